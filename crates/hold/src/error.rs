@@ -22,14 +22,16 @@ pub enum Unclean {
     /// The mounts of the start are gone, and it is unknown whether the file system was mounted
     /// all the time by others.
     Unseen,
-    /// The hold was not stopped, and its marker is lost.
+    /// The hold was not stopped, its marker is lost, and the machine or a mount has ended.
     Marker,
+    /// The hold was not stopped, and its marker is lost. The machine may have stopped.
+    UnknownMarker,
 }
 
 impl Unclean {
     /// Whether writes may be lost for certain. Otherwise nothing shows that they may.
     pub fn is_certain(self) -> bool {
-        !matches!(self, Self::UnknownBoot | Self::Unseen)
+        !matches!(self, Self::UnknownBoot | Self::Unseen | Self::UnknownMarker)
     }
 }
 
@@ -49,6 +51,10 @@ impl fmt::Display for Unclean {
                  was unmounted while its files were held"
             }
             Self::Marker => "the files were held and the hold was not stopped; its marker is lost",
+            Self::UnknownMarker => {
+                "the files were held and the hold was not stopped; its marker is lost, and nothing \
+                 shows whether the machine stopped"
+            }
         })
     }
 }

@@ -11,6 +11,7 @@
 
 use crate::config::Held;
 use crate::directories::{DIRECTORY, Entries, walk};
+use crate::lost;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -100,11 +101,12 @@ impl Place {
     /// Holds the path: mounts the overlay over it.
     ///
     /// # Errors
-    /// Names the act and path. Nothing is mounted then.
+    /// Names the act and path. The overlay may be mounted then.
     pub fn hold(&self) -> Result<(), Error> {
         let path = self.path();
         self.clean()?;
         let [upper, work, lower] = self.directories()?;
+        lost::write_note(self)?;
         let upper = if self.is_file { upper } else { open(&path)? };
         let overlay = mounted(attributes(&upper).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
@@ -123,7 +125,20 @@ impl Place {
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
-        attach(&mount, &target).on("cannot mount on", &path)
+        attach(&mount, &target).on("cannot mount on", &path)?;
+        self.sync_mark()
+    }
+
+    /// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that
+    /// comes back after its marker was given up must not look as if it never was held.
+    fn sync_mark(&self) -> Result<(), Error> {
+        let scratch = self.scratch();
+        let above = [scratch.clone(), self.parent.join(SCRATCH), self.parent.clone()];
+        let below = ["work/work/incompat", "work/work", "work"].map(|name| scratch.join(name));
+        for directory in below.iter().chain(&above) {
+            rustix::fs::fsync(open(directory)?).on("cannot sync", directory)?;
+        }
+        Ok(())
     }
 
     /// Returns a detached mount of the held file in `overlay`.
@@ -203,6 +218,11 @@ impl Place {
     /// Names the mark that cannot be looked at.
     pub fn is_marked(&self) -> Result<bool, Error> {
         exists(&self.scratch().join("work/work/incompat/volatile"))
+    }
+
+    /// Returns the path of the note of [`lost::write_note`].
+    pub(crate) fn note(&self) -> PathBuf {
+        self.scratch().join("started")
     }
 
     /// Ends the hold: unmounts the overlay.

@@ -5,6 +5,7 @@ use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
+use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
@@ -253,9 +254,20 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
             unit: config.unit.clone(),
         });
     }
-    match place.is_marked()? {
-        true => Err(Failure::Unclean(config.name.clone(), Unclean::Marker)),
-        false => Ok(()),
+    if !place.is_marked()? {
+        return Ok(());
+    }
+    let unclean = |why| Err(Failure::Unclean(config.name.clone(), why));
+    match lost::was_mounted(place) {
+        None => unclean(Unclean::UnknownMarker),
+        Some(false) => unclean(Unclean::Marker),
+        // Nothing is lost, and nothing synced yet: the marker that said so is gone.
+        Some(true) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = rustix::fs::open(place.parent(), flags, Mode::empty());
+            let parent = parent.on("cannot open", place.parent())?;
+            Ok(rustix::fs::syncfs(parent).on("cannot sync the file system of", place.parent())?)
+        }
     }
 }
 

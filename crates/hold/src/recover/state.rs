@@ -1,8 +1,7 @@
 //! Whether the end of a hold was clean.
 
 use crate::config::Config;
-use crate::error::Unclean;
-use crate::lost::is_lost;
+use crate::lost;
 use crate::record::{self, Record};
 use crate::unclean::unclean;
 use synconce_durable::error::Error;
@@ -22,7 +21,7 @@ pub(super) enum State {
         reason: String,
         /// The marker, unless it is damaged.
         record: Option<Box<Record>>,
-        /// Whether writes may be lost for certain: see [`Unclean::is_certain`].
+        /// Whether writes may be lost for certain: see [`crate::error::Unclean::is_certain`].
         is_certain: bool,
     },
 }
@@ -52,14 +51,13 @@ impl State {
     /// # Errors
     /// Names the act and path.
     pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
-        if !is_lost(config)? {
-            return Ok(Self::Clean);
-        }
+        let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
+        let is_certain = why.is_certain();
         let record = Record {
             name: config.name.clone(),
             started: now(),
-            // Of no boot: the next call takes the end for unclean, too.
-            boot: "lost".to_owned(),
+            // No boot has this id; an empty one is unknown, so that the next call asks, too.
+            boot: if is_certain { "lost".to_owned() } else { String::new() },
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
@@ -67,8 +65,8 @@ impl State {
             namespace: 0,
         };
         record.write()?;
-        let reason = Unclean::Marker.to_string();
-        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain: true })
+        let reason = why.to_string();
+        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain })
     }
 
     fn of(record: Record) -> Self {

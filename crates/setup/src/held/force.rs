@@ -20,7 +20,8 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other.on("cannot read", &marker)?,
     };
-    let boot = if host.is_running() { boot_id()? } else { String::new() };
+    // Both answers refuse; only the hint depends on the boot.
+    let boot = boot_id().unwrap_or_default();
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     let stop = stop(host, daemon)?;
     let fault = match of_marker["boot"] == boot {
