@@ -134,6 +134,7 @@ fn a_disk_that_was_made_anew_since_never_had_the_files() {
         let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         record["started"] = "2026-01-02T03:04:05Z".into();
         fs::write(&marker, record.to_string()).unwrap();
+        fixture.rig.unmount().unwrap();
         sh(place, &format!("{at}mount -o loop spare $at"));
         let recovered = fixture.hold("recover");
         assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
@@ -142,6 +143,7 @@ fn a_disk_that_was_made_anew_since_never_had_the_files() {
         assert_eq!(fixture.state(), "off");
         // The first disk comes back: its files are not used unchecked.
         sh(place, &format!("{at}umount $at"));
+        fixture.rig.mount().unwrap();
         let refused = fixture.hold("start");
         assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
         assert!(refused.stderr.contains("its marker is lost"), "{}", refused.stderr);
