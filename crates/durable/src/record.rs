@@ -133,6 +133,12 @@ pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
 }
 
+/// Returns the seconds since 1970 of a `time`, RFC 3339. `None` for any other text.
+pub fn seconds(time: &str) -> Option<i64> {
+    let time = humantime::parse_rfc3339(time).ok()?;
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs().try_into().ok()
+}
+
 /// Returns `seconds` since 1970 as a time, RFC 3339 in UTC.
 pub fn time(seconds: u64) -> String {
     let time = UNIX_EPOCH.checked_add(Duration::from_secs(seconds));

@@ -4,6 +4,7 @@ mod bolt;
 mod content;
 mod dsync;
 mod found;
+mod layer;
 mod place;
 mod refusal;
 mod replicated;

@@ -10,9 +10,11 @@
 
 pub mod aside;
 pub mod config;
+mod directories;
 pub mod docker_layers;
 mod elsewhere;
 pub mod error;
+pub mod file_id;
 pub mod kind;
 pub mod live;
 mod lost;

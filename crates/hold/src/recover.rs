@@ -97,7 +97,8 @@ enum Fate {
 ///
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] and
-/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::InUse`] if the daemon
+/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::NotFound`] and
+/// [`RecoverError::Other`] if they are not; [`RecoverError::InUse`] if the daemon
 /// runs. Otherwise names the path. The marker stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
@@ -119,6 +120,9 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         State::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
             present::refuse_elsewhere(record, decision)?;
+            if !has_begun {
+                present::refuse_others(record, decision)?;
+            }
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),

@@ -3,6 +3,7 @@
 use crate::aside;
 use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
+use crate::file_id::FileId;
 use crate::kind;
 use crate::lost;
 use crate::made::Made;
@@ -144,7 +145,9 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = Place::of(held)?;
-        spots.push(Spot { parent: place.parent().to_owned(), device: None });
+        let identified = if config.own_option { place.parent() } else { &place.path() };
+        let id = FileId::of(identified)?;
+        spots.push(Spot { parent: place.parent().to_owned(), device: None, id });
         // The directory above: the file itself may be missing, or held already.
         let system = file_system_of(place.parent())?;
         if !file_systems.contains(&system) {

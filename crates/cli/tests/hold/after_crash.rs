@@ -44,7 +44,7 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
 }
 
 /// Takes the overlays of the hold away, and gives the marker the boot of another day.
-fn crash(fixture: &Fixture<'_>) {
+pub fn crash(fixture: &Fixture<'_>) {
     for path in [fixture.file(), fixture.directory()] {
         fixture.place.bare(&["umount", &path.display().to_string()]);
     }

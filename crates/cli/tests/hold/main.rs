@@ -12,6 +12,7 @@ mod files;
 mod left;
 mod names;
 mod namespaces;
+mod places;
 mod private;
 mod recovery;
 mod refusals;

@@ -39,8 +39,8 @@ pub enum Reason {
     MountPoint,
     /// This mount point is below the path.
     MountBelow(PathBuf),
-    /// The path has this extended attribute of an overlay.
-    Layer(String),
+    /// This file or directory is of a layer of an overlay, as this shows.
+    Layer(PathBuf, String),
     /// This layer of a mounted overlay is at, above or below the path.
     MountedLayer(PathBuf),
     /// This file belongs to a member of this replicated system.
@@ -97,8 +97,8 @@ impl fmt::Display for Reason {
             }
             Self::MountPoint => f.write_str("a mount point"),
             Self::MountBelow(point) => write!(f, "{} is a mount point below", point.display()),
-            Self::Layer(attribute) => {
-                write!(f, "a layer of an overlay: the attribute {attribute} is set")
+            Self::Layer(path, sign) => {
+                write!(f, "a layer of an overlay: {} {sign}", path.display())
             }
             Self::MountedLayer(layer) => {
                 write!(f, "{} is a layer of a mounted overlay", layer.display())
