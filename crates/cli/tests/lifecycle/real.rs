@@ -141,17 +141,33 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
 #[test]
 fn the_commands_end_is_known_whenever_its_parent_is_killed() {
     isolated(|place| {
-        // The caller learns of the killed parent before it gets the command as a child: without
-        // a wait for that, one in ten fails.
+        // With a pause, the caller learns of the killed parent before it gets the command as a
+        // child: without a wait for that, one in ten fails. Without a pause, the command ends
+        // before its parent does: if that reaps the command before it reports, one in four fails.
         let many = r#"i=0
-            while [ $i -lt 100 ]; do
+            while [ $i -lt 50 ]; do
                 "$SYNCONCE" real -- sh -c 'sleep 0.0$1; kill -9 $PPID; sleep 0.01; exit 7' sh $((i % 2))
                 [ $? -eq 7 ] || exit 1
+                "$SYNCONCE" real -- sh -c 'kill -9 $PPID; exit 7'
+                [ $? -eq 7 ] || exit 2
                 i=$((i + 1))
             done"#;
         let mut command = place.held(&["--no-commit"], &["sh", "-c", many]);
         let ran = synconce_testkit::harness::finish(command.env("SYNCONCE", binary()));
         assert!(ran.status.success(), "{ran:?}");
+    });
+}
+
+#[test]
+fn an_unknown_end_of_the_command_is_an_error_with_a_message() {
+    isolated(|place| {
+        // The second prctl(2) of the command's parent: the command has not started.
+        let kill = "inject=prctl:signal=KILL:when=2";
+        let words = ["strace", "-f", "-qq", "-o", "trace", "-e", kill, binary(), "real", "true"];
+        let run = place.run(&["--no-commit"], &words);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        let lost = "cannot find out how the command ended: its parent, synconce-real, was killed";
+        assert_eq!(run.stderr, format!("synconce: {lost}\n"));
     });
 }
 
