@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, a_few_times, binary, daemon, eventually, isolated, parent, perl,
+    Place, Started, binary, daemon, eventually, isolated, parent, perl, without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -35,6 +35,7 @@ fn flushes(rig: &Rig) -> u64 {
 #[test]
 fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let rig = rig();
         let own = sync(&rig.path().join("data"));
         let below = format!("if (!fork) {{ {own} exit; }} wait;");
@@ -48,19 +49,16 @@ fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
         ] {
             place.write("go", "");
             let options = ["--no-commit", "--stats", "--json"];
-            let seen = a_few_times(|| {
-                let before = flushes(&rig);
-                let ran = run(place, &options, &script);
-                assert!(ran.status.success(), "{ran:?}");
-                let stats = serde_json::from_str::<serde_json::Value>(&ran.stderr);
-                let stats = stats.unwrap_or_else(|_| panic!("{ran:?}"));
-                let fsync = &stats["calls"]["fsync"];
-                let numbers = ["held", "passed", "real"].map(|key| fsync[key].as_u64().unwrap());
-                assert_eq!(numbers[1..], [u64::from(is_real); 2], "{script}: {ran:?}");
-                assert_eq!(numbers[0] > 0, !is_real, "{script}: {ran:?}");
-                (flushes(&rig) > before) == is_real
-            });
-            assert!(seen, "{script}");
+            let before = flushes(&rig);
+            let ran = run(place, &options, &script);
+            assert!(ran.status.success(), "{ran:?}");
+            let stats = serde_json::from_str::<serde_json::Value>(&ran.stderr);
+            let stats = stats.unwrap_or_else(|_| panic!("{ran:?}"));
+            let fsync = &stats["calls"]["fsync"];
+            let numbers = ["held", "passed", "real"].map(|key| fsync[key].as_u64().unwrap());
+            assert_eq!(numbers[1..], [u64::from(is_real); 2], "{script}: {ran:?}");
+            assert_eq!(numbers[0] > 0, !is_real, "{script}: {ran:?}");
+            assert_eq!(flushes(&rig) > before, is_real, "{script}");
         }
         rig.down().unwrap();
     });
