@@ -4,7 +4,7 @@
 //! (iterate_supers in fs/super.c). A dirty page on a disk whose writes hang therefore keeps
 //! every sync(2) from the disks that are mounted later.
 
-use super::locks::{DiskLock, sole_barrier};
+use super::locks::{DiskLock, without_stalls};
 use crate::patiently;
 use crate::rig::{Fault, Rig};
 use rustix::mount::{UnmountFlags, unmount};
@@ -21,14 +21,15 @@ pub struct Barrier {
     /// A file with a dirty page; the only user of the file system, which is mounted nowhere.
     dirty: Option<File>,
     rig: Rig,
-    _locks: [DiskLock; 2],
+    _lock: DiskLock,
 }
 
 /// Makes every sync(2) of the machine wait until the returned value is dropped. To be called
 /// before the rig is made from which sync(2) has to stay away. The test itself must not call
-/// sync(2), nor start a run that does: one that commits a held sync(), or a sealed one.
+/// sync(2), nor start a run that does: one that commits a held sync(), or a sealed one. No test
+/// with [`stall`](super::stall) or [`without_stalls`] runs beside it.
 pub fn without_foreign_syncs() -> Barrier {
-    let locks = sole_barrier();
+    let lock = without_stalls();
     let builder = Rig::builder().size(16 << 20).passthrough(false).mount_options("commit=300");
     let rig = builder.up().expect("a rig is set up");
     let mut dirty = File::create(rig.path().join("dirty")).expect("a file on the rig");
@@ -37,7 +38,7 @@ pub fn without_foreign_syncs() -> Barrier {
     dirty.write_all(b"dirty").expect("a write to the page cache");
     // No run in this namespace finds the disk.
     unmount(rig.path(), UnmountFlags::DETACH).expect("the rig is mounted");
-    Barrier { dirty: Some(dirty), rig, _locks: locks }
+    Barrier { dirty: Some(dirty), rig, _lock: lock }
 }
 
 impl Barrier {

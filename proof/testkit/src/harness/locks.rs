@@ -13,7 +13,6 @@ pub struct DiskLock {
 
 const STALLS: &str = "synconce-tests-stall";
 const FAILURES: &str = "synconce-tests-failures";
-const BARRIERS: &str = "synconce-tests-barriers";
 
 impl DiskLock {
     fn take(name: &str, how: FlockOperation) -> Self {
@@ -41,14 +40,6 @@ pub fn stall(rig: &Rig) -> DiskLock {
 /// Waits until no disk is stalled by a test. No disk is stalled while the lock is held.
 pub fn without_stalls() -> DiskLock {
     DiskLock::take(STALLS, FlockOperation::LockExclusive)
-}
-
-/// Waits until no other test keeps the syncs of all disks waiting, and none needs them not to.
-pub(super) fn sole_barrier() -> [DiskLock; 2] {
-    [
-        DiskLock::take(BARRIERS, FlockOperation::LockExclusive),
-        DiskLock::take(STALLS, FlockOperation::LockShared),
-    ]
 }
 
 /// Waits until no test has a failing disk that is not mounted. Every test holds this lock.
