@@ -151,8 +151,8 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
     let any = WaitFor { ends: true, stops: true, block: true, peek: true, ..WaitFor::default() };
     while let Ok(Some((child, change))) = process::wait(Whose::Any, any) {
         let end = ending(change);
-        // The caller gets the end before the command is reaped: if this process is killed in
-        // between, the caller cannot wait for the command any more.
+        // The end is reported before the command is reaped: the exit status of a reaped command
+        // is lost if this process is killed.
         if child == command {
             let _ = match (change, end) {
                 (_, Some(end)) => send(caller, &Message::Ended(end)),
