@@ -112,6 +112,7 @@ fn is_stricter(problem: Problem) -> bool {
     )
 }
 
+/// Takes long: bbolt itself is built, and checks each of the damaged databases.
 pub fn what_bbolt_reports_is_damage(place: &Place) {
     let bbolt = Bbolt::new(place);
     let samples: Vec<_> = bbolt.databases().iter().filter_map(|path| Sample::read(path)).collect();
