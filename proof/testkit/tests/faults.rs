@@ -160,6 +160,7 @@ fn a_rig_whose_disk_hangs_goes_all_the_same() {
 
 #[test]
 fn with_passthrough_only_flushes_can_fail() {
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().passthrough(true).up().unwrap();
     for fault in [Fault::reads(), Fault::writes(), Fault::everything()] {
         let error = rig.disk().fail(fault).expect_err("data bypasses the daemon");
