@@ -3,11 +3,12 @@
 use crate::support::{Fixture, end};
 use std::fs;
 use std::io::ErrorKind;
-use synconce_testkit::harness::{finish, isolated};
+use synconce_testkit::harness::{finish, isolated, without_foreign_syncs};
 
 #[test]
 fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
         let before = fixture.flushes();
@@ -196,6 +197,7 @@ fn starting_and_stopping_twice_changes_nothing() {
 #[test]
 fn a_directory_above_that_is_a_link_is_followed() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let fixture = Fixture::new(place, "");
         let link = place.path("link");
         std::os::unix::fs::symlink(fixture.rig.path(), &link).unwrap();
