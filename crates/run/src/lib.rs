@@ -50,7 +50,7 @@ pub use privileges::Gain;
 pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
 pub use remains::processes_of;
-pub use request::real::{RealError, run_real};
+pub use request::real::{RealError, make_syncs_real, refuse_if_sealed, run_real};
 pub use request::{RequestError, commit, in_flight};
 pub use rules::{Reason, RuleError, RuleKind};
 pub use run_error::{Act, NoRules, RunError};

@@ -59,15 +59,25 @@ impl fmt::Display for RealError {
 pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    match outer() {
-        Outer::None => Err(RealError::Exec(execute(command))),
-        Outer::Sealed => Err(RealError::Sealed),
-        // The command of the run has ended meanwhile, so every sync is real.
-        Outer::Supervised if !ask().map_err(RealError::SetUp)? => {
-            Err(RealError::Exec(execute(command)))
-        }
-        Outer::Supervised => start(command),
-    }
+    if make_syncs_real()? { start(command) } else { Err(RealError::Exec(execute(command))) }
+}
+
+/// Makes the syncs of this process and its descendants real, if a run holds them. Returns
+/// whether a run held them.
+///
+/// # Errors
+/// The run is sealed, or its supervisor refused.
+pub fn make_syncs_real() -> Result<bool, RealError> {
+    refuse_if_sealed()?;
+    if outer() == Outer::Supervised { ask().map_err(RealError::SetUp) } else { Ok(false) }
+}
+
+/// Refuses in a sealed run, where [`make_syncs_real`] would fail.
+///
+/// # Errors
+/// The run is sealed.
+pub fn refuse_if_sealed() -> Result<(), RealError> {
+    if outer() == Outer::Sealed { Err(RealError::Sealed) } else { Ok(()) }
 }
 
 fn execute(words: &[OsString]) -> io::Error {
@@ -77,8 +87,8 @@ fn execute(words: &[OsString]) -> io::Error {
     }
 }
 
-/// Asks for real syncs of this process and its descendants. Returns `false` if there is no
-/// supervisor left to ask.
+/// Asks for real syncs of this process and its descendants. Returns `false` if the command of
+/// the run has ended meanwhile, so that every sync is real.
 fn ask() -> Result<bool, RunError> {
     match Request::Real.make() {
         Ok(()) => Ok(true),
