@@ -303,7 +303,9 @@ impl Responder {
     }
 
     fn program(&self, pending: &PendingCall) -> Option<String> {
-        self.options.by_program.then(|| pending.program()).flatten()
+        // The ids of a foreign /proc are those of other processes.
+        let may_look = self.options.by_program && self.proc_is_ours;
+        may_look.then(|| pending.program()).flatten()
     }
 
     fn notify(&self, notice: Notice) {

@@ -80,5 +80,7 @@ fn a_proc_of_another_pid_namespace_gives_a_notice_that_every_sync_is_real() {
             assert_eq!(stats["calls"][call]["held"], 0, "{stats}");
             assert_eq!(stats["calls"][call]["passed"], 1, "{stats}");
         }
+        let programs = stats["programs"].as_object().unwrap();
+        assert!(programs.is_empty(), "the ids are of other processes there: {stats}");
     });
 }
