@@ -37,6 +37,7 @@ mod scope_edges;
 mod scope_errors;
 mod sealed;
 mod sealed_scope;
+mod signals;
 mod status;
 mod survivors;
 mod terminal;

@@ -1,6 +1,6 @@
 //! A command whose syncs are real although the run holds those of others.
 
-use crate::frontend::{PASSED_ON, pass};
+use crate::frontend::pass;
 use crate::held::{Request, outer};
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
-use synconce_sys::signals::{Reader, Set};
+use synconce_sys::signals::{Reader, Set, passed_on};
 use synconce_sys::{launch, origin, reason};
 
 /// The name of the process that stays as long as descendants of the command, as `ps` shows it.
@@ -104,7 +104,7 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
         |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
     // If the subreaper is killed, the command becomes a child of this process.
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
+    let set = Set::of(&passed_on());
     let mask = set.block();
     let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
     let flags = SocketFlags::CLOEXEC;
