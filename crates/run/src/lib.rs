@@ -46,6 +46,7 @@ pub use accounts::{Accounts, Tally};
 pub use finished::{Finished, Observer, Outcome};
 pub use frontend::{is_held, run};
 pub use options::Options;
+pub use policy::OwnFilter;
 pub use privileges::Gain;
 pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};

@@ -1,13 +1,15 @@
 //! Decides how each call that syncs is answered.
 
 mod msync;
+mod own_filter;
+
+pub use self::own_filter::OwnFilter;
 
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
 use crate::options::Options;
-use crate::paths::{self, Start};
-use crate::privileges;
+use crate::paths::Start;
 use crate::rules::Verdict;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
@@ -33,10 +35,10 @@ pub(crate) enum Decision {
     Handshake,
     /// Do what the caller asks for.
     Request(Request),
+    /// Let the kernel install a filter that does not work in a run as it does without.
+    OwnFilter(OwnFilter),
     /// Release the pin of the mount with this id, then let the kernel unmount it.
     Unmount(Option<u64>),
-    /// Let the kernel execute this program, which would gain privileges without no_new_privs.
-    GainPrivileges(PathBuf),
 }
 
 /// How a call is changed before the kernel does it.
@@ -126,8 +128,9 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(fd_info, pending),
-        Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Execveat => execute(pending, pending.descriptor(0), 1),
+        Call::Seccomp | Call::Prctl => {
+            own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
+        }
     }
 }
 
@@ -354,21 +357,6 @@ fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
 
 /// `MNT_DETACH` of umount2(2). The old umount(2) has no flags, and is never lazy.
 const MNT_DETACH: u64 = 2;
-
-fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
-    let memory = Memory::open(pending.thread(), false);
-    let path = memory.and_then(|memory| memory.path(pending.argument(path)));
-    let start = Start::new(pending.thread(), directory);
-    match path {
-        Ok(path)
-            if paths::find(start, &path)
-                .is_ok_and(|found| privileges::gains(&found.file, pending.thread())) =>
-        {
-            Decision::GainPrivileges(path)
-        }
-        _ => Decision::Ignore,
-    }
-}
 
 #[cfg(test)]
 mod fuzz;

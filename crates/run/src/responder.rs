@@ -8,7 +8,6 @@ use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
-use crate::privileges::Gain;
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
@@ -158,16 +157,17 @@ impl Responder {
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
+            Decision::OwnFilter(filter) => {
+                if self.state.lock().own_filters.insert(filter) {
+                    let program = pending.program().unwrap_or_default();
+                    self.notify(Notice::OwnFilter(filter, program));
+                }
+                Answer::Continue.into()
+            }
             Decision::Unmount(mount) => {
                 let unmount = |mount| Some(self.state.lock().run()?.unmount(mount));
                 if let Some(sync) = mount.and_then(unmount) {
                     sync();
-                }
-                Answer::Continue.into()
-            }
-            Decision::GainPrivileges(path) => {
-                if self.state.lock().gains_noticed.insert(Gain::of(&path)) {
-                    self.notify(Notice::NoPrivilegesGained(path));
                 }
                 Answer::Continue.into()
             }

@@ -23,6 +23,7 @@ mod names;
 mod nesting;
 mod other_users;
 mod overlays;
+mod own_filters;
 mod private;
 mod processes;
 mod raw_disks;

@@ -1,7 +1,9 @@
 //! Signals that are sent to synconce reach the command, whatever runs it.
 
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{Place, Started, Terminal, binary, eventually, isolated, perl};
+use synconce_testkit::harness::{
+    Place, Started, Terminal, binary, eventually, finish, isolated, perl,
+};
 
 /// Counts every signal that can be caught, except SIGCHLD, and writes the counts at SIGTERM.
 const COUNTS: &str = "my %count; for my $number (1 .. 31, 34 .. 64) { \
@@ -99,6 +101,26 @@ fn a_change_of_the_terminals_size_reaches_the_command_once() {
             terminal.write("exit\n");
             terminal.end();
             place.remove("counted");
+        }
+    });
+}
+
+#[test]
+fn execve_of_an_ordinary_user_is_never_interrupted() {
+    isolated(|place| {
+        // The handler has no SA_RESTART. The timer stays over execve(2), and ends the program.
+        let script = "POSIX::sigaction(14, POSIX::SigAction->new(sub {})); my %ends; \
+            for (1 .. 100) { if (!(my $child = fork)) { \
+                Time::HiRes::setitimer(0, 0.0001, 0.0001); \
+                no warnings; exec '/bin/true'; POSIX::_exit($!{EINTR} ? 77 : 78); } \
+                wait; $ends{$? >> 8}++; } print join ' ', map { \"$_:$ends{$_}\" } keys %ends;";
+        let program = perl(script);
+        let user = ["setpriv", "--reuid=64122", "--regid=64122", "--clear-groups"];
+        for around in [&[][..], &[binary(), "run", "--no-commit", "--"]] {
+            let words: Vec<_> = user.iter().chain(around).copied().collect();
+            let words = [words, program.each_ref().map(String::as_str).to_vec()].concat();
+            let ended = finish(place.command(words[0]).args(&words[1..]));
+            assert_eq!(ended.stdout, "0:100", "{around:?}: {ended:?}");
         }
     });
 }
