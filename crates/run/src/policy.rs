@@ -1,15 +1,17 @@
 //! Decides how each call that syncs is answered.
 
 mod msync;
+mod own_filter;
 mod unseen;
+
+pub use self::own_filter::OwnFilter;
 
 use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
 use crate::options::Options;
-use crate::paths::{self, Start};
-use crate::privileges;
+use crate::paths::Start;
 use crate::rules::Verdict;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
@@ -39,10 +41,10 @@ pub(crate) enum Decision {
     Handshake,
     /// Do what the caller asks for.
     Request(Request),
+    /// Let the kernel install a filter that does not work in a run as it does without.
+    OwnFilter(OwnFilter),
     /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
     Unmount(Option<Unmounting>),
-    /// Let the kernel execute this program, which would gain privileges without no_new_privs.
-    GainPrivileges(PathBuf),
 }
 
 /// How a call is changed before the kernel does it.
@@ -141,8 +143,9 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(fd_info, pending),
-        Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Execveat => execute(pending, pending.descriptor(0), 1),
+        Call::Seccomp | Call::Prctl => {
+            own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
+        }
     }
 }
 
@@ -381,21 +384,6 @@ fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
 /// Flags of umount2(2).
 const MNT_DETACH: u64 = 2;
 const MNT_EXPIRE: u64 = 4;
-
-fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
-    let memory = Memory::open(pending.thread(), false);
-    let path = memory.and_then(|memory| memory.path(pending.argument(path)));
-    let start = Start::new(pending.thread(), directory);
-    match path {
-        Ok(path)
-            if paths::find(start, &path)
-                .is_ok_and(|found| privileges::gains(&found.file, pending.thread())) =>
-        {
-            Decision::GainPrivileges(path)
-        }
-        _ => Decision::Ignore,
-    }
-}
 
 #[cfg(test)]
 mod fuzz;

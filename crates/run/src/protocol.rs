@@ -2,6 +2,7 @@
 //! checkpoint.
 
 use crate::accounts::Accounts;
+use crate::policy::OwnFilter;
 use crate::run_error::RunError;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -68,10 +69,14 @@ pub(crate) struct Summary {
 pub enum Notice {
     /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
-    /// A program was executed that is setuid, setgid or has file capabilities, and gained no
-    /// privileges. Sent once for each [`Gain`](crate::Gain) of the run.
+    /// This program is setuid, setgid or has file capabilities, and gained no privileges: the
+    /// command itself, or a program that was opened in a run that failed. Sent once for each
+    /// [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
     NoPrivilegesGained(PathBuf),
+    /// This program installs a filter of its own that does not work in a supervised run as it
+    /// does without. Sent once for each kind.
+    OwnFilter(OwnFilter, String),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.

@@ -8,7 +8,7 @@ use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
-use crate::privileges::Gain;
+use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
@@ -60,6 +60,8 @@ pub(crate) struct Responder {
     command: u32,
     state: Shared,
     /// Threads whose last call was interrupted by a signal before it could be changed.
+    /// Whether the ids of callers are those of /proc.
+    proc_is_ours: bool,
     disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
     real: RealTrees,
@@ -80,6 +82,7 @@ impl Responder {
             frontend,
             command,
             state,
+            proc_is_ours: process_tree::proc_is_ours(),
             disturbed,
             traced,
             real,
@@ -157,16 +160,17 @@ impl Responder {
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
+            Decision::OwnFilter(filter) => {
+                if self.state.lock().own_filters.insert(filter) {
+                    let program = pending.program().unwrap_or_default();
+                    self.notify(Notice::OwnFilter(filter, program));
+                }
+                Answer::Continue.into()
+            }
             Decision::Unmount(unmounting) => {
                 let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
                 if let Some(sync) = unmounting.and_then(unmount) {
                     sync();
-                }
-                Answer::Continue.into()
-            }
-            Decision::GainPrivileges(path) => {
-                if self.state.lock().gains_noticed.insert(Gain::of(&path)) {
-                    self.notify(Notice::NoPrivilegesGained(path));
                 }
                 Answer::Continue.into()
             }
@@ -306,7 +310,9 @@ impl Responder {
     }
 
     fn program(&self, pending: &PendingCall) -> Option<String> {
-        self.options.by_program.then(|| pending.program()).flatten()
+        // The ids of a foreign /proc are those of other processes.
+        let may_look = self.options.by_program && self.proc_is_ours;
+        may_look.then(|| pending.program()).flatten()
     }
 
     fn notify(&self, notice: Notice) {

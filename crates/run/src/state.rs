@@ -7,7 +7,7 @@
 
 use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
-use crate::privileges::Gain;
+use crate::policy::OwnFilter;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
@@ -59,10 +59,10 @@ pub(crate) struct State {
     pub unsynced: HashSet<Unsynced>,
     /// Calls in progress without their sync flag, by id.
     pub changing: HashMap<u64, Changing>,
-    /// The kinds for which [`Notice::NoPrivilegesGained`] was printed.
-    pub gains_noticed: HashSet<Gain>,
     /// Whether a call passed because its caller could not be examined.
     pub passed_unseen: bool,
+    /// The kinds of filters for which [`Notice::OwnFilter`] was printed.
+    pub own_filters: HashSet<OwnFilter>,
 }
 
 /// What remains of the state of a run when it is closed.
@@ -85,8 +85,8 @@ impl State {
             accounts: Accounts::default(),
             unsynced: HashSet::new(),
             changing: HashMap::new(),
-            gains_noticed: HashSet::new(),
             passed_unseen: false,
+            own_filters: HashSet::new(),
         }
     }
 

@@ -15,7 +15,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_run::{
-    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
+    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, OwnFilter,
+    RunError,
 };
 
 /// Runs the command under a hold and ends as the command did.
@@ -189,6 +190,7 @@ impl Observer for Screen {
                     notice(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
                 }
             }
+            Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
             Notice::SealedSurvivors(names) => say(&format!(
                 "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
                 names.join(", ")
@@ -246,6 +248,30 @@ impl Observer for Screen {
     fn progress_ends(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
+        }
+    }
+}
+
+impl Screen {
+    /// Says what does not work in the filter that `program` installs, and what does.
+    fn own_filter(&self, filter: OwnFilter, program: &str) {
+        let why = match filter {
+            OwnFilter::Tracer => {
+                "installs a seccomp filter with a tracer, which does not see the calls that a \
+                 supervised run stops, such as an open with O_SYNC"
+            }
+            OwnFilter::Listener => {
+                "cannot install a seccomp filter with a listener (EBUSY): a supervised run has one"
+            }
+            OwnFilter::Strict => {
+                "cannot enter the strict mode of seccomp (EINVAL): a run has a filter already"
+            }
+        };
+        notice(&format!("{program} {why}"));
+        if filter == OwnFilter::Strict {
+            notice("hint: start the program outside of the run");
+        } else if let Some(typed) = &self.typed {
+            notice(&format!("hint: {}", typed.sealed()));
         }
     }
 }

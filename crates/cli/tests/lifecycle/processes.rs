@@ -78,5 +78,7 @@ fn with_a_proc_of_another_pid_namespace_every_sync_is_held() {
             assert_eq!(stats["calls"][call]["held"], 1, "{stats}");
             assert_eq!(stats["calls"][call]["passed"], 0, "{stats}");
         }
+        let programs = stats["programs"].as_object().unwrap();
+        assert!(programs.is_empty(), "the ids are of other processes there: {stats}");
     });
 }

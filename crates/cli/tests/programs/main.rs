@@ -11,6 +11,7 @@ mod benchmark;
 mod comparison;
 mod git;
 mod hints;
+mod jails;
 mod lmdb;
 mod openat2;
 mod postgres;
@@ -43,6 +44,8 @@ fn main() -> ExitCode {
             hints::root_without_the_capability_gets_a_notice_only_for_other_users,
             &hints::NEEDS_SUDO,
         ),
+        trial(jails::a_jail_that_does_not_see_each_call_is_named, &cc),
+        trial(jails::an_open_in_a_proot_is_outside_of_it_only_with_a_notice, &jails::NEEDS_PROOT),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),

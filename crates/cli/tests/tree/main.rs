@@ -13,6 +13,7 @@ mod everything;
 mod mounts;
 mod options;
 mod programs;
+mod promises;
 mod readers;
 mod roots;
 mod runs;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         sparse::trials(),
         users::trials(),
         programs::trials(),
+        promises::trials(),
     ];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

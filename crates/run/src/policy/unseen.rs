@@ -13,7 +13,7 @@ use synconce_filter::Call;
 pub(super) fn by_call(call: Call) -> Option<Decision> {
     match call {
         Call::Open | Call::Openat | Call::OpenByHandleAt => Some(Decision::Pass),
-        Call::Openat2 | Call::IoSubmit | Call::Execve | Call::Execveat => Some(Decision::Ignore),
+        Call::Openat2 | Call::IoSubmit | Call::Seccomp | Call::Prctl => Some(Decision::Ignore),
         Call::Umount => Some(Decision::Unmount(None)),
         _ => None,
     }

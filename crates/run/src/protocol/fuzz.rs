@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 17 {
+        match self.kind % 18 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -71,6 +71,7 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
+            17 => Message::Notice(Notice::OwnFilter(OwnFilter::Tracer, self.text())),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             13 => Message::Notice(Notice::EarlierInterrupted),
             16 => Message::Notice(Notice::CheckpointFailed(self.report())),

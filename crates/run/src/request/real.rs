@@ -1,6 +1,6 @@
 //! A command whose syncs are real although the run holds those of others.
 
-use crate::frontend::{PASSED_ON, pass};
+use crate::frontend::pass;
 use crate::held::{Request, outer};
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
-use synconce_sys::signals::{Reader, Set};
+use synconce_sys::signals::{Reader, Set, passed_on};
 use synconce_sys::{launch, origin, reason};
 
 /// The name of the process that stays as long as descendants of the command, as `ps` shows it.
@@ -64,15 +64,25 @@ impl fmt::Display for RealError {
 pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    match outer() {
-        Outer::None => Err(RealError::Exec(execute(command))),
-        Outer::Sealed => Err(RealError::Sealed),
-        // The command of the run has ended meanwhile, so every sync is real.
-        Outer::Supervised if !ask().map_err(RealError::SetUp)? => {
-            Err(RealError::Exec(execute(command)))
-        }
-        Outer::Supervised => start(command),
-    }
+    if make_syncs_real()? { start(command) } else { Err(RealError::Exec(execute(command))) }
+}
+
+/// Makes the syncs of this process and its descendants real, if a run holds them. Returns
+/// whether a run held them.
+///
+/// # Errors
+/// The run is sealed, or its supervisor refused.
+pub fn make_syncs_real() -> Result<bool, RealError> {
+    refuse_if_sealed()?;
+    if outer() == Outer::Supervised { ask().map_err(RealError::SetUp) } else { Ok(false) }
+}
+
+/// Refuses in a sealed run, where [`make_syncs_real`] would fail.
+///
+/// # Errors
+/// The run is sealed.
+pub fn refuse_if_sealed() -> Result<(), RealError> {
+    if outer() == Outer::Sealed { Err(RealError::Sealed) } else { Ok(()) }
 }
 
 fn execute(words: &[OsString]) -> io::Error {
@@ -82,8 +92,8 @@ fn execute(words: &[OsString]) -> io::Error {
     }
 }
 
-/// Asks for real syncs of this process and its descendants. Returns `false` if there is no
-/// supervisor left to ask.
+/// Asks for real syncs of this process and its descendants. Returns `false` if the command of
+/// the run has ended meanwhile, so that every sync is real.
 fn ask() -> Result<bool, RunError> {
     match Request::Real.make() {
         Ok(()) => Ok(true),
@@ -99,7 +109,7 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
         |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
     // If the subreaper is killed, the command becomes a child of this process.
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
+    let set = Set::of(&passed_on());
     let mask = set.block();
     let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
     let flags = SocketFlags::CLOEXEC;

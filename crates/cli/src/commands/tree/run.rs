@@ -230,6 +230,10 @@ fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Fail
         }
         (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
         (Fate::Committed(name, base), Ending::Exited(0)) => {
+            if let Err(error) = synconce_run::make_syncs_real() {
+                session.discard()?;
+                return Err(Failure::from(format!("cannot commit {name}: {error}")));
+            }
             let bar = Bar::silent_to_signals("looked at");
             session.freeze(&bar)?.commit_as(&name, Some(base), &bar)?;
         }
