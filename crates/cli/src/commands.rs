@@ -7,6 +7,7 @@ pub mod help;
 pub mod hold;
 pub(crate) mod json;
 pub mod oci;
+pub mod promise;
 pub mod real;
 pub(crate) mod root;
 pub mod run;

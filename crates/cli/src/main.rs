@@ -5,7 +5,7 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
-use synconce::commands::{bench, commit, help, hold, oci, real, run, setup, status, tree};
+use synconce::commands::{bench, commit, help, hold, oci, promise, real, run, setup, status, tree};
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
 
@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return help::wrong(&error),
     };
+    if let Err(ended) = promise::keep(&arguments.command) {
+        return ended;
+    }
     match arguments.command {
         Command::Run(arguments) => run::run(arguments),
         Command::Commit(arguments) => commit::commit(&arguments),

@@ -58,7 +58,8 @@ pub fn find(state: &Path) -> Option<Interrupted> {
 impl Interrupted {
     /// Records that the notice was printed.
     pub fn note(&self) {
-        let reported = Reported { boot: boot_id(), runs: self.runs.clone() };
+        let boot = boot_id().unwrap_or_default();
+        let reported = Reported { boot, runs: self.runs.clone() };
         // If the record is lost, the notice is printed again.
         let _ = replace(&self.state, &reported);
     }
@@ -78,7 +79,9 @@ fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
 
 fn reported(state: &Path) -> BTreeSet<String> {
     let reported = open(&state.join(REPORTED)).ok().and_then(|file| read::<Reported>(&file).ok());
-    reported.filter(|reported| reported.boot == boot_id()).unwrap_or_default().runs
+    // Where the boot is unknown, a run is reported again.
+    let Ok(boot) = boot_id() else { return BTreeSet::new() };
+    reported.filter(|reported| reported.boot == boot).unwrap_or_default().runs
 }
 
 /// Whether the marker at `path` still exists and its run does not go on.

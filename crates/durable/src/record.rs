@@ -1,9 +1,11 @@
 //! The record of a run.
 
+use crate::error::{Context, Error};
 use crate::pins::Pin;
 use crate::text;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The version of the format of [`Record`]. Version 1 had the whole record in one file that
@@ -113,15 +115,28 @@ impl FileSystem {
     }
 }
 
-/// Returns the boot id of the running kernel (random(4)), or an empty text if /proc has none.
-pub fn boot_id() -> String {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    text.unwrap_or_default().trim().to_owned()
+/// Returns the boot id of the running kernel (random(4)).
+///
+/// # Errors
+/// Names the file of /proc, which a sandbox can leave out.
+pub fn boot_id() -> Result<String, Error> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).on("cannot read", path)?;
+    match text.trim() {
+        "" => Err(Error::new("cannot read", path, ErrorKind::UnexpectedEof)),
+        id => Ok(id.to_owned()),
+    }
 }
 
 /// Returns the current time, RFC 3339 in UTC, to the second.
 pub fn now() -> String {
     humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+}
+
+/// Returns the seconds since 1970 of a `time`, RFC 3339. `None` for any other text.
+pub fn seconds(time: &str) -> Option<i64> {
+    let time = humantime::parse_rfc3339(time).ok()?;
+    time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs().try_into().ok()
 }
 
 /// Returns `seconds` since 1970 as a time, RFC 3339 in UTC.

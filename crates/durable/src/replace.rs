@@ -95,6 +95,8 @@ pub fn remove(path: &Path) -> Result<(), Error> {
     let place = Place::open(path)?;
     match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
+        // A read-only file system refuses before the kernel looks for the name.
+        Err(Errno::ROFS) if !exists(path)? => Ok(()),
         other => other.on("cannot remove", path).and_then(|()| place.sync()),
     }
 }

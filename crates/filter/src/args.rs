@@ -30,6 +30,15 @@ pub const SYNC_FILE_RANGE_WAIT_AFTER: u32 = 4;
 pub const SYNC_FILE_RANGE_MASK: u32 =
     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
 
+/// `SECCOMP_SET_MODE_STRICT` of seccomp(2) (include/uapi/linux/seccomp.h).
+pub const SET_MODE_STRICT: u32 = 0;
+/// `SECCOMP_SET_MODE_FILTER`.
+pub const SET_MODE_FILTER: u32 = 1;
+/// `SECCOMP_FILTER_FLAG_NEW_LISTENER`.
+pub const NEW_LISTENER: u32 = 8;
+/// `PR_SET_SECCOMP` of prctl(2) (include/uapi/linux/prctl.h).
+pub const PR_SET_SECCOMP: u32 = 22;
+
 /// `BLKFLSBUF`, `_IO(0x12, 97)`: write out and drop a block device's cache.
 pub const BLKFLSBUF: u32 = 0x1261;
 /// `FIFREEZE`, `_IOWR('X', 119, int)`: freeze a file system, which syncs it.

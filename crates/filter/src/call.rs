@@ -43,10 +43,10 @@ pub enum Call {
     QuotactlFd,
     /// umount2(2) and, on i386, the older umount(2) as well
     Umount,
-    /// execve(2)
-    Execve,
-    /// execveat(2)
-    Execveat,
+    /// seccomp(2)
+    Seccomp,
+    /// prctl(2)
+    Prctl,
 }
 
 impl Call {
@@ -70,8 +70,8 @@ impl Call {
         Self::Quotactl,
         Self::QuotactlFd,
         Self::Umount,
-        Self::Execve,
-        Self::Execveat,
+        Self::Seccomp,
+        Self::Prctl,
     ];
 
     /// Returns the name of the kernel headers (`__NR_*`), except that [`Call::Umount`] is
@@ -97,8 +97,8 @@ impl Call {
             Self::Quotactl => "quotactl",
             Self::QuotactlFd => "quotactl_fd",
             Self::Umount => "umount2",
-            Self::Execve => "execve",
-            Self::Execveat => "execveat",
+            Self::Seccomp => "seccomp",
+            Self::Prctl => "prctl",
         }
     }
 }

@@ -23,7 +23,7 @@
 //! ```
 //! use synconce_filter::{Answer, Call, SeccompData, Spec, Verdict, Abi};
 //!
-//! let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: false, identity: None };
+//! let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None };
 //! let program = synconce_filter::program(&spec, synconce_filter::Abi::ALL);
 //! let call = SeccompData {
 //!     nr: Call::Fsync.number(Abi::X86_64).unwrap() as i32,

@@ -33,8 +33,8 @@ macro_rules! number {
             Call::Quotactl => $abi::Sysno::quotactl,
             Call::QuotactlFd => $abi::Sysno::quotactl_fd,
             Call::Umount => $abi::Sysno::umount2,
-            Call::Execve => $abi::Sysno::execve,
-            Call::Execveat => $abi::Sysno::execveat,
+            Call::Seccomp => $abi::Sysno::seccomp,
+            Call::Prctl => $abi::Sysno::prctl,
         };
         number.id().cast_unsigned()
     }};
@@ -81,9 +81,7 @@ fn old_umount(abi: Abi) -> Option<u32> {
 fn on_x32(call: Call) -> u32 {
     let number = match call {
         Call::Ioctl => 514,
-        Call::Execve => 520,
         Call::IoSubmit => 544,
-        Call::Execveat => 545,
         Call::Preadv2 => 546,
         Call::Pwritev2 => 547,
         shared => on_x86_64(shared),

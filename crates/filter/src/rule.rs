@@ -81,12 +81,12 @@ fn supervised(spec: &Spec, call: Call, abi: Abi) -> Rule {
         Call::Preadv2 | Call::Pwritev2 => when(args::rwf_index(abi), AnyBit(args::RWF_SYNC_MASK)),
         Call::IoUringSetup if spec.io_uring_pass => ALLOW,
         Call::IoUringSetup => notify,
+        Call::Seccomp => one_of(0, &[args::SET_MODE_STRICT, args::SET_MODE_FILTER], notify),
+        Call::Prctl => when(0, Equal(args::PR_SET_SECCOMP)),
         Call::Ioctl => one_of(1, &args::SYNC_IOCTLS, notify),
         Call::Quotactl | Call::QuotactlFd => {
             args::quota_command_index(call).map_or(ALLOW, |at| when(at, is_quota_sync()))
         }
-        Call::Execve | Call::Execveat if spec.watch_exec => notify,
-        Call::Execve | Call::Execveat => ALLOW,
     }
 }
 

@@ -18,8 +18,6 @@ pub struct Spec {
     pub answer: Answer,
     /// Allow programs to set up io_uring, whose syncs no filter can stop.
     pub io_uring_pass: bool,
-    /// Notify the supervisor of execve(2) and execveat(2). Supervised only.
-    pub watch_exec: bool,
     /// The identity that the handshake returns to processes under the program. Sealed only.
     pub identity: Option<Identity>,
 }

@@ -10,6 +10,7 @@
 //! kind = "bolt"
 //! ```
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fmt;
@@ -26,10 +27,10 @@ pub const DIRECTORY: &str = "/etc/synconce/hold.d";
 pub enum AfterCrash {
     /// Set the files aside: the daemon can make their content again.
     Wipe,
-    /// Check whether each database is whole; set the files aside if one is not.
-    Check,
-    /// Refuse to start, and print the commands that decide.
+    /// Refuse to start, and print the commands that decide. Markers of older versions can say
+    /// `check` instead.
     #[default]
+    #[serde(alias = "check")]
     Refuse,
 }
 
@@ -55,11 +56,6 @@ impl Kind {
     /// Whether the held path is one file, and not a directory.
     pub fn is_file(self) -> bool {
         self == Self::Bolt
-    }
-
-    /// Whether synconce itself can check whether a database of the kind is whole.
-    pub fn has_check(self) -> bool {
-        matches!(self, Self::Bolt | Self::Sqlite)
     }
 
     /// Returns the word for the kind in a hold's file.
@@ -102,7 +98,7 @@ pub struct Held {
 }
 
 /// A hold, as its file describes it. An unknown field is an error: it may be a misspelled one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The stem of the file's name.
@@ -113,9 +109,9 @@ pub struct Config {
     /// What happens after a crash of the machine.
     #[serde(default)]
     pub after_crash: AfterCrash,
-    /// The command that decides for [`AfterCrash::Check`] whether a database is whole: exit
-    /// code 0 if so. Each word `{}` is replaced by the path; there is at least one.
-    pub check: Option<Vec<String>>,
+    /// A field that markers of older versions can have. It has no effect.
+    #[serde(default, skip_serializing)]
+    check: IgnoredAny,
     /// What is set aside together: absolute paths, with `*` and `?` in the last component.
     /// Empty: the held paths.
     #[serde(default)]
@@ -181,6 +177,9 @@ impl Config {
         let unreadable =
             |error| Unusable::Read(path.clone(), error, Self::names().unwrap_or_default());
         let text = text.map_err(unreadable)?;
+        if asks_for_check(&text) {
+            return Err(Unusable::Value(path, CHECK.to_owned()));
+        }
         let config: Self =
             toml::from_str(&text).map_err(|error| Unusable::Parse(path.clone(), error))?;
         match config.problem() {
@@ -222,7 +221,7 @@ impl Config {
         if self.hold.is_empty() {
             return Some("no [[hold]] with a path: nothing would be held".to_owned());
         }
-        self.problem_of_paths().or_else(|| self.problem_of_check())
+        self.problem_of_paths()
     }
 
     fn problem_of_paths(&self) -> Option<String> {
@@ -250,28 +249,18 @@ impl Config {
         }
         None
     }
+}
 
-    fn problem_of_check(&self) -> Option<String> {
-        let is_checked = self.after_crash == AfterCrash::Check;
-        let unknown = self.hold.iter().find(|held| !held.kind.has_check());
-        match (&self.check, unknown) {
-            (Some(words), _) if words.is_empty() => Some("the check has no command".to_owned()),
-            (Some(_), _) if !is_checked => {
-                Some("a check is given, but after_crash is not \"check\"".to_owned())
-            }
-            // Such a command would say the same of every database, whatever is in it.
-            (Some(words), _) if !words[1..].iter().any(|word| word == "{}") => Some(
-                "no argument of the check is \"{}\", which stands for the path of the database"
-                    .to_owned(),
-            ),
-            (None, Some(held)) if is_checked => {
-                let (path, kind) = (&held.path, held.kind.word());
-                let rest = "name a command in the field check";
-                Some(format!("{path:?}: there is no check for the kind {kind:?}: {rest}"))
-            }
-            _ => None,
-        }
-    }
+/// Why `check` is no longer a value of `after_crash`, nor a field.
+const CHECK: &str = "after_crash: \"check\" is no longer possible, because no check of a database \
+    finds half a transaction; say \"wipe\" (set the files aside) or \"refuse\" (you decide), and \
+    remove the field check";
+
+/// Whether the hold's file `text` asks for a check of the databases, as in older versions.
+fn asks_for_check(text: &str) -> bool {
+    let Ok(table) = text.parse::<toml::Table>() else { return false };
+    let after_crash = table.get("after_crash").and_then(toml::Value::as_str);
+    after_crash == Some("check") || table.contains_key("check")
 }
 
 /// Returns the name of the hold that `word` names: `word` itself, or the stem of the file if

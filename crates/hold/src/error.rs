@@ -13,21 +13,48 @@ use synconce_durable::error::Error;
 pub enum Unclean {
     /// The machine has stopped since the hold began.
     Boot,
+    /// It is unknown whether the machine has stopped since the hold began.
+    UnknownBoot,
     /// A write-back error was found.
     WriteBack,
     /// A file system was unmounted since the hold began, in this boot.
     Unmounted,
-    /// The hold was not stopped, and its marker is lost.
+    /// The mounts of the start are gone, and it is unknown whether the file system was mounted
+    /// all the time by others.
+    Unseen,
+    /// The hold was not stopped, its marker is lost, and the machine or a mount has ended.
     Marker,
+    /// The hold was not stopped, and its marker is lost. The machine may have stopped.
+    UnknownMarker,
+}
+
+impl Unclean {
+    /// Whether writes may be lost for certain. Otherwise nothing shows that they may.
+    pub fn is_certain(self) -> bool {
+        !matches!(self, Self::UnknownBoot | Self::Unseen | Self::UnknownMarker)
+    }
 }
 
 impl fmt::Display for Unclean {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Boot => "the machine stopped while the files were held",
+            Self::UnknownBoot => {
+                "it is unknown whether the machine stopped while the files were held: \
+                 /proc/sys/kernel/random/boot_id cannot be read, or could not be when the hold \
+                 started"
+            }
             Self::WriteBack => "the disk lost writes while the files were held",
             Self::Unmounted => "a file system was unmounted while its files were held",
+            Self::Unseen => {
+                "the mounts of the held files are new, and nothing shows whether a file system \
+                 was unmounted while its files were held"
+            }
             Self::Marker => "the files were held and the hold was not stopped; its marker is lost",
+            Self::UnknownMarker => {
+                "the files were held and the hold was not stopped; its marker is lost, and nothing \
+                 shows whether the machine stopped"
+            }
         })
     }
 }
@@ -37,6 +64,8 @@ impl fmt::Display for Unclean {
 pub enum Failure {
     /// A failed act on a path.
     Act(Error),
+    /// The boot id cannot be read.
+    Boot(Error),
     /// The marker of this hold is damaged.
     Marker(String, Error),
     /// The held files of this hold may be damaged.
@@ -112,6 +141,10 @@ impl Failure {
             Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
             Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
             Self::Refused(refusal) => refusal.remedy(),
+            Self::Boot(_) => Some(
+                "in a unit of systemd say ProcSubset=all; in a container leave /proc/sys in sight"
+                    .to_owned(),
+            ),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(_) | Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
@@ -160,7 +193,7 @@ impl fmt::Display for Obstacle {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Act(error) => error.fmt(f),
+            Self::Act(error) | Self::Boot(error) => error.fmt(f),
             Self::Marker(_, error) => write!(f, "{error}; the marker is damaged"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unclean(name, why) => {

@@ -1,8 +1,10 @@
 //! The kinds of databases that can be held, and what must not be held.
 
+mod bolt;
 mod content;
 mod dsync;
 mod found;
+mod layer;
 mod place;
 mod refusal;
 mod replicated;

@@ -9,11 +9,12 @@
 #![forbid(unsafe_code)]
 
 pub mod aside;
-pub mod bolt;
 pub mod config;
+mod directories;
 pub mod docker_layers;
 mod elsewhere;
 pub mod error;
+pub mod file_id;
 pub mod kind;
 pub mod live;
 mod lost;

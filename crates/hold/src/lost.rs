@@ -2,17 +2,26 @@
 //! anew, or in another state directory.
 
 use crate::config::Config;
+use crate::error::Unclean;
+use crate::mounted::file_system_of;
 use crate::overlay::Place;
-use crate::record::Record;
+use crate::record::{Record, SuperBlock};
+use std::fs;
 use std::io::ErrorKind;
-use synconce_durable::error::Error;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use synconce_durable::error::{Context, Error};
+use synconce_durable::record::boot_id;
+use synconce_probe::super_block;
 
-/// Whether a crash has ended the hold of `config`, which has no marker, as the kernel's mark beside
-/// a held path says. A stop removes the mark durably before the marker.
+/// Returns why the hold of `config`, which has no marker, cannot go on: the kernel's mark beside a
+/// held path says that the hold was not stopped. A stop removes the mark durably before the marker.
+/// While the file system stays mounted, the kernel has every write.
 ///
 /// # Errors
 /// Names the path that cannot be looked at.
-pub(crate) fn is_lost(config: &Config) -> Result<bool, Error> {
+pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
+    let mut why = None;
     for held in &config.hold {
         let place = match Place::of(held) {
             Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
@@ -20,10 +29,14 @@ pub(crate) fn is_lost(config: &Config) -> Result<bool, Error> {
         };
         // Another container may hold the files now, with a marker of its own.
         if place.is_marked()? && place.is_in_use()? != Some(true) && !has_marker(&place)? {
-            return Ok(true);
+            match was_mounted(&place) {
+                Some(true) => {}
+                Some(false) => return Ok(Some(Unclean::Marker)),
+                None => why = Some(Unclean::UnknownMarker),
+            }
         }
     }
-    Ok(false)
+    Ok(why)
 }
 
 /// Whether the marker of a hold of another name has `place`.
@@ -35,4 +48,32 @@ fn has_marker(place: &Place) -> Result<bool, Error> {
         places.is_none_or(|places| places.iter().any(|other| other.path() == place.path()))
     };
     Ok(Record::names()?.iter().any(has))
+}
+
+/// Notes beside the held path of `place` on which boot and super block its overlay is mounted, as
+/// the target of a link: a crash keeps a link whole or not at all.
+///
+/// # Errors
+/// Names the act and path.
+pub(crate) fn write_note(place: &Place) -> Result<(), Error> {
+    let (boot, system) = (boot_id()?, file_system_of(place.parent())?);
+    let target = match system.super_block {
+        None => boot,
+        Some(SuperBlock { directory, number }) => {
+            format!("{boot} {number} {}", directory.display())
+        }
+    };
+    symlink(target, place.note()).on("cannot create", &place.note())
+}
+
+/// Whether the file system of `place` has been mounted all the time since its overlay was; `None`
+/// if that is unknown.
+pub(crate) fn was_mounted(place: &Place) -> Option<bool> {
+    let note = fs::read_link(place.note()).ok()?;
+    let mut words = note.to_str()?.splitn(3, ' ');
+    if words.next()? != boot_id().ok()? {
+        return Some(false);
+    }
+    let (number, directory) = (words.next()?.parse().ok()?, words.next()?);
+    super_block::is_alive(Path::new(directory), number)
 }

@@ -1,12 +1,13 @@
 //! Whether a file system was mounted all the time since a hold started.
 
-use crate::record::{FileSystem, Record};
+use crate::record::{FileSystem, Record, SuperBlock};
 use crate::runtime::guard;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::{self, Mount};
+use synconce_probe::super_block;
 
 /// STATX_MNT_ID_UNIQUE (statx(2), Linux 6.8), which rustix does not name. The kernel returns
 /// either this id or the older one, which later mounts may get again.
@@ -30,7 +31,9 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
     let listed = mounts.iter().rev().find(|one| is_listed_as(one, existing, mount));
     // A mount that is listed nowhere is outside of this process' root.
     let point = listed.map_or(existing, |one| &one.point).to_owned();
-    Ok(FileSystem { point, mount: mount.id })
+    let super_block = listed.and_then(super_block::of);
+    let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
+    Ok(FileSystem { point, mount: mount.id, super_block })
 }
 
 /// Whether `mount` is the one with the id `wanted`, which `path` is on.
@@ -45,15 +48,38 @@ fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
     }
 }
 
-/// Whether each file system of `record` is still mounted as when the record was written, in
-/// the boot of the record. A mount that was moved counts.
+/// Whether each file system of `record` has been mounted all the time since the record was
+/// written, in the boot of the record; `None` if that is unknown.
 ///
-/// On kernels before 6.8 a file system counts only while the hold keeps it from being unmounted,
-/// because the id may belong to a later mount. Since 6.8 a mount does not count while another
-/// one covers it.
-pub fn file_systems_still_mounted(record: &Record) -> bool {
-    let Ok(mounts) = mounts::ours() else { return false };
-    record.file_systems.iter().all(|system| is_still_mounted(record, system, &mounts))
+/// The super block decides if sysfs shows it: a container's end takes the container's mounts
+/// away, but the host has mounts of the same super block. Otherwise a mount counts that is still
+/// there, also if it was moved. On kernels before 6.8 the id may belong to a later mount, so a
+/// mount counts only while the hold keeps it from being unmounted. Since 6.8 a mount does not
+/// count while another one covers it.
+pub fn were_mounted(record: &Record) -> Option<bool> {
+    let mounts = mounts::ours().unwrap_or_default();
+    let was_mounted = |system| match is_alive(system) {
+        None => is_still_mounted(record, system, &mounts).then_some(true),
+        known => known,
+    };
+    let known: Vec<_> = record.file_systems.iter().map(was_mounted).collect();
+    match known.contains(&Some(false)) {
+        true => Some(false),
+        false => known.iter().all(Option::is_some).then_some(true),
+    }
+}
+
+fn is_alive(system: &FileSystem) -> Option<bool> {
+    let SuperBlock { directory, number } = system.super_block.as_ref()?;
+    super_block::is_alive(directory, *number)
+}
+
+/// Whether `path` is on the file system `system`, by whatever mount.
+pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
+    let there = file_system_of(path);
+    is_on(path, system)
+        || system.super_block.is_some()
+            && there.is_ok_and(|there| there.super_block == system.super_block)
 }
 
 /// Whether a disk of `record` answers with an error: XFS does so for every call after it was

@@ -10,12 +10,14 @@
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
 use crate::config::Held;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
+use crate::directories::{DIRECTORY, Entries, walk};
+use crate::lost;
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,10 +36,6 @@ const POINT: &str = "lower";
 const ATTRIBUTES: &[u8] = b"trusted.overlay.";
 /// The kernel's limit for a list of names, in bytes (xattr(7)).
 const LONGEST: usize = 64 << 10;
-/// Opens a directory, and no link to one.
-const DIRECTORY: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -103,11 +101,12 @@ impl Place {
     /// Holds the path: mounts the overlay over it.
     ///
     /// # Errors
-    /// Names the act and path. Nothing is mounted then.
+    /// Names the act and path. The overlay may be mounted then.
     pub fn hold(&self) -> Result<(), Error> {
         let path = self.path();
         self.clean()?;
         let [upper, work, lower] = self.directories()?;
+        lost::write_note(self)?;
         let upper = if self.is_file { upper } else { open(&path)? };
         let overlay = mounted(attributes(&upper).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
@@ -126,7 +125,20 @@ impl Place {
         };
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let target = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
-        attach(&mount, &target).on("cannot mount on", &path)
+        attach(&mount, &target).on("cannot mount on", &path)?;
+        self.sync_mark()
+    }
+
+    /// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that
+    /// comes back after its marker was given up must not look as if it never was held.
+    fn sync_mark(&self) -> Result<(), Error> {
+        let scratch = self.scratch();
+        let above = [scratch.clone(), self.parent.join(SCRATCH), self.parent.clone()];
+        let below = ["work/work/incompat", "work/work", "work"].map(|name| scratch.join(name));
+        for directory in below.iter().chain(&above) {
+            rustix::fs::fsync(open(directory)?).on("cannot sync", directory)?;
+        }
+        Ok(())
     }
 
     /// Returns a detached mount of the held file in `overlay`.
@@ -208,6 +220,11 @@ impl Place {
         exists(&self.scratch().join("work/work/incompat/volatile"))
     }
 
+    /// Returns the path of the note of [`lost::write_note`].
+    pub(crate) fn note(&self) -> PathBuf {
+        self.scratch().join("started")
+    }
+
     /// Ends the hold: unmounts the overlay.
     ///
     /// # Errors
@@ -229,17 +246,18 @@ impl Place {
         }
         // The daemon's user may have made a link there. What it leads to is not of the hold.
         open(&above)?;
-        // A start that was killed may have left its overlay there.
-        match unmount(scratch.join(POINT), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-            Err(Errno::INVAL | Errno::NOENT) => {}
-            other => other.on("cannot unmount", &scratch.join(POINT))?,
-        }
-        match fs::remove_dir_all(&scratch) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => other.on("cannot remove", &scratch)?,
-        }
-        if !self.is_file && self.path().is_dir() {
-            strip(&self.path())?;
+        if exists(&scratch)? {
+            open(&scratch)?;
+            // A start that was killed may have left its overlay there.
+            match unmount(scratch.join(POINT), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                Err(Errno::INVAL | Errno::NOENT) => {}
+                other => other.on("cannot unmount", &scratch.join(POINT))?,
+            }
+            // Before its directories are removed, which show that the attributes are of the hold.
+            if !self.is_file && self.path().is_dir() {
+                strip(&self.path())?;
+            }
+            fs::remove_dir_all(&scratch).on("cannot remove", &scratch)?;
         }
         match fs::remove_dir(&above) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -315,63 +333,21 @@ pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes the attributes of an overlay from the directories below `top` and from `top`. Opens one
-/// directory at a time and uses no long path, because a tree may be of any depth.
+/// Removes the attributes of an overlay from the directories below `top` and from `top`.
 fn strip(top: &Path) -> Result<(), Error> {
-    let mut directory = open(top)?;
-    // The subdirectories that are left at each level, and the identity of the level.
-    let mut levels = vec![strip_one(&directory, top)?];
-    while let Some((_, left)) = levels.last_mut() {
-        if let Some(name) = left.pop() {
-            directory = rustix::fs::openat(&directory, &name, DIRECTORY, Mode::empty())
-                .on("cannot open a directory below", top)?;
-            levels.push(strip_one(&directory, top)?);
-            continue;
+    walk(top, |Entries { directory, .. }| {
+        let mut names = vec![0_u8; LONGEST];
+        let length = rustix::fs::flistxattr(directory, &mut names[..]);
+        let length = length.on("cannot list the attributes below", top)?;
+        let names = names[..length].split(|byte| *byte == 0);
+        for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
+            match rustix::fs::fremovexattr(*directory, name) {
+                Err(Errno::NODATA) => {}
+                other => other.on("cannot remove an attribute below", top)?,
+            }
         }
-        levels.pop();
-        let Some((above, _)) = levels.last() else { break };
-        directory = rustix::fs::openat(&directory, "..", DIRECTORY, Mode::empty())
-            .on("cannot open a directory below", top)?;
-        if identity(&directory, top)? != *above {
-            return Err(Error::new("cannot clean, while it is changed,", top, Errno::AGAIN));
-        }
-    }
-    Ok(())
-}
-
-/// Removes the attributes of an overlay from one directory. Returns its identity and the names
-/// of its subdirectories.
-fn strip_one(directory: &OwnedFd, top: &Path) -> Result<((u64, u64), Vec<CString>), Error> {
-    let mut names = vec![0_u8; LONGEST];
-    let length = rustix::fs::flistxattr(directory, &mut names[..]);
-    let length = length.on("cannot list the attributes below", top)?;
-    let names = names[..length].split(|byte| *byte == 0);
-    for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
-        match rustix::fs::fremovexattr(directory, name) {
-            Err(Errno::NODATA) => {}
-            other => other.on("cannot remove an attribute below", top)?,
-        }
-    }
-    let mut inner = Vec::new();
-    for entry in Dir::read_from(directory).on("cannot read a directory below", top)? {
-        let entry = entry.on("cannot read a directory below", top)?;
-        let name = entry.file_name();
-        let kind = match entry.file_type() {
-            FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map(|stat| FileType::from_raw_mode(stat.st_mode))
-                .on("cannot look at an entry below", top)?,
-            kind => kind,
-        };
-        if kind == FileType::Directory && ![c".", c".."].contains(&name) {
-            inner.push(name.to_owned());
-        }
-    }
-    Ok((identity(directory, top)?, inner))
-}
-
-fn identity(directory: &OwnedFd, top: &Path) -> Result<(u64, u64), Error> {
-    let stat = rustix::fs::fstat(directory).on("cannot look at a directory below", top)?;
-    Ok((stat.st_dev, stat.st_ino))
+        Ok(())
+    })
 }
 
 fn open(directory: &Path) -> Result<OwnedFd, Error> {

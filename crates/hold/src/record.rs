@@ -1,6 +1,7 @@
 //! The durable marker of a hold.
 
 use crate::config::{Config, Held};
+use crate::file_id::FileId;
 use crate::overlay::Place;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -13,7 +14,7 @@ use synconce_durable::{mutant, standard_paths, state_file};
 const HOLDS: &str = "holds";
 
 /// What is in the marker.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// The name of the hold.
     pub name: String,
@@ -43,6 +44,10 @@ pub struct Spot {
     pub parent: PathBuf,
     /// The device of the overlay (`st_dev`). `None` until the overlay is mounted.
     pub device: Option<u64>,
+    /// What the held path was; with an option of the daemon's own, what `parent` was, because the
+    /// daemon makes the file. `None` in markers of older versions.
+    #[serde(default)]
+    pub id: Option<FileId>,
 }
 
 /// A mounted file system below held files.
@@ -53,6 +58,18 @@ pub struct FileSystem {
     /// The id of the mount: the unique id where the kernel has it (statx(2),
     /// STATX_MNT_ID_UNIQUE, Linux 6.8), which no later mount gets.
     pub mount: u64,
+    /// The super block. `None` in markers of older versions, and if sysfs does not show it.
+    #[serde(default)]
+    pub super_block: Option<SuperBlock>,
+}
+
+/// The directory in sysfs of a super block: see [`synconce_probe::super_block`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SuperBlock {
+    /// Its path.
+    pub directory: PathBuf,
+    /// Its inode number.
+    pub number: u64,
 }
 
 impl Record {
@@ -80,6 +97,15 @@ impl Record {
     /// As for [`Record::place`].
     pub fn places(&self) -> Result<Vec<Place>, Error> {
         (0..self.held().len()).map(|index| self.place(index)).collect()
+    }
+
+    /// Returns the file that has the identity [`Spot::id`] of the held path with the number `index`.
+    ///
+    /// # Errors
+    /// As for [`Record::place`].
+    pub fn identified(&self, index: usize) -> Result<PathBuf, Error> {
+        let place = self.place(index)?;
+        Ok(if self.config.own_option { place.parent().to_owned() } else { place.path() })
     }
 
     /// Reads the marker of the hold `name`. Returns `None` if there is none: the hold is not

@@ -4,14 +4,12 @@
 //! unmounted meanwhile, if a write-back error was found, or if the marker is damaged. In all
 //! other cases the kernel has every write, also those of a daemon that was killed.
 
-mod check;
 mod error;
 mod present;
 mod state;
 
 pub use self::error::RecoverError;
 
-use self::check::Verdict;
 use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
@@ -44,11 +42,6 @@ pub enum Recovered {
     /// Nothing: the marker is of this boot, and its file systems were mounted all the time. The
     /// marker stays.
     Untouched,
-    /// Every held file was checked, and is whole. The marker is removed.
-    WasWhole {
-        /// Why a check was necessary.
-        reason: String,
-    },
     /// The files are used as they are, by the operator's decision. The marker is removed.
     Kept {
         /// Why a decision was necessary.
@@ -94,7 +87,6 @@ pub enum Layers {
 
 /// What happens to the files.
 enum Fate {
-    Whole,
     Keep,
     Wipe(String),
     Refuse(String),
@@ -105,7 +97,8 @@ enum Fate {
 ///
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] and
-/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::InUse`] if the daemon
+/// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::NotFound`] and
+/// [`RecoverError::Other`] if they are not; [`RecoverError::InUse`] if the daemon
 /// runs. Otherwise names the path. The marker stays, and the hold does not start.
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
@@ -127,6 +120,9 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         State::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
             present::refuse_elsewhere(record, decision)?;
+            if !has_begun {
+                present::refuse_others(record, decision)?;
+            }
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),
@@ -139,7 +135,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
             return Err(refused(then, reason, true));
         }
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
-        _ => decide(config, decision, &state, held, &reason),
+        _ => decide(config, decision, &state, reason.clone()),
     };
     let unseen = present::out_of_sight(name, &state, held)?;
     if let Some(path) = unseen.filter(|_| decision == Decision::ByFile) {
@@ -161,8 +157,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
-        Fate::Keep => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
-        _ => Record::clear(name).map(|()| Recovered::WasWhole { reason }).map_err(Into::into),
+        _ => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
     }
 }
 
@@ -205,32 +200,14 @@ fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }
 
-fn decide(config: &Config, decision: Decision, state: &State, held: &[Held], reason: &str) -> Fate {
+fn decide(config: &Config, decision: Decision, state: &State, reason: String) -> Fate {
+    let is_certain = !matches!(state, State::Unclean { is_certain: false, .. });
     match (decision, config.after_crash) {
-        (Decision::Keep, _) => return Fate::Keep,
-        (Decision::Wipe, _) | (_, AfterCrash::Wipe) => return Fate::Wipe(reason.to_owned()),
-        (_, AfterCrash::Refuse) => return Fate::Refuse(reason.to_owned()),
-        (_, AfterCrash::Check) => {}
+        (Decision::Keep, _) => Fate::Keep,
+        (Decision::Wipe, _) => Fate::Wipe(reason),
+        (Decision::ByFile, AfterCrash::Wipe) if is_certain => Fate::Wipe(reason),
+        (Decision::ByFile, _) => Fate::Refuse(reason),
     }
-    if matches!(state, State::Unclean { is_in_cache: true, .. }) {
-        // After a failed write-back the cache shows data that the disk does not have.
-        return Fate::Wipe(reason.to_owned());
-    }
-    let mut unknown = None;
-    for held in held {
-        match check::check(&config.name, held, config.check.as_deref()) {
-            Verdict::Whole => {}
-            Verdict::Damaged(damage) => {
-                let path = held.path.display();
-                return Fate::Wipe(format!("{reason}, and {path} is damaged: {damage}"));
-            }
-            Verdict::Unknown(why) => {
-                let path = held.path.display();
-                unknown = Some(format!("{reason}, and {path} cannot be checked: {why}"));
-            }
-        }
-    }
-    unknown.map_or(Fate::Whole, Fate::Refuse)
 }
 
 /// Sets aside the files of the hold that had `config`, and removes the marker after all renames

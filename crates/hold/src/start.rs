@@ -3,7 +3,9 @@
 use crate::aside;
 use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
+use crate::file_id::FileId;
 use crate::kind;
+use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
@@ -44,6 +46,8 @@ pub enum Started {
 /// # Errors
 /// Why nothing is held.
 pub fn start(config: &Config) -> Result<Started, Failure> {
+    // Without it the next start could not tell a stop of the machine from an orderly end.
+    let boot = boot_id().map_err(Failure::Boot)?;
     let mut lock = Lock::take(&config.name)?;
     let marker = Record::read(&config.name);
     if let Some(record) = marker.map_err(|error| Failure::of_marker(&config.name, error))? {
@@ -65,7 +69,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     if config.own_option {
         // The marker names the file systems of these directories.
         config.hold.iter().try_for_each(|held| make_parent(held, &mut new))?;
-        record(config)?.write()?;
+        record(config, boot)?.write()?;
         new.keep();
         return Ok(Started::Began(Vec::new()));
     }
@@ -76,7 +80,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
         locked.extend(prepare(held, config, &mut new)?);
     }
     refuse_unshared(config)?;
-    let mut record = record(config)?;
+    let mut record = record(config, boot)?;
     record.write()?;
     let begun = hold_all(&record)
         .and_then(|()| note_devices(&mut record))
@@ -137,11 +141,13 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     lock.guard(locked)
 }
 
-fn record(config: &Config) -> Result<Record, Error> {
+fn record(config: &Config, boot: String) -> Result<Record, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = Place::of(held)?;
-        spots.push(Spot { parent: place.parent().to_owned(), device: None });
+        let identified = if config.own_option { place.parent() } else { &place.path() };
+        let id = FileId::of(identified)?;
+        spots.push(Spot { parent: place.parent().to_owned(), device: None, id });
         // The directory above: the file itself may be missing, or held already.
         let system = file_system_of(place.parent())?;
         if !file_systems.contains(&system) {
@@ -151,7 +157,7 @@ fn record(config: &Config) -> Result<Record, Error> {
     Ok(Record {
         name: config.name.clone(),
         started: now(),
-        boot: boot_id(),
+        boot,
         file_systems,
         config: config.clone(),
         failed: false,
@@ -248,9 +254,20 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
             unit: config.unit.clone(),
         });
     }
-    match place.is_marked()? {
-        true => Err(Failure::Unclean(config.name.clone(), Unclean::Marker)),
-        false => Ok(()),
+    if !place.is_marked()? {
+        return Ok(());
+    }
+    let unclean = |why| Err(Failure::Unclean(config.name.clone(), why));
+    match lost::was_mounted(place) {
+        None => unclean(Unclean::UnknownMarker),
+        Some(false) => unclean(Unclean::Marker),
+        // Nothing is lost, and nothing synced yet: the marker that said so is gone.
+        Some(true) => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let parent = rustix::fs::open(place.parent(), flags, Mode::empty());
+            let parent = parent.on("cannot open", place.parent())?;
+            Ok(rustix::fs::syncfs(parent).on("cannot sync the file system of", place.parent())?)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::config::{AfterCrash, Config};
 use crate::error::Unclean;
 use crate::live::{Obstacle, View};
-use crate::lost::is_lost;
+use crate::lost;
 use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
@@ -79,11 +79,10 @@ pub fn status(name: &str, config: Option<&Config>) -> Result<Option<Status>, Err
     match (Record::read(name)?, config) {
         (Some(record), _) => of_record(&record).map(Some),
         // Not every user may look.
-        (None, Some(config)) if is_lost(config).unwrap_or(false) => {
-            let reason = Some(Unclean::Marker.to_string());
-            Ok(Some(Status { reason, ..of(config, State::Interrupted) }))
-        }
-        (None, Some(config)) => Ok(Some(of(config, State::Off))),
+        (None, Some(config)) => Ok(Some(match lost::unclean(config).unwrap_or(None) {
+            None => of(config, State::Off),
+            Some(why) => Status { reason: Some(why.to_string()), ..of(config, State::Interrupted) },
+        })),
         (None, None) => Ok(None),
     }
 }

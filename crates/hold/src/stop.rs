@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::live::{Overlay, View};
-use crate::mounted::{is_on, is_where_it_was};
+use crate::mounted::{is_in, is_where_it_was};
 use crate::overlay::Place;
 use crate::patience::eventually;
 use crate::record::{FileSystem, Record};
@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_durable::record::boot_id;
 use synconce_probe::mounts;
 
 /// What [`stop`] found.
@@ -35,6 +36,8 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
     let lock = Lock::take(name)?;
     let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
+    // A sandbox that hides the boot ends no hold.
+    boot_id().map_err(Failure::Boot)?;
     if let Some(why) = unclean(&record) {
         // A disk that failed can be repaired only after it is unmounted, and the overlays and
         // the guard keep it mounted. Nothing that a sync could add makes the files whole.
@@ -110,9 +113,17 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
         }
     }
     // Another file system may be mounted over the directory by now.
-    let is_pinned = |system: &FileSystem| places.iter().any(|place| is_on(place.parent(), system));
-    for system in systems.filter(|system| is_where_it_was(system) && !is_pinned(system)) {
-        pins.push(open(&system.point)?);
+    let is_pinned = |system: &FileSystem| places.iter().any(|place| is_in(place.parent(), system));
+    for system in systems.filter(|system| !is_pinned(system)) {
+        match () {
+            () if is_where_it_was(system) => pins.push(open(&system.point)?),
+            // Mounted, and not here: what a container wrote that is gone.
+            () if system.super_block.is_some() => {
+                let act = "cannot find the file system that was mounted on";
+                return Err(Error::new(act, &system.point, Errno::NODEV));
+            }
+            () => {}
+        }
     }
     Ok(pins)
 }

@@ -51,6 +51,8 @@ pub(crate) enum Reason {
     Volume(PathBuf),
     /// Nothing requests a hold.
     Ordinary,
+    /// The annotation or label [`HOLD`] has this value, which is neither true nor false.
+    Unclear(String),
     /// The container is for a virtual machine or another system than Linux.
     Foreign,
     /// Another filter replaces the profile; this annotation requests it.
@@ -88,13 +90,18 @@ pub(crate) fn classify(context: &Context<'_>) -> Verdict {
     if let Some(key) = other {
         return Verdict::Leave(Reason::OtherFilter(key));
     }
-    if annotation(HOLD) == Some("false") {
+    let asked = annotation(HOLD).map(truth).transpose();
+    if asked == Ok(Some(false)) {
         return Verdict::Leave(Reason::Annotation);
     }
     let mut rules = context.settings.rules.iter().zip(1..);
     let records = context.records();
-    if records.as_ref().and_then(|records| records.label(HOLD)) == Some("false") {
+    let label = records.as_ref().and_then(|records| records.label(HOLD)).map(truth).transpose();
+    if label == Ok(Some(false)) {
         return Verdict::Leave(Reason::Label);
+    }
+    if let Some(value) = asked.err().or(label.err()) {
+        return Verdict::Leave(Reason::Unclear(value));
     }
     if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(context.namespace(), own)) {
         let reason = Reason::Rule(at);
@@ -106,13 +113,25 @@ pub(crate) fn classify(context: &Context<'_>) -> Verdict {
             _ => Verdict::Hold(reason),
         };
     }
-    if own(HOLD) == Some("true") {
+    if own(HOLD).map(truth) == Some(Ok(true)) {
         return Verdict::Hold(Reason::Annotation);
     }
     match records {
         Some(records) if records.is_classic_build() => Verdict::Hold(Reason::ClassicBuild),
-        Some(records) if records.own_label(HOLD) == Some("true") => Verdict::Hold(Reason::Label),
+        Some(records) if records.own_label(HOLD).map(truth) == Some(Ok(true)) => {
+            Verdict::Hold(Reason::Label)
+        }
         _ => Verdict::Leave(Reason::Ordinary),
+    }
+}
+
+/// Reads a value as engines read one (strconv.ParseBool of Go). Returns a value that is neither
+/// true nor false.
+fn truth(value: &str) -> Result<bool, String> {
+    match value {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        other => Err(other.to_owned()),
     }
 }
 
@@ -216,6 +235,7 @@ impl fmt::Display for Reason {
                 write!(f, "a step of Buildah's that can write to {}", path.display())
             }
             Self::Ordinary => f.write_str("an ordinary container, which nothing asks to hold"),
+            Self::Unclear(value) => write!(f, "{HOLD}={value} is neither true nor false"),
             Self::Foreign => f.write_str("not a container of this machine's Linux"),
             Self::OtherFilter(key) => {
                 write!(f, "its annotation {key}, with which crun does not load a profile")
@@ -335,8 +355,14 @@ mod tests {
         let no = annotated(&[(HOLD, "false")]);
         assert_eq!(recognised(SHIM, "/", &yes, &none), Verdict::Hold(Reason::Annotation));
         assert_eq!(recognised(BUILDKIT, "/", &no, &none), Verdict::Leave(Reason::Annotation));
-        let other = annotated(&[(HOLD, "yes")]);
-        assert_eq!(recognised(SHIM, "/", &other, &none), Verdict::Leave(Reason::Ordinary));
+        for (value, expected) in [
+            ("TRUE", Verdict::Hold(Reason::Annotation)),
+            ("1", Verdict::Hold(Reason::Annotation)),
+            ("False", Verdict::Leave(Reason::Annotation)),
+            ("yes", Verdict::Leave(Reason::Unclear("yes".to_owned()))),
+        ] {
+            assert_eq!(recognised(SHIM, "/", &annotated(&[(HOLD, value)]), &none), expected);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Decides, adds the hold to the bundle, and executes the runtime.
 
 use crate::bundle::Bundle;
-use crate::classify::{Context, Verdict, classify};
+use crate::classify::{Context, Reason, Verdict, classify};
 use crate::config::Settings;
 use crate::invocation::Invocation;
 use crate::profile::{self, Edited};
@@ -78,6 +78,7 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<(), String> {
         (Verdict::Hold(_), Some(edited)) if !edited.held.is_empty() || edited.io_uring_refused => {
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)
         }
+        (Verdict::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
         _ => Ok(()),
     }
 }

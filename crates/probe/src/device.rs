@@ -74,7 +74,7 @@ impl Disks {
     /// while the host's dirty bytes reach a new minimum (file systems without a disk). A
     /// single disk that hangs keeps the number constant.
     pub fn movement(&mut self) -> u64 {
-        let text = text_of("/proc/diskstats");
+        let text = diskstats();
         self.look(&text, dirty_bytes())
     }
 
@@ -133,9 +133,9 @@ fn disk(line: &str) -> Option<(DeviceId, Vec<u64>)> {
 pub struct Writes(String);
 
 impl Writes {
-    /// Returns the current counts; none if `/proc/diskstats` cannot be read.
+    /// Returns the current counts; none if neither /proc nor /sys has them.
     pub fn now() -> Self {
-        Self(text_of("/proc/diskstats"))
+        Self(diskstats())
     }
 
     fn counts(&self) -> BTreeMap<DeviceId, u64> {
@@ -159,6 +159,24 @@ impl Writes {
         disks.dedup();
         disks
     }
+}
+
+/// Returns the text of `/proc/diskstats`. A /proc of processes only (`subset=pid`, proc(5)) has no
+/// such file; then the same numbers come from /sys.
+fn diskstats() -> String {
+    let text = text_of("/proc/diskstats");
+    if text.is_empty() { diskstats_of_sysfs() } else { text }
+}
+
+fn diskstats_of_sysfs() -> String {
+    let disks = std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten();
+    let line = |disk: std::fs::DirEntry| {
+        let number = std::fs::read_to_string(disk.path().join("dev")).ok()?;
+        let numbers = std::fs::read_to_string(disk.path().join("stat")).ok()?;
+        let name = disk.file_name();
+        Some(format!("{} {} {numbers}", number.trim().replace(':', " "), name.display()))
+    };
+    disks.filter_map(line).collect()
 }
 
 /// Returns the text of a file in `/proc`, or an empty text if it cannot be read. Its size is
@@ -226,6 +244,19 @@ mod tests {
         let counted = before.disks_written_since(&before);
         assert!(!counted.contains(&loop0), "{counted:?}");
         assert!(before.disks_written_since(&Writes::default()).contains(&loop0), "a new disk");
+    }
+
+    #[test]
+    fn sysfs_has_the_disks_and_the_counts_of_proc() {
+        let proc = Writes::now();
+        let sysfs = Writes(diskstats_of_sysfs());
+        assert_eq!(sysfs.counts().len(), sysfs.0.lines().count(), "{}", sysfs.0);
+        for (device, count) in proc.counts() {
+            // A loop device of another test may be gone.
+            let later = sysfs.counts().get(&device).copied();
+            assert!(later.is_none_or(|later| later >= count), "{device}: {count} {later:?}");
+        }
+        assert!(proc.counts().keys().any(|device| sysfs.counts().contains_key(device)));
     }
 
     #[test]

@@ -7,3 +7,4 @@
 pub mod device;
 pub mod filesystem;
 pub mod mounts;
+pub mod super_block;

@@ -15,12 +15,18 @@ pub struct Tally {
     pub real: u64,
     /// Answered with an error, so that the program falls back (`io_uring_setup`).
     pub refused: u64,
+    /// Those of `held` whose caller could not be examined: they were held whatever their
+    /// descriptor led to.
+    #[serde(default)]
+    pub unseen: u64,
 }
 
 /// How a call was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Held,
+    /// Held, although the caller could not be examined.
+    Unseen,
     Passed,
     /// Passed because the caller runs under `synconce real`.
     Real,
@@ -30,13 +36,15 @@ pub(crate) enum End {
 impl Tally {
     fn change(&mut self, end: End, by: fn(u64) -> u64) {
         let count = match end {
-            End::Held => &mut self.held,
+            End::Held | End::Unseen => &mut self.held,
             End::Passed | End::Real => &mut self.passed,
             End::Refused => &mut self.refused,
         };
         *count = by(*count);
-        if end == End::Real {
-            self.real = by(self.real);
+        match end {
+            End::Real => self.real = by(self.real),
+            End::Unseen => self.unseen = by(self.unseen),
+            End::Held | End::Passed | End::Refused => {}
         }
     }
 }
@@ -55,6 +63,7 @@ impl Accounts {
     pub fn total(&self) -> Tally {
         self.calls.values().fold(Tally::default(), |sum, tally| Tally {
             held: sum.held + tally.held,
+            unseen: sum.unseen + tally.unseen,
             passed: sum.passed + tally.passed,
             real: sum.real + tally.real,
             refused: sum.refused + tally.refused,
@@ -105,7 +114,7 @@ mod tests {
         accounts.count("io_uring_setup", None, End::Refused);
         assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, ..Tally::default() });
         assert_eq!(accounts.programs.len(), 1);
-        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1, real: 0 });
+        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1, ..Tally::default() });
     }
 
     #[test]
@@ -116,6 +125,16 @@ mod tests {
         assert_eq!(accounts.total(), Tally { passed: 2, real: 1, ..Tally::default() });
         accounts.take_back("fsync", None, End::Real);
         assert_eq!(accounts.total(), Tally { passed: 1, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_held_call_of_an_unseen_caller_counts_as_held_too() {
+        let mut accounts = Accounts::default();
+        accounts.count("fsync", None, End::Unseen);
+        accounts.count("fsync", None, End::Held);
+        assert_eq!(accounts.total(), Tally { held: 2, unseen: 1, ..Tally::default() });
+        accounts.take_back("fsync", None, End::Unseen);
+        assert_eq!(accounts.total(), Tally { held: 1, ..Tally::default() });
     }
 
     #[test]

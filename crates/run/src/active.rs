@@ -80,7 +80,8 @@ pub(crate) struct Active {
     written_before: Writes,
     /// Whether a sync() was held; the commit then calls sync(2).
     holds_sync: bool,
-    /// Set once the filter answers without a supervisor.
+    /// Set once the filter answers without a supervisor, or a call was held whose file system is
+    /// unknown.
     sealed: Option<SealedScope>,
 }
 
@@ -172,6 +173,16 @@ impl Active {
         Ok(())
     }
 
+    /// Notes that a call was held whose file system is unknown: the commit covers what the
+    /// commit of a sealed run covers.
+    pub(crate) fn cover_everything(&mut self) {
+        if mutant::is("unseen-uncovered") {
+            self.holds_sync = false;
+            return;
+        }
+        self.sealed.get_or_insert_default();
+    }
+
     /// Returns the notice about FUSE file systems whose syncs a sealed run held and did not
     /// commit.
     pub(crate) fn uncommitted_fuse(&self) -> Option<Notice> {
@@ -228,8 +239,8 @@ impl Active {
 
 /// What the handling of calls needs.
 impl Active {
-    /// Whether a call on the file systems `devices` may be held. For sync() `devices` is
-    /// empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
+    /// Whether a call on the file systems `devices` may be held. For sync(), and if the file
+    /// system is unknown, `devices` is empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
     /// other threads get [`Admission::Busy`].
     pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
         if !self.options.commit {
@@ -356,7 +367,7 @@ pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
             root: options.root.clone(),
         }),
         started: now(),
-        boot: boot_id(),
+        boot: boot_id().unwrap_or_default(),
         user: rustix::process::geteuid().as_raw(),
         supervisor: std::process::id(),
         sealed: options.sealed,

@@ -3,13 +3,15 @@
 //! Only calls on disk file systems are held. Every other call goes to the kernel, which
 //! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
-use crate::mapping::MappedFile;
+use crate::mapping::{self, MappedFile, Mapping};
 use crate::paths::{self, Found, Start};
+use crate::process_tree::proc_is_ours;
 use crate::rules::{Candidate, Rules, Verdict};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -78,6 +80,10 @@ pub(crate) struct FdInfo {
     may_block: bool,
     /// Whether a lookup was undecided because it may not block.
     missed: bool,
+    /// Whether a lookup failed because this process may not examine the caller.
+    unseen: bool,
+    /// Whether /proc shows another pid namespace: then no caller can be examined.
+    is_blind: bool,
     directories: VecDeque<(u32, OwnedFd)>,
     /// `--only` and `--except`.
     rules: Option<Arc<Rules>>,
@@ -86,13 +92,17 @@ pub(crate) struct FdInfo {
 impl FdInfo {
     /// Returns a lookup that follows `rules`.
     pub(crate) fn following(rules: Option<Arc<Rules>>) -> Self {
-        Self { rules, ..Self::default() }
+        Self { rules, is_blind: !proc_is_ours(), ..Self::default() }
     }
 
     /// Returns what descriptor `fd` of `thread` leads to. Returns `None` if the descriptor is
     /// closed, is `O_PATH`, or cannot be examined.
     pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Option<Target> {
         let name = decimal(fd)?;
+        if self.is_blind {
+            self.unseen = true;
+            return None;
+        }
         let link = self.at_descriptor(thread, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
         // The link's mode shows how the file was opened (proc(5)); for O_PATH neither bit is
         // set.
@@ -162,12 +172,30 @@ impl FdInfo {
     /// reply.
     pub(crate) fn may_block(&self) -> Self {
         let (places, rules) = (Arc::clone(&self.places), self.rules.clone());
-        Self { places, rules, may_block: true, ..Self::default() }
+        Self { places, rules, is_blind: self.is_blind, may_block: true, ..Self::default() }
     }
 
     /// Returns, once, whether a lookup was undecided because it may not block.
     pub(crate) fn take_missed(&mut self) -> bool {
         std::mem::take(&mut self.missed)
+    }
+
+    /// Returns, once, whether a lookup failed because this process may not examine the caller
+    /// (ptrace(2), "Ptrace access mode checking"). Also true after the caller has exited.
+    pub(crate) fn take_unseen(&mut self) -> bool {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// Whether no caller can be examined.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    /// Returns the mappings of `range` in `thread`, or `None` if they cannot be read.
+    pub(crate) fn mapping(&mut self, thread: u32, range: Range<u64>) -> Option<Mapping> {
+        let mapping = (!self.is_blind).then(|| mapping::of(thread, range)).flatten();
+        self.unseen |= mapping.is_none();
+        mapping
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
@@ -185,16 +213,26 @@ impl FdInfo {
                 Err(Errno::SRCH | Errno::NOENT) => {
                     self.directories.retain(|(owner, _)| *owner != thread);
                 }
-                other => return other.ok(),
+                other => return self.unless_unseen(other),
             }
         }
         let path = format!("/proc/{thread}/fd");
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::open(path, open, Mode::empty()).ok()?;
-        let stat = rustix::fs::statx(&directory, name, flags, mask).ok();
+        let Ok(directory) = rustix::fs::open(path, open, Mode::empty()) else {
+            // /proc may hide the processes of other users (hidepid, proc(5)).
+            self.unseen = true;
+            return None;
+        };
+        let stat = rustix::fs::statx(&directory, name, flags, mask);
+        let stat = self.unless_unseen(stat);
         self.directories.truncate(KEPT - 1);
         self.directories.push_front((thread, directory));
         stat
+    }
+
+    fn unless_unseen(&mut self, stat: Result<Statx, Errno>) -> Option<Statx> {
+        self.unseen |= matches!(stat, Err(Errno::ACCESS | Errno::PERM));
+        stat.ok()
     }
 
     /// Returns the kernel's path of descriptor `name` of `thread`, if there are rules. The kernel

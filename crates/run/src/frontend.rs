@@ -28,28 +28,16 @@ use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
 
-/// Signals that are passed on to the command.
-pub(crate) const PASSED_ON: [Signal; 10] = [
-    Signal::HUP,
-    Signal::INT,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-    Signal::TERM,
-    Signal::CONT,
-    Signal::TSTP,
-    Signal::TTIN,
-    Signal::TTOU,
-];
-
 /// Makes the run that `options` describe. If this process is in a run already, executes the
 /// command in this process: the outermost run commits.
 ///
 /// The process must have only one thread.
-///
-/// # Errors
-/// Set-up failed before there was a supervisor.
-pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
+pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
+    set_up(options, observer)
+        .unwrap_or_else(|error| Finished::failed(RunError::set_up("cannot set up the run", &error)))
+}
+
+fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
     let is_inner = is_held();
@@ -62,7 +50,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> io::Result<Finishe
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
-    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
+    let set = Set::of(&signals::passed_on());
     let mask = set.block();
     let signals = Reader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
@@ -256,7 +244,7 @@ impl Frontend<'_> {
             // A process that was in the job already has received the terminal's signal as
             // well.
             let was_there = process_tree::began(pid).is_some_and(|began| began < arrived);
-            if received.by_process || !was_there {
+            if received.is_to_this_process() || !was_there {
                 signals::send(pid, received.signal);
             }
         }
@@ -285,8 +273,9 @@ impl Frontend<'_> {
     /// Whether `signal` does not mean to stop waiting for the commit: it may have been meant
     /// for the command, or the caller made this process ignore it (nohup).
     fn is_of_no_interest(signal: i32) -> bool {
-        [Signal::CONT, Signal::USR1, Signal::USR2].map(Signal::as_raw).contains(&signal)
-            || signals::is_ignored(signal)
+        use Signal as S;
+        let ends = [S::HUP, S::INT, S::QUIT, S::ABORT, S::ALARM, S::TERM].map(S::as_raw);
+        !ends.contains(&signal) || signals::is_ignored(signal)
     }
 
     fn unfinished(mut self) -> Finished {
@@ -380,7 +369,7 @@ fn end_of(pid: u32) -> Option<OwnedFd> {
 /// reached the command, but nothing in `siginfo_t` distinguishes it. The command gets such a
 /// signal twice, which is better than never.
 pub(crate) fn pass(received: &Received, command: u32) {
-    if !received.by_process || received.sender == command {
+    if !received.is_to_this_process() || received.by_process && received.sender == command {
         return;
     }
     if received.signal == Signal::CONT.as_raw() {

@@ -16,7 +16,7 @@ use crate::active::Active;
 use crate::checkpoints;
 use crate::options::Options;
 use crate::presence::Presence;
-use crate::privileges::Gain;
+use crate::privileges::{self, Gain};
 use crate::process_tree::{self, Process};
 use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
 use crate::rules::Rules;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::thread;
 use synconce_durable::mutant;
 use synconce_sys::handover::Takeover;
-use synconce_sys::notify::{Listener, Notification};
+use synconce_sys::notify::Listener;
 use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::signals::{Reader, Set, send as kill};
 
@@ -71,7 +71,8 @@ struct Started {
     signals: Reader,
     command: u32,
     /// A call that the command made before the supervisor could listen.
-    first_call: Option<Notification>,
+    /// Programs that gain no privileges.
+    privileges: Option<privileges::Watch>,
     /// The kind of privileges that the command itself does not gain, if a notice was printed.
     gain: Option<Gain>,
     /// The socket that other processes connect to until the command ends.
@@ -96,6 +97,7 @@ fn start(
     let mut active = prepare::prepare(options)?;
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence = Presence::new(active.id()).ok();
+    let privileges = privileges::Watch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {
         // No call was held. A marker that cannot be removed causes a false warning, not a
@@ -126,15 +128,14 @@ fn start(
     if let Some(path) = no_privileges {
         let _ = send(frontend, &Message::Notice(Notice::NoPrivilegesGained(path)));
     }
-    let first_call = launched.first_call;
     let command = launched.pid;
-    Ok(Started { active, listener, signals, command, first_call, gain, presence, rules })
+    Ok(Started { active, listener, signals, command, privileges, gain, presence, rules })
 }
 
 impl Started {
     fn go_on(self, options: &Options, frontend: OwnedFd) {
         let frontend = Arc::new(frontend);
-        let Self { active, listener, signals, command, first_call, gain, presence, rules } = self;
+        let Self { active, listener, signals, command, privileges, gain, presence, rules } = self;
         let state = Shared::new(active);
         let supervisor = Supervisor::new(
             options,
@@ -149,14 +150,20 @@ impl Started {
         if let Some(interval) = options.commit_every {
             checkpoints::make_every(interval, state.clone(), Arc::clone(&frontend));
         }
-        gain.into_iter().for_each(|gain| supervisor.note_gain(gain));
-        let stopped = supervisor.run(first_call);
+        let stopped = supervisor.run();
         let mut closed = state.close();
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over { active: closed.active, listener, signals, served: false };
         over.release();
         match stopped {
             Stopped::Ended(end) => {
+                if end != Ending::Exited(0) {
+                    let opened = privileges.iter().flat_map(privileges::Watch::opened);
+                    for path in opened.filter(|path| Some(Gain::of(path)) != gain) {
+                        let notice = Notice::NoPrivilegesGained(path);
+                        let _ = send(&*frontend, &Message::Notice(notice));
+                    }
+                }
                 let summary = Summary {
                     accounts: closed.accounts,
                     error: closed.failure,

@@ -1,14 +1,17 @@
 //! Decides how each call that syncs is answered.
 
 mod msync;
+mod own_filter;
+mod unseen;
+
+pub use self::own_filter::OwnFilter;
 
 use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
 use crate::options::Options;
-use crate::paths::{self, Start};
-use crate::privileges;
+use crate::paths::Start;
 use crate::rules::Verdict;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
@@ -22,8 +25,12 @@ use synconce_sys::notify::Notification;
 pub(crate) enum Decision {
     /// Answer success without doing the call. Holds the file systems that the call concerns.
     Hold(Vec<DeviceId>),
+    /// Answer success without doing the call, although its file system is unknown.
+    HoldUnseen,
     /// Leave the call to the kernel, and count it.
     Pass,
+    /// The same, and print a notice: rules choose files, and this call's file is unknown.
+    PassUnseen,
     /// Leave the call to the kernel: it is not a sync.
     Ignore,
     /// Answer an errno that makes the program fall back.
@@ -34,10 +41,10 @@ pub(crate) enum Decision {
     Handshake,
     /// Do what the caller asks for.
     Request(Request),
+    /// Let the kernel install a filter that does not work in a run as it does without.
+    OwnFilter(OwnFilter),
     /// Release the pins of the mounts that the call ends, then let the kernel unmount them.
     Unmount(Option<Unmounting>),
-    /// Let the kernel execute this program, which would gain privileges without no_new_privs.
-    GainPrivileges(PathBuf),
 }
 
 /// How a call is changed before the kernel does it.
@@ -109,6 +116,15 @@ pub(crate) fn may_block(call: Call) -> bool {
 
 /// Returns the answer to `pending`.
 pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+    let blind = if fd_info.is_blind() { unseen::by_call(pending.call) } else { None };
+    let decision = blind.unwrap_or_else(|| examine(fd_info, pending, options));
+    match fd_info.take_unseen() {
+        true if matches!(decision, Decision::Pass) => unseen::decide(pending, options),
+        _ => decision,
+    }
+}
+
+fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
     match pending.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),
@@ -127,8 +143,9 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(fd_info, pending),
-        Call::Execve => execute(pending, rustix::fs::CWD.as_raw_fd(), 0),
-        Call::Execveat => execute(pending, pending.descriptor(0), 1),
+        Call::Seccomp | Call::Prctl => {
+            own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
+        }
     }
 }
 
@@ -367,21 +384,6 @@ fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
 /// Flags of umount2(2).
 const MNT_DETACH: u64 = 2;
 const MNT_EXPIRE: u64 = 4;
-
-fn execute(pending: &PendingCall, directory: i32, path: usize) -> Decision {
-    let memory = Memory::open(pending.thread(), false);
-    let path = memory.and_then(|memory| memory.path(pending.argument(path)));
-    let start = Start::new(pending.thread(), directory);
-    match path {
-        Ok(path)
-            if paths::find(start, &path)
-                .is_ok_and(|found| privileges::gains(&found.file, pending.thread())) =>
-        {
-            Decision::GainPrivileges(path)
-        }
-        _ => Decision::Ignore,
-    }
-}
 
 #[cfg(test)]
 mod fuzz;

@@ -1,10 +1,12 @@
 //! Programs that gain privileges when they are executed, which no_new_privs prevents.
 
-use crate::process_tree::user_of;
-use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, StatxFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::thread::{CapabilitySet, capabilities, no_new_privs};
+use std::collections::{HashMap, HashSet};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The purpose for which a program gains privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,28 +27,79 @@ impl Gain {
     }
 }
 
-const SETUID: u16 = 0o4000;
-/// setgid without the group's execute permission has another meaning (inode(7)).
-const SETGID: u16 = 0o2010;
+/// Programs that are asked for privileges.
+const PROGRAMS: [&str; 6] = ["sudo", "su", "doas", "pkexec", "newuidmap", "newgidmap"];
+/// Where they are, if PATH does not say it.
+const DIRECTORIES: &str = "/usr/bin:/usr/local/bin:/bin";
+
+/// Notes which programs that would gain privileges are opened, as execve(2) does. The calls
+/// themselves are not stopped: a call that waits for a supervisor can be interrupted by a
+/// signal, and execve(2) never returns EINTR.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    inotify: OwnedFd,
+    /// The programs, by their watches.
+    paths: HashMap<i32, PathBuf>,
+}
+
+impl Watch {
+    /// Begins to watch. Returns `None` where no program would lose privileges, or without a
+    /// free inotify instance.
+    pub(crate) fn begin() -> Option<Self> {
+        if !are_lost() {
+            return None;
+        }
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
+        let mut paths = HashMap::new();
+        let directories = std::env::var_os("PATH").unwrap_or_else(|| DIRECTORIES.into());
+        for directory in std::env::split_paths(&directories) {
+            for path in PROGRAMS.map(|name| directory.join(name)) {
+                if gains(&path)
+                    && let Ok(watch) = inotify::add_watch(&inotify, &path, WatchFlags::OPEN)
+                {
+                    paths.entry(watch).or_insert(path);
+                }
+            }
+        }
+        Some(Self { inotify, paths })
+    }
+
+    /// Returns the first program of each [`Gain`] that was opened.
+    pub(crate) fn opened(&self) -> Vec<PathBuf> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.inotify, &mut buffer);
+        let (mut kinds, mut opened) = (HashSet::new(), Vec::new());
+        while let Ok(event) = events.next() {
+            let path = self.paths.get(&event.wd());
+            opened.extend(path.filter(|path| kinds.insert(Gain::of(path))).cloned());
+        }
+        opened
+    }
+}
 
 /// Whether a filter of this process needs no_new_privs, which this process does not have yet:
 /// without CAP_SYS_ADMIN in its user namespace (seccomp(2)).
-pub(crate) fn are_lost() -> bool {
+fn are_lost() -> bool {
     let may = capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::SYS_ADMIN));
     !may && !no_new_privs().unwrap_or(false)
 }
 
-/// Whether the execution of `file` by `thread` gains privileges without no_new_privs (execve(2)):
-/// the file is setuid, setgid, or has capabilities, and its mount is not nosuid. Root has the
-/// privileges already.
-pub(crate) fn gains(file: &OwnedFd, thread: u32) -> bool {
+const SETUID: u16 = 0o4000;
+/// setgid without the group's execute permission has another meaning (inode(7)).
+const SETGID: u16 = 0o2010;
+
+/// Whether the program at `path` gains privileges without no_new_privs (execve(2)): the file is
+/// setuid, setgid, or has capabilities, and its mount is not nosuid.
+pub(crate) fn gains(path: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
     let mask = StatxFlags::TYPE | StatxFlags::MODE;
-    let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, mask) else { return false };
+    let Ok(stat) = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, mask) else { return false };
     let is_set = |bits| stat.stx_mode & bits == bits;
     FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile
-        && (is_set(SETUID) || is_set(SETGID) || has_capabilities(file))
-        && user_of(thread) != Some(0)
-        && !rustix::fs::fstatvfs(file).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::NOSUID))
+        && (is_set(SETUID) || is_set(SETGID) || has_capabilities(&file))
+        && !rustix::fs::fstatvfs(&file)
+            .is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::NOSUID))
 }
 
 /// Whether `file`, which may be `O_PATH`, has file capabilities (capabilities(7)).

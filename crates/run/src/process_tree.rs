@@ -135,13 +135,6 @@ fn is_traced_by_us(pid: u32) -> bool {
     process.and_then(status).is_some_and(|(process, ..)| process.name == SUPERVISOR)
 }
 
-/// Returns the effective user id of `thread`, in the user namespace of this process.
-pub(crate) fn user_of(thread: u32) -> Option<u32> {
-    let ids = line_in_status(thread, "Uid:")?;
-    // Real, effective, saved, and that of file systems (proc_pid_status(5)).
-    ids.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn number_in_status(pid: u32, name: &str) -> Option<u32> {
     line_in_status(pid, name)?.parse().ok()
 }

@@ -2,6 +2,7 @@
 //! checkpoint.
 
 use crate::accounts::Accounts;
+use crate::policy::OwnFilter;
 use crate::run_error::RunError;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -68,10 +69,14 @@ pub(crate) struct Summary {
 pub enum Notice {
     /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
-    /// A program was executed that is setuid, setgid or has file capabilities, and gained no
-    /// privileges. Sent once for each [`Gain`](crate::Gain) of the run.
+    /// This program is setuid, setgid or has file capabilities, and gained no privileges: the
+    /// command itself, or a program that was opened in a run that failed. Sent once for each
+    /// [`Gain`](crate::Gain) of the run.
     #[serde(serialize_with = "text::path")]
     NoPrivilegesGained(PathBuf),
+    /// This program installs a filter of its own that does not work in a supervised run as it
+    /// does without. Sent once for each kind.
+    OwnFilter(OwnFilter, String),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.
@@ -84,11 +89,10 @@ pub enum Notice {
     MarkerInMemory(PathBuf),
     /// A sealed run held syncs on FUSE file systems mounted here and did not commit them.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
-    /// `/proc` belongs to another pid namespace, or is not mounted: no call can be examined,
-    /// so none is held. Sent at the first sync.
-    ForeignProc,
     /// io_uring was allowed; its syncs were not held.
     IoUringPassed,
+    /// With rules, syncs of callers that could not be examined were done.
+    UnseenPassed,
     /// An earlier run was interrupted, and no notice was printed since the boot.
     EarlierInterrupted,
     /// Not everything became durable at a checkpoint of `--commit-every`. Sent once.

@@ -4,7 +4,7 @@
 //! A process is known by its id and the time at which it began, because ids are reused. What a
 //! caller descends from is looked up in /proc once for each thread.
 
-use crate::process_tree::{began, lineage, process_of};
+use crate::process_tree::{began, lineage, proc_is_ours, process_of};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,9 @@ const MOST: usize = 4096;
 pub(crate) struct RealTrees {
     /// Whether there is any tree; most runs have none.
     any: AtomicBool,
+    /// Whether every process counts as one of a tree: /proc is of another pid namespace, and shows
+    /// no descent. An extra sync is safe.
+    all: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -37,6 +40,10 @@ impl RealTrees {
 
     /// Adds the process of `thread`. Returns `false` if /proc does not show the process.
     pub(crate) fn add(&self, thread: u32) -> bool {
+        if !proc_is_ours() {
+            self.all.store(true, Relaxed);
+            return true;
+        }
         let root = process_of(thread).and_then(|process| Some((process, began(process)?)));
         self.change(|state| state.roots.extend(root));
         root.is_some()
@@ -44,10 +51,14 @@ impl RealTrees {
 
     /// Whether `thread` belongs to a process of a tree.
     pub(crate) fn has(&self, thread: u32) -> bool {
+        if self.all.load(Relaxed) {
+            return true;
+        }
         if !self.any.load(Relaxed) {
             return false;
         }
-        let Some(began) = began(thread) else { return false };
+        // /proc may hide a caller of another user. An extra sync is safe.
+        let Some(began) = began(thread) else { return true };
         let mut state = self.lock();
         if let Some((_, is_real)) = state.known.get(&thread).filter(|known| known.0 == began) {
             return *is_real;
@@ -72,11 +83,11 @@ impl RealTrees {
 
 impl State {
     fn descends(&self, process: u32) -> bool {
-        // The parent of an orphan changes while it is looked up.
-        (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(false)
+        // The parent of an orphan changes while it is looked up. /proc may hide an ancestor.
+        (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(true)
     }
 
-    /// Returns whether `pid` or an ancestor is a root; `None` if an ancestor has just ended.
+    /// Returns whether `pid` or an ancestor is a root; `None` if /proc does not show one of them.
     fn walk(&self, mut pid: u32) -> Option<bool> {
         let supervisor = std::process::id();
         while pid != 0 && pid != supervisor {

@@ -3,12 +3,11 @@
 mod request;
 
 use crate::accounts::End;
-use crate::active::{Done, Via, Work};
+use crate::active::{Active, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
 use crate::policy::{Change, Decision, PendingCall, decide};
-use crate::privileges::Gain;
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
@@ -19,7 +18,6 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use synconce_durable::mutant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
@@ -60,10 +58,8 @@ pub(crate) struct Responder {
     frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
-    /// Whether `/proc` shows the callers.
+    /// Whether the ids of callers are those of /proc.
     proc_is_ours: bool,
-    /// Whether [`Notice::ForeignProc`] was sent.
-    said_why: AtomicBool,
     traced: TraceeLocks,
     real: RealTrees,
 }
@@ -76,9 +72,9 @@ impl Responder {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (traced, real, said_why) = Default::default();
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
-        Self { options, listener, frontend, command, state, proc_is_ours, said_why, traced, real }
+        let (traced, real) = Default::default();
+        Self { options, listener, frontend, command, state, proc_is_ours, traced, real }
     }
 
     /// Answers `pending`. Work that has to be done before, and may take long, is done only if
@@ -89,15 +85,7 @@ impl Responder {
         pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
-        let decision = match decide(fd_info, pending, &self.options) {
-            Decision::Hold(_) | Decision::Rewrite(_) | Decision::Pass if !self.proc_is_ours => {
-                if !self.said_why.swap(true, Relaxed) {
-                    self.notify(Notice::ForeignProc);
-                }
-                Decision::Pass
-            }
-            decision => decision,
-        };
+        let decision = decide(fd_info, pending, &self.options);
         if fd_info.take_missed() {
             return Handled::MayBlock;
         }
@@ -133,26 +121,43 @@ impl Responder {
     ) -> Result<Reply, Handled> {
         let thread = pending.notification.thread;
         Ok(match decision {
-            Decision::Hold(_) | Decision::Rewrite(_) if self.real.has(thread) => {
+            Decision::Hold(_)
+            | Decision::HoldUnseen
+            | Decision::Rewrite(_)
+            | Decision::PassUnseen
+                if self.real.has(thread) =>
+            {
                 self.count(pending, End::Real, Answer::Continue)
             }
-            Decision::Hold(devices) => return self.hold(pending, &devices, may_wait),
+            Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
+            // The caller has exited, and so /proc does not show it.
+            Decision::HoldUnseen | Decision::PassUnseen
+                if !self.listener.is_valid(pending.notification.id) =>
+            {
+                return Err(Handled::Done);
+            }
+            Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
+            Decision::PassUnseen => {
+                self.state.lock().passed_unseen = true;
+                self.count(pending, End::Passed, Answer::Continue)
+            }
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
             Decision::Request(request) => self.handle_request(pending, request),
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
+            Decision::OwnFilter(filter) => {
+                if self.state.lock().own_filters.insert(filter) {
+                    let program = pending.program().unwrap_or_default();
+                    self.notify(Notice::OwnFilter(filter, program));
+                }
+                Answer::Continue.into()
+            }
             Decision::Unmount(unmounting) => {
                 let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
                 if let Some(sync) = unmounting.and_then(unmount) {
                     sync();
-                }
-                Answer::Continue.into()
-            }
-            Decision::GainPrivileges(path) => {
-                if self.state.lock().gains_noticed.insert(Gain::of(&path)) {
-                    self.notify(Notice::NoPrivilegesGained(path));
                 }
                 Answer::Continue.into()
             }
@@ -163,18 +168,22 @@ impl Responder {
         &self,
         pending: &PendingCall,
         devices: &[DeviceId],
+        end: End,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
         let program = self.program(pending);
         let count = |state: &mut State| {
-            state.accounts.count(pending.call.name(), program.as_deref(), End::Held);
+            state.accounts.count(pending.call.name(), program.as_deref(), end);
+            if end == End::Unseen {
+                state.run().into_iter().for_each(Active::cover_everything);
+            }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
             Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
-                None => Reply { answer: Answer::Value(0), counted: Some((End::Held, program)) },
+                None => Reply { answer: Answer::Value(0), counted: Some((end, program)) },
                 Some(answer) => {
                     let name = pending.call.name();
-                    self.state.lock().accounts.take_back(name, program.as_deref(), End::Held);
+                    self.state.lock().accounts.take_back(name, program.as_deref(), end);
                     self.count(pending, End::Passed, answer)
                 }
             },
@@ -282,7 +291,9 @@ impl Responder {
     }
 
     fn program(&self, pending: &PendingCall) -> Option<String> {
-        self.options.by_program.then(|| pending.program()).flatten()
+        // The ids of a foreign /proc are those of other processes.
+        let may_look = self.options.by_program && self.proc_is_ours;
+        may_look.then(|| pending.program()).flatten()
     }
 
     fn notify(&self, notice: Notice) {

@@ -158,15 +158,20 @@ fn perform(
     if !is_same_call(&mut registers, pending) || !begin() {
         return Ok(Rewritten::Dropped);
     }
-    let memory = Memory::open(pending.notification.thread, true)?;
-    let applied = patch(change, &memory);
+    // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
+    // call goes on with its flag: it is notified again, and passes because the thread is traced.
+    let memory = (!change.patches.is_empty())
+        .then(|| Memory::open(pending.notification.thread, true).ok())
+        .flatten();
+    let applied = change.patches.is_empty()
+        || memory.as_ref().is_some_and(|memory| patch(&change.patches, memory));
     if let Some((index, bits)) = change.argument.filter(|_| applied) {
         *registers.argument(convention(pending.abi), index) &= !bits;
         tracee.set_registers(&registers)?;
     }
     // If the call's arguments still require it, the call is notified again, and passes then.
     let exited = claim.call(|| leave(tracee));
-    if applied {
+    if let Some(memory) = memory.filter(|_| applied) {
         put_back(&change.patches, &memory);
     }
     if !exited? {
@@ -210,12 +215,12 @@ fn convention(abi: Abi) -> Convention {
 }
 
 /// Applies every patch, or none.
-fn patch(change: &Change, memory: &Memory) -> bool {
-    for (made, patch) in change.patches.iter().enumerate() {
+fn patch(patches: &[Patch], memory: &Memory) -> bool {
+    for (made, patch) in patches.iter().enumerate() {
         // Another thread of the caller may have changed the memory, or called execve(2).
         let same = memory.holds(patch.address, &patch.old);
         if !same || memory.patch(patch.address, &patch.new).is_err() {
-            put_back(&change.patches[..made], memory);
+            put_back(&patches[..made], memory);
             return false;
         }
     }

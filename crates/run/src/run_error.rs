@@ -30,7 +30,9 @@ pub enum RunError {
     SyncsSwallowed,
     /// Neither `XDG_STATE_HOME` nor `HOME` is set, so there is no directory for the marker.
     NoStateDirectory,
-    /// The mounts cannot be read, or a path of `--commit-only` cannot be opened.
+    /// The mounts cannot be read: errno(3).
+    Mounts(i32),
+    /// A path of `--commit-only` cannot be opened.
     Path(Act),
     /// A path of `--commit-only` is not on a disk file system.
     NoDisk(#[serde(serialize_with = "text::path")] PathBuf),
@@ -102,15 +104,22 @@ impl RunError {
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";
         let errno = match self {
-            Self::SetUp(_, errno) | Self::Filter(errno) => *errno,
+            Self::SetUp(_, errno) | Self::Filter(errno) | Self::Mounts(errno) => *errno,
             Self::Path(act) | Self::MarkerUnwritable(act) | Self::Marker(act) => act.errno,
             _ => 0,
         };
         let text = match (self, Errno::from_io_error(&error(errno))) {
             (_, Some(Errno::MFILE | Errno::NFILE)) => FILES,
-            (Self::SetUp(..), Some(Errno::AGAIN)) => "raise the limit of processes (ulimit -u)",
+            (Self::SetUp(..), Some(Errno::AGAIN)) => {
+                "raise the limit of processes (ulimit -u, or pids.max of the control group)"
+            }
             (Self::Filter(_), Some(Errno::NOMEM)) => return None,
-            (Self::Filter(_), _) => "the kernel or a container's profile refuses seccomp(2)",
+            (Self::Mounts(_), Some(Errno::NOENT)) => "mount -t proc proc /proc",
+            (Self::Mounts(_), _) => "let the sandbox read /proc",
+            (Self::Filter(_), _) => {
+                "the kernel or a container's profile refuses seccomp(2); a unit of systemd allows \
+                 it by SystemCallFilter=seccomp"
+            }
             (Self::VolatileOverlay(_), _) => {
                 "use --no-commit when the result is thrown away, or --commit-only PATH"
             }
@@ -158,6 +167,9 @@ impl fmt::Display for RunError {
             Self::NoStateDirectory => {
                 f.write_str("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
             }
+            Self::Mounts(errno) => {
+                write!(f, "cannot read /proc/self/mountinfo: {}", words(*errno))
+            }
             Self::Path(act) | Self::MarkerUnwritable(act) | Self::RootUnwritable(act) => act.fmt(f),
             Self::NoDisk(path) => {
                 write!(f, "cannot commit {}: it is on no disk file system", path.display())
@@ -192,16 +204,7 @@ impl fmt::Display for RunError {
             Self::Over => f.write_str("cannot commit: the command of the run has ended"),
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),
             Self::Rule(error) => error.fmt(f),
-            Self::Rules(why) => {
-                f.write_str("cannot use --only and --except: ")?;
-                f.write_str(match why {
-                    NoRules::Sealed => "a sealed run cannot distinguish files",
-                    NoRules::Inside => "the run around this one decides what is held",
-                    NoRules::ForeignListener => {
-                        "another program supervises the system calls here, which seals the run"
-                    }
-                })
-            }
+            Self::Rules(why) => write!(f, "cannot use --only and --except: {why}"),
             Self::SupervisorDied { started: false } => {
                 f.write_str("the supervisor was killed before the command started")
             }
@@ -209,6 +212,18 @@ impl fmt::Display for RunError {
                 f.write_str("the supervisor was killed after the command had started")
             }
         }
+    }
+}
+
+impl fmt::Display for NoRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sealed => "a sealed run cannot distinguish files",
+            Self::Inside => "the run around this one decides what is held",
+            Self::ForeignListener => {
+                "another program supervises the system calls here, which seals the run"
+            }
+        })
     }
 }
 
@@ -240,6 +255,6 @@ fn words(errno: i32) -> String {
 }
 
 /// Returns the errno of `error`, or EIO if it is not an error of the kernel.
-fn number(error: &io::Error) -> i32 {
+pub(crate) fn number(error: &io::Error) -> i32 {
     Errno::from_io_error(error).unwrap_or(Errno::IO).raw_os_error()
 }

@@ -7,7 +7,7 @@
 
 use crate::accounts::{Accounts, End};
 use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
-use crate::privileges::Gain;
+use crate::policy::OwnFilter;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
@@ -65,8 +65,10 @@ pub(crate) struct State {
     pub unsynced: HashSet<Unsynced>,
     /// Calls in progress without their sync flag, by id.
     pub changing: HashMap<u64, Changing>,
-    /// The kinds for which [`Notice::NoPrivilegesGained`] was printed.
-    pub gains_noticed: HashSet<Gain>,
+    /// Whether a call passed because its caller could not be examined.
+    pub passed_unseen: bool,
+    /// The kinds of filters for which [`Notice::OwnFilter`] was printed.
+    pub own_filters: HashSet<OwnFilter>,
     /// Threads whose calls wait for work, and when each wait ends. A call that is interrupted
     /// and made again keeps the end of its first wait.
     waiting: HashMap<u32, Instant>,
@@ -81,6 +83,8 @@ pub(crate) struct Closed {
     pub unsynced: HashSet<Unsynced>,
     /// Threads that are still in calls without their sync flag.
     pub unfinished: HashSet<u32>,
+    /// Whether a call passed because its caller could not be examined.
+    pub passed_unseen: bool,
 }
 
 impl State {
@@ -90,7 +94,8 @@ impl State {
             accounts: Accounts::default(),
             unsynced: HashSet::new(),
             changing: HashMap::new(),
-            gains_noticed: HashSet::new(),
+            passed_unseen: false,
+            own_filters: HashSet::new(),
             waiting: HashMap::new(),
         }
     }
@@ -138,14 +143,14 @@ impl State {
             Hold::Failed(active, failure) => (Some(active), Some(failure)),
             Hold::Over => (None, None),
         };
-        let mut accounts = self.accounts;
+        let (mut accounts, passed_unseen) = (self.accounts, self.passed_unseen);
         let mut unfinished = HashSet::new();
         for Changing { thread, call, program } in self.changing.into_values() {
             // Counted now, because their ends are not counted any more.
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
-        Closed { active, failure, accounts, unsynced: self.unsynced, unfinished }
+        Closed { active, failure, accounts, unsynced: self.unsynced, unfinished, passed_unseen }
     }
 }
 

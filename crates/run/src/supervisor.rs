@@ -6,7 +6,6 @@ use crate::fd_info::FdInfo;
 use crate::options::Options;
 use crate::policy::{PendingCall, may_block};
 use crate::presence::Presence;
-use crate::privileges::Gain;
 use crate::process_tree::{self, Job};
 use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
@@ -86,18 +85,9 @@ impl<'a> Supervisor<'a> {
         Self { fd_info: FdInfo::following(rules.clone()), rules, ..self }
     }
 
-    /// Notes that [`Notice::NoPrivilegesGained`](crate::protocol::Notice) was printed for programs
-    /// of this kind.
-    pub(crate) fn note_gain(&self, gain: Gain) {
-        self.state.lock().gains_noticed.insert(gain);
-    }
-
     /// Answers calls until the command ends or the frontend exits, then waits briefly for
-    /// calls that are being changed. `first_call` has been received already.
-    pub(crate) fn run(mut self, first_call: Option<Notification>) -> Stopped {
-        if let Some(notification) = first_call {
-            self.answer(&notification);
-        }
+    /// calls that are being changed.
+    pub(crate) fn run(mut self) -> Stopped {
         let mut listening = self.listener.clone();
         let stopped = loop {
             let again = self.reap_again;

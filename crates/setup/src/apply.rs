@@ -11,7 +11,8 @@ use synconce_durable::replace::{self, Rights};
 /// Makes the changes of `plan`, after writing a journal that can undo them.
 ///
 /// # Errors
-/// The error names the act and the path. Changes made until then are in the journal.
+/// The error names the act and the path. Changes made until then are in the journal, which is
+/// removed if there are none.
 pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     if plan.changes.is_empty() {
         return Ok(());
@@ -20,10 +21,12 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     let mut journal = Journal::of(plan, earlier.as_ref(), host, engine)?;
     journal.write(host, engine)?;
     for change in &plan.changes {
-        for missing in replace::missing_above(&host.real(&change.path)) {
-            replace::make_directory(&missing)?;
+        if let Err(error) = make_below_directories(change, host) {
+            if earlier.is_none() && journal.is_before(host) {
+                journal.remove(host, engine)?;
+            }
+            return Err(error);
         }
-        make(change, host)?;
     }
     journal.carried_out(plan);
     journal.write(host, engine)?;
@@ -37,6 +40,13 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
 pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     let earlier = Journal::read(host, engine)?;
     Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
+}
+
+fn make_below_directories(change: &Change, host: &Host) -> Result<(), Error> {
+    for missing in replace::missing_above(&host.real(&change.path)) {
+        replace::make_directory(&missing)?;
+    }
+    make(change, host)
 }
 
 fn make(change: &Change, host: &Host) -> Result<(), Error> {

@@ -223,6 +223,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Returns whether nothing is changed yet: no file, and no directory of the set-up.
+    pub(crate) fn is_before(&self, host: &Host) -> bool {
+        let is_original =
+            |entry: &Entry| host.look(&entry.path).is_ok_and(|found| entry.is_before(&found));
+        let is_made = |directory: &PathBuf| host.real(directory).exists();
+        self.files.iter().all(is_original) && !self.directories.iter().any(is_made)
+    }
+
     /// Records that all changes of `plan` were written.
     pub(crate) fn carried_out(&mut self, plan: &Plan) {
         for entry in &mut self.files {

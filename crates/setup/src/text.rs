@@ -3,7 +3,7 @@
 use crate::error::Fault;
 
 /// Edits `text` without the carriage returns of its line ends, and restores them afterwards,
-/// because neither editor writes them. Returns `None` when nothing changes.
+/// because the editor of TOML does not write them. Returns `None` when nothing changes.
 pub(crate) fn edit(
     text: &str,
     edit: impl FnOnce(&str) -> Result<Option<String>, Fault>,

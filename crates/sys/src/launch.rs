@@ -9,11 +9,8 @@
 //! [`Takeover`]. So from the command's first instruction on, the frontend can answer and find
 //! the command if the supervisor is killed.
 
-mod exec_watcher;
-
-use self::exec_watcher::{ExecWatcher, Progress};
 use crate::handover::Takeover;
-use crate::notify::{Listener, Notification};
+use crate::notify::Listener;
 use crate::origin;
 use crate::seccomp::{self, Instruction, Listen};
 use crate::signals::Set;
@@ -21,8 +18,6 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
 /// What to execute.
 #[derive(Debug)]
@@ -40,8 +35,6 @@ pub struct Command {
 pub struct Filter<'a> {
     /// Whether the filter gets a listener.
     pub supervised: bool,
-    /// Whether the listener is notified of execve(2), including the first one.
-    pub stops_exec: bool,
     /// The filter's instructions.
     pub program: &'a [Instruction],
 }
@@ -55,8 +48,6 @@ pub struct Launched {
     pub listener: Option<Listener>,
     /// The candidate that was executed.
     pub executed: CString,
-    /// A call that the command has made already and that waits for its answer.
-    pub first_call: Option<Notification>,
     /// Whether no_new_privs was set, for lack of `CAP_SYS_ADMIN`.
     pub no_new_privs: bool,
 }
@@ -86,7 +77,8 @@ struct Shared<'a> {
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
     mask: Set,
-    progress: Arc<Progress>,
+    /// The child's listener; -1 without one.
+    listener: i32,
     no_new_privs: bool,
     error: Option<LaunchError>,
     /// The index of the candidate that was tried last.
@@ -112,12 +104,9 @@ pub fn launch(
     takeover: &Takeover,
 ) -> Result<Launched, LaunchError> {
     let mut shared = Shared::new(command, filter, mask);
-    let watch = || ExecWatcher::start(Arc::clone(&shared.progress), Arc::clone(&takeover.handover));
-    let exec_watcher = filter.stops_exec.then(watch).transpose().map_err(LaunchError::Clone)?;
     let cloned = clone_and_wait(&mut Child { shared: &mut shared, takeover });
-    let first_call = exec_watcher.and_then(ExecWatcher::finish);
     let pid = cloned.map_err(LaunchError::Clone)?;
-    let fd = shared.progress.listener.load(SeqCst);
+    let fd = shared.listener;
     // SAFETY: the child stored a descriptor that its filter made in the shared table; it has
     // no other owner.
     let listener = (fd >= 0).then(|| Listener::from(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -127,13 +116,13 @@ pub fn launch(
     }
     let no_new_privs = shared.no_new_privs;
     let executed = command.candidates[shared.tried].clone();
-    Ok(Launched { pid, listener, executed, first_call, no_new_privs })
+    Ok(Launched { pid, listener, executed, no_new_privs })
 }
 
 /// Executes `command` in this process, with the inherited dispositions. Returns only the
 /// error.
 pub fn execute_in_place(command: &Command) -> io::Error {
-    let filter = Filter { supervised: false, stops_exec: false, program: &[] };
+    let filter = Filter { supervised: false, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
     origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
@@ -148,10 +137,7 @@ impl<'a> Shared<'a> {
             environment: pointers(&command.environment),
             filter,
             mask,
-            progress: Arc::new(Progress {
-                listener: AtomicI32::new(-1),
-                shares_memory: AtomicI32::new(1),
-            }),
+            listener: -1,
             no_new_privs: false,
             error: None,
             tried: 0,
@@ -176,11 +162,7 @@ fn reap(pid: u32) {
 fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // Not zeroed, so that only the pages that are used are allocated.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
-    let flags = libc::CLONE_VM
-        | libc::CLONE_VFORK
-        | libc::CLONE_FILES
-        | libc::CLONE_CHILD_CLEARTID
-        | libc::SIGCHLD;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
     let mut all = Set::of(&[]);
     // SAFETY: the set is initialised. Every signal is blocked while the child borrows this
     // memory, as in posix_spawn.
@@ -189,17 +171,13 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // SAFETY: the stack is owned here, is 16-byte aligned and outlives the child's use of it,
     // because CLONE_VFORK suspends the parent until the child executes or exits; if the parent
     // is killed meanwhile, its memory lives as long as the child uses it. `child` only reads
-    // and writes its argument and makes async-signal-safe calls. The word that the kernel
-    // clears meanwhile is in `Progress`, which `shared` keeps alive.
+    // and writes its argument and makes async-signal-safe calls.
     let pid = unsafe {
         libc::clone(
             child,
             stack.as_mut_ptr().add(STACK / size_of::<u128>()).cast(),
             flags,
             ptr::from_mut(given).cast(),
-            ptr::null_mut::<libc::pid_t>(),
-            ptr::null_mut::<libc::c_void>(),
-            given.shared.progress.shares_memory.as_ptr(),
         )
     };
     let error = io::Error::last_os_error();
@@ -212,7 +190,10 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
     let Child { shared, takeover } = unsafe { &mut *given.cast::<Child<'_, '_>>() };
     // Without CLONE_SIGHAND the child has its own copy of the dispositions.
     origin::restore_dispositions();
+    // Found by the parent if a filter of others kills this process in seccomp(2).
+    shared.error = Some(LaunchError::Filter(io::Error::from_raw_os_error(libc::EPERM)));
     let ready = install(shared).map_err(LaunchError::Filter);
+    shared.error = None;
     if let Err(error) = ready.and_then(|()| hand_over(shared, takeover)) {
         shared.error = Some(error);
         return 125;
@@ -226,7 +207,7 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
 
 /// Passes to the frontend what it needs if the supervisor is killed from now on.
 fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
-    let listener = shared.progress.listener.load(SeqCst);
+    let listener = shared.listener;
     if listener >= 0 {
         // SAFETY: the filter made the descriptor in the shared table; it stays open.
         let listener = unsafe { BorrowedFd::borrow_raw(listener) };
@@ -247,7 +228,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
         }
         other => other,
     };
-    shared.progress.listener.store(installed?.map_or(-1, IntoRawFd::into_raw_fd), SeqCst);
+    shared.listener = installed?.map_or(-1, IntoRawFd::into_raw_fd);
     Ok(())
 }
 

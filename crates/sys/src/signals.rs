@@ -5,6 +5,36 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+/// Signals that a terminal sends to every process of its job.
+const OF_A_TERMINAL: [i32; 8] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGCONT,
+    libc::SIGWINCH,
+];
+
+/// Returns the signals that a process which waits for a command passes on to the command: all
+/// but those that cannot be blocked, SIGCHLD, and those by which the kernel reports a fault of
+/// the process itself. The C library keeps the first two real-time signals (signal(7)).
+pub fn passed_on() -> Vec<i32> {
+    const KEPT: [i32; 9] = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGCHLD,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGSEGV,
+        libc::SIGSYS,
+    ];
+    (1..32).chain(34..=64).filter(|signal| !KEPT.contains(signal)).collect()
+}
+
 /// A set of signals.
 #[derive(Clone, Copy)]
 pub struct Set(pub(crate) libc::sigset_t);
@@ -53,6 +83,18 @@ pub struct Received {
     pub by_process: bool,
     /// The sender, if a process sent the signal.
     pub sender: u32,
+}
+
+impl Received {
+    /// Whether the signal was sent to this process alone. A terminal sends a signal to the whole
+    /// job. A timer (alarm(2)) belongs to one process, and stays with it over execve(2). A write
+    /// to a closed pipe sends SIGPIPE to its own process.
+    pub fn is_to_this_process(&self) -> bool {
+        match self.by_process {
+            true => self.sender != std::process::id(),
+            false => !OF_A_TERMINAL.contains(&self.signal),
+        }
+    }
 }
 
 /// A descriptor from which blocked signals are read (`signalfd(2)`).

@@ -2,10 +2,11 @@
 
 use crate::record::BootEpoch;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use synconce_durable::error::{Context, Error};
+use synconce_durable::error::Error;
+use synconce_durable::record::boot_id;
 use synconce_probe::mounts::Mount;
+use synconce_probe::super_block;
 
 impl BootEpoch {
     /// Returns whether power may have been lost between this epoch and `now`. A number that is
@@ -23,25 +24,12 @@ impl BootEpoch {
 /// # Errors
 /// The kernel's `boot_id` cannot be read.
 pub(crate) fn now(mount: Option<&Mount>) -> Result<BootEpoch, Error> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let boot = fs::read_to_string(path).on("cannot read", path)?.trim().to_owned();
     let btrfs = mount.filter(|mount| mount.type_name == "btrfs");
     Ok(BootEpoch {
-        boot,
+        boot: boot_id()?,
         disk: mount.and_then(disk_sequence),
-        mount: btrfs.and_then(btrfs_directory),
+        mount: btrfs.and_then(super_block::of).map(|(_, number)| number),
     })
-}
-
-/// Returns the inode number of the directory `/sys/fs/btrfs/UUID`. The kernel creates the
-/// directory at the first mount of the file system and removes it at the last unmount; kernfs
-/// never reuses the number.
-fn btrfs_directory(mount: &Mount) -> Option<u64> {
-    let name = Path::new(&mount.source).file_name()?;
-    let entries = fs::read_dir("/sys/fs/btrfs").ok()?;
-    let directory =
-        entries.flatten().find(|entry| entry.path().join("devices").join(name).exists())?;
-    fs::metadata(directory.path()).ok().map(|data| data.ino())
 }
 
 /// Reads `/sys/dev/block/MAJOR:MINOR/diskseq`. A disk or loop device that is attached again

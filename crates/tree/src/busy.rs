@@ -23,6 +23,9 @@ pub enum User {
     /// A mount at this path that was not unmounted by `tree umount`. A `tree mount` or `tree
     /// umount` that was killed also leaves such a mount.
     Mount(PathBuf),
+    /// A mount at this path that is gone, without an end of `tree umount`: that command was
+    /// killed, or another program has unmounted it.
+    Unmounted(PathBuf),
     /// A mount that cannot be unmounted because another mount covers it or because it was
     /// moved.
     Covered(PathBuf),
@@ -49,6 +52,11 @@ impl fmt::Display for Busy {
         match &self.by {
             User::Process(pid) => write!(f, "it is in use by process {pid}"),
             User::Mount(at) => write!(f, "it is mounted at {}", at.display()),
+            User::Unmounted(at) => write!(
+                f,
+                "its mount at {} is gone, and its changes are neither kept nor discarded yet",
+                at.display()
+            ),
             User::Covered(at) => {
                 write!(
                     f,

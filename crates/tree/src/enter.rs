@@ -89,19 +89,12 @@ pub enum Ending {
     },
 }
 
-/// Signals that are forwarded to the command. The terminal's signals reach the command anyway,
-/// because the terminal sends them to the whole process group.
-const PASSED_ON: [i32; 9] = [
-    Signal::HUP.as_raw(),
-    Signal::INT.as_raw(),
-    Signal::QUIT.as_raw(),
-    Signal::USR1.as_raw(),
-    Signal::USR2.as_raw(),
-    Signal::TERM.as_raw(),
-    Signal::TSTP.as_raw(),
-    Signal::TTIN.as_raw(),
-    Signal::TTOU.as_raw(),
-];
+/// Returns the signals that are passed on to the command. A stop of the command ends by a SIGCONT
+/// of its own.
+fn passed_on() -> Vec<i32> {
+    let signals = signals::passed_on().into_iter();
+    signals.filter(|signal| *signal != Signal::CONT.as_raw()).collect()
+}
 
 /// Executes the command of `spec` in its root, and waits for its end. The calling process must
 /// have one thread and `CAP_SYS_ADMIN`, and must do nothing afterwards but end as the command
@@ -122,7 +115,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     for (path, kind) in wanted_places(spec)? {
         places.make(&path, kind)?;
     }
-    let before = Set::of(&PASSED_ON).block();
+    let before = Set::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
     let ending = attended(spec, before).on("cannot run a command in", root)?;
@@ -150,7 +143,7 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
 
 /// Starts the init and attends it. The inner error is what the init reported.
 fn attended(spec: &EnterSpec, before: Set) -> io::Result<Result<Ending, String>> {
-    let reader = Reader::new(&Set::of(&PASSED_ON))?;
+    let reader = Reader::new(&Set::of(&passed_on()))?;
     let (reports, telling) = io::pipe()?;
     let (life, alive) = io::pipe()?;
     match fork()? {
@@ -181,7 +174,7 @@ fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<
         }
         let heard = reports.has_more() || !fds[0].revents().is_empty();
         while let Some(received) = signals.next() {
-            if received.by_process {
+            if received.is_to_this_process() {
                 signals::send(pid, received.signal);
             }
         }

@@ -73,8 +73,16 @@ pub fn enter_private() -> Result<Privilege, Refusal> {
         Privilege::Mapped
     };
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", flags)
-        .map_err(|errno| Refusal::new("cannot make mounts private below", "/", errno, ""))?;
+    mount_change("/", flags).map_err(|errno| {
+        let remedy = match errno {
+            Errno::INVAL => {
+                "this is a chroot whose directory DIR is no mount point; outside of it: mount \
+                 --rbind DIR DIR, then chroot DIR"
+            }
+            _ => "",
+        };
+        Refusal::new("cannot make mounts private below", "/", errno, remedy)
+    })?;
     Ok(privilege)
 }
 

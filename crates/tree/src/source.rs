@@ -8,6 +8,7 @@ use crate::strategy::Strategy;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use synconce_durable::error::Error;
+use synconce_probe::mounts;
 
 /// A stack of layers, and the tree that it belongs to.
 #[derive(Clone, Debug)]
@@ -141,12 +142,18 @@ pub(crate) fn is_idle_but_for(store: &Store, name: &Name, own: Option<&str>) -> 
         None => Ok(()),
         Some(session) => {
             let user = match &session.purpose {
-                Purpose::Mount(at) => User::Mount(at.clone()),
+                Purpose::Mount(at) if is_mount_point(at) => User::Mount(at.clone()),
+                Purpose::Mount(at) => User::Unmounted(at.clone()),
                 _ => User::Process(session.pid),
             };
             Err(refuse("cannot use", name, Busy::error(store.path(), name.as_str(), user)))
         }
     }
+}
+
+/// Whether anything is mounted at `path` here. `true` if undecided.
+fn is_mount_point(path: &Path) -> bool {
+    mounts::read("self").map_or(true, |mounts| mounts.iter().any(|mount| mount.point == path))
 }
 
 /// Makes an error about a tree in place of a path.

@@ -57,6 +57,12 @@ pub(crate) const AFTER_BUILD: &[Check] = &[
             ],
         )
     },
+    // In builds of the workspace a dependency has the features of all its users together; the
+    // product is shipped with its own alone.
+    check(
+        "product by itself",
+        &["cargo", "check", "--locked", "--quiet", "--package", "synconce", "--bin", "synconce"],
+    ),
     check("licences", &["xtask", "licences"]),
     check("generated files", &["xtask", "generate", "--check"]),
     check("figures", &["scripts/figures", "--check"]),

@@ -60,6 +60,7 @@ fn gate(scope: Scope) -> bool {
     }
     let (programs, failure) = programs::build();
     report.outcome("build", failure);
+    report.outcome("names in proof/gate/src/programs.rs", programs::unknown_names(&programs));
     for check in checks::AFTER_BUILD {
         report.check(check, &mark);
     }

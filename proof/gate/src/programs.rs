@@ -93,6 +93,27 @@ pub(crate) fn build() -> (Vec<Program>, Option<String>) {
     (programs, (!output.status.success()).then(failure))
 }
 
+/// Returns the names above that no program and no test has, for instance after a rename.
+pub(crate) fn unknown_names(programs: &[Program]) -> Option<String> {
+    unknown(programs, &QUICK, &NEEDS_ROOT)
+}
+
+fn unknown(programs: &[Program], quick: &[&str], needs_root: &[&str]) -> Option<String> {
+    let find = |name: &str| programs.iter().find(|program| program.name == name);
+    let is_test = |id: &str| {
+        let (program, test) = id.split_once(' ')?;
+        let (names, _) = find(program)?.list(&[]).ok()?;
+        names.iter().any(|name| name == test).then_some(())
+    };
+    let quick = quick.iter().filter(|name| find(name).is_none());
+    let needs_root = needs_root.iter().filter(|id| is_test(id).is_none());
+    let lines: String = quick
+        .map(|name| format!("QUICK: there is no test program {name}\n"))
+        .chain(needs_root.map(|id| format!("NEEDS_ROOT: there is no test {id}\n")))
+        .collect();
+    (!lines.is_empty()).then_some(lines)
+}
+
 /// Returns the test program of which cargo's message tells.
 fn program(message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
@@ -193,5 +214,21 @@ mod tests {
         assert_eq!(unnamed.name, "fs::xtask");
         assert_eq!(message(named, "synconce_fs", "lib", false), None);
         assert_eq!(program("not JSON"), None);
+    }
+
+    #[test]
+    fn a_name_of_the_lists_that_nothing_has_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        std::fs::write(&path, "#!/bin/sh\necho 'a::test: test'\n").unwrap();
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&path, executable).unwrap();
+        let programs = [Program::new("made", path, directory.path().to_owned())];
+        assert_eq!(unknown(&programs, &["made"], &["made a::test"]), None);
+        let said = unknown(&programs, &["made", "other"], &["made a::tes", "other a::test"]);
+        let lines = "QUICK: there is no test program other\n\
+                     NEEDS_ROOT: there is no test made a::tes\n\
+                     NEEDS_ROOT: there is no test other a::test\n";
+        assert_eq!(said.as_deref(), Some(lines));
     }
 }

@@ -34,9 +34,8 @@ pub(crate) struct Findings {
     /// The first such disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// How often something was lost that the tool does not report. Trees: uncommitted work,
-    /// before a note of the work had reached the disk. Holds with `after_crash = "check"`:
-    /// transactions of which the database's own check finds nothing.
+    /// How often something was lost that the tool does not report: uncommitted work in trees,
+    /// before a note of the work had reached the disk.
     #[serde(skip_serializing_if = "is_none")]
     pub silent: usize,
     /// Time for all cuts, in milliseconds.

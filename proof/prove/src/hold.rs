@@ -33,8 +33,6 @@ const MARKERS: [MarkerPlace; 2] = [MarkerPlace::Same, MarkerPlace::Other];
 enum What {
     /// Holds whose files are set aside after a crash.
     Wipe,
-    /// Holds whose files are checked after a crash.
-    Check,
     /// The recovery from a first cut.
     Recovery,
 }
@@ -43,7 +41,6 @@ impl What {
     fn name(self) -> &'static str {
         match self {
             Self::Wipe => "hold: wipe",
-            Self::Check => "hold: check",
             Self::Recovery => "hold: cut in recover",
         }
     }
@@ -158,14 +155,14 @@ fn rows(is_quick: bool) -> Vec<(What, (Disk, MarkerPlace))> {
         return vec![
             (What::Wipe, (Disk::Ext4, Other)),
             (What::Wipe, (Disk::Btrfs, Same)),
-            (What::Check, (Disk::Xfs, Same)),
+            (What::Wipe, (Disk::Xfs, Same)),
             (What::Recovery, (Disk::Ext4, Same)),
         ];
     }
     let on = |disk| {
         let wipes = MARKERS.map(|marker| (What::Wipe, (disk, marker)));
         let recoveries = MARKERS.map(|marker| (What::Recovery, (disk, marker)));
-        wipes.into_iter().chain([(What::Check, (disk, Same))]).chain(recoveries)
+        wipes.into_iter().chain(recoveries)
     };
     DISKS.into_iter().flat_map(on).collect()
 }
@@ -188,8 +185,7 @@ fn made(
         if until_broken && findings.broken() > 0 {
             break;
         }
-        let checks = what == What::Check;
-        let mut fixture = Fixture::new(tool, marker, if checks { "check" } else { "wipe" })?;
+        let mut fixture = Fixture::new(tool, marker)?;
         let load = LoadKind::of(seed.wrapping_add(3 * round as u64));
         let recorded = recording::record(&fixture, disk, load)?;
         let cuts = count * (round + 1) / recordings - count * round / recordings;
@@ -197,7 +193,7 @@ fn made(
         fixture.recover_by_shipped();
         findings.merge(match what {
             What::Recovery => again::cut(&fixture, &recorded, disk, cuts, seed, until_broken)?,
-            _ => cuts::cut(&fixture, &recorded, checks, cuts, seed, until_broken)?,
+            _ => cuts::cut(&fixture, &recorded, cuts, seed, until_broken)?,
         });
     }
     Ok(findings)

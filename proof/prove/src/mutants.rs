@@ -17,7 +17,7 @@ pub(crate) struct Mutant {
     markers: &'static [MarkerPlace],
 }
 
-pub(crate) const MUTANTS: [Mutant; 12] = [
+pub(crate) const MUTANTS: [Mutant; 13] = [
     Mutant {
         name: "marker-late",
         about: "marker written after the first hold",
@@ -92,6 +92,13 @@ pub(crate) const MUTANTS: [Mutant; 12] = [
         name: "except-ignored",
         about: "--except is ignored: every sync is held",
         work: Work::Excepted,
+        needless: false,
+        markers: &[MarkerPlace::Same],
+    },
+    Mutant {
+        name: "unseen-uncovered",
+        about: "no commit of what a caller synced that could not be examined",
+        work: Work::OtherUser,
         needless: false,
         markers: &[MarkerPlace::Same],
     },

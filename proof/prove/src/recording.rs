@@ -70,9 +70,9 @@ pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
 
 /// Records `work` under `tool` in `config`, with the background load `load`.
 pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) -> Result<Recorded> {
-    let is_sealed = config.mode == Mode::Sealed;
-    let _alone = is_sealed.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
-    let _shared = (!is_sealed).then(without_sync);
+    let syncs_all = config.mode == Mode::Sealed || work.commits_all_disks();
+    let _alone = syncs_all.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
+    let _shared = (!syncs_all).then(without_sync);
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
     let builder = config.disk.rig(work.size()).record(true);
     let disk = builder.clone().up()?;

@@ -17,6 +17,8 @@ use synconce_testkit::{patiently, process};
 pub(crate) enum Tool {
     /// The tool as it ships.
     Synconce(PathBuf),
+    /// The tool as it ships, inside a run that commits nothing. Only for verbs of trees.
+    InRun(PathBuf),
     /// The tool with one step removed.
     Mutant { program: PathBuf, mutant: &'static str, shipped: PathBuf },
     /// No tool.
@@ -71,6 +73,7 @@ impl Tool {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Synconce(_) => "synconce",
+            Self::InRun(_) => "synconce in a run",
             Self::Mutant { mutant, .. } => mutant,
             Self::Plain => "plain",
             Self::Eatmydata => "eatmydata",
@@ -82,7 +85,7 @@ impl Tool {
     /// Returns why the tool cannot run here.
     pub(crate) fn missing(&self) -> Option<String> {
         match self {
-            Self::Synconce(_) | Self::Mutant { .. } | Self::Plain => None,
+            Self::Synconce(_) | Self::InRun(_) | Self::Mutant { .. } | Self::Plain => None,
             Self::Eatmydata => rivals::missing("eatmydata"),
             Self::Nspawn => rivals::missing("systemd-nspawn"),
             Self::Volatile => rivals::missing("unshare"),
@@ -123,7 +126,9 @@ impl Tool {
         words: &[String],
     ) -> Result<Command> {
         let program = match self {
-            Self::Synconce(program) | Self::Mutant { program, .. } => program,
+            Self::Synconce(program) | Self::InRun(program) | Self::Mutant { program, .. } => {
+                program
+            }
             Self::Plain | Self::Eatmydata => {
                 let mut command = Command::new(&words[0]);
                 command.args(&words[1..]);
@@ -135,7 +140,14 @@ impl Tool {
             Self::Nspawn => return rivals::nspawn(paths, words),
             Self::Volatile => return rivals::volatile(paths, words),
         };
-        let mut command = Command::new(program);
+        let mut command = match work {
+            Work::OtherUser => {
+                let mut command = Command::new("setpriv");
+                command.arg("--bounding-set=-sys_ptrace").arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
         command.arg("run");
         match config.scope {
             Scope::Held => &mut command,
@@ -172,7 +184,9 @@ impl Tool {
     /// Returns the program of synconce.
     fn program(&self) -> Option<&Path> {
         match self {
-            Self::Synconce(program) | Self::Mutant { program, .. } => Some(program),
+            Self::Synconce(program) | Self::InRun(program) | Self::Mutant { program, .. } => {
+                Some(program)
+            }
             _ => None,
         }
     }
@@ -180,7 +194,11 @@ impl Tool {
     /// Returns the command `tree --store STORE`, to which a verb is added; `control` is on no
     /// disk under test.
     pub(crate) fn tree(&self, store: &Path, control: &Path) -> Command {
-        let mut command = Command::new(self.program().unwrap_or(Path::new("false")));
+        let program = self.program().unwrap_or(Path::new("false"));
+        let mut command = Command::new(program);
+        if matches!(self, Self::InRun(_)) {
+            command.args(["run", "--no-commit", "--"]).arg(program);
+        }
         command.arg("tree").arg("--store").arg(store);
         command.env("SYNCONCE_STATE_DIR", control.join("state"));
         command.env("SYNCONCE_REGISTRY_DIR", control.join("registry"));

@@ -64,6 +64,12 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
         jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(kill) });
     }
+    jobs.extend([Disk::Ext4, Disk::Xfs, Disk::Btrfs].map(|disk| {
+        let (name, tool) =
+            ("tree: cuts, in a run".to_owned(), Tool::InRun(arguments.synconce.clone()));
+        let cut = move |seed| cut(disk, None, &tool, cuts, seed);
+        Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) }
+    }));
     jobs.extend(walks(arguments));
     if is_quick {
         return jobs;

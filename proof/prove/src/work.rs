@@ -8,6 +8,7 @@ use crate::Result;
 pub(crate) use random::{Kind, Perform, Programs, perform};
 pub(crate) use real::{Real, is_installed};
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::patiently;
@@ -23,6 +24,8 @@ pub(crate) enum Work {
     Checkpoint,
     /// Syncs a file whose syncs are real by `--except`, then works on.
     Excepted,
+    /// The workload `Files` of another user, below a root without CAP_SYS_PTRACE.
+    OtherUser,
     /// The workload `Files` on two disks at the same time.
     TwoDisks,
     /// tar unpacks files and syncs none.
@@ -37,6 +40,7 @@ const FILES: &str = include_str!("work/files.pl");
 /// What the daemon writes, and the workloads `Checkpoint` and `Excepted` in the middle.
 pub(crate) const DURABLE: &str = "durable\n";
 const LINES: usize = 900;
+const NOBODY: u32 = 65534;
 
 impl Work {
     pub(crate) fn name(self) -> String {
@@ -45,6 +49,7 @@ impl Work {
             Self::Daemon => "daemon".to_owned(),
             Self::Checkpoint => "commit in the middle".to_owned(),
             Self::Excepted => "--except, a real sync in the middle".to_owned(),
+            Self::OtherUser => "files of another user, no CAP_SYS_PTRACE".to_owned(),
             Self::TwoDisks => "files on two disks".to_owned(),
             Self::Unpack => "tar x, 600 files".to_owned(),
             Self::Random(programs) => programs.name(),
@@ -109,11 +114,22 @@ impl Work {
             Self::Random(programs) => return programs.prepare(tree),
             Self::Real(real) => return real.prepare(tree),
             Self::Unpack => return Ok(()),
-            Self::Files | Self::Daemon | Self::Checkpoint | Self::Excepted | Self::TwoDisks => {}
+            Self::Files
+            | Self::Daemon
+            | Self::Checkpoint
+            | Self::Excepted
+            | Self::OtherUser
+            | Self::TwoDisks => {}
         }
         for i in 0..20 {
             fs::write(tree.join(format!("old{i}")), format!("old {i}\n").repeat(300))?;
             fs::write(tree.join(format!("gone{i}")), format!("gone {i}\n"))?;
+        }
+        if self == Self::OtherUser {
+            for entry in fs::read_dir(tree)? {
+                chown(entry?.path(), Some(NOBODY), None)?;
+            }
+            chown(tree, Some(NOBODY), None)?;
         }
         Ok(())
     }
@@ -131,6 +147,7 @@ impl Work {
             Self::Real(real) => return real.words(tree, control),
             Self::Unpack => return real::unpack(tree, control, 40),
             Self::TwoDisks => return Ok(on_two_disks(tree, own)),
+            Self::OtherUser => return Ok(as_nobody(tree)),
             Self::Files => FILES,
             Self::Daemon => include_str!("work/daemon.pl"),
             Self::Checkpoint => include_str!("work/checkpoint.pl"),
@@ -149,6 +166,11 @@ impl Work {
         }
     }
 
+    /// Whether the commit makes a sync(2), which would save what another run has to lose.
+    pub(crate) fn commits_all_disks(self) -> bool {
+        self == Self::OtherUser
+    }
+
     /// Whether the file in the daemon's directory is durable in the middle of the run.
     pub(crate) fn is_durable_early(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Excepted)
@@ -157,6 +179,13 @@ impl Work {
     pub(crate) fn leaves_daemon(self) -> bool {
         self == Self::Daemon
     }
+}
+
+/// Returns the command line that writes in `tree` as the user nobody.
+fn as_nobody(tree: &Path) -> Vec<String> {
+    let nobody = NOBODY.to_string();
+    let words = ["setpriv", "--reuid", &nobody, "perl", "-e", FILES].map(str::to_owned);
+    words.into_iter().chain([tree.display().to_string()]).collect()
 }
 
 /// Returns the command line that writes in both trees at the same time.

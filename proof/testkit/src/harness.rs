@@ -1,6 +1,7 @@
 //! Tests of the command line: a directory for each test, commands with a time limit, tests that
 //! are ignored without their programs, and functions for common checks.
 
+mod barrier;
 mod cgroups;
 pub mod debian;
 mod locks;
@@ -11,6 +12,7 @@ mod strace;
 mod terminal;
 mod trial;
 
+pub use barrier::{Barrier, without_foreign_syncs};
 pub use cgroups::Cgroups;
 pub use debian::Debian;
 pub use locks::{DiskLock, stall, without_stalls};
@@ -19,7 +21,7 @@ pub use place::{Place, Started, files, finish};
 pub use processes::{children, exists, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;
-pub use trial::{Need, engine, postgresql, python_with, trial, upstream};
+pub use trial::{Need, engine, named_trial, postgresql, python_with, trial, upstream};
 
 use crate::{build, patiently};
 use std::path::PathBuf;
@@ -63,8 +65,10 @@ pub fn isolated_alone<T: Fn(&Place)>(test: T) {
 }
 
 fn isolated_in<T: Fn(&Place)>(test: T, lock: fn() -> DiskLock) {
+    // Taken by the process outside, so that the wait does not count towards the limit of the
+    // test.
+    let _lock = (!crate::isolation::is_inside()).then(lock);
     crate::isolation::isolated(test, |name, test| {
-        let _lock = lock();
         let place = Place::new(name);
         test(&place);
         place.down();
@@ -83,10 +87,10 @@ pub fn committed(stderr: &str) -> Vec<(PathBuf, bool)> {
     list
 }
 
-/// Whether `quiet` holds at one of a few attempts: a sync(2) of another process flushes every
-/// disk of the machine, also the one under test.
-pub fn a_few_times(quiet: impl FnMut() -> bool) -> bool {
-    std::iter::repeat_with(quiet).take(5).any(|quiet| quiet)
+/// Whether `is_quick` returns true at one of a few attempts: other processes can delay any of
+/// them.
+pub fn a_few_times(is_quick: impl FnMut() -> bool) -> bool {
+    std::iter::repeat_with(is_quick).take(5).any(|is_quick| is_quick)
 }
 
 /// Returns `text` without the notice of a sealed run about FUSE file systems: the disk of a

@@ -71,7 +71,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -92,7 +92,7 @@ pub use self::replay::{
 };
 use self::teardown::{Busy, teardown};
 use crate::error::{Context, run};
-use crate::{Error, Result};
+use crate::{Error, Result, patiently};
 
 /// A file system on a controllable disk. Dropping the value takes everything down.
 #[derive(Debug)]
@@ -151,13 +151,20 @@ impl Rig {
     }
 
     /// Unmounts the file system; the disk stays. The kernel's cache is dropped, so that
-    /// [`Rig::mount`] shows the content of the disk.
+    /// [`Rig::mount`] shows the content of the disk: this waits until no other mount namespace
+    /// has the file system mounted. A new namespace has a copy of each mount for a moment.
     ///
     /// # Errors
-    /// It is in use for more than two seconds, or the kernel refuses.
+    /// It is in use for more than two seconds, or elsewhere for more than ten; or the kernel
+    /// refuses.
     pub fn unmount(&self) -> Result<()> {
         let ours = |mount: &system::Mount| mount.source == self.device;
-        system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))
+        system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))?;
+        // A mounted file system has its device exclusively (open(2), O_EXCL).
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+        let open = || rustix::fs::open(&self.device, flags, Mode::empty());
+        let opened = system::retry(patiently(teardown::ELSEWHERE), open);
+        opened.map(drop).context("have for itself", &self.device)
     }
 
     /// Mounts the file system again.

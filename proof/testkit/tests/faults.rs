@@ -5,9 +5,11 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::harness::without_foreign_syncs;
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{Fault, FsKind, Requests, Rig, What};
 
@@ -43,6 +45,7 @@ fn a_write_that_holds_a_pattern_fails_and_others_do_not() {
 
 #[test]
 fn the_flush_asked_for_fails_and_the_ones_before_do_not() {
+    let _barrier = without_foreign_syncs();
     for fs in FsKind::ALL {
         let rig = up(fs);
         write_and_sync(&rig.path().join("zeroth"), b"0").unwrap();
@@ -76,6 +79,27 @@ fn every_request_to_a_dead_disk_fails() {
         assert!(transfers.failed_reads > 0, "{fs}: {transfers:?}");
         rig.down().unwrap_or_else(|error| panic!("{fs}: {error}"));
     }
+}
+
+#[test]
+fn an_unmount_waits_for_the_copy_of_the_mount_in_a_new_namespace() {
+    let rig = up(FsKind::Ext4);
+    write_and_sync(&rig.path().join("file"), &[1; 100_000]).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; read end"]);
+    let mut elsewhere = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    elsewhere.stdout.take().unwrap().read_exact(&mut [0; 6]).unwrap();
+    thread::scope(|scope| {
+        let unmounting = scope.spawn(|| rig.unmount());
+        thread::sleep(Duration::from_millis(200));
+        assert!(!unmounting.is_finished(), "it is mounted there still");
+        drop(elsewhere.stdin.take());
+        elsewhere.wait().unwrap();
+        unmounting.join().unwrap().unwrap();
+    });
+    rig.mount().unwrap();
+    rig.disk().fail(Fault::reads()).unwrap();
+    assert_eq!(errno(fs::read(rig.path().join("file")).map(drop)), Some(libc::EIO));
 }
 
 #[test]
@@ -121,6 +145,8 @@ fn a_disk_that_hangs_for_a_while_recovers_by_itself() {
 
 #[test]
 fn a_rig_whose_disk_hangs_goes_all_the_same() {
+    // Another process's sync(2) would hang before the file is made.
+    let _barrier = without_foreign_syncs();
     let rig = up(FsKind::Ext4);
     let place = rig.path().to_owned();
     rig.disk().fail(Fault::everything().hanging()).unwrap();
@@ -134,6 +160,7 @@ fn a_rig_whose_disk_hangs_goes_all_the_same() {
 
 #[test]
 fn with_passthrough_only_flushes_can_fail() {
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().passthrough(true).up().unwrap();
     for fault in [Fault::reads(), Fault::writes(), Fault::everything()] {
         let error = rig.disk().fail(fault).expect_err("data bypasses the daemon");

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::mount::{UnmountFlags, unmount};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{
     Builder, Cut, FsKind, Granularity, Log, Replay, Rig, Survivors, Tape, What,
@@ -251,7 +252,9 @@ fn a_replay_that_is_still_mounted_in_another_namespace_is_not_cut_before_it_is_g
     let mut message = [0; 5];
     other.stdout.take().unwrap().read_exact(&mut message).unwrap();
     fs::write(disk.path().join("late"), "written when the other one ends").unwrap();
-    disk.unmount().unwrap();
+    // Without the wait for the other namespace in `Mounted::unmount`.
+    unmount(disk.path(), UnmountFlags::empty()).unwrap();
+    disk.leave();
     let device = replay.device().to_owned();
     File::options().write(true).custom_flags(libc::O_EXCL).open(&device).expect_err("it is busy");
     std::thread::scope(|scope| {

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use synconce_testkit::harness::without_foreign_syncs;
 use tempfile::TempDir;
 
 /// Runs `rig` and returns exit code, stdout and stderr.
@@ -103,6 +104,7 @@ fn a_rig_whose_mount_namespace_has_ended_is_taken_down_all_the_same() {
 
 #[test]
 fn the_disk_is_commanded_by_set() {
+    let _barrier = without_foreign_syncs();
     let mounted = Mounted::new(&["up", "--size", "64M", "--passthrough", "off"]);
     quiet(&["set", "--fail-flushes", "1"], mounted.path());
     let error = File::create(mounted.path().join("file"))
@@ -136,6 +138,7 @@ fn faults_come_and_go_by_command() {
 
 #[test]
 fn the_power_is_cut_by_command() {
+    let _barrier = without_foreign_syncs();
     let mounted = Mounted::new(&["up", "--size", "64M", "--record"]);
     let cut_disk = Mounted(tempfile::tempdir().unwrap());
     let (path, point) = (mounted.path(), mounted.path().to_str().unwrap());

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use synconce_testkit::harness::without_foreign_syncs;
 use synconce_testkit::rig::{Latency, Limits, PRESETS, Rig};
 
 fn write_and_sync(path: &Path, length: usize) {
@@ -20,6 +21,7 @@ fn write_and_sync(path: &Path, length: usize) {
 fn flushes_take_the_times_of_their_distribution_one_after_the_other() {
     let (median, p99) = (Duration::from_micros(500), Duration::from_millis(3));
     let latency = Latency::log_normal(median, p99, 7);
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().latency(latency).up().unwrap();
     let before = rig.disk().stats().unwrap();
     for number in 0..20 {
@@ -41,6 +43,7 @@ fn flushes_take_the_times_of_their_distribution_one_after_the_other() {
 #[test]
 fn writes_take_their_share_of_the_bandwidth() {
     let limits = Limits { written_bytes: Some(64 << 20), ..Limits::NONE };
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().limits(limits).up().unwrap();
     assert!(!rig.passthrough(), "what bypasses the daemon has no limits");
     let (before, start) = (rig.disk().stats().unwrap(), Instant::now());
@@ -54,6 +57,7 @@ fn writes_take_their_share_of_the_bandwidth() {
 
 #[test]
 fn writes_are_no_more_than_so_many_a_second() {
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().record(true).up().unwrap();
     rig.disk().set_limits(Limits { writes: Some(1000), ..Limits::NONE }).unwrap();
     let before = rig.disk().stats().unwrap();

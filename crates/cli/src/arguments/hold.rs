@@ -42,8 +42,7 @@ pub enum Verb {
     ///
     /// Does nothing unless the machine stopped, or the disk failed, while the files were held.
     /// Otherwise the setting after_crash decides. `wipe` sets the files aside: the daemon
-    /// starts without them. `check` does so only if a database is damaged. `refuse` fails, and
-    /// prints the commands that decide.
+    /// starts without them. `refuse` fails, and prints the commands that decide.
     Recover(Recover),
     /// Remove what `recover` set aside, once the daemon has started without it
     Settle(Named),

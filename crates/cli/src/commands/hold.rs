@@ -154,8 +154,24 @@ fn say_started(config: &Config, started: &Started) {
             for path in made {
                 notice(&format!("made {}, which was missing", path.display()));
             }
+            let held = config.hold.iter().map(|held| &held.path);
+            let trees: Vec<_> = held.filter(|path| has_directories(path)).collect();
+            if !config.own_option && !trees.is_empty() {
+                let trees = trees.iter().map(|path| path.display().to_string());
+                let trees = trees.collect::<Vec<_>>().join(" and ");
+                notice(&format!(
+                    "{trees} is a file system of its own while held: no rename or hard link \
+                     crosses its border, and tar --one-file-system and rsync -x skip it"
+                ));
+            }
         }
     }
+}
+
+/// Whether programs may expect a whole tree at `path`.
+fn has_directories(path: &Path) -> bool {
+    let entries = path.read_dir().into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
 }
 
 fn end(named: &Named) -> Result<(), Trouble> {

@@ -1,10 +1,13 @@
 //! `--json[=FILE]`: where the JSON of a command goes.
 
-use crate::text::printable_json;
+use crate::text::{printable_json, say};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_sys::origin::was_closed;
 use synconce_sys::process::inherited;
@@ -56,7 +59,7 @@ impl Sink {
         let file = match descriptor(path) {
             // Opening the path would truncate a file, and fails for a socket.
             Some(number) => duplicate(number),
-            None => File::create(path),
+            None => create(path),
         };
         match file {
             Ok(file) => Ok(Some(Self::File(file, path.to_owned()))),
@@ -104,8 +107,27 @@ fn descriptor(path: &Path) -> Option<i32> {
     }
 }
 
+/// Creates or truncates the file. The open of a FIFO waits for a reader: says so.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    let at_once = options.clone().custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path);
+    match at_once {
+        Ok(file) => {
+            let flags = rustix::fs::fcntl_getfl(&file)?;
+            rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
+            Ok(file)
+        }
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            say(&format!("{} is a FIFO: waiting for a process that reads it", path.display()));
+            options.open(path)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn closed() -> io::Error {
-    rustix::io::Errno::BADF.into()
+    Errno::BADF.into()
 }
 
 fn duplicate(number: i32) -> io::Result<File> {

@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_run::{
-    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, RunError,
+    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, OwnFilter,
+    RunError,
 };
-use synconce_sys::reason;
 
 /// Runs the command under a hold and ends as the command did.
 pub fn run(arguments: Run) -> ExitCode {
@@ -43,13 +43,7 @@ pub fn run(arguments: Run) -> ExitCode {
     let wants_stats = arguments.stats || json.is_some();
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
-    let finished = match synconce_run::run(&options(arguments), &mut screen) {
-        Ok(finished) => finished,
-        Err(error) => {
-            say(&format!("cannot set up the run: {}", reason(&error)));
-            return exit::FAILED.into();
-        }
-    };
+    let finished = synconce_run::run(&options(arguments), &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
         stats::print(&finished, &clock, &manner, json);
@@ -153,9 +147,13 @@ pub(crate) fn not_durable(report: &CommitReport) -> Vec<String> {
 
 /// Returns the line about a commit that the user does not wait for; `places` are not finished.
 pub(super) fn not_yet_durable(places: &[PathBuf]) -> String {
-    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-    let places = if places.is_empty() { "everything".into() } else { places.join(", ") };
+    let places = if places.is_empty() { "everything".into() } else { list(places) };
     format!("not yet durable: {places}")
+}
+
+fn list(places: &[PathBuf]) -> String {
+    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+    places.join(", ")
 }
 
 fn say_not_durable(finished: &Finished) {
@@ -192,6 +190,7 @@ impl Observer for Screen {
                     notice(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
                 }
             }
+            Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
             Notice::SealedSurvivors(names) => say(&format!(
                 "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
                 names.join(", ")
@@ -210,11 +209,7 @@ impl Observer for Screen {
             )),
             Notice::FuseNotCommitted(points) => say(&format!(
                 "not committed, although their syncs were held: FUSE file systems at {}",
-                points
-                    .iter()
-                    .map(|point| point.display().to_string())
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                list(points)
             )),
             Notice::EarlierInterrupted => {
                 say("an earlier run was interrupted; `synconce status` shows what to do");
@@ -222,12 +217,12 @@ impl Observer for Screen {
             Notice::CheckpointFailed(report) => {
                 not_durable(report).iter().for_each(|line| say(line));
             }
-            Notice::ForeignProc => {
+            Notice::UnseenPassed => {
                 notice(
-                    "/proc does not show this pid namespace: no call can be looked at, so every \
-                     sync is done",
+                    "some processes could not be examined, so the rules did not apply to them: \
+                     their syncs were done",
                 );
-                notice("hint: mount /proc anew (unshare --mount-proc), or use --sealed");
+                notice("hint: docker run --cap-add SYS_PTRACE");
             }
             Notice::IoUringPassed => {
                 notice("io_uring was let through: the syncs that go through it were not held");
@@ -245,8 +240,7 @@ impl Observer for Screen {
             bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
         if bar.elapsed() >= Duration::from_secs(1) {
-            let places: Vec<_> = waiting.iter().map(|path| path.display().to_string()).collect();
-            bar.set_message(format!("committing {}: {} dirty", places.join(", "), bytes(dirty)));
+            bar.set_message(format!("committing {}: {} dirty", list(waiting), bytes(dirty)));
             bar.tick();
         }
     }
@@ -254,6 +248,30 @@ impl Observer for Screen {
     fn progress_ends(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
+        }
+    }
+}
+
+impl Screen {
+    /// Says what does not work in the filter that `program` installs, and what does.
+    fn own_filter(&self, filter: OwnFilter, program: &str) {
+        let why = match filter {
+            OwnFilter::Tracer => {
+                "installs a seccomp filter with a tracer, which does not see the calls that a \
+                 supervised run stops, such as an open with O_SYNC"
+            }
+            OwnFilter::Listener => {
+                "cannot install a seccomp filter with a listener (EBUSY): a supervised run has one"
+            }
+            OwnFilter::Strict => {
+                "cannot enter the strict mode of seccomp (EINVAL): a run has a filter already"
+            }
+        };
+        notice(&format!("{program} {why}"));
+        if filter == OwnFilter::Strict {
+            notice("hint: start the program outside of the run");
+        } else if let Some(typed) = &self.typed {
+            notice(&format!("hint: {}", typed.sealed()));
         }
     }
 }

@@ -74,6 +74,10 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
     let mut text = String::new();
     section(&mut text, "call", &stats.accounts.calls);
     section(&mut text, "program", &stats.accounts.programs);
+    let Tally { held, unseen, .. } = stats.accounts.total();
+    if unseen > 0 {
+        text += &format!("{unseen} of {held} held calls: the caller could not be examined\n");
+    }
     if stats.sealed {
         text += "calls were held in the kernel, and not counted (sealed)\n";
     }
@@ -114,7 +118,7 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
     let real = column("real".to_owned());
     *text += &format!("{title:width$} {:>10} {:>10}{real} {:>10}\n", "held", "passed", "refused");
     for (name, tally) in rows {
-        let Tally { held, passed, real, refused } = tally;
+        let Tally { held, passed, real, refused, .. } = tally;
         let real = column(real.to_string());
         *text += &format!("{name:width$} {held:>10} {passed:>10}{real} {refused:>10}\n");
     }

@@ -273,7 +273,7 @@ fn advise(runs: &mut [Shown], root: Option<&Path>) {
 fn processes_left<'a>(
     runs: impl Iterator<Item = (Run, Option<&'a Record>)>,
 ) -> HashMap<Run, Vec<Process>> {
-    let boot = boot_id();
+    let boot = boot_id().unwrap_or_default();
     let recent = runs.filter(|(_, record)| record.is_some_and(|record| record.boot == boot));
     processes_of(&recent.map(|(run, _)| run).collect())
 }

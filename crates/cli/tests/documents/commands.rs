@@ -23,7 +23,8 @@ shown() {
 }
 "#;
 
-/// Runs the blocks of `document` in order, and compares the output of `console` blocks.
+/// Runs the blocks of `document` in order, and compares the output of `console` blocks. Takes
+/// long where a document installs packages: its reader does so, too.
 pub fn run(document: &Document) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("documents");
     let directory = directory.join(document.name.replace('/', "-"));

@@ -44,7 +44,7 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
 }
 
 /// Takes the overlays of the hold away, and gives the marker the boot of another day.
-fn crash(fixture: &Fixture<'_>) {
+pub fn crash(fixture: &Fixture<'_>) {
     for path in [fixture.file(), fixture.directory()] {
         fixture.place.bare(&["umount", &path.display().to_string()]);
     }
@@ -59,10 +59,8 @@ fn crash(fixture: &Fixture<'_>) {
 #[test]
 fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
     isolated(|place| {
-        for after_crash in ["wipe", "check"] {
-            let check = ["", "check = [\"true\", \"{}\"]\n"][usize::from(after_crash == "check")];
-            let settings = format!("after_crash = \"{after_crash}\"\n{check}");
-            let fixture = Fixture::new(place, &settings);
+        for after_crash in ["wipe", "refuse"] {
+            let fixture = Fixture::new(place, &format!("after_crash = \"{after_crash}\"\n"));
             fixture.ok("start");
             fs::write(fixture.file(), "old").unwrap();
             crash(&fixture);
@@ -82,8 +80,11 @@ fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
             }
             assert_eq!(fs::read_dir(fixture.rig.path()).unwrap().count(), 0, "nothing is made");
             fixture.rig.mount().unwrap();
-            fixture.ok("recover");
-            assert_eq!(fixture.file().exists(), after_crash == "check");
+            let keep = (after_crash == "refuse").then_some("--keep");
+            let words = ["hold", "recover", "./t.toml"].into_iter().chain(keep);
+            let recovered = finish(&mut place.synconce(&words.collect::<Vec<_>>()));
+            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+            assert_eq!(fixture.file().exists(), keep.is_some());
             assert_eq!(fixture.state(), "off");
             fixture.rig.down().unwrap();
         }
@@ -253,6 +254,55 @@ fn files_to_which_a_link_no_longer_leads_are_not_forgotten() {
     });
 }
 
+/// Replaces the notes beside the held paths, or removes them.
+fn note(fixture: &Fixture<'_>, boot: Option<&str>) {
+    for path in ["meta.db", "databases"] {
+        let note = fixture.rig.path().join(".synconce-hold").join(path).join("started");
+        fs::remove_file(&note).unwrap();
+        if let Some(boot) = boot {
+            symlink(boot, note).unwrap();
+        }
+    }
+}
+
+#[test]
+fn without_a_stop_of_the_machine_a_lost_marker_costs_nothing() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        let data = fixture.directory().join("data");
+        fixture.ok("start");
+        fs::write(&data, "old").unwrap();
+        crash(&fixture);
+        place.remove("state/holds/t.json");
+        let recovered = fixture.hold("recover");
+        assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+        assert_eq!(fixture.state(), "off");
+        let before = fixture.flushes();
+        fixture.ok("start");
+        assert!(fixture.flushes() > before, "what no marker says is made durable");
+        assert_eq!(fs::read_to_string(&data).unwrap(), "old");
+        fixture.ok("stop");
+        // An older version left no note, so it is unknown whether the machine stopped.
+        fixture.ok("start");
+        crash(&fixture);
+        place.remove("state/holds/t.json");
+        note(&fixture, None);
+        assert_eq!(fixture.state(), "interrupted");
+        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        for _again in 0..2 {
+            let refused = fixture.hold("recover");
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            assert!(refused.stderr.contains("hold recover t --keep"), "{}", refused.stderr);
+            assert_eq!(fs::read_to_string(&data).unwrap(), "old");
+        }
+        let keep = ["hold", "recover", "./t.toml", "--keep"];
+        assert_eq!(finish(&mut place.synconce(&keep)).status.code(), Some(0));
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
 #[test]
 fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
     isolated(|place| {
@@ -260,8 +310,9 @@ fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
         crash(&fixture);
-        // As in a container that is made anew.
+        // As in a container that is made anew, after a stop of the machine.
         place.remove("state/holds/t.json");
+        note(&fixture, Some("another"));
         for _again in 0..2 {
             assert_eq!(fixture.state(), "interrupted");
             let refused = fixture.hold("start");

@@ -2,11 +2,13 @@
 
 use crate::support::{Fixture, end};
 use std::fs;
-use synconce_testkit::harness::{finish, isolated};
+use std::io::ErrorKind;
+use synconce_testkit::harness::{finish, isolated, without_foreign_syncs};
 
 #[test]
 fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
         let before = fixture.flushes();
@@ -39,6 +41,42 @@ fn other_files_of_the_same_disk_and_of_the_same_process_have_real_syncs() {
         fixture.write(&fixture.rig.path().join("other"), 20);
         assert!(fixture.flushes() - before >= 40);
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_held_directory_is_a_file_system_of_its_own_and_it_is_said() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let (disk, held) = (fixture.rig.path(), fixture.directory());
+        let shown = held.display().to_string();
+        assert_eq!(fixture.hold("start").stderr, "", "no subdirectory");
+        fixture.ok("stop");
+        fs::create_dir(held.join("below")).unwrap();
+        fs::write(held.join("below/data"), "").unwrap();
+        fs::write(disk.join("outside"), "").unwrap();
+        let started = fixture.hold("start");
+        assert_eq!(started.status.code(), Some(0), "{}", started.stderr);
+        let said = format!("{shown} is a file system of its own while held");
+        assert_eq!(started.stderr.matches(&said).count(), 1, "{}", started.stderr);
+        assert_eq!(started.stderr.lines().count(), 1, "{}", started.stderr);
+        let status = finish(&mut place.synconce(&["hold", "status", "./t.toml"])).stdout;
+        assert_eq!(status.matches("a held directory is a file system").count(), 1, "{status}");
+        let crosses = ErrorKind::CrossesDevices;
+        let renamed = fs::rename(disk.join("outside"), held.join("inside"));
+        assert_eq!(renamed.unwrap_err().kind(), crosses);
+        let linked = fs::hard_link(held.join("below/data"), disk.join("link"));
+        assert_eq!(linked.unwrap_err().kind(), crosses);
+        let script = format!("tar -C {} --one-file-system -c . | tar -t", disk.display());
+        let listed = place.bare(&["sh", "-c", &script]);
+        assert_eq!(listed.status.code(), Some(0), "{}", listed.stderr);
+        assert!(listed.stdout.contains("./outside"), "{}", listed.stdout);
+        assert!(!listed.stdout.contains("below"), "{}", listed.stdout);
+        fixture.ok("stop");
+        let status = finish(&mut place.synconce(&["hold", "status", "./t.toml"])).stdout;
+        assert!(!status.contains("a held directory"), "{status}");
+        fs::rename(disk.join("outside"), held.join("inside")).unwrap();
         fixture.rig.down().unwrap();
     });
 }
@@ -159,6 +197,7 @@ fn starting_and_stopping_twice_changes_nothing() {
 #[test]
 fn a_directory_above_that_is_a_link_is_followed() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let fixture = Fixture::new(place, "");
         let link = place.path("link");
         std::os::unix::fs::symlink(fixture.rig.path(), &link).unwrap();

@@ -5,11 +5,14 @@
 //! tests need root, util-linux, perl and python3.
 
 mod after_crash;
+mod boot;
+mod container;
 mod faults;
 mod files;
 mod left;
 mod names;
 mod namespaces;
+mod places;
 mod private;
 mod recovery;
 mod refusals;

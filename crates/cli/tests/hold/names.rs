@@ -89,11 +89,7 @@ fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
     isolated(|place| {
         let hold = "[[hold]]\npath = \"/data/base\"\nkind = \"lmdb\"\n";
         for (text, said) in [
-            (&format!("after_crash = \"check\"\n{hold}"), "no check for the kind \"lmdb\""),
-            (
-                &format!("after_crash = \"check\"\ncheck = [\"true\"]\n{hold}"),
-                "which stands for the path",
-            ),
+            (&format!("after_crash = \"check\"\n{hold}"), "half a transaction"),
             (&format!("set_aside = [\"/data/*/a\"]\n{hold}"), "has a wildcard before its last"),
             (&format!("{hold}{hold}"), "path: \"/data/base\" is given twice"),
         ] {

@@ -119,34 +119,6 @@ fn refuse_leaves_everything_and_prints_the_commands_that_decide() {
     });
 }
 
-#[test]
-fn check_keeps_a_whole_database_and_sets_a_damaged_one_aside() {
-    isolated(|place| {
-        let settings =
-            "after_crash = \"check\"\ncheck = [\"grep\", \"--quiet\", \"whole\", \"{}\"]\n";
-        let fixture = Fixture::new(place, settings);
-        let text = place.read("t.toml");
-        let without = text.split("[[hold]]").take(2).collect::<Vec<_>>().join("[[hold]]");
-        place.write("t.toml", &without);
-        for (text, is_kept) in [("whole", true), ("damaged", false)] {
-            // The check is the operator's own, so the content need not be bbolt's.
-            fs::remove_file(fixture.file()).unwrap();
-            fixture.ok("start");
-            fs::write(fixture.file(), text).unwrap();
-            place.bare(&["umount", &fixture.file().display().to_string()]);
-            place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-            fixture.rig.unmount().unwrap();
-            fixture.rig.mount().unwrap();
-            let recovered = fixture.hold("recover");
-            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
-            assert_eq!(fixture.file().exists(), is_kept, "{}", recovered.stderr);
-            assert!(!recovered.stderr.is_empty(), "never silent");
-            assert_eq!(fixture.state(), "off");
-        }
-        fixture.rig.down().unwrap();
-    });
-}
-
 /// Makes the directory of a dockerd with the images `gone:1` and `used:1`, each of one layer whose
 /// directory is missing, and a container of the second.
 const DOCKER: &str = r#"

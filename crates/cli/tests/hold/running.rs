@@ -45,7 +45,7 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
 }
 
 #[test]
-fn every_signal_that_ends_a_program_reaches_the_daemon() {
+fn every_signal_reaches_the_daemon() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         for (signal, name) in [
@@ -54,6 +54,9 @@ fn every_signal_that_ends_a_program_reaches_the_daemon() {
             (Signal::ALARM, "ALRM"),
             (Signal::POWER, "PWR"),
             (Signal::XCPU, "XCPU"),
+            (Signal::URG, "URG"),
+            (Signal::WINCH, "WINCH"),
+            (Signal::INT, "INT"),
         ] {
             let script = format!("trap 'kill $!; exit 6' {name}; echo up >up; sleep 600 & wait");
             let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &script];

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{
     DiskLock, Place, Started, Trace, binary, committed, eventually, files, finish, isolated,
-    isolated_alone, limit, perl, stall, without_stalls,
+    isolated_alone, limit, perl, stall, without_foreign_syncs, without_stalls,
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -91,6 +91,7 @@ fn commit_only_refuses_a_path_that_is_not_there_or_not_on_a_disk() {
 #[test]
 fn without_a_commit_nothing_reaches_the_disk_and_there_is_no_marker() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let rig = rig();
         let file = rig.path().join("data");
         let before = rig.disk().stats().unwrap().flushes;
@@ -198,6 +199,7 @@ fn a_failing_device_is_named_and_the_others_commit() {
 fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
+        let _barrier = without_foreign_syncs();
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
         let file = rig.path().join("data");
         // Existing blocks, so that the write needs no journal: the failing disk would abort

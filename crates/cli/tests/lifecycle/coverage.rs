@@ -99,10 +99,12 @@ fn a_user_who_cannot_open_a_mount_point_gets_a_real_sync() {
 #[test]
 fn a_run_that_outlives_a_sealed_one_refuses_to_promise() {
     isolated(|place| {
-        let late =
-            "until [ -e go ]; do sleep 0.01; done; \"$SYNCONCE\" run -- true 2>said; echo $? >code";
+        let late = "touch begun; until [ -e go ]; do sleep 0.01; done; \
+                    \"$SYNCONCE\" run -- true 2>said; echo $? >code";
         place.write("late", late);
-        let script = "setsid sh late >/dev/null 2>&1 & exit 0";
+        // The end of the run kills what is in the process group still, as before setsid(1).
+        let script = "setsid sh late >/dev/null 2>&1 & \
+                      until [ -e begun ]; do sleep 0.01; done; exit 0";
         let mut command = place.held(&["--sealed"], &["sh", "-c", script]);
         let run = finish(command.env("SYNCONCE", binary()));
         assert_eq!(run.status.code(), Some(0), "{run:?}");

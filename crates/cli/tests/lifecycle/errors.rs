@@ -4,7 +4,9 @@
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, perl};
+use synconce_testkit::harness::{
+    Place, Started, eventually, finish, isolated, perl, without_foreign_syncs,
+};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// A disk whose writes can fail.
@@ -29,7 +31,6 @@ fn overwrite(place: &Place, rig: &Rig, file: &Path) -> Started {
 }
 
 fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> Started {
-    // Before the command writes: a sync(2) of any process of the machine writes the file back.
     rig.disk().fail_writes(true).unwrap();
     let script = format!(
         "open(my $file, '+<', '{}') or die $!; $file->sync or die $!; \
@@ -78,6 +79,7 @@ fn fail_write_back(rig: &Rig, file: &Path) {
 fn an_error_of_write_back_during_the_run_fails_its_commit() {
     isolated(|place| {
         for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
             let rig = rig(kind);
             let file = old_file(rig.path());
             let run = overwrite(place, &rig, &file);
@@ -92,6 +94,7 @@ fn an_error_of_write_back_during_the_run_fails_its_commit() {
 fn an_error_at_the_commit_fails_it() {
     isolated(|place| {
         for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
             let rig = rig(kind);
             let file = old_file(rig.path());
             let run = overwrite(place, &rig, &file);
@@ -107,10 +110,13 @@ fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
     isolated(|place| {
         for kind in FsKind::ALL {
             for options in [&[][..], &["--sealed"]] {
+                let barrier = without_foreign_syncs();
                 let rig = rig(kind);
                 let file = old_file(rig.path());
                 let run = overwrite_with(place, &rig, options, &file);
                 fail_write_back(&rig, &file);
+                // The commit of a sealed run calls sync(2).
+                drop(barrier);
                 let commit = || finish(&mut place.synconce(&["commit"]));
                 let named = format!("synconce: not durable: {} (", rig.path().display());
                 // The kernel reports the error to the first commit only.
@@ -129,6 +135,7 @@ fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
 fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
     isolated(|place| {
         for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
             let rig = rig(kind);
             let file = old_file(rig.path());
             // Opened before the error: after a syncfs(2) has reported an error, descriptors
@@ -148,6 +155,7 @@ fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
 fn an_error_below_an_overlay_is_named_by_the_file_system_that_has_it() {
     isolated(|place| {
         for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
             let rig = rig(kind);
             for name in ["lower", "upper", "work", "merged"] {
                 fs::create_dir(rig.path().join(name)).unwrap();

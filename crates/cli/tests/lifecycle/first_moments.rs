@@ -20,7 +20,6 @@ const SYNCS: &str = "say_to('before', $$); my %ends; \
 
 /// `SECCOMP_IOCTL_NOTIF_RECV` and `SECCOMP_IOCTL_NOTIF_SEND`, as /proc shows them.
 const RECEIVE: &str = "0xc0502100";
-const ANSWER: &str = "0xc0182101";
 
 /// A run under strace, which applies `injection` (see strace(1)) to each of its processes.
 struct Traced {
@@ -219,26 +218,6 @@ fn a_users_command_syncs_and_is_waited_for_when_the_supervisor_is_killed_before_
         let traced =
             kill_supervisor_in(place, injection, libc::SYS_execve, &AS_NOBODY, &text(&run));
         traced.command_syncs_and_is_waited_for(place);
-    });
-}
-
-#[test]
-fn a_users_command_starts_when_the_supervisor_is_killed_as_it_lets_the_execution_go_on() {
-    isolated(|place| {
-        for_nobody(place);
-        // In the thread that handles the execve(2): first when it has received the
-        // notification, then when it is about to answer.
-        for (injection, request) in [
-            ("ioctl:delay_exit=1000000:when=1", RECEIVE),
-            ("ioctl:delay_enter=1000000:when=2", ANSWER),
-        ] {
-            let run = words(&["--commit-only", "."], SYNCS);
-            let traced = Traced::new(place, injection, &AS_NOBODY, &text(&run));
-            traced.is_in_ioctl(request);
-            kill(traced.supervisor);
-            traced.command_syncs_and_is_waited_for(place);
-            ["before", "after", "stop", "data"].iter().for_each(|name| place.remove(name));
-        }
     });
 }
 

@@ -1,8 +1,8 @@
 //! Runs inside runs, inside other supervisors, and where no filter can be installed.
 
 use synconce_testkit::harness::{
-    HOLD, Place, Started, a_few_times, binary, daemon, finish, isolated, perl, under_a_listener,
-    without_fuse_notice, without_seccomp,
+    HOLD, Place, Started, binary, daemon, finish, isolated, perl, under_a_listener,
+    without_foreign_syncs, without_fuse_notice, without_seccomp,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -17,36 +17,35 @@ fn inside(place: &Place, around: &[String], options: &[&str], words: &[&str]) ->
 #[test]
 fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
     isolated(|place| {
-        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
-        let flushes = || rig.disk().stats().unwrap().flushes;
-        let file = rig.path().join("data");
         for options in [&[][..], &["--sealed"]] {
+            let barrier = without_foreign_syncs();
+            let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+            let flushes = || rig.disk().stats().unwrap().flushes;
+            let file = rig.path().join("data");
             let inner = perl(&format!("print sync_file('{}'); exit 9;", file.display()));
             place.write("inner", &inner[2]);
             let script = "\"$SYNCONCE\" run --stats --sealed -- \"$SYNCONCE\" run -- perl inner; \
                           echo \" $?\"; ls runtime | grep -c json; touch waiting; \
                           until [ -e stop ]; do sleep 0.01; done; exit 6";
-            let quiet = a_few_times(|| {
-                let before = flushes();
-                let mut command = place.held(options, &["sh", "-c", script]);
-                let run = Started::new(command.env("SYNCONCE", binary()));
-                synconce_testkit::harness::eventually("the inner runs are over", || {
-                    place.path("waiting").exists()
-                });
-                let quiet = flushes() == before;
-                place.write("stop", "");
-                assert_eq!(run.end().code(), Some(6));
-                assert!(flushes() > before);
-                let text = without_fuse_notice(&run.text());
-                let notice = "synconce: no statistics: this run is inside another one, which \
-                              counts its calls\n";
-                assert_eq!(text.replacen(notice, "", 1), "synced 9\n1\n", "{options:?}");
-                ["waiting", "stop"].iter().for_each(|name| place.remove(name));
-                quiet
+            let before = flushes();
+            let mut command = place.held(options, &["sh", "-c", script]);
+            let run = Started::new(command.env("SYNCONCE", binary()));
+            synconce_testkit::harness::eventually("the inner runs are over", || {
+                place.path("waiting").exists()
             });
-            assert!(quiet, "{options:?}: an inner run commits nothing");
+            assert_eq!(flushes(), before, "{options:?}: an inner run commits nothing");
+            // The commit of a sealed run calls sync(2).
+            drop(barrier);
+            place.write("stop", "");
+            assert_eq!(run.end().code(), Some(6));
+            assert!(flushes() > before);
+            let text = without_fuse_notice(&run.text());
+            let notice = "synconce: no statistics: this run is inside another one, which \
+                          counts its calls\n";
+            assert_eq!(text.replacen(notice, "", 1), "synced 9\n1\n", "{options:?}");
+            ["waiting", "stop"].iter().for_each(|name| place.remove(name));
+            rig.down().unwrap();
         }
-        rig.down().unwrap();
     });
 }
 
@@ -203,16 +202,16 @@ fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gai
 
         std::fs::copy("/usr/bin/id", place.path("setuid-id")).unwrap();
         std::fs::set_permissions(place.path("setuid-id"), mode(0o4755)).unwrap();
-        let twice = &["sh", "-c", "./setuid-id -u; ./setuid-id -u"][..];
-        let at_once = &["sh", "-c", "exec ./setuid-id -u"][..];
-        // Repeated: a shell may run the program before the supervisor has read which program
-        // was started.
-        let often = [twice, at_once].into_iter().cycle().take(40);
-        for words in [&["./setuid-id", "-u"][..]].into_iter().chain(often) {
-            let noticed = run(words);
-            assert!(noticed.stdout.starts_with("64122\n"), "{noticed:?}");
-            assert_eq!(noticed.stderr.matches("gains no privileges").count(), 1, "{noticed:?}");
-            assert!(noticed.stderr.contains("./setuid-id gains no privileges"), "{noticed:?}");
+        let noticed = run(&["./setuid-id", "-u"]);
+        assert!(noticed.stdout.starts_with("64122\n"), "{noticed:?}");
+        assert_eq!(noticed.stderr.matches("gains no privileges").count(), 1, "{noticed:?}");
+        assert!(noticed.stderr.contains("./setuid-id gains no privileges"), "{noticed:?}");
+        // Programs of the run are named if the run fails.
+        for (code, count) in [("0", 0), ("3", 1)] {
+            let script = format!("su -c true; su -c true; exit {code}");
+            let noticed = run(&["sh", "-c", &script]);
+            let named = noticed.stderr.matches("/su gains no privileges").count();
+            assert_eq!(named, count, "{noticed:?}");
         }
     });
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::{
     Place, Started, binary, committed, finish, isolated, isolated_alone, perl,
+    without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -112,6 +113,7 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
     isolated_alone(|place| {
         for named in ["absolute", "relative"] {
             for held in [false, true] {
+                let _barrier = without_foreign_syncs();
                 let rig = rig();
                 let point = rig.path().display();
                 for name in ["lower", "upper", "work"] {

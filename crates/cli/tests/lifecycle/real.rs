@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, a_few_times, binary, daemon, eventually, isolated, parent, perl,
+    Place, Started, binary, daemon, eventually, isolated, parent, perl, without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -35,6 +35,7 @@ fn flushes(rig: &Rig) -> u64 {
 #[test]
 fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
     isolated(|place| {
+        let _barrier = without_foreign_syncs();
         let rig = rig();
         let own = sync(&rig.path().join("data"));
         let below = format!("if (!fork) {{ {own} exit; }} wait;");
@@ -48,19 +49,16 @@ fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
         ] {
             place.write("go", "");
             let options = ["--no-commit", "--stats", "--json"];
-            let seen = a_few_times(|| {
-                let before = flushes(&rig);
-                let ran = run(place, &options, &script);
-                assert!(ran.status.success(), "{ran:?}");
-                let stats = serde_json::from_str::<serde_json::Value>(&ran.stderr);
-                let stats = stats.unwrap_or_else(|_| panic!("{ran:?}"));
-                let fsync = &stats["calls"]["fsync"];
-                let numbers = ["held", "passed", "real"].map(|key| fsync[key].as_u64().unwrap());
-                assert_eq!(numbers[1..], [u64::from(is_real); 2], "{script}: {ran:?}");
-                assert_eq!(numbers[0] > 0, !is_real, "{script}: {ran:?}");
-                (flushes(&rig) > before) == is_real
-            });
-            assert!(seen, "{script}");
+            let before = flushes(&rig);
+            let ran = run(place, &options, &script);
+            assert!(ran.status.success(), "{ran:?}");
+            let stats = serde_json::from_str::<serde_json::Value>(&ran.stderr);
+            let stats = stats.unwrap_or_else(|_| panic!("{ran:?}"));
+            let fsync = &stats["calls"]["fsync"];
+            let numbers = ["held", "passed", "real"].map(|key| fsync[key].as_u64().unwrap());
+            assert_eq!(numbers[1..], [u64::from(is_real); 2], "{script}: {ran:?}");
+            assert_eq!(numbers[0] > 0, !is_real, "{script}: {ran:?}");
+            assert_eq!(flushes(&rig) > before, is_real, "{script}");
         }
         rig.down().unwrap();
     });
@@ -141,17 +139,33 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
 #[test]
 fn the_commands_end_is_known_whenever_its_parent_is_killed() {
     isolated(|place| {
-        // The caller learns of the killed parent before it gets the command as a child: without
-        // a wait for that, one in ten fails.
+        // With a pause, the caller learns of the killed parent before it gets the command as a
+        // child: without a wait for that, one in ten fails. Without a pause, the command ends
+        // before its parent does: if that reaps the command before it reports, one in four fails.
         let many = r#"i=0
-            while [ $i -lt 100 ]; do
+            while [ $i -lt 50 ]; do
                 "$SYNCONCE" real -- sh -c 'sleep 0.0$1; kill -9 $PPID; sleep 0.01; exit 7' sh $((i % 2))
                 [ $? -eq 7 ] || exit 1
+                "$SYNCONCE" real -- sh -c 'kill -9 $PPID; exit 7'
+                [ $? -eq 7 ] || exit 2
                 i=$((i + 1))
             done"#;
         let mut command = place.held(&["--no-commit"], &["sh", "-c", many]);
         let ran = synconce_testkit::harness::finish(command.env("SYNCONCE", binary()));
         assert!(ran.status.success(), "{ran:?}");
+    });
+}
+
+#[test]
+fn an_unknown_end_of_the_command_is_an_error_with_a_message() {
+    isolated(|place| {
+        // The second prctl(2) of the command's parent: the command has not started.
+        let kill = "inject=prctl:signal=KILL:when=2";
+        let words = ["strace", "-f", "-qq", "-o", "trace", "-e", kill, binary(), "real", "true"];
+        let run = place.run(&["--no-commit"], &words);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        let lost = "cannot find out how the command ended: its parent, synconce-real, was killed";
+        assert_eq!(run.stderr, format!("synconce: {lost}\n"));
     });
 }
 

@@ -38,6 +38,7 @@ fn a_rule_that_can_never_match_is_an_error() {
             (&["--except", "file/x/y"], "cannot use --except file/x/y: file is no directory"),
             (&["--except", "file/*"], "cannot use --except file/*: file is no directory"),
             (&["--only", "a/[b"], "cannot use --only a/[b: no `]` closes a `[`"),
+            (&["--except", "a/[z-a]"], "cannot use --except a/[z-a]: [z-a] matches no character"),
             (&["--only", "a/[b/c]"], "cannot use --only a/[b/c]: no `]` closes a `[`"),
             (&["--except", "/"], "cannot use --except /: it covers every file, so the run"),
             (&["--except", "/**"], "cannot use --except /**: it covers every file, so the run"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, committed, finish, isolated, isolated_alone, perl, stall,
+    Place, Started, committed, finish, isolated, isolated_alone, perl, stall, without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
@@ -28,6 +28,7 @@ fn run(place: &Place, options: &[&str], script: &str) -> Finished {
 #[test]
 fn a_run_that_holds_nothing_commits_nothing_and_leaves_no_marker() {
     isolated(|place| {
+        let barrier = without_foreign_syncs();
         let rig = rig();
         let script =
             format!("echo x > {}/file; echo x > here; ls state/runs", rig.path().display());
@@ -36,6 +37,7 @@ fn a_run_that_holds_nothing_commits_nothing_and_leaves_no_marker() {
         assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
         assert_eq!(committed(&ended.stderr), [], "{ended:?}");
         assert_eq!(rig.disk().stats().unwrap().flushes, before);
+        drop(barrier);
         let all = run(place, &["--commit-all"], &script);
         assert!(is_committed(&all.stderr, rig.path()), "{all:?}");
         assert!(is_committed(&all.stderr, Path::new("/")), "{all:?}");
@@ -59,7 +61,13 @@ fn a_disk_on_which_nothing_was_held_neither_fails_nor_delays_nor_is_kept_busy() 
         assert!(!is_committed(&ended.stderr, disk.path()), "{ended:?}");
         disk.disk().release_flushes().unwrap();
         drop(stalled);
+        disk.down().unwrap();
 
+        // Writes of the file system itself must not fail.
+        let _barrier = without_foreign_syncs();
+        let disk = rig();
+        fs::write(disk.path().join("older"), "x").unwrap();
+        rustix::fs::syncfs(File::open(disk.path()).unwrap()).unwrap();
         disk.disk().fail_writes(true).unwrap();
         fs::write(disk.path().join("older"), "y").unwrap();
         let touched = format!("echo x > {}/file; sync .", disk.path().display());
@@ -136,6 +144,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         for held in [false, true] {
+            let _barrier = without_foreign_syncs();
             let rig = rig();
             let file = rig.path().join("data");
             fs::write(&file, [b'a'; 65536]).unwrap();

@@ -2,7 +2,7 @@
 //! descriptor, reported to another process first: the caller's own file still reports them.
 
 use std::fs::{self, File};
-use synconce_testkit::harness::{Place, Started, isolated_alone};
+use synconce_testkit::harness::{Place, Started, isolated_alone, without_foreign_syncs};
 use synconce_testkit::rig::Rig;
 
 /// Makes the write-back of what was written on `rig` fail, and reports the error to `other`, a
@@ -47,6 +47,7 @@ fn a_thread_with_its_own_descriptor_table_gets_the_error_of_its_own_file() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         for held in [false, true] {
+            let _barrier = without_foreign_syncs();
             let rig = rig();
             let program = format!(
                 "import ctypes, os, threading, time\n\

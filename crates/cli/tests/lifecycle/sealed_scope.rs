@@ -34,7 +34,7 @@ fn cut(rig: &Rig) -> Replay {
 }
 
 /// Returns the file on the disk of `rig` after a power cut at the end of its held run.
-fn file_after_cut(rig: &Rig) -> Option<String> {
+pub(super) fn file_after_cut(rig: &Rig) -> Option<String> {
     let replay = cut(rig);
     let mounted = replay.mount().unwrap();
     std::fs::read_to_string(mounted.path().join("file")).ok()
@@ -256,6 +256,20 @@ fn a_fuse_file_system_without_a_device_is_named_and_refused_as_the_place_of_work
             place.text("fuse")
         );
         assert_eq!(ended.stderr, named);
+        // Another user cannot reach the mount, so the run has not written there.
+        let user = "chmod 0700 . && exec setpriv --reuid 64122 --regid 64122 --clear-groups \"$@\"";
+        for (around, is_named) in [("exec \"$@\"", true), (user, false)] {
+            let around = around.replace(" . ", &format!(" {} ", place.text("")));
+            let mut command = place.command("sh");
+            command.args(["-c", &around, "sh", binary(), "run", "--sealed", "--", "true"]);
+            command
+                .current_dir("/")
+                .env_remove("SYNCONCE_STATE_DIR")
+                .env("HOME", "/tmp/home-64122");
+            let ended = finish(&mut command);
+            assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+            assert_eq!(ended.stderr.contains(&place.text("fuse")), is_named, "{ended:?}");
+        }
 
         let fuse = place.text("fuse");
         let inside = format!("cd {fuse} && exec \"$@\"");

@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use synconce_testkit::harness::{Place, binary, finish, trial};
+use synconce_testkit::harness::{Place, Started, binary, eventually, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -13,6 +13,7 @@ pub fn trials() -> Vec<Trial> {
         trial(json_to_a_file_does_not_mix_with_the_output_of_the_command, &[]),
         trial(json_to_a_descriptor_is_appended_to_what_is_there, &[]),
         trial(a_file_for_json_that_cannot_be_opened_stops_the_run_before_its_start, &[]),
+        trial(a_fifo_for_json_without_a_reader_is_named, &[]),
         trial(json_to_a_closed_standard_output_is_an_error, &[]),
         trial(a_run_in_a_run_leaves_the_file_for_json_alone, &[]),
         trial(a_quiet_run_prints_no_notice, &[]),
@@ -61,6 +62,18 @@ fn statistics_without_a_commit_say_why(place: &Place) {
     assert!(plain.stderr.starts_with("commit none: no sync was held\nwall time "), "{plain:?}");
     let asked = place.run(&["-v", "--no-commit"], &["true"]);
     assert!(asked.stderr.starts_with("commit none: it was not asked for\n"), "{asked:?}");
+}
+
+fn a_fifo_for_json_without_a_reader_is_named(place: &Place) {
+    let fifo = place.text("fifo");
+    assert!(place.bare(&["mkfifo", &fifo]).status.success());
+    let json = format!("--json={fifo}");
+    let run = Started::new(&mut place.held(&[&json], &["true"]));
+    let said = format!("synconce: {fifo} is a FIFO: waiting for a process that reads it\n");
+    eventually("the wait is named", || run.text() == said);
+    let text = fs::read_to_string(&fifo).unwrap();
+    assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
+    assert!(run.end().success());
 }
 
 fn json_to_a_file_does_not_mix_with_the_output_of_the_command(place: &Place) {

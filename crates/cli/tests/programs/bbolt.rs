@@ -10,7 +10,7 @@ pub const NEEDS: [Need; 2] = [
 ];
 
 /// Runs `go WORDS` with the packages that Debian installs, without a network. The compiled
-/// standard library is cached between tests.
+/// standard library is cached between tests. Takes long where the cache is empty.
 fn go(place: &Place, words: &str) {
     let cache = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache");
     let script = format!(

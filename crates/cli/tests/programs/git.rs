@@ -43,6 +43,7 @@ for method in fsync batch writeout-only; do
 done
 "#;
 
+/// Takes long: in the bare run, git syncs its objects to the disk for real.
 pub fn repositories_are_the_same_with_every_way_to_fsync(place: &Place) {
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
     comparison.same("objects and references", Side::out);

@@ -11,6 +11,7 @@ mod benchmark;
 mod comparison;
 mod git;
 mod hints;
+mod jails;
 mod lmdb;
 mod openat2;
 mod postgres;
@@ -43,11 +44,14 @@ fn main() -> ExitCode {
             hints::root_without_the_capability_gets_a_notice_only_for_other_users,
             &hints::NEEDS_SUDO,
         ),
+        trial(jails::a_jail_that_does_not_see_each_call_is_named, &cc),
+        trial(jails::an_open_in_a_proot_is_outside_of_it_only_with_a_notice, &jails::NEEDS_PROOT),
         trial(lmdb::every_kind_of_environment_holds_the_same, &lmdb::NEEDS),
         trial(lmdb::its_own_tests_agree, &lmdb::NEEDS_UPSTREAM),
         trial(lmdb::py_lmdbs_own_tests_agree, &lmdb::NEEDS_PYTHON),
         trial(openat2::opens_that_sync_agree_under_every_restriction, &cc),
         trial(postgres::a_cluster_is_the_same_with_every_way_to_sync_its_log, &postgres::NEEDS),
+        trial(postgres::a_cluster_of_another_user_is_held_without_cap_sys_ptrace, &postgres::NEEDS),
         trial(python::test_os_agrees, &[Need::PythonTest("test_os")]),
         trial(python::test_os_agrees_for_an_ordinary_user, &[Need::PythonTest("test_os")]),
         trial(python::test_mmap_agrees, &[Need::PythonTest("test_mmap")]),

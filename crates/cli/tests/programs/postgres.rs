@@ -60,3 +60,35 @@ pub fn a_cluster_is_the_same_with_every_way_to_sync_its_log(place: &Place) {
     // Segments of the log that were opened with O_DSYNC and O_SYNC.
     comparison.holds("openat", 10);
 }
+
+/// A database of another user, in a container whose root has no CAP_SYS_PTRACE.
+const OTHER_USER: &str = r#"
+bin=$1
+as() { setpriv --reuid=postgres --regid=postgres --init-groups "$@"; }
+export PGHOST=$(as mktemp -d /tmp/pg.XXXXXX) PGUSER=postgres PGDATABASE=postgres
+trap 'as $bin/pg_ctl -D base -m immediate stop >/dev/null 2>&1 || true; rm -rf "$PGHOST"' EXIT
+as $bin/initdb -D base -U postgres -A trust -E UTF8 --locale=C --data-checksums >/dev/null
+as $bin/pg_ctl -D base -w -t 60 -l log \
+    -o "-c listen_addresses='' -c unix_socket_directories=$PGHOST" start >/dev/null
+as $bin/pgbench -i -q -s 1 2>/dev/null
+as $bin/pgbench -n -c 4 -j 2 -t 40 --random-seed=7 | grep -e '^number of'
+as $bin/psql -Atc 'checkpoint' -c 'create database copy template postgres'
+as $bin/pg_dump --exclude-table-data=pgbench_history | grep -v -e '^.\(un\)\?restrict ' | LC_ALL=C sort
+as $bin/pg_ctl -D base -m fast -w stop >/dev/null
+as $bin/pg_checksums -D base --check | grep -e 'Bad checksums'
+"#;
+
+pub fn a_cluster_of_another_user_is_held_without_cap_sys_ptrace(place: &Place) {
+    let bin = postgresql();
+    let bin = bin.to_str().expect("a path of Debian's is UTF-8");
+    let own = |dir: &Path| drop(sh(dir, "chown postgres: . tmp"));
+    let above = ["setpriv", "--bounding-set=-sys_ptrace"];
+    let words = ["sh", "-ec", OTHER_USER, "sh", bin];
+    let comparison = Comparison::run_below(place, own, &above, &words).succeeds();
+    comparison.same("dumps", Side::out);
+    comparison.holds("fsync", 500);
+    comparison.holds("fdatasync", 50);
+    for call in ["fsync", "fdatasync", "sync_file_range", "syncfs"] {
+        assert_eq!(comparison.passed(call), 0, "{call}");
+    }
+}

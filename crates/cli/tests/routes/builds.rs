@@ -83,7 +83,8 @@ pub fn go() -> PathBuf {
     })
 }
 
-/// `scripts/kernels` builds the programs by this test, for guests without a compiler.
+/// `scripts/kernels` builds the programs by this test, for guests without a compiler. Takes long:
+/// the other tests of this program wait for these builds, and Go compiles its standard library.
 #[test]
 fn every_program_can_be_built_here() {
     for build in [Build::Dynamic, Build::Static, Build::I386, Build::Musl] {

@@ -32,6 +32,7 @@ fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
     true
 }
 
+/// Takes long: the set-up begins anew, below strace, for each of its calls that changes a file.
 #[test]
 fn a_set_up_that_is_killed_at_any_call_is_undone_to_the_byte() {
     let place = Place::new("killed");

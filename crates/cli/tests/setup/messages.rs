@@ -109,7 +109,7 @@ fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
 }
 
 #[test]
-fn what_cannot_be_written_after_the_journal_is_named_and_can_be_undone() {
+fn what_cannot_be_written_after_the_journal_is_named_and_leaves_no_journal() {
     let place = Place::new("half");
     let before = place.snapshot();
     // The journal can be written, but the file cannot.
@@ -120,7 +120,16 @@ fn what_cannot_be_written_after_the_journal_is_named_and_can_be_undone() {
     let ended = Ended::of(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("daemon.json: Read-only file system"), "{ended:?}");
+    assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
+    // A set-up that was killed before its first change leaves a journal.
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let journal = place.read("var/lib/synconce/setup/docker/journal.json");
     assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
+    place.write("var/lib/synconce/setup/docker/journal.json", &journal.replace("true", "false"));
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let undone = Ended::of(command.args(place.arguments(&["docker", "--undo"])));
+    assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(before, place.snapshot());
 }
 

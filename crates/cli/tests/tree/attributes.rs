@@ -43,6 +43,7 @@ fn everything(place: &Place) -> std::path::PathBuf {
 }
 
 /// Import, clone, a run that does nothing, commit, export: the content is `wanted` after each.
+/// Takes long: each step of each strategy is followed by a comparison of all attributes.
 fn are_kept(site: &Site<'_>, source: &Path, wanted: &Manifest) {
     let how = site.strategy();
     site.import("base", source);

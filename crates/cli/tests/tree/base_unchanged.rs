@@ -37,6 +37,7 @@ fn flags(site: &Site<'_>) -> Vec<(PathBuf, IFlags)> {
     with_flags.collect()
 }
 
+/// Takes long: each of more than forty ways to write has a clone of its own with each strategy.
 fn by_every_way(place: &Place, kind: FsKind) {
     let root = roots::small(place, "root");
     let ways = roots::ways(place);
@@ -98,7 +99,7 @@ pub fn by_no_way_to_write_on_btrfs(place: &Place) {
 }
 
 /// In a clone of a Debian everything is deleted, in another one packages are installed, and in
-/// a third one a package is upgraded.
+/// a third one a package is upgraded. Takes long: a real dpkg does all of it with each strategy.
 fn by_large_changes(place: &Place, kind: FsKind) {
     let tar = debian::base();
     let repository = place.path("repository");

@@ -7,11 +7,13 @@
 
 mod attributes;
 mod base_unchanged;
+mod chroots;
 mod concurrent;
 mod everything;
 mod mounts;
 mod options;
 mod programs;
+mod promises;
 mod readers;
 mod roots;
 mod runs;
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        chroots::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         sparse::trials(),
         users::trials(),
         programs::trials(),
+        promises::trials(),
     ];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

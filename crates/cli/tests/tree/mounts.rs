@@ -92,6 +92,9 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
             let is_killed = ended.status.code() != Some(0);
             let run = site.ends(&["run", &name, "--", "/bin/true"]);
             if run.status.code() == Some(125) {
+                let is_mounted = fs::read_dir(&at).unwrap().count() > 0;
+                assert_eq!(run.stderr.contains("it is mounted at"), is_mounted, "{run:?}");
+                assert_eq!(run.stderr.contains(" is gone, and its changes"), !is_mounted);
                 refused += u32::from(is_killed);
                 let freed = typed(place, &hinted(&run.stderr));
                 assert!(freed.status.success(), "{call} {nth}: {run:?}, {freed:?}");

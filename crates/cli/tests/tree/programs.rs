@@ -178,6 +178,8 @@ fn assert_well(what: &str, finished: &Finished) {
     assert!(finished.status.success(), "{what}: {finished:?}");
 }
 
+/// Runs `program` in a plain copy and in a clone by each strategy. Takes long for a whole Debian
+/// (apt, mmdebstrap) and for containers: the real program runs up to five times.
 fn compare(place: &Place, kind: FsKind, program: &Program) {
     let shared = place.path("shared");
     fs::create_dir(&shared).unwrap();

@@ -13,7 +13,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 use synconce_testkit::harness::trial;
-use synconce_testkit::harness::{Place, Terminal, binary, eventually};
+use synconce_testkit::harness::{Place, Started, Terminal, binary, eventually};
 use synconce_testkit::process;
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(what_runs_is_neither_removed_nor_run_twice, &NEEDS),
         trial(a_run_ends_as_its_command, &NEEDS),
+        trial(every_signal_reaches_the_command, &NEEDS),
         trial(control_c_ends_a_run_as_it_ends_the_command, &NEEDS),
         trial(standard_input_and_output_are_the_commands, &NEEDS),
         trial(the_user_is_the_one_of_the_option, &NEEDS),
@@ -118,6 +119,24 @@ fn control_c_ends_a_run_as_it_ends_the_command(place: &Place) {
     let next = site.run("clone", &["/bin/true"]);
     assert!(next.status.success() && next.stderr.is_empty(), "{next:?}");
     site.well(&["fsck"]);
+}
+
+fn every_signal_reaches_the_command(place: &Place) {
+    let site = with_base(place);
+    for options in [&[][..], &["--no-hold"]] {
+        for signal in ["HUP", "INT", "USR1", "ALRM", "TERM", "URG", "WINCH", "PWR", "34", "64"] {
+            let script = format!(
+                "trap 'echo {signal}; exit 6' {signal}; echo ready; while :; do sleep 0.05; done"
+            );
+            let words = [&["run", "--from", "base"], options, &["--", "/bin/sh", "-c", &script]];
+            let run = Started::new(&mut site.tree(&words.concat()));
+            eventually("the command runs", || run.text() == "ready\n");
+            let sent = place.bare(&["kill", &format!("-{signal}"), &run.pid().to_string()]);
+            assert!(sent.status.success(), "{sent:?}");
+            assert_eq!(run.end().code(), Some(6), "{options:?} {signal}: {}", run.text());
+            assert_eq!(run.text(), format!("ready\n{signal}\n"), "{options:?}");
+        }
+    }
 }
 
 fn standard_input_and_output_are_the_commands(place: &Place) {

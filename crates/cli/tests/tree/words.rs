@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial(without_a_command_the_shell_of_the_user_or_of_the_tree_runs, &NEEDS),
         trial(a_shell_in_a_tree_has_job_control, &terminal),
         trial(every_verb_prints_json, &NEEDS),
+        trial(an_export_names_what_was_meant, &NEEDS),
         trial(statistics_of_a_run_in_a_tree_go_to_their_file, &NEEDS),
         trial(dry_runs_change_nothing, &NEEDS),
         trial(taken_and_missing_names_are_said_in_words, &NEEDS),
@@ -159,6 +160,24 @@ fn every_verb_prints_json(place: &Place) {
     assert!(tar.status.success() && tar.stdout.len() > 1024);
     let report: Value = serde_json::from_str(&place.read("export.json")).unwrap();
     assert!(report["entries"].as_u64() > Some(20), "{report}");
+}
+
+fn an_export_names_what_was_meant(place: &Place) {
+    let site = with_base(place);
+    let archive = place.text("base.tar");
+    let hint = format!("hint: synconce tree export base >{archive}");
+    site.refused(125, &["export", "base", &archive], &["the name of an archive", &hint]);
+    assert!(!std::path::Path::new(&archive).exists());
+    fs::create_dir(&archive).unwrap();
+    site.well(&["export", "base", &archive]);
+    for words in [&["export", "base"][..], &["list"]] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = site.tree(words).stdout(full).output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(125), "{said}");
+        assert!(said.contains("No space left on device"), "{said}");
+        assert!(!said.contains("hint"), "the store is not full: {said}");
+    }
 }
 
 fn statistics_of_a_run_in_a_tree_go_to_their_file(place: &Place) {

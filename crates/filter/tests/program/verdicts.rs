@@ -6,8 +6,7 @@ use synconce_filter::{
     program,
 };
 
-const SUPERVISED: Spec =
-    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: false, identity: None };
+const SUPERVISED: Spec = Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None };
 const SEALED: Spec = Spec { answer: Answer::Sealed, ..SUPERVISED };
 
 fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> Verdict {

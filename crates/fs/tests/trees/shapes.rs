@@ -77,6 +77,7 @@ fn a_tree_far_deeper_than_a_path_is_long_is_copied_fingerprinted_compared_and_re
     );
 }
 
+/// Takes long: work that grows with the square of the entries shows only at this size.
 #[test]
 fn a_directory_of_two_hundred_thousand_entries_is_copied_compared_and_removed() {
     isolated(

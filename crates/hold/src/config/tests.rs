@@ -31,9 +31,6 @@ fn what_has_no_sense_is_named() {
         ),
         (&format!("set_aside = [\"/a/?/b\"]\n{hold}"), "set_aside: \"/a/?/b\" has a wildcard"),
         (&format!("docker_root = \"docker\"\n{hold}"), "docker_root: \"docker\" is not abs"),
-        (&format!("check = [\"true\"]\n{hold}"), "after_crash"),
-        (&format!("after_crash = \"check\"\ncheck = []\n{hold}"), "no command"),
-        (&format!("after_crash = \"check\"\ncheck = [\"{{}}\", \"x={{}}\"]\n{hold}"), "\"{}\""),
     ] {
         let error = read(text).unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("test.toml"), "{text}: {error}");
@@ -41,19 +38,22 @@ fn what_has_no_sense_is_named() {
 }
 
 #[test]
-fn a_check_is_necessary_for_a_kind_that_has_none() {
-    for kind in ["bolt", "sqlite", "lmdb", "etcd", "postgresql", "other"] {
-        let hold = format!("[[hold]]\npath = \"/a\"\nkind = \"{kind}\"\n");
-        let without = read(&format!("after_crash = \"check\"\n{hold}"));
-        match without {
-            Ok(_) => assert!(["bolt", "sqlite"].contains(&kind), "{kind}"),
-            Err(error) => {
-                let wanted = format!("\"/a\": there is no check for the kind \"{kind}\"");
-                assert!(error.to_string().contains(&wanted), "{error}");
-            }
+fn a_check_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
+    let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
+    for check in ["after_crash = \"check\"", "check = [\"true\", \"{}\"]"] {
+        let error = read(&format!("{check}\n{hold}")).unwrap_err().to_string();
+        for said in ["test.toml: ", "half a transaction", "\"wipe\"", "\"refuse\""] {
+            assert!(error.contains(said), "{error}");
         }
-        let check = "after_crash = \"check\"\ncheck = [\"test\", \"-e\", \"{}\"]\n";
-        assert!(read(&format!("{check}{hold}")).is_ok(), "{kind}");
+    }
+    for check in ["null", "[\"true\", \"{}\"]"] {
+        let marker = format!(
+            "{{\"unit\":null,\"after_crash\":\"check\",\"check\":{check},\"cost\":null,\
+             \"hold\":[{{\"path\":\"/a/b\",\"kind\":\"bolt\",\"throw_away\":false}}]}}"
+        );
+        let marker: Config = serde_json::from_str(&marker).unwrap();
+        // The name is not in the file.
+        assert_eq!(Config { name: "test".to_owned(), ..marker }, read(hold).unwrap());
     }
 }
 

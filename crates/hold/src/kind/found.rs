@@ -1,7 +1,7 @@
 //! The signatures of databases: which one is at a path, for the message that the stated kind is
 //! wrong.
 
-use crate::bolt;
+use super::bolt;
 use crate::config::Kind;
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -2,18 +2,14 @@
 
 use super::content::Contents;
 use super::found::{Found, kind_of};
+use super::layer;
 use super::refusal::{Reason, Refusal};
 use crate::config::{Held, Kind};
 use std::fs::{self, FileType};
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_probe::filesystem::Kind as FileSystem;
 use synconce_probe::mounts::{self, Mount};
-
-/// The prefix of the attributes by which an overlay finds and merges its layers.
-const LAYER: &str = "trusted.overlay.";
-/// This attribute alone makes no layer: the mounts of a hold set it, and a crash leaves it.
-const MOUNTED_ONCE: &str = "trusted.overlay.uuid";
 
 /// Checks the path, its mounts and its file system. Returns whether there is anything at the
 /// path.
@@ -32,10 +28,8 @@ pub(super) fn check(held: &Held) -> Result<bool, Refusal> {
     let mounts = mounts::ours().map_err(unreadable)?;
     check_mounts(&real, kind.is_some(), &mounts).map_err(|reason| reason.on(path))?;
     check_file_system(&real, &mounts).map_err(|reason| reason.on(path))?;
-    if kind.is_some()
-        && let Some(attribute) = layer_attribute(&real).map_err(unreadable)?
-    {
-        return Err(Reason::Layer(attribute).on(path));
+    if kind.is_some_and(|kind| kind.is_dir()) {
+        layer::check(&real).map_err(|reason| reason.on(path))?;
     }
     Ok(kind.is_some())
 }
@@ -116,16 +110,4 @@ fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), Reason> {
         FileSystem::Disk { .. } => Ok(()),
         _ => Err(Reason::FileSystem(name)),
     }
-}
-
-/// Returns the attribute that makes `path` a layer of an overlay. Needs CAP_SYS_ADMIN.
-fn layer_attribute(path: &Path) -> io::Result<Option<String>> {
-    let mut names = vec![0; 65536];
-    let length = match rustix::fs::listxattr(path, &mut names[..]) {
-        Err(rustix::io::Errno::OPNOTSUPP) => 0,
-        length => length?,
-    };
-    let names = names[..length].split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let mut layers = names.filter(|name| name.starts_with(LAYER) && name != MOUNTED_ONCE);
-    Ok(layers.next().map(std::borrow::Cow::into_owned))
 }

@@ -1,7 +1,6 @@
 //! Why a path may not be held, and what to do instead.
 
 use super::found::Found;
-use crate::bolt::Damage;
 use crate::config::Kind;
 use std::fmt;
 use std::io;
@@ -40,14 +39,14 @@ pub enum Reason {
     MountPoint,
     /// This mount point is below the path.
     MountBelow(PathBuf),
-    /// The path has this extended attribute of an overlay.
-    Layer(String),
+    /// This file or directory is of a layer of an overlay, as this shows.
+    Layer(PathBuf, String),
     /// This layer of a mounted overlay is at, above or below the path.
     MountedLayer(PathBuf),
     /// This file belongs to a member of this replicated system.
     Replicated(String, PathBuf),
     /// The members of the etcd with this database cannot be read.
-    UnknownMembers(PathBuf, Damage),
+    UnknownMembers(PathBuf, io::Error),
     /// This database writes with O_SYNC or O_DSYNC, which this file shows.
     Synchronous(&'static str, PathBuf),
     /// The directory with this file is PostgreSQL's.
@@ -98,8 +97,8 @@ impl fmt::Display for Reason {
             }
             Self::MountPoint => f.write_str("a mount point"),
             Self::MountBelow(point) => write!(f, "{} is a mount point below", point.display()),
-            Self::Layer(attribute) => {
-                write!(f, "a layer of an overlay: the attribute {attribute} is set")
+            Self::Layer(path, sign) => {
+                write!(f, "a layer of an overlay: {} {sign}", path.display())
             }
             Self::MountedLayer(layer) => {
                 write!(f, "{} is a layer of a mounted overlay", layer.display())
@@ -110,8 +109,9 @@ impl fmt::Display for Reason {
                  member has acknowledged",
                 file.display()
             ),
-            Self::UnknownMembers(file, damage) => {
-                write!(f, "cannot read the members of etcd in {}: {damage}", file.display())
+            Self::UnknownMembers(file, error) => {
+                let (file, why) = (file.display(), reason(error));
+                write!(f, "cannot read the members of etcd in {file}: {why}")
             }
             Self::Synchronous(program, file) => write!(
                 f,

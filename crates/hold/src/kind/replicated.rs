@@ -3,9 +3,9 @@
 //! A member that loses what it acknowledged can break the agreement of all members. So no
 //! option makes them held.
 
+use super::bolt;
 use super::content::{Contents, text};
 use super::refusal::{Reason, Refusal};
-use crate::bolt;
 use crate::config::Held;
 use std::path::Path;
 
@@ -73,10 +73,8 @@ impl Sign {
 
 /// Refuses the database `file` of an etcd with more than one member.
 fn check_etcd(file: &Path) -> Result<(), Reason> {
-    let keys = bolt::keys(file, b"members", usize::MAX);
-    let keys = keys.map_err(|error| Reason::Unreadable(file.to_owned(), error))?;
-    let keys = keys.map_err(|damage| Reason::UnknownMembers(file.to_owned(), damage))?;
-    match keys.map_or(0, |keys| keys.len()) {
+    let count = bolt::count_keys(file, b"members");
+    match count.map_err(|error| Reason::UnknownMembers(file.to_owned(), error))? {
         0 | 1 => Ok(()),
         count => Err(Reason::Replicated(format!("etcd with {count} members"), file.to_owned())),
     }

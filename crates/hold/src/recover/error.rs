@@ -40,6 +40,28 @@ pub enum RecoverError {
         /// Where the files are.
         then: PathBuf,
     },
+    /// A held file is not at its place. No file was changed.
+    NotFound {
+        /// The name of the hold.
+        name: String,
+        /// Where the file was when the hold started.
+        path: PathBuf,
+        /// The mount point of the file system that is there now.
+        point: PathBuf,
+        /// The inode number of the file.
+        inode: u64,
+    },
+    /// Another file is at the place of a held file. No file was changed.
+    Other {
+        /// The name of the hold.
+        name: String,
+        /// Where the held file was when the hold started.
+        path: PathBuf,
+        /// The mount point of the file system that is there now.
+        point: PathBuf,
+        /// The inode number of the held file.
+        inode: u64,
+    },
     /// Processes have files open that would be set aside. No file was changed.
     InUse {
         /// The name of the hold.
@@ -91,6 +113,21 @@ impl RecoverError {
                     "only if no daemon uses these files again",
                 ),
             ],
+            Self::NotFound { name, point, inode, .. } | Self::Other { name, point, inode, .. } => {
+                let find = format!("find {} -xdev -inum {inode}", quote(point));
+                let recover = format!("synconce hold recover {name}");
+                let wipe = (format!("{recover} --wipe"), "only if the file never comes back");
+                let keep = "only if the held file never comes back; what is there now is used";
+                let mut commands = vec![
+                    (find, "look for the held file, if its directory was renamed"),
+                    (recover.clone(), "after the file is at its place again"),
+                ];
+                match self {
+                    Self::NotFound { .. } => commands.push(wipe),
+                    _ => commands.push((format!("{recover} --keep"), keep)),
+                }
+                commands
+            }
             Self::InUse { name, unit, .. } => {
                 let stop = unit.as_ref().map(|unit| format!("systemctl stop {unit}"));
                 let stop = stop.map(|stop| (stop, "stop the daemon"));
@@ -122,6 +159,18 @@ impl fmt::Display for RecoverError {
                      and does not lead there now"
                 )
             }
+            Self::NotFound { name, path, .. } => write!(
+                f,
+                "cannot recover the hold {name}: {} was held, and is not there: another disk may \
+                 be mounted, or a directory was renamed",
+                path.display()
+            ),
+            Self::Other { name, path, .. } => write!(
+                f,
+                "cannot recover the hold {name}: {} is not the file that was held: another disk \
+                 may be mounted, or the file was replaced",
+                path.display()
+            ),
             Self::InUse { name, path, users, .. } => {
                 let (path, users) = (path.display(), named(users));
                 write!(f, "cannot recover the hold {name}: {path} is in use by {users}")

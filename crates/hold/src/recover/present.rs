@@ -5,6 +5,7 @@ use super::state::State;
 use super::{Decision, RecoverError};
 use crate::aside::Journal;
 use crate::config::{Config, Held};
+use crate::file_id::FileId;
 use crate::open_files::identity;
 use crate::overlay::Place;
 use crate::record::{self, Record};
@@ -13,6 +14,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_durable::record::seconds;
 use synconce_durable::replace::exists;
 use synconce_probe::mounts;
 
@@ -60,6 +62,47 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Refuses if a held file of `record` is not at its place, or another file is: another disk may be
+/// mounted there, or a directory above was renamed. The files that a crash may have damaged are
+/// elsewhere, and nothing would say so when they come back.
+///
+/// A file system that was made after the start of the hold never had the files. With
+/// [`Decision::Keep`], or [`Decision::Wipe`] of a missing file, the operator has said that the files
+/// do not come back.
+pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), RecoverError> {
+    if decision == Decision::Keep {
+        return Ok(());
+    }
+    for (index, spot) in record.spots.iter().enumerate() {
+        let Some(then) = &spot.id else { continue };
+        let path = record.identified(index)?;
+        let point = mount_point_above(&path)?;
+        let (name, inode) = (record.name.clone(), then.inode);
+        match FileId::of(&path)? {
+            Some(now) if now == *then => {}
+            _ if is_newer(&point, record)? => {}
+            Some(_) => return Err(RecoverError::Other { name, path, point, inode }),
+            None if decision == Decision::Wipe => {}
+            None => return Err(RecoverError::NotFound { name, path, point, inode }),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the mount point of the file system that `path` is on, or would be on.
+fn mount_point_above(path: &Path) -> Result<PathBuf, Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let above = path.ancestors().find(|above| mounts.iter().any(|it| it.point == **above));
+    Ok(above.unwrap_or(Path::new("/")).to_owned())
+}
+
+/// Whether the file system at `point` was made after the hold of `record` started.
+fn is_newer(point: &Path, record: &Record) -> Result<bool, Error> {
+    let born = FileId::of(point)?.and_then(|root| root.born);
+    let started = seconds(&record.started);
+    Ok(born.zip(started).is_some_and(|((born, _), started)| born > started))
 }
 
 /// Refuses while a process has files of the hold of `config` open. A daemon that was started

@@ -1,8 +1,7 @@
 //! Whether the end of a hold was clean.
 
 use crate::config::Config;
-use crate::error::Unclean;
-use crate::lost::is_lost;
+use crate::lost;
 use crate::record::{self, Record};
 use crate::unclean::unclean;
 use synconce_durable::error::Error;
@@ -22,8 +21,8 @@ pub(super) enum State {
         reason: String,
         /// The marker, unless it is damaged.
         record: Option<Box<Record>>,
-        /// Whether reads may come from a cache that the disk does not agree with.
-        is_in_cache: bool,
+        /// Whether writes may be lost for certain: see [`crate::error::Unclean::is_certain`].
+        is_certain: bool,
     },
 }
 
@@ -40,7 +39,7 @@ impl State {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                Ok(Self::Unclean { reason, record: None, is_in_cache: false })
+                Ok(Self::Unclean { reason, record: None, is_certain: true })
             }
             Err(error) => Err(error),
         }
@@ -52,13 +51,13 @@ impl State {
     /// # Errors
     /// Names the act and path.
     pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
-        if !is_lost(config)? {
-            return Ok(Self::Clean);
-        }
+        let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
+        let is_certain = why.is_certain();
         let record = Record {
             name: config.name.clone(),
             started: now(),
-            boot: String::new(),
+            // No boot has this id; an empty one is unknown, so that the next call asks, too.
+            boot: if is_certain { "lost".to_owned() } else { String::new() },
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
@@ -66,16 +65,16 @@ impl State {
             namespace: 0,
         };
         record.write()?;
-        let reason = Unclean::Marker.to_string();
-        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_in_cache: false })
+        let reason = why.to_string();
+        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain })
     }
 
     fn of(record: Record) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         Self::Unclean {
             reason: format!("{why} (since {})", record.started),
-            is_in_cache: why == Unclean::WriteBack,
             record: Some(Box::new(record)),
+            is_certain: why.is_certain(),
         }
     }
 }

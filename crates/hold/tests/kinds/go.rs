@@ -1,20 +1,19 @@
 //! The program `bolt.go` on the real bbolt.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::harness::{Need, Place};
 use synconce_testkit::patiently;
-use synconce_testkit::process::{Finished, run};
+use synconce_testkit::process::run;
 
 pub const NEEDS: [Need; 2] = [
     Need::Program("go", "golang-go"),
     Need::File("/usr/share/gocode/src/go.etcd.io/bbolt/db.go", "golang-github-coreos-bbolt-dev"),
 ];
 
-/// The compiled program, and the directory with the databases that it made.
+/// The directory with the databases that the program made.
 pub struct Bbolt {
-    program: PathBuf,
     pub directory: PathBuf,
 }
 
@@ -33,41 +32,14 @@ impl Bbolt {
             .env("GOPATH", "/usr/share/gocode")
             .env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache"));
         succeeds(&mut build);
-        let bbolt = Self { program: place.path("bbolt"), directory: place.path("databases") };
-        std::fs::create_dir(&bbolt.directory).expect("a new directory");
-        succeeds(Command::new(&bbolt.program).arg("make").arg(&bbolt.directory));
-        bbolt
-    }
-
-    /// Returns the paths of the databases, sorted.
-    pub fn databases(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(&self.directory).expect("a directory");
-        let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
-        paths.sort();
-        assert!(paths.len() > 20, "{paths:?}");
-        paths
-    }
-
-    /// Whether bbolt's own check finds no error in the database, and does not crash.
-    pub fn accepts(&self, path: &Path) -> bool {
-        let mut judge = Command::new(&self.program);
-        judge.arg("judge").arg(path).stdout(Stdio::null()).stderr(Stdio::null());
-        // A check without an end is no verdict that the database is whole.
-        let finished = run(&mut judge, patiently(Duration::from_secs(30)));
-        finished.is_ok_and(|finished| finished.status.success())
-    }
-
-    /// Returns the ranges of bytes of the database that bbolt does not use.
-    pub fn unused(&self, path: &Path) -> Vec<(usize, usize)> {
-        let finished = succeeds(Command::new(&self.program).arg("unused").arg(path));
-        let number = |word: &str| word.parse().expect("a number");
-        let ranges = finished.stdout.lines().filter_map(|line| line.split_once(' '));
-        ranges.map(|(from, to)| (number(from), number(to))).collect()
+        let directory = place.path("databases");
+        std::fs::create_dir(&directory).expect("a new directory");
+        succeeds(Command::new(place.path("bbolt")).arg(&directory));
+        Self { directory }
     }
 }
 
-fn succeeds(command: &mut Command) -> Finished {
+fn succeeds(command: &mut Command) {
     let finished = run(command, patiently(Duration::from_secs(240))).expect("a program");
     assert!(finished.status.success(), "{command:?}: {}", finished.stderr);
-    finished
 }

@@ -3,8 +3,6 @@
 //! A test whose program is not installed is ignored, and prints why. Every test runs isolated
 //! (see `harness::isolated`), as root.
 
-mod bolt;
-mod bolt_damage;
 mod go;
 mod kind;
 mod misfit;
@@ -15,10 +13,6 @@ use synconce_testkit::harness::trial;
 
 fn main() -> ExitCode {
     let trials = vec![
-        trial(bolt::every_database_of_bbolt_is_whole, &go::NEEDS),
-        trial(bolt::bytes_that_bbolt_does_not_use_are_not_damage, &go::NEEDS),
-        trial(bolt::the_keys_of_a_bucket_are_found, &go::NEEDS),
-        trial(bolt_damage::what_bbolt_reports_is_damage, &go::NEEDS),
         trial(kind::a_bolt_database_is_one_file_of_bbolt, &go::NEEDS),
         trial(kind::a_file_of_a_set_is_refused_with_its_directory, &[]),
         trial(kind::members_of_replicated_systems_are_refused, &go::NEEDS),

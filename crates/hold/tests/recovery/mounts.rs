@@ -3,7 +3,8 @@
 
 use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
-use synconce_hold::mounted::{file_system_of, file_systems_still_mounted};
+use synconce_hold::mounted::{file_system_of, were_mounted};
+use synconce_hold::record::{FileSystem, Record};
 
 #[test]
 fn a_mount_counts_until_it_is_unmounted_wherever_it_is() {
@@ -14,11 +15,11 @@ fn a_mount_counts_until_it_is_unmounted_wherever_it_is() {
         assert_eq!(system.point, Path::new(DATA));
         let marker = marker(&config("wipe", ""));
         assert_eq!(marker.file_systems, [system]);
-        assert!(file_systems_still_mounted(&marker));
+        assert_eq!(were_mounted(&marker), Some(true));
         sh(&format!("umount {DATA}; mount -t tmpfs d {DATA}"));
-        assert!(!file_systems_still_mounted(&marker), "another one at the same place");
+        assert_eq!(were_mounted(&marker), None, "another one at the same place");
         sh(&format!("umount {DATA}"));
-        assert!(!file_systems_still_mounted(&marker), "none");
+        assert_eq!(were_mounted(&marker), None, "none");
     });
 }
 
@@ -32,9 +33,21 @@ fn a_disk_that_was_moved_counts() {
         let mut marker = marker(&config("wipe", ""));
         marker.file_systems = vec![file_system_of(&point.join("data")).unwrap()];
         assert_eq!(marker.file_systems[0].point, point);
-        sh(&format!("mount --move {shown} /var/lib/moved"));
-        assert!(file_systems_still_mounted(&marker), "moved");
-        sh(&format!("mount --move /var/lib/moved {shown}"));
-        assert!(file_systems_still_mounted(&marker), "moved back");
+        let without = FileSystem { super_block: None, ..marker.file_systems[0].clone() };
+        let old = Record { file_systems: vec![without], ..marker.clone() };
+        for script in [
+            format!("mount --move {shown} /var/lib/moved"),
+            format!("mount --move /var/lib/moved {shown}"),
+        ] {
+            sh(&script);
+            assert_eq!(were_mounted(&marker), Some(true), "{script}");
+            assert_eq!(were_mounted(&old), Some(true), "{script}");
+        }
+        // Only the super block shows that another mount kept the file system mounted.
+        sh(&format!("mount --bind {shown} /var/lib/moved; umount {shown}"));
+        assert_eq!((were_mounted(&marker), were_mounted(&old)), (Some(true), None));
+        let device = sh("findmnt --noheadings --output SOURCE /var/lib/moved");
+        sh(&format!("umount /var/lib/moved; mount {} {shown}", device.trim()));
+        assert_eq!((were_mounted(&marker), were_mounted(&old)), (Some(false), None));
     });
 }

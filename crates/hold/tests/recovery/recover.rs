@@ -1,15 +1,15 @@
 //! The decision: clean or unclean, and what happens then.
 
 use crate::support::{
-    DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_database,
-    make_files, marker, paths, recovered, set_aside, sh,
+    DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_files, marker,
+    paths, recovered, set_aside, sh,
 };
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::Journal;
 use synconce_hold::config::{AfterCrash, Config, Held, Kind};
 use synconce_hold::overlay::{Place, SCRATCH};
-use synconce_hold::record::{self, Record};
+use synconce_hold::record::{self, Record, SuperBlock};
 use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered, recover};
 
 #[test]
@@ -17,7 +17,6 @@ fn in_the_same_boot_nothing_is_changed() {
     isolated(|| {
         let config = config("wipe", &everything());
         make_files("old");
-        make_database(false);
         assert_eq!(recovered(&config), Recovered::Clean);
         marker(&config).write().unwrap();
         let link = leave_link(&config);
@@ -37,9 +36,11 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         let whole = marker(&config);
         let mut unmounted = whole.clone();
         unmounted.file_systems[0].mount += 1 << 40;
+        let unseen = unmounted.clone();
+        let super_block = SuperBlock { directory: "/sys/fs/ext4/none".into(), number: 1 };
+        unmounted.file_systems[0].super_block = Some(super_block);
         let ends = [
             (Record { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
-            (Record { boot: String::new(), ..whole.clone() }, "the machine stopped"),
             (Record { failed: true, ..whole.clone() }, "the disk lost writes"),
             (unmounted, "unmounted"),
         ];
@@ -51,6 +52,11 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
             assert!(!listing().contains("plugin") && !has_marker());
             assert_eq!(aside.layers, Layers::NotAsked);
         }
+        make_files("old");
+        unseen.write().unwrap();
+        let error = recover(&config, Decision::ByFile).unwrap_err();
+        assert!(error.to_string().contains("nothing shows whether"), "{error}");
+        assert!(listing().contains("plugin") && has_marker());
         whole.write().unwrap();
         let text = fs::read(record::path("test")).unwrap();
         for content in [&text[..0], &text[..9], &text[..text.len() - 2], &[0; 4096], b"{}", b"\n"] {
@@ -83,42 +89,10 @@ fn what_was_held_is_set_aside_and_nothing_that_the_edited_file_of_the_hold_names
 }
 
 #[test]
-fn a_check_decides_and_what_cannot_be_checked_is_refused() {
-    isolated(|| {
-        let config = config("check", &everything());
-        make_files("old");
-        sh(&format!("rm {DATA}/meta.db; mkfifo {DATA}/meta.db"));
-        let before = listing();
-        crash(&config);
-        let error = recover(&config, Decision::ByFile).unwrap_err();
-        assert!(error.to_string().contains("not a regular file"), "{error}");
-        assert!(listing() == before && has_marker());
-        sh(&format!("rm {DATA}/meta.db"));
-        make_database(true);
-        let link = leave_link(&config);
-        let before = listing();
-        let whole = recovered(&config);
-        assert!(matches!(whole, Recovered::WasWhole { .. }) && listing() == before);
-        assert!(!has_marker() && !link.exists());
-        make_database(false);
-        crash(&config);
-        let aside = set_aside(recovered(&config));
-        assert!(aside.reason.contains("meta.db is damaged: page 4"), "{}", aside.reason);
-        assert!(!listing().contains("plugin") && !has_marker());
-        // The cache cannot be trusted after a failed write.
-        make_files("old");
-        make_database(true);
-        Record { failed: true, ..marker(&config) }.write().unwrap();
-        set_aside(recovered(&config));
-    });
-}
-
-#[test]
 fn a_refusal_changes_nothing_and_the_operator_decides() {
     isolated(|| {
         let config = config("refuse", "");
         make_files("old");
-        make_database(false);
         let link = leave_link(&config);
         let before = listing();
         crash(&config);
@@ -131,7 +105,6 @@ fn a_refusal_changes_nothing_and_the_operator_decides() {
         let kept = recover(&config, Decision::Keep).unwrap();
         assert!(matches!(kept, Recovered::Kept { .. }) && listing() == before && !has_marker());
         assert!(!link.exists());
-        make_database(true);
         crash(&config);
         set_aside(recover(&config, Decision::Wipe).unwrap());
         assert!(!listing().contains("meta.db") && !has_marker());
@@ -160,6 +133,25 @@ fn files_of_a_begun_wipe_are_not_used_before_all_are_put_back() {
         let kept = recover(&config, Decision::Keep).unwrap();
         assert!(matches!(kept, Recovered::Kept { .. }) && listing() == before && !has_marker());
         assert_eq!(recovered(&config), Recovered::Clean);
+    });
+}
+
+#[test]
+fn a_marker_of_an_older_version_with_a_check_is_for_the_operator_to_decide() {
+    isolated(|| {
+        let config = config("refuse", "");
+        make_files("old");
+        crash(&config);
+        let path = record::path("test");
+        let text = fs::read_to_string(&path).unwrap();
+        let older = "\"after_crash\": \"check\", \"check\": [\"true\", \"{}\"]";
+        fs::write(&path, text.replace("\"after_crash\": \"refuse\"", older)).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().contains("check"));
+        let then = Record::read("test").unwrap().unwrap().config;
+        let error = recover(&then, Decision::ByFile).unwrap_err();
+        assert!(matches!(error, RecoverError::Refused { .. }) && has_marker(), "{error}");
+        let kept = recover(&then, Decision::Keep).unwrap();
+        assert!(matches!(kept, Recovered::Kept { .. }) && !has_marker());
     });
 }
 

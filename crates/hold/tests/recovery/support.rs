@@ -50,16 +50,6 @@ pub fn make_files(content: &str) {
     ));
 }
 
-/// Makes the database a whole one, or one with a damaged page 4.
-pub fn make_database(is_whole: bool) {
-    // bbolt wrote this database.
-    let mut content = include_bytes!("../../../../proof/fuzz/corpora/bolt/one").to_vec();
-    if !is_whole {
-        content[0x800..0x810].fill(0xff);
-    }
-    fs::write(format!("{DATA}/meta.db"), content).expect("a file");
-}
-
 /// Returns the hold "test" on the database, after whose crash `after_crash` happens.
 pub fn config(after_crash: &str, more: &str) -> Config {
     let text = format!(
@@ -81,7 +71,7 @@ pub fn marker(config: &Config) -> Record {
     Record {
         name: config.name.clone(),
         started: "2026-01-02T03:04:05Z".to_owned(),
-        boot: synconce_durable::record::boot_id(),
+        boot: synconce_durable::record::boot_id().expect("a boot id"),
         file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
         failed: false,

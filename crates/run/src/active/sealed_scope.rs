@@ -8,7 +8,8 @@
 use crate::options::Options;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
-use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
+use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, StatxFlags};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use synconce_durable::pins::{Pins, mount_id};
 use synconce_probe::filesystem::Kind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
-/// The FUSE file systems that a sealed run could write and that no commit reaches.
+/// The FUSE file systems that a sealed run can have written and that no commit reaches.
 #[derive(Debug, Default)]
 pub(super) struct SealedScope {
     /// One mount point of each file system.
@@ -56,7 +57,10 @@ impl SealedScope {
     /// Adds the file systems of `mounts`.
     pub(super) fn add(&mut self, mounts: &[Mount], pins: &mut Pins, early: bool) {
         pins.add_served(mounts, early);
-        let ours = mounts.iter().filter(|mount| is_fuse(mount) && mount.writable && is_open(mount));
+        let ours = mounts
+            .iter()
+            .filter(|mount| is_fuse(mount) && mount.writable && is_open(mount))
+            .filter(|mount| is_reachable(mount, mounts));
         for mount in ours {
             self.fuse.entry(mount.device).or_insert_with(|| mount.point.clone());
         }
@@ -78,6 +82,17 @@ fn is_fuse(mount: &Mount) -> bool {
 fn is_open(mount: &Mount) -> bool {
     let user = format!("user_id={}", rustix::process::geteuid().as_raw());
     mount.has_option("allow_other") || mount.has_option(&user)
+}
+
+/// Whether this user may search every directory above the FUSE file system `mount`, so that the
+/// run can have written there. Asks no other FUSE server, which may not answer: `true` then.
+fn is_reachable(mount: &Mount, mounts: &[Mount]) -> bool {
+    mount.point.ancestors().skip(1).all(|above| {
+        let is_served =
+            mounts.iter().any(|other| is_fuse(other) && above.starts_with(&other.point));
+        let searched = rustix::fs::accessat(CWD, above, Access::EXEC_OK, AtFlags::EACCESS);
+        is_served || searched != Err(Errno::ACCESS)
+    })
 }
 
 /// Describes the writable FUSE file system that `file` is on. If its mount is not among

@@ -7,7 +7,6 @@ use crate::presence::Presence;
 use crate::privileges;
 use crate::protocol::{Message, send};
 use crate::run_error::{NoRules, RunError};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
@@ -42,23 +41,18 @@ pub(super) fn launch_held(
         // report the marker.
         let _ = send(frontend, &Message::Marked { path: active.marker() });
         // Without a socket, an inner run searches /proc for the supervisor.
-        let spec = Spec {
-            identity: presence.map(Presence::identity),
-            ..spec(options, Answer::Sealed, false)
-        };
+        let spec =
+            Spec { identity: presence.map(Presence::identity), ..spec(options, Answer::Sealed) };
         let program = instructions(&program(&spec, native_abis()));
-        let filter = Filter { supervised: false, stops_exec: false, program: &program };
+        let filter = Filter { supervised: false, program: &program };
         let launched = launch(&command, filter, mask, takeover);
         launched.map_err(|error| launch_error(error, options))
     };
     if options.sealed {
         return launch_sealed(active);
     }
-    // The filter stops execve(2) only where no_new_privs takes privileges away.
-    let watch = privileges::are_lost();
-    let supervised =
-        instructions(&program(&spec(options, Answer::Supervised, watch), native_abis()));
-    let filter = Filter { supervised: true, stops_exec: watch, program: &supervised };
+    let supervised = instructions(&program(&spec(options, Answer::Supervised), native_abis()));
+    let filter = Filter { supervised: true, program: &supervised };
     match launch(&command, filter, mask, takeover) {
         // EBUSY: a listener of another program is installed already (seccomp(2)).
         Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
@@ -72,12 +66,11 @@ pub(super) fn launch_held(
     }
 }
 
-/// Returns the path of the command itself, if its execution would gain privileges.
+/// Returns the path of the command itself, if its execution would gain privileges. Root has
+/// them already.
 pub(super) fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(command.to_bytes()));
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-    privileges::gains(&file, std::process::id()).then(|| path.to_owned())
+    (!rustix::process::geteuid().is_root() && privileges::gains(path)).then(|| path.to_owned())
 }
 
 fn launch_error(error: LaunchError, options: &Options) -> RunError {
@@ -94,11 +87,11 @@ fn launch_error(error: LaunchError, options: &Options) -> RunError {
     }
 }
 
-fn spec(options: &Options, answer: Answer, watch_exec: bool) -> Spec {
+fn spec(options: &Options, answer: Answer) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
     let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
-    Spec { answer, io_uring_pass, watch_exec, identity: None }
+    Spec { answer, io_uring_pass, identity: None }
 }
 
 fn instructions(program: &Program) -> Vec<Instruction> {

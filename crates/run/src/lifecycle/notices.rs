@@ -17,6 +17,7 @@ pub(super) struct Notices {
     /// Threads in calls without their sync flag.
     unfinished: HashSet<u32>,
     io_uring: bool,
+    passed_unseen: bool,
     /// Whether no process can outlive the run: the frontend is the init process of its pid
     /// namespace, as in a container, and its exit ends the namespace (pid_namespaces(7)).
     ends_all: bool,
@@ -31,13 +32,22 @@ impl Notices {
         let io_uring =
             closed.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
                 || (options.io_uring_pass && sealed);
+        let passed_unseen = closed.passed_unseen;
         let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
-        Self { sealed, unsynced, unfinished, io_uring, ends_all, named: HashSet::new() }
+        Self {
+            sealed,
+            unsynced,
+            unfinished,
+            io_uring,
+            passed_unseen,
+            ends_all,
+            named: HashSet::new(),
+        }
     }
 
     /// Returns the notices about a run with these `survivors` that were not returned before.
     pub(super) fn pending(&mut self, survivors: &[Process]) -> Vec<Notice> {
-        let Self { sealed, unsynced, unfinished, io_uring, ends_all, named } = self;
+        let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named } = self;
         let survivors = if *ends_all { &[] } else { survivors };
         let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
@@ -53,6 +63,9 @@ impl Notices {
         name(Notice::UnsyncedDescriptors, &|pid| keeps(pid, unsynced));
         if std::mem::take(io_uring) {
             pending.push(Notice::IoUringPassed);
+        }
+        if std::mem::take(passed_unseen) {
+            pending.push(Notice::UnseenPassed);
         }
         pending
     }

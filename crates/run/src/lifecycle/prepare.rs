@@ -4,7 +4,7 @@ use super::near;
 use crate::active::{Active, record};
 use crate::held::RUN_VARIABLE;
 use crate::options::Options;
-use crate::run_error::{Act, RunError};
+use crate::run_error::{Act, RunError, number};
 use crate::runfile::RunFile;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -25,9 +25,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
     }
     // Without a commit no file systems are needed.
     let mounts = if options.commit { mounts::ours() } else { Ok(Vec::new()) };
-    let mounts = mounts.map_err(|error| {
-        RunError::Path(Act::new("cannot read", Path::new("/proc/self/mountinfo"), &error))
-    })?;
+    let mounts = mounts.map_err(|error| RunError::Mounts(number(&error)))?;
     let pins = if options.commit { pins(options, &mounts)? } else { Pins::default() };
     let record = record(options, &pins);
     let (mut markers, mut earlier) = (Vec::new(), None);

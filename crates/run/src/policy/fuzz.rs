@@ -20,7 +20,7 @@ fn options() -> Options {
 }
 
 fn spec() -> Spec {
-    Spec { answer: Answer::Supervised, io_uring_pass: false, watch_exec: true, identity: None }
+    Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None }
 }
 
 fn pending(caller: &Caller, request: &Request) -> Option<PendingCall> {
@@ -52,15 +52,13 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
             let held = [Call::SyncFileRange, Call::Msync];
             assert!(without_flags.contains(&call) || held.contains(&call));
         }
+        Decision::HoldUnseen | Decision::PassUnseen => panic!("the caller can be examined"),
         Decision::Refuse(_) => assert_eq!(call, Call::IoUringSetup),
         Decision::Handshake | Decision::Request(_) => {
             assert_eq!((call, pending.descriptor(0)), (Call::SyncFileRange, -1));
         }
         Decision::Unmount(_) => assert_eq!(call, Call::Umount),
-        Decision::GainPrivileges(path) => {
-            assert!(matches!(call, Call::Execve | Call::Execveat));
-            assert!(path.as_os_str().len() < PAGE as usize);
-        }
+        Decision::OwnFilter(_) => assert!(matches!(call, Call::Seccomp | Call::Prctl)),
         Decision::Rewrite(change) => check_change(caller, pending, change),
     }
 }

@@ -2,7 +2,6 @@
 
 use super::{Change, Decision, PendingCall};
 use crate::fd_info::FdInfo;
-use crate::mapping;
 use synconce_filter::args;
 
 /// Holds the call if the kernel would only write back. Bad arguments, holes and
@@ -18,7 +17,7 @@ pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
         return Decision::Pass;
     }
-    let Some(mapping) = mapping::of(pending.thread(), address..end) else {
+    let Some(mapping) = fd_info.mapping(pending.thread(), address..end) else {
         return Decision::Pass;
     };
     let disks = FdInfo::disks(pending.thread());

@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 17 {
+        match self.kind % 18 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -71,10 +71,11 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
-            14 => Message::Notice(Notice::ForeignProc),
+            17 => Message::Notice(Notice::OwnFilter(OwnFilter::Tracer, self.text())),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),
             13 => Message::Notice(Notice::EarlierInterrupted),
             16 => Message::Notice(Notice::CheckpointFailed(self.report())),
+            14 => Message::Notice(Notice::UnseenPassed),
             10 => Message::Failed(RunError::SetUp(self.text(), number)),
             11 => Message::Failed(RunError::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),

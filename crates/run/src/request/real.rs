@@ -1,6 +1,6 @@
 //! A command whose syncs are real although the run holds those of others.
 
-use crate::frontend::{PASSED_ON, pass};
+use crate::frontend::pass;
 use crate::held::{Request, outer};
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
-use synconce_sys::signals::{Reader, Set};
+use synconce_sys::signals::{Reader, Set, passed_on};
 use synconce_sys::{launch, origin, reason};
 
 /// The name of the process that stays as long as descendants of the command, as `ps` shows it.
@@ -30,6 +30,8 @@ pub enum RealError {
     SetUp(RunError),
     /// The command could not be executed.
     Exec(io::Error),
+    /// The command's parent was killed, and the command is no child of this process.
+    Lost,
 }
 
 impl fmt::Display for RealError {
@@ -40,6 +42,9 @@ impl fmt::Display for RealError {
             ),
             Self::SetUp(error) => error.fmt(f),
             Self::Exec(error) => write!(f, "cannot execute the command: {}", reason(error)),
+            Self::Lost => f.write_str(
+                "cannot find out how the command ended: its parent, synconce-real, was killed",
+            ),
         }
     }
 }
@@ -55,19 +60,29 @@ impl fmt::Display for RealError {
 /// The process must have one thread.
 ///
 /// # Errors
-/// The command did not start.
+/// The command did not start, or its exit status is unknown.
 pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    match outer() {
-        Outer::None => Err(RealError::Exec(execute(command))),
-        Outer::Sealed => Err(RealError::Sealed),
-        // The command of the run has ended meanwhile, so every sync is real.
-        Outer::Supervised if !ask().map_err(RealError::SetUp)? => {
-            Err(RealError::Exec(execute(command)))
-        }
-        Outer::Supervised => start(command),
-    }
+    if make_syncs_real()? { start(command) } else { Err(RealError::Exec(execute(command))) }
+}
+
+/// Makes the syncs of this process and its descendants real, if a run holds them. Returns
+/// whether a run held them.
+///
+/// # Errors
+/// The run is sealed, or its supervisor refused.
+pub fn make_syncs_real() -> Result<bool, RealError> {
+    refuse_if_sealed()?;
+    if outer() == Outer::Supervised { ask().map_err(RealError::SetUp) } else { Ok(false) }
+}
+
+/// Refuses in a sealed run, where [`make_syncs_real`] would fail.
+///
+/// # Errors
+/// The run is sealed.
+pub fn refuse_if_sealed() -> Result<(), RealError> {
+    if outer() == Outer::Sealed { Err(RealError::Sealed) } else { Ok(()) }
 }
 
 fn execute(words: &[OsString]) -> io::Error {
@@ -77,8 +92,8 @@ fn execute(words: &[OsString]) -> io::Error {
     }
 }
 
-/// Asks for real syncs of this process and its descendants. Returns `false` if there is no
-/// supervisor left to ask.
+/// Asks for real syncs of this process and its descendants. Returns `false` if the command of
+/// the run has ended meanwhile, so that every sync is real.
 fn ask() -> Result<bool, RunError> {
     match Request::Real.make() {
         Ok(()) => Ok(true),
@@ -94,7 +109,7 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
         |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
     // If the subreaper is killed, the command becomes a child of this process.
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let set = Set::of(&PASSED_ON.map(Signal::as_raw));
+    let set = Set::of(&passed_on());
     let mask = set.block();
     let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
     let flags = SocketFlags::CLOEXEC;
@@ -126,11 +141,8 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
     // The tree of this process goes on if the caller is killed.
     ask()?;
-    // The child reports a failed execve(2) here; a successful one closes it.
-    let (report, reporter) = io::pipe().map_err(cannot("cannot make a pipe"))?;
     let command = match process::fork().map_err(cannot("cannot make a process"))? {
         Side::Child => {
-            drop(report);
             // The command has a tree of its own: it stays real if its parent is killed.
             let _ = ask();
             // The parent can be killed at any time, and the caller must know the command even
@@ -138,23 +150,33 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
             let _ = send(caller, &Message::Started { pid: std::process::id() });
             mask.set();
             let errno = execute(words).raw_os_error().unwrap_or(0);
-            let _ = rustix::io::write(&reporter, &errno.to_ne_bytes());
+            // The caller has the command's name, which can be too long for a message.
+            let failed = RunError::Exec { command: String::new(), errno };
+            let _ = send(caller, &Message::Failed(failed));
             process::exit_now(125)
         }
         Side::Parent(pid) => pid,
     };
-    drop(reporter);
     process::leave_session();
-    let changes = WaitFor { ends: true, stops: true, block: true, ..WaitFor::default() };
-    while let Ok(Some((child, change))) = process::wait(Whose::Any, changes) {
-        match (change, ending(change)) {
-            (Change::Stopped(signal), _) if child == command => {
-                let _ = send(caller, &Message::Stopped(signal));
-            }
-            (_, Some(end)) if child == command => {
-                let _ = send(caller, &over(&report, end, words));
-            }
-            _ => {}
+    let any = WaitFor { ends: true, stops: true, block: true, peek: true, ..WaitFor::default() };
+    while let Ok(Some((child, change))) = process::wait(Whose::Any, any) {
+        let end = ending(change);
+        // The end is reported before the command is reaped: the exit status of a reaped command
+        // is lost if this process is killed.
+        if child == command {
+            let _ = match (change, end) {
+                (_, Some(end)) => send(caller, &Message::Ended(end)),
+                (Change::Stopped(signal), _) => send(caller, &Message::Stopped(signal)),
+                _ => Ok(()),
+            };
+        }
+        let same = WaitFor { ends: end.is_some(), stops: end.is_none(), ..WaitFor::default() };
+        let _ = process::wait(Whose::Id(child), same);
+        if child == command && end.is_some() {
+            let ends = WaitFor { ends: true, peek: true, ..WaitFor::default() };
+            let stays = process::wait(Whose::Any, ends).is_ok();
+            let summary = Summary { end, stays, ..Summary::default() };
+            let _ = send(caller, &Message::Done(Box::new(summary)));
         }
     }
     Ok(())
@@ -168,18 +190,6 @@ fn ending(change: Change) -> Option<Ending> {
     }
 }
 
-/// Returns the last message to the caller: the command has ended as `end`.
-fn over(report: impl std::os::fd::AsFd, end: Ending, words: &[OsString]) -> Message {
-    let mut errno = [0; 4];
-    if rustix::io::read(report, &mut errno) == Ok(4) {
-        let command = words[0].to_string_lossy().into_owned();
-        return Message::Failed(RunError::Exec { command, errno: i32::from_ne_bytes(errno) });
-    }
-    let ends = WaitFor { ends: true, peek: true, ..WaitFor::default() };
-    let stays = process::wait(Whose::Any, ends).is_ok();
-    Message::Done(Box::new(Summary { end: Some(end), stays, ..Summary::default() }))
-}
-
 /// Passes signals on, and stops together with the command, until `subreaper` reports the end.
 fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, RealError> {
     let end_of = |pid| {
@@ -187,7 +197,7 @@ fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, Re
         process::wait(Whose::Id(pid), ends).ok().flatten().and_then(|(_, change)| ending(change))
     };
     // Signals wait in `reader` until the command's id is known.
-    let mut command = None;
+    let (mut command, mut end) = (None, None);
     loop {
         let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(reader, PollFlags::IN)];
         // EINTR only repeats the loop.
@@ -208,13 +218,14 @@ fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, Re
                     pass_all(reader, pid, Some(Signal::CONT));
                 }
             }
+            Ok(Some(Message::Ended(ending))) => (command, end) = (None, Some(ending)),
             Ok(Some(Message::Done(summary))) => {
                 if !summary.stays {
                     // Reaping adds the command's processor time to this process's, as time(1)
                     // expects.
                     end_of(subreaper);
                 }
-                return Ok(summary.end.unwrap_or(Ending::Unknown));
+                return summary.end.ok_or(RealError::Lost);
             }
             Ok(Some(Message::Failed(RunError::Exec { errno, .. }))) => {
                 return Err(RealError::Exec(io::Error::from_raw_os_error(errno)));
@@ -222,9 +233,14 @@ fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, Re
             Ok(Some(Message::Failed(error))) => return Err(RealError::SetUp(error)),
             // The subreaper was killed. Its sockets close before this process gets its children,
             // which it has when that end can be waited for (do_exit, kernel/exit.c).
-            _ => {
+            Ok(None) => {
                 end_of(subreaper);
-                return Ok(command.and_then(end_of).unwrap_or(Ending::Unknown));
+                return end.or_else(|| command.and_then(end_of)).ok_or(RealError::Lost);
+            }
+            Ok(Some(_)) => {}
+            Err(error) => {
+                let act = "cannot receive from the command's parent, synconce-real";
+                return Err(RealError::SetUp(RunError::set_up(act, &error)));
             }
         }
     }

@@ -54,6 +54,8 @@ pub enum Reason {
     GoesUp,
     /// No `]` closes a `[`; this path has the `[` as an ordinary character.
     Unclosed(#[serde(serialize_with = "text::path")] PathBuf),
+    /// This bracket expression matches no character, so the rule matches no file.
+    Empty(String),
     /// The path is on a file system of this type, whose syncs are never held.
     NoDisk(String),
     /// This process is in a chroot that hides the mount of the path, of which this directory
@@ -86,6 +88,7 @@ impl RuleError {
             Reason::Unclosed(escaped) => {
                 format!("for a `[` in the name: {} {}", self.kind, text::quote(escaped)).into()
             }
+            Reason::Empty(_) => "write the range from the lower character on, such as [a-z]".into(),
             Reason::NoDisk(_) => "leave the option out: syncs there are never held".into(),
             Reason::ForeignProc => {
                 "mount /proc anew: unshare --mount --pid --fork --mount-proc".into()
@@ -125,6 +128,7 @@ impl fmt::Display for RuleError {
             Reason::NotAFile => f.write_str("it is neither a file nor a directory"),
             Reason::GoesUp => f.write_str("`..` follows a wildcard"),
             Reason::Unclosed(_) => f.write_str("no `]` closes a `[`"),
+            Reason::Empty(brackets) => write!(f, "{brackets} matches no character"),
             Reason::Everything => {
                 f.write_str("it covers every file, so the run would hold nothing")
             }

@@ -3,6 +3,7 @@
 //! also matches a leading dot. A name `**` matches any number of directories, as in
 //! gitignore(5).
 
+use super::brackets::set;
 use std::cmp::Reverse;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -186,28 +187,6 @@ pub(super) fn goes_up(parts: &[Part]) -> bool {
     parts.iter().any(|part| matches!(part, Part::Name(name) if name == ".."))
 }
 
-/// Returns `typed` with a backslash before the first `[` that no `]` closes within its name;
-/// `None` if there is none.
-pub(super) fn unclosed(typed: &Path) -> Option<PathBuf> {
-    let bytes = typed.as_os_str().as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let name = bytes[at..].split(|byte| *byte == b'/').next().unwrap_or_default();
-        at += match name {
-            [b'\\', ..] => 2,
-            [b'[', ..] => match set(name, 0) {
-                Some((length, _)) => length,
-                None => {
-                    let escaped = [&bytes[..at], b"\\", &bytes[at..]].concat();
-                    return Some(OsString::from_vec(escaped).into());
-                }
-            },
-            _ => 1,
-        };
-    }
-    None
-}
-
 /// Whether `glob` matches all of `name`. Takes time in proportion to the product of their
 /// lengths: at a mismatch only the last `*` is extended.
 fn is_match(glob: &[u8], name: &[u8]) -> bool {
@@ -234,30 +213,6 @@ fn one(glob: &[u8], byte: u8) -> Option<usize> {
         b'[' => set(glob, byte).and_then(|(length, matches)| matches.then_some(length)),
         b'\\' if glob.len() > 1 => (glob[1] == byte).then_some(2),
         own => (own == byte).then_some(1),
-    }
-}
-
-/// Returns the length of the bracket expression at the start of `glob`, and whether `byte` is
-/// in it; `None` without a closing bracket.
-fn set(glob: &[u8], byte: u8) -> Option<(usize, bool)> {
-    let is_negated = matches!(glob.get(1), Some(b'!' | b'^'));
-    let first = if is_negated { 2 } else { 1 };
-    let (mut at, mut is_in) = (first, false);
-    loop {
-        let from = *glob.get(at)?;
-        if from == b']' && at > first {
-            return Some((at + 1, is_in != is_negated));
-        }
-        match (glob.get(at + 1), glob.get(at + 2)) {
-            (Some(b'-'), Some(to)) if *to != b']' => {
-                is_in |= (from..=*to).contains(&byte);
-                at += 3;
-            }
-            _ => {
-                is_in |= from == byte;
-                at += 1;
-            }
-        }
     }
 }
 
@@ -375,20 +330,6 @@ mod tests {
             [("/", true), ("/*", true), ("/**", true), ("/*.x", false), ("/a", false)]
         {
             assert_eq!(pattern(typed).is_everything(), expected, "{typed}");
-        }
-    }
-
-    #[test]
-    fn an_unclosed_bracket_is_found_and_escaped() {
-        for (typed, escaped) in [
-            ("/a/[b", Some(r"/a/\[b")),
-            ("/a/[b/c]", Some(r"/a/\[b/c]")),
-            ("/[a]/[]", Some(r"/[a]/\[]")),
-            (r"/a/\[b", None),
-            ("/a/[]]", None),
-            ("/a/[!a-z]x", None),
-        ] {
-            assert_eq!(unclosed(Path::new(typed)), escaped.map(PathBuf::from), "{typed}");
         }
     }
 }

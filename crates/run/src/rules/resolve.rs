@@ -1,6 +1,7 @@
 //! From the paths of the command line to rules.
 
-use super::pattern::{Part, goes_up, split, unclosed};
+use super::brackets::{self, Wrong};
+use super::pattern::{Part, goes_up, split};
 use super::places::Places;
 use super::{
     Candidate, Pattern, Reason, Rule, RuleError, RuleKind, Rules, below, checks, points_above,
@@ -44,8 +45,10 @@ fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, Reason> 
     if !proc_is_ours() {
         return Err(Reason::ForeignProc);
     }
-    if let Some(escaped) = unclosed(typed) {
-        return Err(Reason::Unclosed(escaped));
+    match brackets::wrong(typed) {
+        Some(Wrong::Unclosed(escaped)) => return Err(Reason::Unclosed(escaped)),
+        Some(Wrong::Empty(brackets)) => return Err(Reason::Empty(brackets)),
+        None => {}
     }
     let (before, wildcards) = split(typed);
     if goes_up(&wildcards) {

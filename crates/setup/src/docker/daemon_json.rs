@@ -2,31 +2,36 @@
 
 use crate::error::Fault;
 use crate::host::RUNTIME_NAME;
-use crate::json::{is_no, member, parse, tree};
-use crate::text;
+use crate::json::{is_no, member, parse, tree, without_mark};
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstInputValue;
 
 /// Docker's name of its default runtime.
 const DEFAULT: &str = "runc";
 
-/// Returns `text` with `runtime` as the default, or `None` if it is the default already.
+/// Returns `text` with `runtime` as the default, or `None` if it is the default already. A byte
+/// order mark stays, and so do line ends of Windows.
 pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, Fault> {
-    text::edit(text.unwrap_or_default(), |text| {
-        let value = parse(text)?;
-        let object = match &value {
-            None => return Ok(Some(whole(runtime))),
-            Some(Value::Object(object)) => object,
-            Some(_) => return Err(Fault::new("is no JSON object", REPAIR).on_line(1)),
-        };
-        let runtimes = runtimes(text, object)?;
-        let is_default = check_default(text, object, runtimes)?;
-        let is_known = check_known(text, runtimes, runtime)?;
-        match (is_default, is_known) {
-            (true, true) => Ok(None),
-            (is_default, is_known) => insert(text, runtime, !is_default, !is_known).map(Some),
-        }
-    })
+    let text = text.unwrap_or_default();
+    let rest = without_mark(text);
+    let mark = text.strip_suffix(rest).unwrap_or_default();
+    Ok(edit_rest(rest, runtime)?.map(|edited| format!("{mark}{edited}")))
+}
+
+fn edit_rest(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
+    let value = parse(text)?;
+    let object = match &value {
+        None => return Ok(Some(whole(runtime))),
+        Some(Value::Object(object)) => object,
+        Some(_) => return Err(Fault::new("is no JSON object", REPAIR).on_line(1)),
+    };
+    let runtimes = runtimes(text, object)?;
+    let is_default = check_default(text, object, runtimes)?;
+    let is_known = check_known(text, runtimes, runtime)?;
+    match (is_default, is_known) {
+        (true, true) => Ok(None),
+        (is_default, is_known) => insert(text, runtime, !is_default, !is_known).map(Some),
+    }
 }
 
 const REPAIR: &str = "repair the file; dockerd does not start with it either";
@@ -128,7 +133,7 @@ fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<Strin
 
 /// Returns the directory of the daemon's data, if `text` sets it.
 pub(crate) fn data_root(text: &str) -> Option<String> {
-    let config: serde_json::Value = serde_json::from_str(text).ok()?;
+    let config: serde_json::Value = serde_json::from_str(without_mark(text)).ok()?;
     config["data-root"].as_str().map(str::to_owned)
 }
 

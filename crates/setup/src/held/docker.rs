@@ -7,7 +7,7 @@ use crate::error::{Error, Fault};
 use crate::held::place::{Configured, place};
 use crate::held::{Daemon, Description};
 use crate::host::Host;
-use crate::json::{is_no, member, parse};
+use crate::json::{is_no, member, parse, without_mark};
 use crate::plan::Plan;
 use crate::systemd::Service;
 use jsonc_parser::ast::{Object, Value};
@@ -77,7 +77,7 @@ fn root(host: &Host) -> Result<PathBuf, Error> {
         let fault = remapped("gives dockerd --userns-remap").on_line(said.line);
         return Err(fault.in_file(&host.real(&said.path)).into());
     }
-    let settings = settings(&text).map_err(in_file)?;
+    let settings = settings(without_mark(&text)).map_err(in_file)?;
     if let Some((user, line)) = &settings.remapped
         && !user.is_empty()
     {

@@ -6,6 +6,7 @@ use crate::host::Host;
 use std::fs;
 use std::path::Path;
 use synconce_durable::error::Context;
+use synconce_durable::record::boot_id;
 
 /// Returns an error if the hold of `daemon` is in force, or was interrupted: without its files,
 /// `synconce` could neither stop it nor recover the databases.
@@ -19,10 +20,11 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other.on("cannot read", &marker)?,
     };
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // Both answers refuse; only the hint depends on the boot.
+    let boot = boot_id().unwrap_or_default();
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     let stop = stop(host, daemon)?;
-    let fault = match of_marker["boot"] == boot.trim() {
+    let fault = match of_marker["boot"] == boot {
         _ if !host.is_running() => Fault::new(
             format!("is the marker of a hold of {name} {}; nothing was changed", host.place()),
             format!(

@@ -1,7 +1,7 @@
 //! dockerd: versions, flags, other runtimes, containers that name synconce's.
 
 use super::support::{RUNTIME, Tree, refusal, there_and_back};
-use synconce_setup::{Engine, still_in_use};
+use synconce_setup::{Daemon, Engine, still_in_use};
 
 const CONFIG: &str = "/etc/docker/daemon.json";
 const UNIT: &str = "/lib/systemd/system/docker.service";
@@ -204,5 +204,30 @@ fn a_command_that_does_not_execute_dockerd_itself_is_refused_with_its_line() {
         assert!(printed.contains("docker.service, line 3: starts /"), "{printed}");
         assert!(printed.contains("not dockerd itself"), "{printed}");
         assert_eq!(before, tree.snapshot());
+    }
+}
+
+#[test]
+fn a_byte_order_mark_and_line_ends_of_windows_stay_and_are_undone() {
+    for content in [
+        "\u{feff}{\n  \"debug\": true\n}\n",
+        "{\r\n  \"debug\": true\r\n}\r\n",
+        "\u{feff}{\r\n  \"debug\": true,\r\n  \"data-root\": \"/srv/docker\"\r\n}",
+        "{\r\n  \"debug\": true\n}\r\n",
+    ] {
+        for engine in [Engine::Docker, Engine::Held(Daemon::Docker)] {
+            let tree = tree().with(CONFIG, content);
+            let before = std::fs::read(tree.real(CONFIG)).unwrap();
+            there_and_back(&tree, engine, FIRST_NEW);
+            assert_eq!(std::fs::read(tree.real(CONFIG)).unwrap(), before, "{content:?}");
+        }
+        let tree = tree().with(CONFIG, content);
+        tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
+        let edited = tree.read(CONFIG);
+        let first = content.find("true").unwrap() + 4;
+        assert!(edited.starts_with(&content[..first]), "{edited:?}");
+        let text = edited.trim_start_matches('\u{feff}');
+        let config: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!(config["default-runtime"], "synconce");
     }
 }

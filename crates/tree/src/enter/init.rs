@@ -3,7 +3,7 @@
 
 use super::report::{Report, Teller};
 use super::user::{self, User};
-use super::{EnterSpec, PASSED_ON, environment, furnish};
+use super::{EnterSpec, environment, furnish, passed_on};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Gid, Signal, Uid, chdir, set_parent_process_death_signal};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -45,7 +45,7 @@ fn try_run(
     furnish::change_root(root.as_fd()).map_err(|error| error.to_string())?;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
-    let mut watched = PASSED_ON.to_vec();
+    let mut watched = passed_on();
     watched.extend([Signal::CHILD.as_raw(), Signal::CONT.as_raw()]);
     let set = Set::of(&watched);
     set.block();

@@ -3,7 +3,7 @@
 
 use super::cuts::{Replays, add};
 use super::fixture::{Content, Fixture, failed, mounted};
-use super::judge::{Seen, misplaced, put_back};
+use super::judge::{Fault, misplaced, put_back};
 use super::recording::{Marks, Recorded, mark, record_recovery};
 use crate::Result;
 use crate::background_load::LoadKind;
@@ -102,9 +102,9 @@ fn images(fixture: &Fixture, replays: &Replays) -> Result<Vec<PathBuf>> {
 
 /// Recovers again: everything has to be set aside, whatever the first recovery did, and can be
 /// put back.
-fn judge(fixture: &Fixture, before: &Content) -> Result<Seen> {
+fn judge(fixture: &Fixture, before: &Content) -> Result<Option<Fault>> {
     fixture.boot()?;
-    let fault = |kind, detail| Ok(Seen { fault: Some((kind, detail)), is_silent: false });
+    let fault = |kind, detail| Ok(Some((kind, detail)));
     let recovered = fixture.verb("recover")?;
     if !recovered.status.success() {
         return fault("not recovered", failed("recover", &recovered));

@@ -1,7 +1,7 @@
 //! Cuts recorded holds.
 
 use super::fixture::{Fixture, mounted};
-use super::judge::{Seen, judge};
+use super::judge::{Fault, judge};
 use super::recording::{Marks, Recorded};
 use crate::Result;
 use crate::cuts::{Findings, Place, cut_at, instants, random_survivors};
@@ -44,19 +44,16 @@ impl Replays {
         &self,
         fixture: &Fixture,
         place: Place,
-        look: impl FnOnce() -> Result<Seen>,
-    ) -> Result<std::result::Result<Seen, String>> {
+        look: impl FnOnce() -> Result<Option<Fault>>,
+    ) -> Result<std::result::Result<Option<Fault>, String>> {
         self.cut(place)?;
         let mounted = match mounted(self.all()) {
             Ok(mounted) => mounted,
             Err(error) => return Ok(Err(error)),
         };
         // If the disk kept what must not survive, reading fails with errors.
-        let seen = look().unwrap_or_else(|error| Seen {
-            fault: Some(("unreadable", error.to_string())),
-            is_silent: false,
-        });
-        if seen.fault.is_some() {
+        let seen = look().unwrap_or_else(|error| Some(("unreadable", error.to_string())));
+        if seen.is_some() {
             // The disk must be free for the next cut.
             fixture.release()?;
         }
@@ -73,7 +70,7 @@ impl Replays {
 /// Adds what was seen at a cut.
 pub(super) fn add(
     findings: &mut Findings,
-    seen: std::result::Result<Seen, String>,
+    seen: std::result::Result<Option<Fault>, String>,
     is_promised: bool,
     at: impl Fn() -> String,
 ) {
@@ -83,21 +80,15 @@ pub(super) fn add(
             findings.note("unmountable", || format!("{}: {error}", at()));
         }
         Err(error) => findings.refuse(|| format!("{}: {error}", at())),
-        Ok(seen) => {
-            findings.silent += usize::from(seen.is_silent);
-            if let Some((kind, detail)) = seen.fault {
-                findings.note(kind, || format!("{}: {detail}", at()));
-            }
-        }
+        Ok(None) => {}
+        Ok(Some((kind, detail))) => findings.note(kind, || format!("{}: {detail}", at())),
     }
 }
 
-/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding. `checks`
-/// is whether the file of the hold says `"check"`.
+/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(super) fn cut(
     fixture: &Fixture,
     recorded: &Recorded,
-    checks: bool,
     count: usize,
     seed: u64,
     until_broken: bool,
@@ -111,7 +102,7 @@ pub(super) fn cut(
     for (index, place) in choose(&log, other.as_ref(), &marks, count, seed).iter().enumerate() {
         let moment = marks.moment(place.disk);
         let at = || format!("{moment:?} at {place:?}");
-        let seen = replays.look(fixture, *place, || judge(fixture, moment, checks, index % 2 == 0));
+        let seen = replays.look(fixture, *place, || judge(fixture, moment, index % 2 == 0));
         let seen = seen.map_err(|error| format!("{}: {error}", at()))?;
         add(&mut findings, seen, moment.is_off, at);
         if until_broken && findings.broken() > 0 {

@@ -104,21 +104,6 @@ impl Database {
             Self::Sqlite(path) => Ok(of_sqlite(&sqlite(path, &check())?)),
         }
     }
-
-    /// Copies the database into the directory `to`, so that a check changes nothing here.
-    pub(super) fn copy(&self, to: &Path) -> Result<Self> {
-        let held = self.held();
-        let to = to.join(held.file_name().unwrap_or_default());
-        if held.exists() {
-            let mut command = Command::new("cp");
-            command.arg("-r").arg("--").arg(held).arg(&to);
-            crate::recording::finish("cp", patiently(LIMIT), &mut command)?;
-        }
-        Ok(match self {
-            Self::Bolt(_) => Self::Bolt(to),
-            Self::Sqlite(_) => Self::Sqlite(to),
-        })
-    }
 }
 
 impl fmt::Display for Database {

@@ -34,8 +34,8 @@ pub(super) struct Fixture {
 }
 
 impl Fixture {
-    /// Makes the directories and the file of the hold. `after_crash` is the field of that file.
-    pub(super) fn new(tool: &Tool, marker: MarkerPlace, after_crash: &str) -> Result<Self> {
+    /// Makes the directories and the file of the hold.
+    pub(super) fn new(tool: &Tool, marker: MarkerPlace) -> Result<Self> {
         let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
         let base = control.path().canonicalize()?;
         let data = base.join("disk/data");
@@ -44,7 +44,7 @@ impl Fixture {
             Database::Bolt(data.join("snapshots/metadata.db")),
             Database::Sqlite(data.join("jobs")),
         ];
-        let mut text = format!("after_crash = \"{after_crash}\"\n");
+        let mut text = "after_crash = \"wipe\"\n".to_owned();
         for database in &databases {
             let (path, kind) = (database.held(), database.kind());
             text += &format!("[[hold]]\npath = {path:?}\nkind = \"{kind}\"\n");

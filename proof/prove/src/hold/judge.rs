@@ -1,6 +1,6 @@
 //! Judges what a power cut left of held databases.
 
-use super::database::{Database, State};
+use super::database::State;
 use super::fixture::{Content, Fixture, NAME, content, failed, shell};
 use super::recording::Moment;
 use crate::Result;
@@ -10,31 +10,15 @@ use std::path::{Path, PathBuf};
 /// A broken promise: its kind, and what was found.
 pub(super) type Fault = (&'static str, String);
 
-/// What was found after a cut.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub fault: Option<Fault>,
-    /// Whether a database lost transactions of which its own check finds nothing. Only
-    /// `after_crash = "check"` allows that.
-    pub is_silent: bool,
+fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Option<Fault>> {
+    Ok(Some((kind, detail.into())))
 }
 
-fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Seen> {
-    Ok(Seen { fault: Some((kind, detail.into())), is_silent: false })
-}
-
-/// Recovers on the mounted disks, and judges the result. `checks` is whether the file of the
-/// hold says `"check"`. With `puts_back`, what is set aside is put back; otherwise the hold
-/// starts without it.
-pub(super) fn judge(
-    fixture: &Fixture,
-    moment: Moment,
-    checks: bool,
-    puts_back: bool,
-) -> Result<Seen> {
+/// Recovers on the mounted disks, and judges the result. With `puts_back`, what is set aside is
+/// put back; otherwise the hold starts without it.
+pub(super) fn judge(fixture: &Fixture, moment: Moment, puts_back: bool) -> Result<Option<Fault>> {
     fixture.boot()?;
     let before = fixture.content()?;
-    let whole = if checks { states(fixture)? } else { Vec::new() };
     let recovered = fixture.verb("recover")?;
     if !recovered.status.success() {
         return fault("not recovered", failed("recover", &recovered));
@@ -47,14 +31,7 @@ pub(super) fn judge(
         return fault("marker left", said);
     }
     if !said.contains("set aside") {
-        return in_place(fixture, moment, checks);
-    }
-    // A missing database is damaged, too. bbolt reads a file that ends before its last page, if
-    // that page is free; the check does not accept such a file.
-    let is_short = said.contains("the file ends here");
-    let is_whole = whole.iter().all(|state| !matches!(state, State::Damaged(_)));
-    if checks && is_whole && !is_short && all_there(fixture, &before) {
-        return fault("whole set aside", said);
+        return in_place(fixture, moment);
     }
     if let Some(detail) = misplaced(fixture, &before)? {
         return fault("not set aside", detail);
@@ -65,37 +42,15 @@ pub(super) fn judge(
     if puts_back {
         return put_back(fixture, &before);
     }
-    Ok(Seen { fault: used(fixture, 0)?, is_silent: false })
-}
-
-fn all_there(fixture: &Fixture, before: &Content) -> bool {
-    let is_there =
-        |database: &Database| before.keys().any(|path| path.starts_with(database.held()));
-    fixture.databases().iter().all(is_there)
-}
-
-/// Returns what a check of copies of the databases finds.
-fn states(fixture: &Fixture) -> Result<Vec<State>> {
-    let place = fixture.base().join("copies");
-    if place.exists() {
-        fs::remove_dir_all(&place)?;
-    }
-    fs::create_dir(&place)?;
-    let state = |database: &Database| database.copy(&place)?.state();
-    fixture.databases().iter().map(state).collect()
+    used(fixture, 0)
 }
 
 /// Judges databases that the recovery left in place.
-fn in_place(fixture: &Fixture, moment: Moment, checks: bool) -> Result<Seen> {
-    let mut is_silent = false;
+fn in_place(fixture: &Fixture, moment: Moment) -> Result<Option<Fault>> {
     let mut most = moment.durable;
     for database in fixture.databases() {
         match database.state()? {
             State::Whole(count) if count >= moment.durable => most = most.max(count),
-            // The pages are in order, and no check of pages finds this.
-            State::Whole(_) | State::OtherContent(_) if checks && !moment.is_off => {
-                is_silent = true;
-            }
             State::Whole(count) => {
                 let wanted = moment.durable;
                 return fault("lost", format!("{database} has {count} of {wanted}"));
@@ -105,9 +60,7 @@ fn in_place(fixture: &Fixture, moment: Moment, checks: bool) -> Result<Seen> {
             }
         }
     }
-    // A database with other content cannot be written on by number.
-    let fault = if is_silent { None } else { used(fixture, most)? };
-    Ok(Seen { fault, is_silent })
+    used(fixture, most)
 }
 
 /// Starts the hold, writes, stops and settles. `from` is the most transactions of a database;
@@ -191,7 +144,7 @@ fn said_wrong(fixture: &Fixture, said: &str) -> Result<Option<String>> {
 }
 
 /// Runs the commands of the journal: everything has to be there as `before`.
-pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Seen> {
+pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Option<Fault>> {
     if let Err(error) = shell(&fixture.put_back()?) {
         return fault("put back wrong", error.to_string());
     }
@@ -209,7 +162,7 @@ pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Seen> {
     }
     let left = fixture.leftovers()?;
     match left.is_empty() {
-        true => Ok(Seen::default()),
+        true => Ok(None),
         false => fault("left over", left.join("; ")),
     }
 }

@@ -42,7 +42,7 @@ const CALLS: [(&str, u64); 14] = [
 
 /// Kills until `count` kills came in time.
 pub(super) fn kill(disk: Disk, tool: &Tool, count: usize, seed: u64) -> Result<Findings> {
-    let fixture = Fixture::new(tool, MarkerPlace::Same, "wipe")?;
+    let fixture = Fixture::new(tool, MarkerPlace::Same)?;
     let rig = disk.rig(SIZE).at(fixture.disk()).up()?;
     fixture.make_directories()?;
     fixture.write(1, 2)?;
@@ -161,7 +161,7 @@ impl Kills<'_> {
         if let Some(detail) = misplaced(self.fixture, before)? {
             return Ok(Some(("not set aside", detail)));
         }
-        Ok(put_back(self.fixture, before)?.fault)
+        put_back(self.fixture, before)
     }
 
     /// Ends the hold in one of the ways in which a user would; the databases are whole then.

@@ -62,7 +62,7 @@ fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
 fn promise(arguments: &Arguments) -> Vec<Task> {
     let works = |config: Config| match (config.marker, config.mode) {
         (MarkerPlace::Same, Mode::Supervised) => {
-            &[Work::Files, Work::Daemon, Work::Checkpoint, Work::Excepted][..]
+            &[Work::Files, Work::Daemon, Work::Checkpoint, Work::Excepted, Work::OtherUser][..]
         }
         (MarkerPlace::Same, Mode::Sealed) => &[Work::Files, Work::Checkpoint],
         (MarkerPlace::Other, _) => &[Work::Files, Work::TwoDisks],

@@ -47,12 +47,17 @@ impl Need {
 /// Returns `test` as a trial with the name of its function.
 pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> Trial {
     let name = type_name::<T>().split_once("::").map_or("", |(_, rest)| rest);
+    named_trial(name, needs, move || isolated(test))
+}
+
+/// Returns `test` as the trial `name`.
+pub fn named_trial(name: &str, needs: &[Need], test: impl FnOnce() + Send + 'static) -> Trial {
     let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
     if !missing.is_empty() {
         eprintln!("SKIPPED: {name}: {}", missing.join("; "));
     }
     let run = move || {
-        isolated(test);
+        test();
         Ok(())
     };
     Trial::test(name, run).with_ignored_flag(!missing.is_empty())

@@ -91,10 +91,14 @@ pub(super) fn detach(file: &Path, limit: Duration) -> Result<()> {
     };
     let name = device.file_name().unwrap_or_default();
     let autoclear = Path::new("/sys/block").join(name).join("loop/autoclear");
+    // A device that is open cannot be detached and become that of another rig in between.
+    let open = File::open(&device);
+    let is_ours = open.is_ok() && loop_device(file).as_ref() == Some(&device);
     // The process that attached the device was killed before it set autoclear.
-    if fs::read_to_string(autoclear).is_ok_and(|flag| flag.trim() == "0") {
+    if is_ours && fs::read_to_string(autoclear).is_ok_and(|flag| flag.trim() == "0") {
         run(Command::new("losetup").arg("--detach").arg(&device))?;
     }
+    drop(open);
     retry(limit, || if loop_device(file).is_none() { Ok(()) } else { Err(Errno::BUSY) })
         .context("detach", &device)
 }

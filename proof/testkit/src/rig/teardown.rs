@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const BUSY: Duration = Duration::from_secs(2);
 /// How long to wait for a file system that is unmounted here but not yet in another mount
 /// namespace: a process that makes a mount namespace gets a copy of every mount.
-const ELSEWHERE: Duration = Duration::from_secs(10);
+pub(super) const ELSEWHERE: Duration = Duration::from_secs(10);
 /// How long the daemon may take to exit after its file system is gone.
 const ENDING: Duration = Duration::from_secs(5);
 

@@ -32,9 +32,6 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
         Recovered::Clean | Recovered::Untouched => {}
-        Recovered::WasWhole { reason } => {
-            say(&format!("hold {name}: {reason}; every database was checked, and is whole"));
-        }
         Recovered::Kept { reason } => {
             say(&format!("hold {name}: {reason}; the files are used as they are"));
         }
@@ -45,7 +42,11 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
 
 fn say_set_aside(config: &Config, aside: &SetAside) {
     let cost = config.cost.as_ref().map(|cost| format!(": {cost}")).unwrap_or_default();
-    say(&format!("hold {}: {}; the files are set aside{cost}", config.name, aside.reason));
+    let done = match aside.paths.is_empty() {
+        true => "no file was there to be set aside",
+        false => "the files are set aside",
+    };
+    say(&format!("hold {}: {}; {done}{cost}", config.name, aside.reason));
     say_layers(&aside.layers);
     if config.docker_root.is_some() {
         // dockerd syncs the file, but not its rename. Without a hold, BuildKit's next transaction

@@ -58,7 +58,6 @@ impl Report {
         let status = &self.status;
         let what = match status.after_crash {
             AfterCrash::Wipe => "the files are set aside",
-            AfterCrash::Check => "damaged databases are set aside",
             AfterCrash::Refuse => "the daemon does not start before you decide",
         };
         match (status.state, &status.cost) {
@@ -80,6 +79,14 @@ impl Report {
         }
         if !status.guarded && status.state == State::Held && !status.own_option {
             lines.push("  no guard: a second daemon could open the files without the hold".into());
+        }
+        let is_held = matches!(status.state, State::Held | State::Incomplete | State::Failed);
+        if is_held && !status.own_option && status.paths.iter().any(|path| path.is_dir()) {
+            lines.push(
+                "  a held directory is a file system of its own: tar --one-file-system and \
+                 rsync -x skip it"
+                    .into(),
+            );
         }
         for writer in &status.synced_at_open {
             lines.push(format!("  not held: files that {writer} opened with O_SYNC or O_DSYNC"));

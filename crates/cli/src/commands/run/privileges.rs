@@ -44,6 +44,13 @@ impl Typed {
         Self { run, command: command.iter().map(text).collect() }
     }
 
+    /// Returns the command line of the same run, sealed.
+    pub fn sealed(&self) -> String {
+        let at = self.run.len().min(2);
+        let (run, options) = self.run.split_at(at);
+        shell(&[run, &["--sealed".to_owned()], options, &self.command].concat())
+    }
+
     /// Returns what to do so that programs gain privileges of the kind `gain`: a command line.
     /// Root without CAP_SYS_ADMIN can get it only from outside.
     pub fn with_privileges(&self, gain: Gain) -> String {

@@ -1,7 +1,7 @@
 //! `synconce tree export`: a tree as a tar archive or a directory.
 
 use super::bar::Bar;
-use super::failure::Failure;
+use super::failure::{Failure, outside};
 use super::make::{left_out, notices};
 use super::output::Output;
 use crate::arguments::tree::Export;
@@ -20,9 +20,21 @@ pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), Fa
     let reading = synconce_tree::read(store, &arguments.name)?;
     let view = reading.view()?;
     match &arguments.directory {
+        Some(path) if is_archive(path) && !path.is_dir() => {
+            let (name, path) = (&arguments.name, path.display());
+            let why = "DIRECTORY would become a directory, and this is the name of an archive";
+            let failure = Failure::from(format!("cannot export to {path}: {why}"));
+            Err(failure.hint(format!("synconce tree export {name} >{path}")))
+        }
         Some(directory) => export_to(view.as_fd(), directory, output),
         None => export_tar(view.as_fd(), output),
     }
+}
+
+/// Whether `path` has the suffix of a tar archive.
+fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    name.ends_with(".tar") || name.contains(".tar.") || name.ends_with(".tgz")
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), Failure> {
@@ -32,9 +44,12 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     }
     let target = fs::File::open(directory).on("cannot open", directory)?;
     let bar = Bar::new("exported");
-    let report = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar)?;
+    let report =
+        synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar).map_err(outside)?;
     // A commit of the store does not cover a directory outside the store.
-    rustix::fs::syncfs(&target).on("cannot commit: sync of the file system of", directory)?;
+    rustix::fs::syncfs(&target)
+        .on("cannot commit: sync of the file system of", directory)
+        .map_err(outside)?;
     drop(bar);
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
@@ -52,10 +67,10 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), Failure> {
     }
     let bar = Bar::new("exported");
     let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
-    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar)?;
+    let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
     let flushed = out.flush();
     drop(bar);
-    flushed.on("cannot write to", Path::new("standard output"))?;
+    flushed.on("cannot write to", Path::new("standard output")).map_err(outside)?;
     let notices = left_out(&packed.left_out);
     notices.iter().for_each(|line| notice(line));
     notice(&format!("{} in {} entries", bytes(packed.bytes), packed.entries));

@@ -50,13 +50,20 @@ impl From<Error> for Failure {
     }
 }
 
+/// Returns the failure of an act outside the store, which no space in the store would help.
+pub fn outside(error: Error) -> Failure {
+    Failure::from(error.to_string())
+}
+
 /// Returns the command that frees a tree which is in use.
 fn freeing(Busy { store, tree, by }: &Busy) -> String {
     let umount = format!("`{}`", verb_on(store, &["umount", tree]));
     let path = |path: &Path| shell(&[path.display().to_string()]);
     match by {
         User::Process(pid) => format!("`kill {pid}` ends that command, if you cannot wait for it"),
-        User::Mount(_) => format!("{umount} frees it and keeps its changes; --discard drops them"),
+        User::Mount(_) | User::Unmounted(_) => {
+            format!("{umount} frees it and keeps its changes; --discard drops them")
+        }
         User::Covered(at) => format!("`umount {}`, then {umount}", path(at)),
         User::Workers(at) => {
             format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
@@ -91,5 +98,5 @@ pub fn print(text: &str) -> Result<(), Failure> {
     use io::Write;
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    Ok(written.on("cannot write to", Path::new("standard output"))?)
+    written.on("cannot write to", Path::new("standard output")).map_err(outside)
 }

@@ -127,17 +127,19 @@ fn work(
     binds: &[Bind],
     report: (&mut Screen, bool),
 ) -> Result<Finished, Failure> {
+    // In a chroot the kernel shows another path once this process has left the mount namespace.
+    let own =
+        std::env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     namespace::enter_private()?;
     let root = session.attach()?;
-    let finished = hold(arguments, root, binds, report)?;
+    let finished = hold(arguments, entering(own, arguments, root, binds), binds, report)?;
     session.detach()?;
     Ok(finished)
 }
 
-/// Returns the command line of the process that enters the tree at `root`.
-fn entering(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Vec<OsString>, Failure> {
-    let own =
-        std::env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
+/// Returns the command line of the process that enters the tree at `root`; `own` is the path of
+/// this program.
+fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Vec<OsString> {
     let command = match &arguments.words[..] {
         [] => vec![shell(&root).into_os_string()],
         words => words.to_vec(),
@@ -153,7 +155,7 @@ fn entering(arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Result<Vec<OsSt
     }
     words.push("--".into());
     words.extend(command);
-    Ok(words)
+    words
 }
 
 /// Returns the user's shell, if the tree at `root` has it, or /bin/sh.
@@ -169,11 +171,10 @@ fn shell(root: &Path) -> PathBuf {
 
 fn hold(
     arguments: &RunIn,
-    root: PathBuf,
+    command: Vec<OsString>,
     binds: &[Bind],
     (screen, counts): (&mut Screen, bool),
 ) -> Result<Finished, Failure> {
-    let command = entering(arguments, root, binds)?;
     // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = binds.iter().filter(|bind| !bind.read_only);
     let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
@@ -189,8 +190,7 @@ fn hold(
     if arguments.no_hold || synconce_run::is_held() {
         return bare(&options.command);
     }
-    synconce_run::run(&options, screen)
-        .map_err(|error| Failure::from(format!("cannot set up the run: {}", reason(&error))))
+    Ok(synconce_run::run(&options, screen))
 }
 
 /// Whether `path` is on a disk file system: memory and devices have nothing to commit.
@@ -230,6 +230,10 @@ fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Fail
         }
         (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
         (Fate::Committed(name, base), Ending::Exited(0)) => {
+            if let Err(error) = synconce_run::make_syncs_real() {
+                session.discard()?;
+                return Err(Failure::from(format!("cannot commit {name}: {error}")));
+            }
             let bar = Bar::silent_to_signals("looked at");
             session.freeze(&bar)?.commit_as(&name, Some(base), &bar)?;
         }

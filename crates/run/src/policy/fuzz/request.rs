@@ -135,8 +135,8 @@ impl Request {
         if self.fits {
             let (how, path) = (AREA + HOW, AREA + PATH);
             match self.wanted() {
-                Call::Open | Call::Execve | Call::Umount => args[0] = path,
-                Call::Openat | Call::Execveat => args[1] = path,
+                Call::Open | Call::Umount => args[0] = path,
+                Call::Openat => args[1] = path,
                 Call::Openat2 => (args[1], args[2]) = (path, how),
                 Call::IoSubmit => {
                     let all = self.requests.len() + self.pointers.len();

@@ -64,6 +64,30 @@ fn a_shim_of_gvisor_is_known_by_its_type() {
 }
 
 #[test]
+fn a_byte_order_mark_and_line_ends_of_windows_stay() {
+    let text = "{\n\t\"debug\": true\n}\n";
+    let plain = edited(text);
+    let windows = |text: &str| text.replace('\n', "\r\n");
+    for mark in ["", "\u{feff}"] {
+        assert_eq!(edited(&format!("{mark}{text}")), format!("{mark}{plain}"));
+        let both = format!("{mark}{}", windows(text));
+        assert_eq!(edited(&both), format!("{mark}{}", windows(&plain)));
+        let end = format!("{mark}{}", windows(text.trim_end()));
+        assert_eq!(edited(&end), format!("{mark}{}", windows(plain.trim_end())));
+        assert_eq!(edited(mark), format!("{mark}{}", edited("")));
+        // A file of Windows that was edited elsewhere: what was there stays.
+        let mixed = format!("{mark}{{\r\n\t\"debug\": true\n}}\r\n");
+        let kept = edited(&mixed);
+        assert!(kept.starts_with(&format!("{mark}{{\r\n\t\"debug\": true")), "{kept:?}");
+        assert!(kept.ends_with("}\r\n"), "{kept:?}");
+        assert_eq!(edit(Some(&kept), RUNTIME).unwrap(), None);
+        assert_eq!(data_root(&format!("{mark}{{\r\n\"data-root\": \"/d\"}}")).unwrap(), "/d");
+    }
+    let line = edit(Some("\u{feff}{\r\n\"runtimes\": []}"), RUNTIME).unwrap_err().line();
+    assert_eq!(line, Some(2));
+}
+
+#[test]
 fn what_is_not_understood_is_refused_with_its_line() {
     for (text, line, why) in [
         ("[]", 1, "no JSON object"),
@@ -71,7 +95,6 @@ fn what_is_not_understood_is_refused_with_its_line() {
         ("{\n \"a\": 1 // why\n}", 2, "no JSON"),
         ("{\n \"a\": 1,\n}", 2, "no JSON"),
         ("{\n 'a': 1\n}", 2, "no JSON"),
-        ("\u{feff}{}", 1, "byte order mark"),
         ("{\n \"runtimes\": []\n}", 2, "\"runtimes\" is no object"),
         ("{\n \"default-runtime\": 1\n}", 2, "\"default-runtime\" is no text"),
         ("{\"runtimes\": {},\n\"runtimes\": {}}", 2, "twice"),

@@ -1,0 +1,53 @@
+//! Commands whose exit code 0 says that something is durable.
+//!
+//! Inside a run their syncs would be held. Some of them replace what is durable already, and the
+//! commit of the run comes too late for that, or never. So each of them asks for real syncs.
+
+use crate::arguments::tree::Verb;
+use crate::arguments::{Command, Configured, hold};
+use crate::exit;
+use crate::text::say;
+use std::process::ExitCode;
+use synconce_run::RealError;
+
+/// Makes the syncs of this process real if `command` promises that something is durable.
+///
+/// # Errors
+/// Prints why the syncs stay held, and returns the exit code.
+pub fn keep(command: &Command) -> Result<(), ExitCode> {
+    let real = || synconce_run::make_syncs_real().map(drop);
+    let kept = match command {
+        Command::Tree(tree) => match &tree.verb {
+            Verb::Init(_)
+            | Verb::Import(_)
+            | Verb::Clone(_)
+            | Verb::Mount(_)
+            | Verb::Commit(_)
+            | Verb::Squash(_) => real(),
+            Verb::Remove(remove) if !remove.dry_run => real(),
+            // The syncs of the command stay held: `tree run` asks after the command's end.
+            Verb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
+            _ => Ok(()),
+        },
+        Command::Hold(hold) if !matches!(hold.verb, hold::Verb::Status(_)) => real(),
+        Command::Setup(setup)
+            if !setup.dry_run && !setup.check && setup.engine != Configured::Kubernetes =>
+        {
+            real()
+        }
+        Command::Status(status) if status.clear.is_some() => real(),
+        _ => Ok(()),
+    };
+    kept.map_err(|error| {
+        say(&error.to_string());
+        if let Some(hint) = remedy(&error) {
+            say(&format!("hint: {hint}"));
+        }
+        exit::FAILED.into()
+    })
+}
+
+fn remedy(error: &RealError) -> Option<&'static str> {
+    let sealed = "type it outside of the run, or start the run without --sealed";
+    matches!(error, RealError::Sealed).then_some(sealed)
+}

@@ -1,0 +1,149 @@
+//! A container whose processes are killed while the kernel goes on: its mounts end, and the file
+//! system of its volume stays mounted on the host.
+
+use crate::support::{Fixture, end, sh, stays};
+use std::fs;
+use std::path::PathBuf;
+use synconce_testkit::harness::{Place, binary, eventually, isolated};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// A container with processes and mounts of its own, in which the volume is mounted.
+const CONTAINER: [&str; 8] = [
+    "unshare",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount",
+    "--mount-proc",
+    "--propagation=private",
+    "sh",
+];
+
+/// Returns a hold of the volume of a container; `script` mounts the volume.
+fn volume(place: &Place, fs: FsKind) -> (Fixture<'_>, String) {
+    let rig = Rig::builder().fs(fs).size(512 << 20).passthrough(false).up().unwrap();
+    let fixture = Fixture::on(place, rig, "");
+    let point = place.path("volume");
+    fs::create_dir(&point).unwrap();
+    let (point, disk) = (point.display(), fixture.rig.path().display());
+    let text = format!(
+        "after_crash = \"wipe\"\n[[hold]]\npath = \"{point}/databases\"\nkind = \"other\"\n"
+    );
+    place.write("t.toml", &text);
+    let script = format!("mount --bind {disk} {point}; umount --lazy {disk}; cd .");
+    (fixture, script)
+}
+
+/// Starts the hold in a container that writes, and kills all its processes.
+fn killed(fixture: &Fixture<'_>, mount: &str) {
+    let write = "echo old >volume/databases/data; sync volume/databases/data";
+    let script = format!("{mount}; {} hold start ./t.toml; {write}", binary());
+    let container = stays(fixture.place, &CONTAINER, &script);
+    let children = format!("/proc/{0}/task/{0}/children", container.pid());
+    let first = fs::read_to_string(children).unwrap();
+    let namespace = format!("/proc/{}/ns/mnt", first.trim());
+    assert!(fs::read_link(&namespace).is_ok(), "the first process is {first}");
+    end(container);
+    eventually("the container has ended", || fs::read_link(&namespace).is_err());
+    // The directory for locks of a container is in memory.
+    fs::remove_dir_all(fixture.place.path("runtime")).unwrap();
+}
+
+/// Runs `script` in the next container.
+fn next(fixture: &Fixture<'_>, mount: &str, script: &str) -> Finished {
+    let script = format!("{mount}; {}", script.replace("synconce", binary()));
+    fixture.place.bare(&[&CONTAINER[..], &["-ec", &script]].concat())
+}
+
+fn data(fixture: &Fixture<'_>) -> PathBuf {
+    fixture.directory().join("data")
+}
+
+#[test]
+fn the_kill_of_a_container_costs_nothing() {
+    isolated(|place| {
+        for fs in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+            let (fixture, mount) = volume(place, fs);
+            killed(&fixture, &mount);
+            let recovered = next(&fixture, &mount, "synconce hold recover ./t.toml");
+            assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+            let verbs = "synconce hold start ./t.toml; cat volume/databases/data; \
+                         synconce hold stop ./t.toml";
+            let again = next(&fixture, &mount, verbs);
+            assert_eq!(
+                (again.status.code(), again.stdout.as_str()),
+                (Some(0), "old\n"),
+                "{again:?}"
+            );
+            assert!(!fixture.everything().contains(".synconce"), "{}", fixture.everything());
+            assert_eq!(fixture.state(), "off");
+            fixture.rig.down().unwrap();
+            fs::remove_dir(place.path("volume")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_unmount_after_the_kill_of_a_container_leaves_the_hold_interrupted() {
+    isolated(|place| {
+        for fs in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+            let (fixture, mount) = volume(place, fs);
+            killed(&fixture, &mount);
+            let marker = place.read("state/holds/t.json");
+            let marker: serde_json::Value = serde_json::from_str(&marker).expect("JSON");
+            let directory = &marker["file_systems"][0]["super_block"]["directory"];
+            let directory = PathBuf::from(directory.as_str().expect("a path"));
+            assert!(directory.exists(), "mounted");
+            fixture.rig.unmount().unwrap();
+            // The mounts of killed processes end a moment later.
+            eventually("the last unmount", || !directory.exists());
+            fixture.rig.mount().unwrap();
+            let recovered = next(&fixture, &mount, "synconce hold recover ./t.toml");
+            assert_eq!(recovered.status.code(), Some(0), "{recovered:?}");
+            let said = "a file system was unmounted while its files were held";
+            assert!(recovered.stderr.contains(said), "{recovered:?}");
+            assert!(!data(&fixture).exists());
+            fixture.rig.down().unwrap();
+            fs::remove_dir(place.path("volume")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn without_sysfs_nothing_is_set_aside_unasked_after_the_kill_of_a_container() {
+    isolated(|place| {
+        let (fixture, mount) = volume(place, FsKind::Ext4);
+        killed(&fixture, &mount);
+        let recover = "umount --recursive /sys; synconce hold recover ./t.toml";
+        let refused = next(&fixture, &mount, recover);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        for said in ["nothing shows whether", "hold recover t --keep", "hold recover t --wipe"] {
+            assert!(refused.stderr.contains(said), "{said}: {refused:?}");
+        }
+        assert_eq!(fs::read_to_string(data(&fixture)).unwrap(), "old\n");
+        let kept = next(&fixture, &mount, &format!("{recover} --keep"));
+        assert_eq!(kept.status.code(), Some(0), "{kept:?}");
+        assert_eq!(fs::read_to_string(data(&fixture)).unwrap(), "old\n");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_hold_whose_volume_is_elsewhere_is_not_over() {
+    isolated(|place| {
+        let (fixture, mount) = volume(place, FsKind::Ext4);
+        killed(&fixture, &mount);
+        sh(place, "mkdir volume/databases");
+        for verb in ["start", "stop"] {
+            let refused = next(&fixture, "cd .", &format!("synconce hold {verb} ./t.toml"));
+            assert_eq!(refused.status.code(), Some(125), "{verb}: {refused:?}");
+            let said = "cannot find the file system that was mounted on";
+            assert!(refused.stderr.contains(said), "{verb}: {refused:?}");
+        }
+        let stopped = next(&fixture, &mount, "synconce hold stop ./t.toml");
+        assert_eq!(stopped.status.code(), Some(0), "{stopped:?}");
+        assert_eq!(fs::read_to_string(data(&fixture)).unwrap(), "old\n");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -1,0 +1,126 @@
+//! Signals that are sent to synconce reach the command, whatever runs it.
+
+use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{
+    Place, Started, Terminal, binary, eventually, finish, isolated, perl,
+};
+
+/// Counts every signal that can be caught, except SIGCHLD, and writes the counts at SIGTERM.
+const COUNTS: &str = "my %count; for my $number (1 .. 31, 34 .. 64) { \
+    next if grep { $_ == $number } 9, 19, 17; \
+    my $note = sub { say_to(\"caught-$number\", ++$count{$number}); \
+        if ($number == 15) { say_to('all', join(' ', map { \"$_:$count{$_}\" } \
+            sort { $a <=> $b } keys %count)); exit 5 } }; \
+    POSIX::sigaction($number, POSIX::SigAction->new($note)) or die $number; } \
+    say_to('before', $$); Time::HiRes::sleep(0.01) while 1;";
+
+/// The signals that are passed on, and do not stop synconce; SIGTERM last.
+fn sent() -> Vec<i32> {
+    let kept = [4, 5, 7, 8, 9, 11, 17, 18, 19, 20, 21, 22, 31, 15];
+    (1..32).chain(34..=64).filter(|signal| !kept.contains(signal)).chain([15]).collect()
+}
+
+fn send(pid: u32, number: i32) {
+    let words = [format!("-{number}"), pid.to_string()];
+    assert!(std::process::Command::new("kill").args(words).status().unwrap().success());
+}
+
+/// Sends every signal to the process that `words` start. Returns how often the program that
+/// counts got each.
+fn counts(place: &Place, words: &[&str]) -> String {
+    for file in std::fs::read_dir(place.path(".")).unwrap().flatten() {
+        let name = file.file_name().into_string().unwrap();
+        if name.starts_with("caught-") || ["before", "all"].contains(&name.as_str()) {
+            place.remove(&name);
+        }
+    }
+    let run = Started::new(place.command(words[0]).args(&words[1..]));
+    place.wait_for("before");
+    for signal in sent() {
+        send(run.pid(), signal);
+        eventually(&format!("{signal} arrives: {words:?}"), || {
+            !place.read(&format!("caught-{signal}")).is_empty()
+        });
+    }
+    assert_eq!(run.end().code(), Some(5), "{words:?}: {}", run.text());
+    place.read("all")
+}
+
+#[test]
+fn every_signal_reaches_the_command_once() {
+    isolated(|place| {
+        let program = perl(COUNTS);
+        let program = program.each_ref().map(String::as_str);
+        let bare = counts(place, &program);
+        let synconce = binary();
+        for around in [
+            &[synconce, "run", "--"][..],
+            &[synconce, "run", "--sealed", "--"],
+            &[synconce, "real", "--"],
+        ] {
+            assert_eq!(counts(place, &[around, &program].concat()), bare, "{around:?}");
+        }
+        // The process that gets the signals is the parent of the one that counts.
+        let inner = "exec \"$SYNCONCE\" real -- \"$@\"";
+        let words = [&["sh", "-c", inner, "sh"], &program[..]].concat();
+        let around = [synconce, "run", "--"];
+        assert_eq!(
+            counts(
+                place,
+                &[&around[..], &["env", &format!("SYNCONCE={synconce}")], &words].concat()
+            ),
+            bare
+        );
+    });
+}
+
+#[test]
+fn a_timer_from_before_ends_the_command() {
+    isolated(|place| {
+        let alarm = "alarm 1; exec @ARGV";
+        for around in [&[][..], &[binary(), "run", "--"], &[binary(), "run", "--sealed", "--"]] {
+            let words = [&["perl", "-e", alarm, "--"], around, &["sleep", "50"]].concat();
+            let run = Started::new(place.command(words[0]).args(&words[1..]));
+            assert_eq!(run.end().signal(), Some(libc::SIGALRM), "{words:?}: {}", run.text());
+        }
+    });
+}
+
+#[test]
+fn a_change_of_the_terminals_size_reaches_the_command_once() {
+    isolated(|place| {
+        let script = "my $count = 0; $SIG{WINCH} = sub { $count++ }; \
+                      system('stty rows 41 cols 77'); Time::HiRes::sleep(0.3); \
+                      say_to('counted', $count);";
+        place.write("script", &perl(script)[2]);
+        let bare = "perl script".to_owned();
+        for line in [bare, format!("{} run -- perl script", binary())] {
+            let mut terminal = Terminal::shell(place);
+            terminal.line(&line);
+            assert_eq!(place.wait_for("counted"), "1\n", "{line}");
+            terminal.write("exit\n");
+            terminal.end();
+            place.remove("counted");
+        }
+    });
+}
+
+#[test]
+fn execve_of_an_ordinary_user_is_never_interrupted() {
+    isolated(|place| {
+        // The handler has no SA_RESTART. The timer stays over execve(2), and ends the program.
+        let script = "POSIX::sigaction(14, POSIX::SigAction->new(sub {})); my %ends; \
+            for (1 .. 100) { if (!(my $child = fork)) { \
+                Time::HiRes::setitimer(0, 0.0001, 0.0001); \
+                no warnings; exec '/bin/true'; POSIX::_exit($!{EINTR} ? 77 : 78); } \
+                wait; $ends{$? >> 8}++; } print join ' ', map { \"$_:$ends{$_}\" } keys %ends;";
+        let program = perl(script);
+        let user = ["setpriv", "--reuid=64122", "--regid=64122", "--clear-groups"];
+        for around in [&[][..], &[binary(), "run", "--no-commit", "--"]] {
+            let words: Vec<_> = user.iter().chain(around).copied().collect();
+            let words = [words, program.each_ref().map(String::as_str).to_vec()].concat();
+            let ended = finish(place.command(words[0]).args(&words[1..]));
+            assert_eq!(ended.stdout, "0:100", "{around:?}: {ended:?}");
+        }
+    });
+}

@@ -1,0 +1,226 @@
+//! What promises to be durable is durable in a run, too: its syncs are real, or it is refused.
+
+use crate::roots;
+use crate::site::limit;
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use synconce_testkit::harness::{Need, Place, Started, binary, eventually, perl, trial};
+use synconce_testkit::process::{self, Finished};
+use synconce_testkit::rig::Rig;
+
+const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(in_a_run_the_syncs_of_each_verb_are_real, &NEEDS),
+        trial(in_a_sealed_run_each_verb_is_refused, &NEEDS),
+        trial(a_commit_in_a_tree_run_with_the_store_is_flushed, &NEEDS),
+    ]
+}
+
+/// The words before a verb.
+type Around = [&'static [&'static str]];
+
+/// Runs by which a verb is held, or would be; `SYNCONCE` stands for the program.
+const SUPERVISED: &Around = &[
+    &["SYNCONCE", "run", "--stats", "--json", "--"],
+    &["SYNCONCE", "run", "--no-commit", "--stats", "--json", "--"],
+    &["SYNCONCE", "run", "--no-commit", "--stats", "--json", "--", "SYNCONCE", "run", "--"],
+];
+const SEALED: &Around = &[
+    &["SYNCONCE", "run", "--sealed", "--"],
+    &["SYNCONCE", "run", "--no-commit", "--sealed", "--"],
+    &["SYNCONCE", "run", "--sealed", "--", "SYNCONCE", "run", "--"],
+];
+
+/// A store, a hold and an engine's configuration, on one disk.
+struct World<'a> {
+    place: &'a Place,
+    rig: Rig,
+}
+
+impl<'a> World<'a> {
+    fn new(place: &'a Place) -> Self {
+        let world = Self { place, rig: Rig::builder().size(256 << 20).up().unwrap() };
+        let disk = world.rig.path();
+        roots::small(place, "source");
+        for directory in ["databases", "etc", "usr/local/bin", "var/lib/synconce"] {
+            fs::create_dir_all(disk.join(directory)).unwrap();
+        }
+        for program in ["synconce-oci", "crun"] {
+            fs::copy("/bin/busybox", disk.join("usr/local/bin").join(program)).unwrap();
+        }
+        let held = disk.join("databases");
+        let hold = format!("[[hold]]\npath = \"{}\"\nkind = \"other\"\n", held.display());
+        place.write("held.toml", &hold);
+        world
+    }
+
+    /// Runs `synconce WORDS` after the words `around`.
+    fn synconce(&self, around: &[&str], words: &[&str]) -> Finished {
+        let (disk, store) = (text(self.rig.path()), self.rig.path().join("store"));
+        let words = around.iter().chain(&["SYNCONCE"]).chain(words);
+        let words: Vec<_> = words
+            .map(|word| if *word == "SYNCONCE" { binary() } else { word })
+            .map(|word| word.replace("DISK", disk))
+            .collect();
+        let mut command = self.place.command(&words[0]);
+        command.args(&words[1..]).env("SYNCONCE_TREES", store);
+        process::run(&mut command, limit()).unwrap()
+    }
+
+    fn well(&self, words: &[&str]) {
+        let done = self.synconce(&[], words);
+        assert!(done.status.success(), "{words:?}: {done:?}");
+    }
+
+    /// Does what the verb needs before it.
+    fn prepare(&self, verb: &[&str]) {
+        let in_work = ["tree", "run", "work", "--", "/bin/sh", "-c", "date >>/data/file"];
+        match verb {
+            ["tree", "commit", ..] => self.well(&in_work),
+            ["tree", "squash", ..] => {
+                self.well(&in_work);
+                self.well(&["tree", "commit", "work"]);
+            }
+            ["tree", "mount", ..] => {
+                let _ = fs::create_dir(self.rig.path().join("point"));
+            }
+            ["hold", "stop", ..] => self.well(&["hold", "start", "./held.toml"]),
+            ["status", "--clear", ..] => {
+                let words = perl("sync_file('data'); kill 9, getppid;");
+                let words = words.each_ref().map(String::as_str);
+                drop(self.place.run(&[], &words));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the interrupted run as the last word of `status --clear`.
+    fn complete(&self, verb: &[&'static str]) -> Vec<String> {
+        let mut words: Vec<_> = verb.iter().map(|word| (*word).to_owned()).collect();
+        if verb[0] == "status" {
+            let shown = self.place.status(&["--json"]).stdout;
+            let shown: Value = serde_json::from_str(&shown).unwrap();
+            words.push(shown[0]["id"].as_str().expect("an interrupted run").to_owned());
+        }
+        words
+    }
+
+    /// Undoes the verb, so that it can be repeated.
+    fn undo(&self, verb: &[&str]) {
+        match verb {
+            ["tree", "init", ..] => fs::remove_dir_all(self.rig.path().join("other")).unwrap(),
+            ["tree", "import" | "clone", ..] => self.well(&["tree", "remove", "new"]),
+            ["tree", "run", ..] => self.well(&["tree", "remove", "made"]),
+            ["tree", "mount", ..] => self.well(&["tree", "umount", "work"]),
+            ["tree", "remove", ..] => self.well(&["tree", "clone", "base", "old"]),
+            _ => {}
+        }
+    }
+}
+
+const VERBS: [&[&str]; 11] = [
+    &["tree", "init", "DISK/other"],
+    &["tree", "import", "new", "source"],
+    &["tree", "clone", "base", "new"],
+    &["tree", "mount", "work", "DISK/point"],
+    &["tree", "commit", "work"],
+    &["tree", "squash", "work"],
+    &["tree", "run", "--from", "base", "--commit", "made", "--", "/bin/sh", "-c", "date >/new"],
+    &["tree", "remove", "old"],
+    &["hold", "stop", "./held.toml"],
+    &["status", "--clear"],
+    &["setup", "podman", "--root", "DISK"],
+];
+
+fn world(place: &Place) -> World<'_> {
+    let world = World::new(place);
+    world.well(&["tree", "init"]);
+    world.well(&["tree", "import", "base", "source"]);
+    world.well(&["tree", "clone", "base", "work"]);
+    world.well(&["tree", "clone", "base", "old"]);
+    world
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn in_a_run_the_syncs_of_each_verb_are_real(place: &Place) {
+    let world = world(place);
+    for (verb, around) in
+        VERBS.into_iter().flat_map(|verb| SUPERVISED.iter().map(move |it| (verb, it)))
+    {
+        world.prepare(verb);
+        let words = world.complete(verb);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let done = world.synconce(around, &words);
+        assert!(done.status.success(), "{around:?} {words:?}: {done:?}");
+        let stats = done.stderr.lines().find(|line| line.starts_with('{'));
+        let stats: Value = serde_json::from_str(stats.expect("the accounts")).unwrap();
+        let sum = |key: &str| -> u64 {
+            let calls = stats["calls"].as_object().unwrap().iter();
+            // Those of the command in the tree are held.
+            calls.map(|(_, tally)| tally[key].as_u64().unwrap()).sum()
+        };
+        assert_eq!(sum("held"), 0, "{around:?} {words:?}: {}", done.stderr);
+        assert!(sum("real") > 0, "{around:?} {words:?}: {}", done.stderr);
+        world.undo(verb);
+        if verb[0] == "setup" {
+            world.well(&["setup", "podman", "--root", "DISK", "--undo"]);
+        }
+    }
+    world.rig.down().unwrap();
+}
+
+fn in_a_sealed_run_each_verb_is_refused(place: &Place) {
+    let world = world(place);
+    for (verb, around) in VERBS.into_iter().flat_map(|verb| SEALED.iter().map(move |it| (verb, it)))
+    {
+        world.prepare(verb);
+        let words = world.complete(verb);
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let refused = world.synconce(around, &words);
+        assert_eq!(refused.status.code(), Some(125), "{around:?} {words:?}: {refused:?}");
+        let why = "synconce: cannot make syncs real: this run is sealed";
+        assert!(refused.stderr.contains(why), "{around:?} {words:?}: {refused:?}");
+        assert!(refused.stderr.contains("synconce: hint: type it outside of the run"));
+        // Nothing was done, so it can be done outside.
+        world.well(&words);
+        world.undo(verb);
+        if verb[0] == "setup" {
+            world.well(&["setup", "podman", "--root", "DISK", "--undo"]);
+        }
+    }
+    // What promises nothing works.
+    let listed = world.synconce(SEALED[0], &["tree", "list"]);
+    assert!(listed.status.success() && listed.stdout.contains("work"), "{listed:?}");
+    world.rig.down().unwrap();
+}
+
+fn a_commit_in_a_tree_run_with_the_store_is_flushed(place: &Place) {
+    let world = world(place);
+    world.prepare(&["tree", "commit"]);
+    let flushes = || world.rig.disk().stats().unwrap().flushes;
+    fs::copy(binary(), world.rig.path().join("synconce")).unwrap();
+    rustix::fs::sync();
+    let before = flushes();
+    // The command does not end before the flushes are counted: a bind is committed at the end.
+    let script = "/mnt/synconce tree --store /mnt/store commit work && touch /mnt/committed && \
+                  while ! test -e /mnt/go; do sleep 0.01; done";
+    let words = ["tree", "run", "--from", "base", "--bind", "DISK:/mnt", "--", "/bin/sh", "-c"];
+    let disk = text(world.rig.path());
+    let words: Vec<_> = words.iter().map(|word| word.replace("DISK", disk)).collect();
+    let mut command = place.command(binary());
+    command.args(words).arg(script).env("SYNCONCE_TREES", world.rig.path().join("store"));
+    let run = Started::new(&mut command);
+    eventually("the inner commit is done", || world.rig.path().join("committed").exists());
+    let after = flushes();
+    fs::write(world.rig.path().join("go"), "").unwrap();
+    assert!(run.end().success(), "{}", run.text());
+    assert!(after > before, "{before} {after}");
+    world.rig.down().unwrap();
+}

@@ -1,0 +1,101 @@
+//! Layers of overlays at and below a directory that is to be held.
+//!
+//! The overlay of a hold would hide the marks of another overlay, and the end of the hold would
+//! remove some of them: what the layer had deleted would be back.
+
+use super::refusal::Reason;
+use crate::directories::{Entries, walk};
+use rustix::fs::{AtFlags, FileType};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error;
+
+/// The prefixes of the attributes by which overlays find and merge their layers
+/// (Documentation/filesystems/overlayfs.rst).
+const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+/// This attribute alone makes no layer: the mounts of a hold set it, and a crash leaves it.
+const MOUNTED_ONCE: &[u8] = b"trusted.overlay.uuid";
+
+/// What ends the walk.
+enum End {
+    Layer(Reason),
+    Failed(Error),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays, or
+/// a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
+pub(super) fn check(top: &Path) -> Result<(), Reason> {
+    match walk(top, look) {
+        Ok(()) => Ok(()),
+        Err(End::Layer(reason)) => Err(reason),
+        Err(End::Failed(error)) => {
+            let kind = error.io().kind();
+            Err(Reason::Unreadable(error.path().to_owned(), io::Error::new(kind, error)))
+        }
+    }
+}
+
+fn look(entries: &Entries<'_>) -> Result<(), End> {
+    let failed = |error: Errno| Error::new("cannot look below", &entries.path_of(c"."), error);
+    let below = PathBuf::from(format!("/proc/self/fd/{}", entries.directory.as_raw_fd()));
+    let attribute = attribute_of(&below).map_err(failed)?;
+    if let Some(attribute) = attribute {
+        return Err(End::Layer(Reason::Layer(entries.path_of(c"."), attribute)));
+    }
+    for (name, kind) in entries.entries {
+        let path = || entries.path_of(name);
+        match kind {
+            FileType::CharacterDevice => {
+                let stat = rustix::fs::statat(entries.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+                if stat.map_err(failed)?.st_rdev == 0 {
+                    return Err(End::Layer(Reason::Layer(path(), "is a whiteout".into())));
+                }
+            }
+            FileType::RegularFile => {
+                let file = below.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
+                if let Some(attribute) = attribute_of(&file).map_err(failed)? {
+                    return Err(End::Layer(Reason::Layer(path(), attribute)));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns a sentence's end that names the attribute of overlays that the file at `path` has.
+fn attribute_of(path: &Path) -> Result<Option<String>, Errno> {
+    let mut names = [0_u8; 1024];
+    let length = match rustix::fs::listxattr(path, &mut names[..]) {
+        // Removed after its name was read, or no attributes at all.
+        Err(Errno::OPNOTSUPP | Errno::NOENT) => return Ok(None),
+        Err(Errno::RANGE) => return long(path),
+        length => length?,
+    };
+    Ok(among(&names[..length]))
+}
+
+/// Returns the attribute among more names than usual, of which the kernel has 64 KiB (xattr(7)).
+fn long(path: &Path) -> Result<Option<String>, Errno> {
+    let mut names = vec![0_u8; 65536];
+    let length = rustix::fs::listxattr(path, &mut names[..])?;
+    Ok(among(&names[..length]))
+}
+
+fn among(names: &[u8]) -> Option<String> {
+    let mut names = names.split(|byte| *byte == 0);
+    let is_of_layer = |name: &&[u8]| {
+        *name != MOUNTED_ONCE && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let found = names.find(is_of_layer)?;
+    Some(format!("has the attribute {}", String::from_utf8_lossy(found)))
+}

@@ -1,0 +1,64 @@
+//! Filters that a program of the run installs for itself, beside the filter of the run.
+//!
+//! Of the answers of all filters the kernel takes the one of the highest precedence
+//! (seccomp(2)): a notification precedes the stop of a tracer. A chain of filters has one
+//! listener. A process with a filter cannot enter the strict mode.
+
+use super::PendingCall;
+use crate::caller::Memory;
+use serde::{Deserialize, Serialize};
+use synconce_filter::{Abi, Call, args};
+
+/// A filter that does not work in a supervised run as it does without synconce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OwnFilter {
+    /// The filter stops calls for a tracer (`SECCOMP_RET_TRACE`), which does not see the calls
+    /// that the run stops.
+    Tracer,
+    /// The filter has a listener: the kernel refuses it with `EBUSY`.
+    Listener,
+    /// The strict mode, which the kernel refuses with `EINVAL`, also in a sealed run.
+    Strict,
+}
+
+/// `PR_SET_SECCOMP` has modes of its own (`SECCOMP_MODE_STRICT`).
+const MODE_STRICT: u32 = 1;
+/// The most instructions of a program (`BPF_MAXINSNS`).
+const MOST: u64 = 4096;
+/// The code of an instruction that returns its operand (`BPF_RET | BPF_K`).
+const RETURN: u16 = 0x06;
+/// `SECCOMP_RET_TRACE` and `SECCOMP_RET_ACTION_FULL`.
+const RET_TRACE: u32 = 0x7ff0_0000;
+const ACTION: u32 = 0xffff_0000;
+
+/// Returns what the call installs, if that does not work as it does without synconce.
+pub(super) fn installed(pending: &PendingCall) -> Option<OwnFilter> {
+    let word = |index| args::low(pending.argument(index));
+    let (is_strict, flags, program) = match pending.call {
+        Call::Seccomp => (word(0) == args::SET_MODE_STRICT, word(1), pending.argument(2)),
+        _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
+    };
+    if is_strict {
+        return Some(OwnFilter::Strict);
+    }
+    if flags & args::NEW_LISTENER != 0 {
+        return Some(OwnFilter::Listener);
+    }
+    has_trace(pending, program).unwrap_or(false).then_some(OwnFilter::Tracer)
+}
+
+/// Whether an instruction of the program at `address` (struct sock_fprog) returns
+/// `SECCOMP_RET_TRACE`. `None` if the program cannot be read.
+fn has_trace(pending: &PendingCall, address: u64) -> Option<bool> {
+    let memory = Memory::open(pending.thread(), false).ok()?;
+    let length = u64::from(u16::from_ne_bytes(memory.bytes(address).ok()?)).min(MOST);
+    // The pointer follows the length at its own alignment.
+    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let [program] = memory.pointers(address + width, 1, width).ok()?[..] else { return None };
+    let returns_trace = |index: u64| {
+        let [low, high, _, _, operand @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;
+        let is_return = u16::from_ne_bytes([low, high]) == RETURN;
+        Some(is_return && u32::from_ne_bytes(operand) & ACTION == RET_TRACE)
+    };
+    (0..length).map(returns_trace).try_fold(false, |any, one| Some(any | one?))
+}

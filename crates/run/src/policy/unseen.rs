@@ -1,0 +1,33 @@
+//! Callers that the supervisor may not examine.
+//!
+//! A process may examine another user's process only with CAP_SYS_PTRACE, which the root of a
+//! default container does not have, and a process that is not dumpable likewise (ptrace(2),
+//! "Ptrace access mode checking"). No process can be examined if /proc is of another pid
+//! namespace. What the caller's descriptor leads to is unknown then.
+
+use super::{Decision, PendingCall};
+use crate::options::Options;
+use synconce_filter::Call;
+
+/// Returns the answer to calls about which the caller's memory decides, if no memory can be read.
+pub(super) fn by_call(call: Call) -> Option<Decision> {
+    match call {
+        Call::Open | Call::Openat | Call::OpenByHandleAt => Some(Decision::Pass),
+        Call::Openat2 | Call::IoSubmit | Call::Seccomp | Call::Prctl => Some(Decision::Ignore),
+        Call::Umount => Some(Decision::Unmount(None)),
+        _ => None,
+    }
+}
+
+/// Returns the answer to a call that is a sync by its arguments: that of a sealed filter. A call
+/// with a sync flag passes, because only a tracer can take the flag away.
+pub(super) fn decide(pending: &PendingCall, options: &Options) -> Decision {
+    use Call::{Fdatasync, Fsync, Msync, SyncFileRange, Syncfs};
+    if !matches!(pending.call, Fsync | Fdatasync | Syncfs | SyncFileRange | Msync) {
+        return Decision::Pass;
+    }
+    match options.has_rules() || !options.commit_only.is_empty() {
+        true => Decision::PassUnseen,
+        false => Decision::HoldUnseen,
+    }
+}
