@@ -12,12 +12,14 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
 /// An open file, kept in a socket.
 #[derive(Debug)]
 pub(crate) enum InFlight {
-    /// The socket that has not received the file.
-    Sent(OwnedFd),
+    /// The socket that has not received the file, and a descriptor that is closed if none is free
+    /// for the file.
+    Sent(OwnedFd, Mutex<Option<OwnedFd>>),
     /// The file itself: the kernel limits how many files of a user are in flight
     /// (`ETOOMANYREFS`, unix(7)).
     Kept(OwnedFd),
@@ -26,7 +28,10 @@ pub(crate) enum InFlight {
 impl InFlight {
     /// Keeps `file`.
     pub(crate) fn of(file: OwnedFd) -> Self {
-        send(&file).map_or(Self::Kept(file), Self::Sent)
+        match send(&file) {
+            Ok((from, to)) => Self::Sent(to, Mutex::new(Some(from))),
+            Err(_) => Self::Kept(file),
+        }
     }
 
     /// Returns a descriptor of the file. It shares the open file, and with it the write-back
@@ -36,14 +41,20 @@ impl InFlight {
     /// Those of recvmsg(2) and dup(2): no descriptor is left.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Errno> {
         match self {
-            Self::Sent(socket) => peek(socket),
+            Self::Sent(socket, spare) => match peek(socket) {
+                Err(Errno::MFILE) => {
+                    drop(spare.lock().unwrap_or_else(PoisonError::into_inner).take());
+                    peek(socket)
+                }
+                other => other,
+            },
             Self::Kept(file) => rustix::io::fcntl_dupfd_cloexec(file, 0),
         }
     }
 }
 
-/// Sends `file` to a new socket, and returns the socket.
-fn send(file: &OwnedFd) -> Result<OwnedFd, Errno> {
+/// Sends `file` from a new socket to another, and returns both.
+fn send(file: &OwnedFd) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (from, to) =
         socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -51,7 +62,7 @@ fn send(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     let files = [file.as_fd()];
     ancillary.push(SendAncillaryMessage::ScmRights(&files));
     sendmsg(&from, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::empty())?;
-    Ok(to)
+    Ok((from, to))
 }
 
 /// Receives the file, and leaves it in the socket as well (`MSG_PEEK`).
@@ -78,7 +89,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let stat = rustix::fs::fstat(&file).unwrap();
         let kept = InFlight::of(file.into());
-        assert!(matches!(kept, InFlight::Sent(_)));
+        assert!(matches!(kept, InFlight::Sent(..)));
         let is_it = |entry: std::fs::DirEntry| {
             let found = rustix::fs::stat(entry.path());
             found.is_ok_and(|it| (it.st_dev, it.st_ino) == (stat.st_dev, stat.st_ino))

@@ -93,8 +93,10 @@ impl Pin {
     /// Syncs the file system. The first error is final.
     pub(crate) fn sync(self) -> Synced {
         let began = Instant::now();
-        let synced = self.sync_by_descriptor();
-        synced.map_err(|error| Failure::Sync(error.into()))?;
+        self.sync_by_descriptor().map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE => Failure::NotBegun(error.into()),
+            _ => Failure::Sync(error.into()),
+        })?;
         if self.volatile {
             return Err(Failure::Volatile);
         }

@@ -13,6 +13,8 @@ pub type Synced = Result<Duration, Failure>;
 pub enum Failure {
     /// The kernel reported a write-back error, during the run or now.
     Sync(io::Error),
+    /// The sync was not begun, for want of a descriptor. A later one reports what it would have.
+    NotBegun(io::Error),
     /// The device file of a disk could not be opened or flushed.
     Disk(PathBuf, io::Error),
     /// No request was completed for this long, by these disks if they are not named elsewhere.
@@ -24,7 +26,7 @@ pub enum Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Sync(error) => f.write_str(&reason(error)),
+            Self::Sync(error) | Self::NotBegun(error) => f.write_str(&reason(error)),
             Self::Disk(path, error) => {
                 write!(f, "cannot flush {}: {}", path.display(), reason(error))
             }

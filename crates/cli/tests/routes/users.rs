@@ -96,8 +96,7 @@ fn an_unprivileged_user_gets_a_notice_of_file_capabilities_unless_the_mount_is_n
         fs::copy(ways(Build::Static), &program).expect("a copy of the program");
         let set = place.bare(&here, &["setcap", "cap_chown+ep", &program]);
         assert!(set.status.success(), "{set:?}");
-        let script = format!("{program} sync-file");
-        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        let noticed = held_as_nobody(place, &here, &[&program, "sync-file"]);
         assert!(noticed.stderr.contains("/capable gains no privileges"), "{noticed:?}");
         // On a nosuid mount the program gains no privileges without synconce either.
         let directory = place.text("");
@@ -107,7 +106,7 @@ fn an_unprivileged_user_gets_a_notice_of_file_capabilities_unless_the_mount_is_n
             let mounted = place.bare(&here, &[words, &[&directory]].concat());
             assert!(mounted.status.success(), "{mounted:?}");
         }
-        let noticed = held_as_nobody(place, &here, &["sh", "-c", &script]);
+        let noticed = held_as_nobody(place, &here, &[&program, "sync-file"]);
         assert!(
             noticed.status.success() && !noticed.stderr.contains("gains no privileges"),
             "{noticed:?}"

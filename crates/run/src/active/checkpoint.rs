@@ -20,10 +20,11 @@ use crate::run_error::RunError;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{Progress, commit};
+use synconce_durable::commit::{Outcome, Progress, commit};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
+use synconce_durable::synced::Failure;
 
 /// The file systems that a checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +149,13 @@ impl Checkpoint {
         let (pins, everything) = if skipped { Default::default() } else { (pins, everything) };
         let devices: Vec<_> = pins.iter().map(|pin| pin.device).collect();
         let report = commit(pins, everything, patience, progress);
+        let has_begun = |outcome: &Outcome| !matches!(outcome.result, Err(Failure::NotBegun(_)));
+        let begun: Vec<_> = report.file_systems.iter().map(has_begun).collect();
         let synced: Vec<_> = report.file_systems.into_iter().map(committed).collect();
         let everything = report.everything.map(committed_everything);
-        let found = devices.into_iter().zip(synced.iter().cloned());
-        let lost = found.filter(|(_, one)| one.error.is_some()).collect();
+        let found = devices.into_iter().zip(synced.iter().cloned()).zip(begun);
+        let found = found.filter(|((_, one), has_begun)| one.error.is_some() && *has_begun);
+        let lost = found.map(|(found, _)| found).collect();
         let earlier = checkpoints.failures();
         checkpoints.note(lost, everything.as_ref());
         // An unmount waits for the turn, so this waits for unmounts without it.
