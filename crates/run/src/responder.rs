@@ -16,9 +16,8 @@ use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
-use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use synconce_durable::mutant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
@@ -59,10 +58,8 @@ pub(crate) struct Responder {
     frontend: Arc<OwnedFd>,
     command: u32,
     state: Shared,
-    /// Threads whose last call was interrupted by a signal before it could be changed.
     /// Whether the ids of callers are those of /proc.
     proc_is_ours: bool,
-    disturbed: Mutex<HashSet<u32>>,
     traced: TraceeLocks,
     real: RealTrees,
 }
@@ -75,18 +72,9 @@ impl Responder {
         command: u32,
         state: Shared,
     ) -> Self {
-        let (disturbed, traced, real) = Default::default();
-        Self {
-            options: options.clone(),
-            listener,
-            frontend,
-            command,
-            state,
-            proc_is_ours: process_tree::proc_is_ours(),
-            disturbed,
-            traced,
-            real,
-        }
+        let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
+        let (traced, real) = Default::default();
+        Self { options, listener, frontend, command, state, proc_is_ours, traced, real }
     }
 
     /// Answers `pending`. Work that has to be done before, and may take long, is done only if
@@ -108,8 +96,7 @@ impl Responder {
         // An error means that the caller has exited; nothing was done on its behalf.
         let reached = self.listener.answer(pending.notification.id, answer).unwrap_or(false);
         if let (false, Some((end, program))) = (reached, counted) {
-            // Before Linux 5.19 a signal may have interrupted the call; the caller then
-            // repeats it.
+            // A signal or a freezer has interrupted the call; the caller repeats it.
             let name = pending.call.name();
             self.state.lock().accounts.take_back(name, program.as_deref(), end);
         }
@@ -202,6 +189,7 @@ impl Responder {
             },
             Admitted::Passed => self.count(pending, End::Passed, Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
+            Admitted::Gone => return Err(Handled::Done),
             Admitted::Patience => return Err(Handled::MayBlock),
         })
     }
@@ -222,6 +210,7 @@ impl Responder {
             }
             Admitted::Passed => Ok(self.count(pending, End::Passed, Answer::Continue)),
             Admitted::Over => Ok(Answer::Continue.into()),
+            Admitted::Gone => Err(Handled::Done),
             Admitted::Patience => Err(Handled::MayBlock),
         }
     }
@@ -235,7 +224,8 @@ impl Responder {
     ) -> Admitted {
         let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
         let via = Via { thread: pending.notification.thread, fd };
-        self.state.admit(devices, via, may_wait, note, |work| self.begin(work))
+        let call_waits = || self.listener.is_valid(pending.notification.id);
+        self.state.admit(devices, via, may_wait, note, |work| self.begin(work), call_waits)
     }
 
     /// Starts `work` on a new thread. The calling process may be the server that the work will
@@ -265,18 +255,13 @@ impl Responder {
     fn rewrite(&self, pending: &PendingCall, change: &Change, program: Option<String>) -> Handled {
         let (thread, id) = (pending.notification.thread, pending.notification.id);
         let claim = self.traced.wait_for(thread);
-        let shielded = self.disturbed().remove(&thread);
         let changing = || Changing { thread, call: pending.call, program: program.clone() };
         let begin = || self.state.lock().begin(id, changing());
-        let rewrite =
-            Rewrite { listener: &self.listener, pending, change, shielded, command: self.command };
+        let rewrite = Rewrite { listener: &self.listener, pending, change, command: self.command };
         let rewritten = match &claim {
             Some(claim) => rewrite.perform(claim, &begin),
             None => rewrite.pass(),
         };
-        if matches!(rewritten, Rewritten::Disturbed | Rewritten::Left) {
-            self.disturbed().insert(thread);
-        }
         // The caller is running already: the file's server may be part of the run and wait for
         // an answer.
         let opened = match rewritten {
@@ -303,10 +288,6 @@ impl Responder {
         let program = self.program(pending);
         self.state.lock().accounts.count(pending.call.name(), program.as_deref(), end);
         Reply { answer, counted: Some((end, program)) }
-    }
-
-    fn disturbed(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.disturbed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn program(&self, pending: &PendingCall) -> Option<String> {

@@ -1,10 +1,9 @@
 //! Makes the kernel do a call without its sync flag, as the caller itself.
 //!
 //! The caller is traced for the length of this one call. It restarts the call, is stopped at
-//! the entry, gets the changed arguments, and at the exit its own arguments back. A signal
-//! that arrives in between is delivered, and the call is then notified again. The second time
-//! the caller's signals stay blocked until it is at the entry, so that a storm of signals
-//! cannot delay the call forever. Where tracing is not allowed (a debugger is attached
+//! the entry, gets the changed arguments, and at the exit its own arguments back. From its first
+//! stop to the entry its signals are blocked: otherwise a handler could run, and the call be
+//! notified again or fail with EINTR. Where tracing is not allowed (a debugger is attached
 //! already) the call passes unchanged.
 
 use crate::caller::Memory;
@@ -28,8 +27,6 @@ pub(crate) enum Rewritten {
     /// The call was not done, or is counted elsewhere: the caller has exited, or will repeat
     /// the call.
     Dropped,
-    /// Like `Dropped`, because of a signal.
-    Disturbed,
     /// Like `Dropped`, and the caller stays traced until the calling thread exits: the caller
     /// may not stop before another thread answers its call.
     Left,
@@ -50,8 +47,6 @@ pub(crate) struct Rewrite<'a> {
     pub listener: &'a Listener,
     pub pending: &'a PendingCall,
     pub change: &'a Change,
-    /// Whether the caller's signals are blocked until the call's entry.
-    pub shielded: bool,
     /// The run's command, whose exit status is left to the supervisor's loop.
     pub command: u32,
 }
@@ -70,16 +65,16 @@ impl Rewrite<'_> {
             // call.
             return self.pass();
         };
-        if !restart(self.listener, self.pending, &tracee).unwrap_or(false) {
+        if !self.listener.is_valid(notification.id) || tracee.interrupt().is_err() {
             return Rewritten::Left;
         }
-        let entered = enter(&tracee, self.listener.handover().filter(|_| self.shielded));
+        let entered = enter(&tracee, self.listener.handover());
         let (rewritten, signal) = match entered {
             Ok(Entered::Call) => {
                 let done = perform(&tracee, claim, self.pending, self.change, begin);
                 (done.unwrap_or(Rewritten::Dropped), 0)
             }
-            Ok(Entered::Disturbed(signal)) => (Rewritten::Disturbed, signal),
+            Ok(Entered::Disturbed(signal)) => (Rewritten::Dropped, signal),
             Err(_) => (Rewritten::Dropped, 0),
         };
         // A thread that job control has stopped stays stopped.
@@ -102,7 +97,9 @@ fn seize(thread: u32) -> io::Result<Tracee> {
     loop {
         match Tracee::seize(thread) {
             Err(_) if is_traced_by_us(thread) => std::thread::sleep(MOMENT),
-            other => return other,
+            // The worker may have exited between the two looks.
+            Err(_) => return Tracee::seize(thread),
+            tracee => return tracee,
         }
     }
 }
@@ -113,17 +110,9 @@ fn is_traced_by_us(thread: u32) -> bool {
     tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.trim()).exists())
 }
 
-/// Makes the caller stop and then repeat its call. Returns `Ok(false)` if the thread is not,
-/// or is no longer, the caller.
-fn restart(listener: &Listener, pending: &PendingCall, tracee: &Tracee) -> io::Result<bool> {
-    let id = pending.notification.id;
-    let valid = listener.is_valid(id);
-    tracee.interrupt()?;
-    Ok(valid && listener.answer(id, Answer::Restart)?)
-}
-
-/// Lets the thread run to the entry of a call. With `shield` its signals are blocked until it
-/// is there, and its mask is recorded in `shield` for that time.
+/// Lets the thread, which has an interrupt pending, stop and repeat its call, up to the entry.
+/// The interrupt ends the wait for an answer (`ERESTARTSYS`), as a signal would. The thread's
+/// signals are blocked until the entry, and its mask is recorded in `shield` for that time.
 fn enter(tracee: &Tracee, shield: Option<&Handover>) -> io::Result<Entered> {
     let mut noted = None;
     let entered = loop {

@@ -12,7 +12,7 @@ use crate::protocol::Notice;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
@@ -26,7 +26,13 @@ pub(crate) enum Admitted {
     Patience,
     /// The run has failed or is over: no call is held any more.
     Over,
+    /// The call no longer waits for an answer: it was interrupted, and is made again.
+    Gone,
 }
+
+/// How often a thread that waits checks whether its call still waits. The repetitions of a call
+/// that many signals interrupt would otherwise occupy a thread each.
+const TICK: Duration = Duration::from_millis(5);
 
 /// The file of a descriptor whose sync flag was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +69,9 @@ pub(crate) struct State {
     pub passed_unseen: bool,
     /// The kinds of filters for which [`Notice::OwnFilter`] was printed.
     pub own_filters: HashSet<OwnFilter>,
+    /// Threads whose calls wait for work, and when each wait ends. A call that is interrupted
+    /// and made again keeps the end of its first wait.
+    waiting: HashMap<u32, Instant>,
 }
 
 /// What remains of the state of a run when it is closed.
@@ -87,6 +96,7 @@ impl State {
             changing: HashMap::new(),
             passed_unseen: false,
             own_filters: HashSet::new(),
+            waiting: HashMap::new(),
         }
     }
 
@@ -160,7 +170,7 @@ impl Shared {
 
     /// Decides whether a call on `devices` may be held, and calls `note` with the state at the
     /// moment when it may. Work that has to be done before is given to `begin`; a thread that
-    /// `may_wait` waits for it.
+    /// `may_wait` waits for it as long as `call_waits`.
     pub(crate) fn admit(
         &self,
         devices: &[DeviceId],
@@ -168,22 +178,23 @@ impl Shared {
         may_wait: bool,
         note: impl FnOnce(&mut State),
         begin: impl Fn(Work),
+        call_waits: impl Fn() -> bool,
     ) -> Admitted {
-        let (mut deadline, mut tried) = (None, HashSet::new());
+        let mut tried = HashSet::new();
         let mut state = self.lock();
-        loop {
-            let Some(active) = state.active() else { return Admitted::Over };
+        let admitted = loop {
+            let Some(active) = state.active() else { break Admitted::Over };
             match active.admit(devices, via, may_wait) {
                 Admission::Held { late } => {
                     note(&mut state);
-                    return Admitted::Held { late };
+                    break Admitted::Held { late };
                 }
-                Admission::Passed => return Admitted::Passed,
+                Admission::Passed => break Admitted::Passed,
                 Admission::Busy if !may_wait => return Admitted::Patience,
                 Admission::After(work) if !tried.insert(work.device()) => {
                     // No path leads from this caller to the file system.
                     active.give_up(&work);
-                    return Admitted::Passed;
+                    break Admitted::Passed;
                 }
                 Admission::After(work) => {
                     drop(state);
@@ -193,14 +204,20 @@ impl Shared {
                 }
                 Admission::Busy => {}
             }
-            let end = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            let patience = || Instant::now() + PATIENCE;
+            let end = *state.waiting.entry(via.thread).or_insert_with(patience);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Admitted::Passed;
+                break Admitted::Passed;
             }
-            let waited = self.0.1.wait_timeout(state, left);
+            if !call_waits() {
+                return Admitted::Gone;
+            }
+            let waited = self.0.1.wait_timeout(state, left.min(TICK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        };
+        state.waiting.remove(&via.thread);
+        admitted
     }
 
     /// Records work that was done without the lock, and returns the notice about it.

@@ -1,8 +1,8 @@
 //! Locks of traced threads: a thread is traced by one worker at a time.
 //!
-//! A call that a signal interrupts is repeated; before Linux 5.19 also after it was received.
-//! So two workers may have an old and a new call of the same caller. The kernel would refuse
-//! the second tracer.
+//! A call that a signal or a freezer interrupts is repeated, also after it was received. So two
+//! workers may have an old and a new call of the same caller. The kernel would refuse the second
+//! tracer.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -30,13 +30,8 @@ pub enum Answer {
     Errno(i32),
     /// The kernel does the call.
     Continue,
-    /// The call is restarted after the caller, which must have a ptrace interrupt pending, has
-    /// left its stop (`ERESTARTNOINTR`).
-    Restart,
 }
 
-/// include/linux/errno.h: an errno of the kernel alone.
-const ERESTARTNOINTR: i32 = 513;
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`.
 const SYNC_WAKE_UP: u64 = 1;
 
@@ -125,7 +120,6 @@ impl Listener {
             Answer::Value(value) => (value, 0, 0),
             Answer::Errno(errno) => (0, -errno, 0),
             Answer::Continue => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
-            Answer::Restart => (0, -ERESTARTNOINTR, 0),
         };
         let mut raw = libc::seccomp_notif_resp { id, val, error, flags };
         loop {

@@ -30,9 +30,10 @@ pub(crate) enum Listen {
 /// Installs `program` on the calling thread, which must have `CAP_SYS_ADMIN` in its user
 /// namespace or no_new_privs set.
 ///
-/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations) and,
-/// where the kernel has it (5.19), `WAIT_KILLABLE_RECV`. Async-signal-safe: it allocates
-/// nothing.
+/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations). Does not
+/// use `WAIT_KILLABLE_RECV` (5.19): a caller whose call was received could then not be frozen
+/// while the supervisor is frozen, so a cgroup freezer would wait forever. Async-signal-safe: it
+/// allocates nothing.
 ///
 /// # Errors
 /// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
@@ -43,13 +44,7 @@ pub(crate) fn install(program: &[Instruction], listen: Listen) -> io::Result<Opt
         install_with(program, spec)?;
         return Ok(None);
     }
-    let listener = spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-    let fd = match install_with(program, listener | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            install_with(program, listener)?
-        }
-        other => other?,
-    };
+    let fd = install_with(program, spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
     // SAFETY: with NEW_LISTENER the call returns a new descriptor that has no other owner.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }

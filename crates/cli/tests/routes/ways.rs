@@ -14,9 +14,8 @@ type Counts = [Count; 3];
 struct Count {
     /// `None` if the number depends on time.
     wanted: Option<u64>,
-    /// Whether a signal may interrupt a call while it is answered. Before Linux 5.19 the
-    /// answer is then lost, and the call is made and counted again. Less than twice the number
-    /// is accepted then.
+    /// Whether a signal may interrupt a call while it is answered. The answer is then lost, and
+    /// the call is made and counted again. Less than twice the number is accepted then.
     signals: bool,
 }
 
@@ -36,20 +35,11 @@ impl Count {
 
     fn fits(self, seen: u64) -> bool {
         match self.wanted {
-            Some(wanted) if self.signals && answers_can_be_lost() => {
-                (wanted..2 * wanted).contains(&seen)
-            }
+            Some(wanted) if self.signals => (wanted..2 * wanted).contains(&seen),
             Some(wanted) => seen == wanted,
             None => true,
         }
     }
-}
-
-fn answers_can_be_lost() -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_str().expect("a release is ASCII");
-    let mut numbers = release.split(['.', '-']).map_while(|word| word.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) < (Some(5), Some(19))
 }
 
 /// The expected accounts of each way, by call.

@@ -1,0 +1,190 @@
+//! A cgroup freezer freezes a busy run as a whole, and the run goes on afterwards.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, limit, perl};
+
+/// The freezer of either version of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+/// A control group, in a mount of its own; both are removed on drop.
+struct Group {
+    version: Version,
+    hierarchy: PathBuf,
+    group: PathBuf,
+}
+
+impl Group {
+    /// Returns `None` if this kernel does not have the freezer.
+    fn new(place: &Place, version: Version) -> Option<Self> {
+        let hierarchy = place.path(&format!("{version:?}"));
+        fs::create_dir(&hierarchy).expect("a directory of ours");
+        let kind = match version {
+            Version::V1 => ["-t", "cgroup", "-o", "freezer", "none"].as_slice(),
+            Version::V2 => ["-t", "cgroup2", "none"].as_slice(),
+        };
+        if !finish(Command::new("mount").args(kind).arg(&hierarchy)).status.success() {
+            return None;
+        }
+        let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("/proc");
+        let group = hierarchy.join(format!("synconce-{}", unique.trim()));
+        fs::create_dir(&group).expect("a group below the root of the hierarchy");
+        Some(Self { version, hierarchy, group })
+    }
+
+    /// Returns `command` as a command that runs in the group.
+    fn enclose(&self, place: &Place, command: &Command) -> Command {
+        let mut inside = place.command("sh");
+        let script = "echo $$ >\"$0\" && exec \"$@\"";
+        inside.args(["-c", script]).arg(self.group.join("cgroup.procs"));
+        inside.arg(command.get_program()).args(command.get_args());
+        inside
+    }
+
+    fn kill_all(&self) {
+        let text = fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default();
+        for pid in text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
+    fn set(&self, frozen: bool) {
+        let (file, text) = match (self.version, frozen) {
+            (Version::V1, true) => ("freezer.state", "FROZEN"),
+            (Version::V1, false) => ("freezer.state", "THAWED"),
+            (Version::V2, true) => ("cgroup.freeze", "1"),
+            (Version::V2, false) => ("cgroup.freeze", "0"),
+        };
+        fs::write(self.group.join(file), text).expect("the group exists");
+    }
+
+    fn is_frozen(&self) -> bool {
+        let (file, line) = match self.version {
+            Version::V1 => ("freezer.state", "FROZEN"),
+            Version::V2 => ("cgroup.events", "frozen 1"),
+        };
+        let text = fs::read_to_string(self.group.join(file)).expect("the group exists");
+        text.lines().any(|it| it == line)
+    }
+
+    /// Freezes the group and lets it go on.
+    ///
+    /// # Errors
+    /// Where each thread of the group waits, if not all are frozen within [`limit`].
+    fn freeze_and_thaw(&self) -> Result<(), String> {
+        let end = Instant::now() + limit();
+        self.set(true);
+        let frozen = loop {
+            if self.is_frozen() {
+                break Ok(());
+            }
+            if Instant::now() > end {
+                break Err(self.states());
+            }
+            std::thread::yield_now();
+            if self.version == Version::V1 {
+                // A thread may have come to a ptrace stop since; runc repeats the write, too.
+                self.set(true);
+            }
+        };
+        self.set(false);
+        frozen
+    }
+
+    fn states(&self) -> String {
+        let mut states = String::new();
+        for pid in fs::read_to_string(self.group.join("cgroup.procs")).unwrap_or_default().lines() {
+            for task in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+                let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+                states += &format!("{} {}\n", read("wchan"), read("stat"));
+            }
+        }
+        states
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let end = Instant::now() + limit();
+        while let Err(error) = fs::remove_dir(&self.group) {
+            if std::thread::panicking() {
+                self.kill_all();
+            }
+            if Instant::now() > end {
+                eprintln!("cannot remove {}: {error}", self.group.display());
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let _ = finish(Command::new("umount").arg(&self.hierarchy));
+    }
+}
+
+/// Eight processes do `call` until the file `stop` exists. After each call they append a byte to
+/// the file `done`.
+fn busy(call: &str) -> [String; 3] {
+    perl(&format!(
+        "use Fcntl; for my $n (1..8) {{ next if fork; \
+         open(my $done, '>>', 'done') or die; open(my $file, '>', \"file$n\") or die; \
+         until (-e 'stop') {{ {call}; syswrite($done, '.') == 1 or die }} exit 0 }} \
+         my $bad = 0; while (wait > 0) {{ $bad += $? != 0 }} exit($bad ? 1 : 9);"
+    ))
+}
+
+const FSYNC: (&str, &str) = ("fsync", "$file->sync or die \"$!\"");
+const OPEN: (&str, &str) =
+    ("openat", "sysopen(my $new, \"file$n\", O_WRONLY | O_SYNC) or die \"$!\"");
+
+/// Freezes a run of eight busy processes many times. Expects that each freeze completes, that
+/// calls go on after it, and that each call is counted once.
+fn assert_freezes(place: &Place, version: Version, (name, call): (&str, &str)) {
+    let Some(group) = Group::new(place, version) else {
+        eprintln!("skipped: this kernel has no freezer of {version:?}");
+        return;
+    };
+    let words = busy(call);
+    let words = words.each_ref().map(String::as_str);
+    let held = place.held(&["--stats", "--json"], &words);
+    let run = Started::new(&mut group.enclose(place, &held));
+    let calls = || fs::metadata(place.path("done")).map_or(0, |done| done.len());
+    for round in 0..40 {
+        let before = calls();
+        eventually("calls go on", || calls() > before);
+        let frozen = group.freeze_and_thaw();
+        assert_eq!(frozen, Ok(()), "freeze {round}");
+    }
+    place.write("stop", "");
+    assert_eq!(run.end().code(), Some(9), "{}", run.text());
+    let text = run.text();
+    let line = text.lines().find(|line| line.starts_with('{')).expect("the accounts");
+    let stats: serde_json::Value = serde_json::from_str(line).expect("one JSON object");
+    assert_eq!(stats["calls"][name]["held"].as_u64(), Some(calls()), "{stats}");
+    assert_eq!(stats["calls"][name]["passed"].as_u64(), Some(0), "{stats}");
+}
+
+#[test]
+fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered() {
+    isolated(|place| assert_freezes(place, Version::V2, FSYNC));
+}
+
+#[test]
+fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed() {
+    isolated(|place| assert_freezes(place, Version::V2, OPEN));
+}
+
+#[test]
+fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_answered() {
+    isolated(|place| assert_freezes(place, Version::V1, FSYNC));
+}
+
+#[test]
+fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_changed() {
+    isolated(|place| assert_freezes(place, Version::V1, OPEN));
+}
