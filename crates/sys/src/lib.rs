@@ -8,7 +8,7 @@
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
 //! by their handles; [`overlay`] mounts one.
-//! [`super_block`] says whether a file system is in use. [`reason`] puts an error in words.
+//! [`ustat`] says whether a file system is in use. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -27,8 +27,8 @@ pub mod questions;
 mod reason;
 pub mod seccomp;
 pub mod signals;
-pub mod super_block;
 pub mod trace;
+pub mod ustat;
 pub mod write_back;
 
 pub use reason::reason;

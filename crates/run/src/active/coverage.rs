@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_probe::mounts::{self, DeviceId, Mount};
-use synconce_sys::super_block;
+use synconce_sys::ustat;
 
 /// Which file systems a commit covers.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ impl Coverage {
     /// sync(2) reaches it. The kernel has written out any other file system that was unmounted.
     pub(super) fn leaves(&self, pins: &Pins) -> bool {
         let mut left = self.scope.iter().filter(|device| !pins.covers(**device));
-        left.any(|device| super_block::is_in_use(device.major, device.minor) != Some(false))
+        left.any(|device| ustat::is_in_use(device.major, device.minor) != Some(false))
     }
 }
 
