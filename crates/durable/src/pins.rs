@@ -85,6 +85,27 @@ impl Pin {
         Kind::of(&self.type_name)
     }
 
+    /// Returns the pin with a descriptor, which is opened at one of `mounts`, as seen below `prefix`.
+    /// Returns `None` if no path leads to the file system: it is unmounted, or covered.
+    ///
+    /// # Errors
+    /// Those of open(2): the file system is there, and cannot be synced.
+    pub fn opened(self, mounts: &[Mount], prefix: &Path) -> Result<Option<Self>, Errno> {
+        for mount in mounts.iter().filter(|mount| mount.device == self.device) {
+            match open(&below(prefix, &mount.point)) {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                handle => {
+                    let handle = handle?;
+                    if mount_id(&handle) == Some(mount.id) {
+                        let pin = Self { handle: Handle::of(handle), mount: mount.id, ..self };
+                        return Ok(Some(pin));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether the pin has a descriptor, or gets one at the commit.
     pub fn is_open(&self) -> bool {
         !matches!(self.handle, Handle::None)

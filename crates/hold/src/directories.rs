@@ -4,6 +4,7 @@
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, OsStr};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ impl Entries<'_> {
     }
 }
 
-/// Calls `visit` for `top` and for each directory below it.
+/// Calls `visit` for `top` and for each directory below it, except those that are removed meanwhile.
 ///
 /// # Errors
 /// Those of `visit`; otherwise names `top`. `EAGAIN` if a directory was moved meanwhile.
@@ -59,10 +60,13 @@ pub(crate) fn walk<E: From<Error>>(
         let left = inner.map(|(name, _)| name.clone()).collect();
         levels.push(Level { name, identity, left });
         visit(&Entries { directory: &directory, entries: &entries, top, above: &levels })?;
-        name = loop {
+        (name, directory) = loop {
             let Some(level) = levels.last_mut() else { return Ok(()) };
             if let Some(next) = level.left.pop() {
-                break next;
+                match open_at(&directory, &next, top) {
+                    Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
+                    opened => break (next, opened?),
+                }
             }
             levels.pop();
             let Some(above) = levels.last() else { return Ok(()) };
@@ -73,7 +77,6 @@ pub(crate) fn walk<E: From<Error>>(
                 );
             }
         };
-        directory = open_at(&directory, &name, top)?;
     }
 }
 
@@ -91,9 +94,14 @@ fn list(directory: &OwnedFd, top: &Path) -> Result<Vec<(CString, FileType)>, Err
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Unknown => rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-                .map(|stat| FileType::from_raw_mode(stat.st_mode))
-                .on("cannot look at an entry below", top)?,
+            FileType::Unknown => {
+                match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(Errno::NOENT) => continue,
+                    stat => FileType::from_raw_mode(
+                        stat.on("cannot look at an entry below", top)?.st_mode,
+                    ),
+                }
+            }
             kind => kind,
         };
         entries.push((name.to_owned(), kind));

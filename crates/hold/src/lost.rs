@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::error::Unclean;
+use crate::file_id::FileId;
 use crate::mounted::file_system_of;
 use crate::overlay::Place;
 use crate::record::{Record, SuperBlock};
@@ -51,27 +52,42 @@ fn has_marker(place: &Place) -> Result<bool, Error> {
 }
 
 /// Notes beside the held path of `place` on which boot and super block its overlay is mounted, as
-/// the target of a link: a crash keeps a link whole or not at all.
+/// the target of a link: a crash keeps a link whole or not at all. The note has the identity of its
+/// directory, too: a backup of the files that was made meanwhile has a copy of the note.
 ///
 /// # Errors
 /// Names the act and path.
 pub(crate) fn write_note(place: &Place) -> Result<(), Error> {
     let (boot, system) = (boot_id()?, file_system_of(place.parent())?);
+    let directory_id = id_of_directory(place)?;
     let target = match system.super_block {
-        None => boot,
+        None => format!("{boot} {directory_id}"),
         Some(SuperBlock { directory, number }) => {
-            format!("{boot} {number} {}", directory.display())
+            format!("{boot} {directory_id} {number} {}", directory.display())
         }
     };
     symlink(target, place.note()).on("cannot create", &place.note())
+}
+
+/// Returns the identity of the directory that has the note, as a word.
+fn id_of_directory(place: &Place) -> Result<String, Error> {
+    let note = place.note();
+    let id = FileId::of(note.parent().unwrap_or(Path::new("/")))?;
+    let (inode, born) = id.map(|id| (id.inode, id.born)).unwrap_or_default();
+    let (seconds, nanoseconds) = born.unwrap_or_default();
+    Ok(format!("{inode}-{seconds}-{nanoseconds}"))
 }
 
 /// Whether the file system of `place` has been mounted all the time since its overlay was; `None`
 /// if that is unknown.
 pub(crate) fn was_mounted(place: &Place) -> Option<bool> {
     let note = fs::read_link(place.note()).ok()?;
-    let mut words = note.to_str()?.splitn(3, ' ');
-    if words.next()? != boot_id().ok()? {
+    let mut words = note.to_str()?.splitn(4, ' ');
+    let (boot, directory_id) = (words.next()?, words.next()?);
+    if id_of_directory(place).ok()? != directory_id {
+        return None;
+    }
+    if boot != boot_id().ok()? {
         return Some(false);
     }
     let (number, directory) = (words.next()?.parse().ok()?, words.next()?);

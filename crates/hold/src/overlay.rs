@@ -273,6 +273,10 @@ impl Place {
 /// Names the act and path.
 pub fn clean(places: &[Place]) -> Result<(), Error> {
     for place in places {
+        // On a file system that was made anew there may be no such directory.
+        if !exists(&place.parent)? {
+            continue;
+        }
         place.clean()?;
         let scratch = place.parent.join(SCRATCH);
         let changed = if exists(&scratch)? { scratch } else { place.parent.clone() };

@@ -120,9 +120,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         State::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
             present::refuse_elsewhere(record, decision)?;
-            if !has_begun {
-                present::refuse_others(record, decision)?;
-            }
+            present::refuse_others(record, decision)?;
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),

@@ -246,6 +246,10 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
 /// lock through one overlay is no lock in the other. Refuses it also if the marker of an earlier
 /// hold is lost.
 fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
+    // Each volatile overlay has the mark. The look below would make one.
+    if !place.is_marked()? {
+        return Ok(());
+    }
     if !eventually(|| Ok::<_, Failure>(place.is_in_use()? != Some(true)))? {
         return Err(Failure::InUse {
             starting: true,
@@ -253,9 +257,6 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
             users: Vec::new(),
             unit: config.unit.clone(),
         });
-    }
-    if !place.is_marked()? {
-        return Ok(());
     }
     let unclean = |why| Err(Failure::Unclean(config.name.clone(), why));
     match lost::was_mounted(place) {

@@ -28,9 +28,10 @@ use std::time::{Duration, Instant};
 use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
-use synconce_durable::pins::Pins;
+use synconce_durable::pins::{Pin, Pins};
 use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
 use synconce_probe::device::Writes;
+use synconce_probe::filesystem::Kind;
 use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
 use work::{Markers, Root};
@@ -69,6 +70,8 @@ pub(crate) struct Active {
     /// File systems that were pinned before the start and unpinned for an unmount, which may
     /// have failed.
     early_taken: HashSet<DeviceId>,
+    /// File systems without descriptors at whose end the kernel does not flush the disk.
+    unflushed: HashSet<DeviceId>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     checkpoints: Checkpoints,
@@ -130,6 +133,7 @@ impl Active {
             root,
             earlier: None,
             early_taken: HashSet::new(),
+            unflushed: HashSet::new(),
             unmounts: Vec::new(),
             checkpoints: Checkpoints::default(),
             held_since: false,
@@ -302,12 +306,19 @@ impl Active {
     pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         self.works.remove(&done.device());
         match done {
-            Done::Pinned(_, pins) => self.pins.join(pins),
+            Done::Pinned(_, pins) => self.keep(pins),
             Done::Unpinned(_) => {}
             Done::Volatile(device) => drop(self.volatile.insert(device)),
             Done::Marked(marked) => self.marked = marked.map(|_| true)?,
         }
         Ok(if self.marked { self.marker_notice() } else { None })
+    }
+
+    fn keep(&mut self, pins: Pins) {
+        let flushes = |pin: &&Pin| pin.is_open() || pin.kind() != Kind::Disk { flushes: false };
+        let unflushed = pins.iter().filter(|pin| !flushes(pin)).map(|pin| pin.device);
+        self.unflushed.extend(unflushed);
+        self.pins.join(pins);
     }
 
     /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
@@ -320,7 +331,7 @@ impl Active {
             before.remove(&device);
         }
         // An earlier call for the same mount may have taken the pin.
-        let earlier = self.unmounts.iter().filter(|sync| unmounting.ends(sync.mount));
+        let earlier = self.unmounts.iter().filter(|sync| unmounting.has_begun(sync));
         let earlier: Vec<_> = earlier.cloned().collect();
         let pins = self.pins.take(|pin| unmounting.takes(pin));
         let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
@@ -339,8 +350,9 @@ impl Active {
             drop(unneeded);
             for (sync, pin) in syncs {
                 match unmounting.opened(pin) {
-                    Some(pin) => sync.sync(pin, &checkpoints, &markers, patience),
-                    None => sync.leave_to_kernel(),
+                    Ok(Some(pin)) => sync.sync(pin, &checkpoints, &markers, patience),
+                    Ok(None) => sync.end_unopened(None),
+                    Err(error) => sync.end_unopened(Some(error)),
                 }
             }
             earlier.iter().for_each(|sync| sync.wait());

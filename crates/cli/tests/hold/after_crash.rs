@@ -258,9 +258,12 @@ fn files_to_which_a_link_no_longer_leads_are_not_forgotten() {
 fn note(fixture: &Fixture<'_>, boot: Option<&str>) {
     for path in ["meta.db", "databases"] {
         let note = fixture.rig.path().join(".synconce-hold").join(path).join("started");
+        // The boot, and then the identity of the directory.
+        let old = fs::read_link(&note).unwrap().to_str().unwrap().to_owned();
+        let rest = old.split_once(' ').unwrap().1;
         fs::remove_file(&note).unwrap();
         if let Some(boot) = boot {
-            symlink(boot, note).unwrap();
+            symlink(format!("{boot} {rest}"), note).unwrap();
         }
     }
 }

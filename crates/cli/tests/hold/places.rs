@@ -124,16 +124,21 @@ fn a_backup_is_used_by_the_operators_word_and_never_set_aside() {
     });
 }
 
+/// Changes the marker.
+fn edit(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
+    let marker = place.path("state/holds/t.json");
+    let text = fs::read_to_string(&marker).unwrap();
+    let mut record = serde_json::from_str(&text).expect("JSON");
+    change(&mut record);
+    fs::write(&marker, record.to_string()).unwrap();
+}
+
 #[test]
 fn a_disk_that_was_made_anew_since_never_had_the_files() {
     isolated(|place| {
         let (fixture, at) = crashed(place, "wipe");
         // In the second of the start it would be unknown which of both came first.
-        let marker = place.path("state/holds/t.json");
-        let text = fs::read_to_string(&marker).unwrap();
-        let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        record["started"] = "2026-01-02T03:04:05Z".into();
-        fs::write(&marker, record.to_string()).unwrap();
+        edit(place, |record| record["started"] = "2026-01-02T03:04:05Z".into());
         fixture.rig.unmount().unwrap();
         sh(place, &format!("{at}mount -o loop spare $at"));
         let recovered = fixture.hold("recover");
@@ -147,6 +152,69 @@ fn a_disk_that_was_made_anew_since_never_had_the_files() {
         let refused = fixture.hold("start");
         assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
         assert!(refused.stderr.contains("its marker is lost"), "{}", refused.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_without_even_the_directory_is_recovered_too() {
+    isolated(|place| {
+        sh(place, "truncate -s 64M spare; mkfs.ext4 -q spare");
+        let fixture = Fixture::new(place, "");
+        let held = fixture.rig.path().join("a/b/held");
+        let settings = "after_crash = \"wipe\"\n[[hold]]\nkind = \"other\"\npath = ";
+        place.write("t.toml", &format!("{settings}\"{}\"\n", held.display()));
+        fixture.ok("start");
+        crash(&fixture);
+        place.bare(&["umount", &held.display().to_string()]);
+        edit(place, |record| record["started"] = "2026-01-02T03:04:05Z".into());
+        fixture.rig.unmount().unwrap();
+        let at = fixture.rig.path().display().to_string();
+        sh(place, &format!("mount -o loop spare {at}"));
+        fixture.ok("recover");
+        assert_eq!(fixture.state(), "off");
+        sh(place, &format!("umount {at}"));
+        fixture.rig.mount().unwrap();
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_recovery_that_was_killed_after_its_renames_goes_on() {
+    isolated(|place| {
+        let (fixture, _) = crashed(place, "wipe");
+        let marker = place.path("state/holds/t.json");
+        let text = fs::read_to_string(&marker).unwrap();
+        fixture.ok("recover");
+        // As if the process had been killed before the marker was removed.
+        fs::write(&marker, text).unwrap();
+        fixture.ok("recover");
+        assert_eq!(fixture.state(), "off");
+        fixture.ok("start");
+        fs::write(fixture.directory().join("data"), "new").unwrap();
+        fixture.ok("settle");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_copy_of_a_held_directory_is_no_reason_to_set_files_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        let at = fixture.rig.path().display().to_string();
+        // As a backup of the whole disk does. A held path is a file system of its own.
+        sh(place, &format!("mkdir backup; cp -a --one-file-system {at}/. backup/"));
+        fixture.ok("stop");
+        sh(place, &format!("rm -rf {at}/.synconce-hold; cp -a backup/.synconce-hold {at}/"));
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        let asked = fixture.hold("recover");
+        assert_eq!(asked.status.code(), Some(125), "{}", asked.stderr);
+        assert!(asked.stderr.contains("recover t --keep"), "{}", asked.stderr);
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         fixture.rig.down().unwrap();
     });
 }

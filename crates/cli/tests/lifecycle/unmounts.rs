@@ -4,7 +4,7 @@ use std::time::Duration;
 use synconce_testkit::harness::{
     DiskLock, Place, Started, eventually, isolated, limit, perl, stall,
 };
-use synconce_testkit::rig::Rig;
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// Starts a run that unmounts a rig whose flushes do not end. Once its umount waits for the
 /// sync, the run goes on with `then`.
@@ -65,5 +65,28 @@ fn a_disk_that_hangs_at_an_unmount_is_given_up_and_named_once() {
         assert_eq!(place.markers().len(), 1);
         rig.disk().release_flushes().unwrap();
         eventually("the supervisor ends", || place.run_files().is_empty());
+    });
+}
+
+#[test]
+fn a_disk_that_fails_and_is_unmounted_read_only_fails_the_run() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Btrfs).size(256 << 20).passthrough(false).up().unwrap();
+        rig.unmount().unwrap();
+        let (point, device) = (rig.path().display(), rig.device().display());
+        let script = format!(
+            "system('mount', '{device}', '{point}') == 0 or die; sync_file('{point}/data'); \
+             say_to('before', 1); wait_for('go'); \
+             system('mount', '-o', 'remount,ro', '{point}'); system('umount', '{point}') == 0 or die;"
+        );
+        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        place.wait_for("before");
+        rig.disk().fail_writes(true).unwrap();
+        place.write("go", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        assert!(run.text().contains("not durable: "), "{}", run.text());
+        assert_eq!(place.markers().len(), 1);
+        rig.disk().fail_writes(false).unwrap();
+        rig.down().unwrap();
     });
 }

@@ -126,6 +126,15 @@ impl Journal {
         paths.into_iter().collect()
     }
 
+    /// Returns where the file that belongs at `path` may be, if it or a directory above is set aside.
+    pub(crate) fn places_of<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
+        self.moves(self.sets.len()).filter_map(move |(_, one)| {
+            let below = path.strip_prefix(&one.from).ok()?;
+            // Not `join`, which would add a slash to the name of a file.
+            Some(one.to.iter().chain(below).collect())
+        })
+    }
+
     /// Returns the renames of the first `sets` sets, oldest first.
     fn moves(&self, sets: usize) -> impl Iterator<Item = (&Set, &Move)> {
         self.sets[..sets].iter().flat_map(|set| set.moves.iter().map(move |one| (set, one)))

@@ -55,8 +55,12 @@ fn look(entries: &Entries<'_>) -> Result<(), End> {
         let path = || entries.path_of(name);
         match kind {
             FileType::CharacterDevice => {
-                let stat = rustix::fs::statat(entries.directory, name, AtFlags::SYMLINK_NOFOLLOW);
-                if stat.map_err(failed)?.st_rdev == 0 {
+                let is_whiteout =
+                    match rustix::fs::statat(entries.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+                        Err(Errno::NOENT) => false,
+                        stat => stat.map_err(failed)?.st_rdev == 0,
+                    };
+                if is_whiteout {
                     return Err(End::Layer(Reason::Layer(path(), "is a whiteout".into())));
                 }
             }

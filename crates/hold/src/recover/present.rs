@@ -68,24 +68,33 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
 /// mounted there, or a directory above was renamed. The files that a crash may have damaged are
 /// elsewhere, and nothing would say so when they come back.
 ///
-/// A file system that was made after the start of the hold never had the files. With
-/// [`Decision::Keep`], or [`Decision::Wipe`] of a missing file, the operator has said that the files
-/// do not come back.
+/// An earlier recovery may have set the file aside. A file system that was made after the start of
+/// the hold never had the files; without an overlay (`own_option`) nothing would mark them if they
+/// came back. With [`Decision::Keep`], or [`Decision::Wipe`] of a missing file, the operator has
+/// said that the files do not come back.
 pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), RecoverError> {
     if decision == Decision::Keep {
         return Ok(());
     }
+    let journal = Journal::read(&record.name)?;
     for (index, spot) in record.spots.iter().enumerate() {
         let Some(then) = &spot.id else { continue };
         let path = record.identified(index)?;
         let point = mount_point_above(&path)?;
         let (name, inode) = (record.name.clone(), then.inode);
-        match FileId::of(&path)? {
-            Some(now) if now == *then => {}
-            _ if is_newer(&point, record)? => {}
-            Some(_) => return Err(RecoverError::Other { name, path, point, inode }),
-            None if decision == Decision::Wipe => {}
-            None => return Err(RecoverError::NotFound { name, path, point, inode }),
+        let found = FileId::of(&path)?;
+        let is_it = |path: PathBuf| FileId::of(&path).is_ok_and(|id| id.as_ref() == Some(then));
+        if found.as_ref() == Some(then) || journal.places_of(&path).any(is_it) {
+            continue;
+        }
+        if found.is_some() {
+            return Err(RecoverError::Other { name, path, point, inode });
+        }
+        let never_was = !record.config.own_option && is_newer(&point, record)?;
+        // A link above the path may lead to another file now.
+        let is_given_up = decision == Decision::Wipe && !exists(&record.held()[index].path)?;
+        if !never_was && !is_given_up {
+            return Err(RecoverError::NotFound { name, path, point, inode });
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use super::coverage::Coverage;
 use crate::process_tree::Process;
 use crate::protocol::{CommitReport, Committed, CommittedEverything};
 use crate::runfile::Phase;
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_durable::commit::{self, Outcome, Progress};
@@ -13,6 +14,7 @@ use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
 use synconce_durable::synced::Synced;
 use synconce_probe::device;
+use synconce_probe::mounts::DeviceId;
 
 /// How often progress is reported.
 const TICK: Duration = Duration::from_millis(250);
@@ -36,6 +38,7 @@ impl Active {
         }
         self.enter(Phase::Committing);
         self.wait_for_unmounts(progress);
+        coverage.ended = self.ended(&pins);
         if mutant::is("pins-late") {
             pins = Pins::default();
         }
@@ -73,7 +76,16 @@ impl Active {
             takes_all: self.sealed.is_some() || self.options.commit_all || self.holds_sync,
             scope: self.scope.clone(),
             root: self.root.clone(),
+            ended: self.ended(&self.pins),
+            unflushed: self.unflushed.clone(),
         }
+    }
+
+    /// Returns the file systems that were synced before their last unmount, and not used since.
+    fn ended(&self, pins: &Pins) -> HashSet<DeviceId> {
+        let synced = self.unmounts.iter().filter(|unmount| unmount.is_durable());
+        let devices = synced.map(|unmount| unmount.device);
+        devices.filter(|device| !pins.covers(*device)).collect()
     }
 
     /// Returns what the commit syncs beside the pins: a sealed filter has answered calls on

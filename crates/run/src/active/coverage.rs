@@ -1,10 +1,13 @@
 //! The file systems that a commit covers.
 
+use super::PATIENCE;
 use super::sealed_scope::SealedScope;
 use crate::process_tree::Process;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use synconce_durable::pins::{Pins, mount_of};
 use synconce_probe::mounts::{self, DeviceId, Mount};
 use synconce_sys::ustat;
@@ -21,6 +24,10 @@ pub(super) struct Coverage {
     pub(super) scope: HashSet<DeviceId>,
     /// The target of `--root`.
     pub(super) root: Option<PathBuf>,
+    /// The file systems that were synced before their last unmount, and not used since.
+    pub(super) ended: HashSet<DeviceId>,
+    /// The file systems at whose end the kernel does not flush the disk.
+    pub(super) unflushed: HashSet<DeviceId>,
 }
 
 impl Coverage {
@@ -43,7 +50,8 @@ impl Coverage {
     pub(super) fn add_root(&mut self) {
         let Some(root) = self.root.as_ref().filter(|_| self.only.is_none()) else { return };
         let mounts = mounts::ours().unwrap_or_default();
-        self.scope.extend(mount_of(root, &mounts).ok().map(|mount| mount.device));
+        let mount = mount_of(root, &mounts).ok().filter(|mount| mount.kind().is_held());
+        self.scope.extend(mount.map(|mount| mount.device));
     }
 
     /// Pins the covered file systems that have no pin, in the mount namespaces of this process
@@ -79,9 +87,19 @@ impl Coverage {
     /// unmounted lazily, another mount covers it, or a mount namespace without processes has it.
     /// sync(2) reaches it. The kernel has written out any other file system that was unmounted.
     pub(super) fn leaves(&self, pins: &Pins) -> bool {
-        let mut left = self.scope.iter().filter(|device| !pins.covers(**device));
-        left.any(|device| ustat::is_in_use(device.major, device.minor) != Some(false))
+        let is_left = |device: &&DeviceId| !pins.covers(**device) && !self.ended.contains(device);
+        let mut left = self.scope.iter().filter(is_left).copied();
+        left.any(|device| self.unflushed.contains(&device) || is_in_use(device) != Some(false))
     }
+}
+
+/// Returns whether the file system `device` is in use, within [`PATIENCE`]: the number may be that
+/// of a server by now, which does not answer.
+fn is_in_use(device: DeviceId) -> Option<bool> {
+    let (answer, answered) = mpsc::channel();
+    let ask = move || answer.send(ustat::is_in_use(device.major, device.minor));
+    let asked = thread::Builder::new().name("ustat".into()).stack_size(64 * 1024).spawn(ask);
+    asked.ok().and_then(|_| answered.recv_timeout(PATIENCE).ok()).flatten()
 }
 
 /// Pins the file system of the directory `path` if it is `wanted`. In a chroot, mountinfo does

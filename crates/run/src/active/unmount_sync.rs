@@ -6,18 +6,22 @@ use super::commit::committed;
 use super::turn::Checkpoints;
 use super::work::Markers;
 use crate::protocol::Committed;
+use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use synconce_durable::commit::commit;
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
+use synconce_sys::reason;
 
 /// An unmount, from the call until the file system is durable or was given up.
 pub(super) struct UnmountSync {
     pub(super) mount: u64,
     pub(super) device: DeviceId,
     pub(super) point: PathBuf,
+    type_name: String,
+    source: String,
     sync: Mutex<Sync>,
     over: Condvar,
 }
@@ -37,6 +41,8 @@ impl UnmountSync {
             mount: pin.mount,
             device: pin.device,
             point: pin.point.clone(),
+            type_name: pin.type_name.clone(),
+            source: pin.source.clone(),
             sync: Mutex::new(Sync::GoesOn { again: true }),
             over: Condvar::new(),
         }
@@ -79,9 +85,17 @@ impl UnmountSync {
         self.over.notify_all();
     }
 
-    /// Ends the sync of a file system to which no path leads: the kernel writes it out at its end.
-    pub(super) fn leave_to_kernel(&self) {
-        *self.lock() = Sync::Over { outcome: None, durable: true };
+    /// Ends the sync of a file system that was not opened: no path leads there, and the kernel
+    /// writes it out at its end; or `error` kept it from being opened.
+    pub(super) fn end_unopened(&self, error: Option<Errno>) {
+        let outcome = error.map(|error| Committed {
+            mount_point: self.point.clone(),
+            type_name: self.type_name.clone(),
+            source: self.source.clone(),
+            micros: None,
+            error: Some(reason(&error.into())),
+        });
+        *self.lock() = Sync::Over { durable: outcome.is_none(), outcome };
         self.over.notify_all();
     }
 

@@ -1,8 +1,10 @@
 //! What a call of umount2(2) ends.
 
+use super::unmount_sync::UnmountSync;
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{Pin, Pins};
+use synconce_durable::pins::Pin;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// How a mount is unmounted.
@@ -77,13 +79,17 @@ impl Unmounting {
 
     /// Returns `pin` with a descriptor. Returns `None` if no path leads to the file system: the
     /// kernel writes it out when it ends.
-    pub(super) fn opened(&self, pin: Pin) -> Option<Pin> {
-        if pin.is_open() {
-            return Some(pin);
-        }
-        let mounts = self.mounts.iter().filter(|mount| mount.device == pin.device).cloned();
-        let pins = Pins::open(&mounts.collect::<Vec<_>>(), &self.root, false);
-        pins.of(pin.device).cloned()
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub(super) fn opened(&self, pin: Pin) -> Result<Option<Pin>, Errno> {
+        if pin.is_open() { Ok(Some(pin)) } else { pin.opened(&self.mounts, &self.root) }
+    }
+
+    /// Whether `sync` is of an earlier call for a mount, or for the last mount of a file system,
+    /// that ends.
+    pub(super) fn has_begun(&self, sync: &UnmountSync) -> bool {
+        self.ends(sync.mount) || self.last_of().any(|device| device == sync.device)
     }
 }
 
