@@ -382,7 +382,13 @@ fn named_upper(upper: &Path, mounts: &[Mount], root: &Path) -> Option<DeviceId> 
     let root = rustix::fs::open(root, flags, Mode::empty()).ok()?;
     // Links are resolved against this root.
     let within = ResolveFlags::IN_ROOT;
-    let id = mount_id(rustix::fs::openat2(root, upper, flags, Mode::empty(), within).ok()?);
+    let id = loop {
+        match rustix::fs::openat2(&root, upper, flags, Mode::empty(), within) {
+            // A rename or mount happened anywhere while ".." was looked up (openat2(2)).
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            upper => break mount_id(upper.ok()?),
+        }
+    };
     mounts.iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
 }
 

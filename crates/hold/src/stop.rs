@@ -3,7 +3,7 @@
 use crate::error::Failure;
 use crate::live::{Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
-use crate::overlay::Place;
+use crate::overlay::{self, Place};
 use crate::patience::eventually;
 use crate::record::{FileSystem, Record};
 use crate::runtime::Lock;
@@ -73,6 +73,8 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
         }
     }
     if mutant::is("hold-cleared-first") {
+        // The mark beside the files would tell, too.
+        overlay::clean(&record.places()?)?;
         Record::clear(&record.name)?;
     }
     for (pin, point) in &pins {

@@ -39,7 +39,14 @@ pub(super) fn find(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<Owne
 
 fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    openat2(root, path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty(), resolve)
+    let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+    loop {
+        match openat2(root, path, flags, Mode::empty(), resolve) {
+            // A rename or mount happened anywhere while ".." was looked up (openat2(2)).
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            found => return found,
+        }
+    }
 }
 
 /// The mount points in one root. Mount points that were made are removed when this value is
