@@ -65,7 +65,7 @@ const fn mutant(
     Mutant { name, about, caught_by, quick }
 }
 
-/// All mutants; the names are those of the crates `daemon` and `durable`.
+/// All mutants; the names are those of the crates `hold` and `durable`.
 pub(crate) const MUTANTS: [Mutant; 6] = [
     mutant(
         "hold-marker-unwritten",
@@ -131,7 +131,9 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let places = if is_quick { vec![mutant.quick] } else { all.collect() };
         for place in places {
             // Under some background loads no cut of a recording catches a mutant.
-            let cuts = 2 * arguments.mutant_cuts;
+            // A row ends with the first cut that catches the mutant. The rarest is caught by one in
+            // forty.
+            let cuts = 8 * arguments.mutant_cuts;
             row(Role::Mutant, mutant.name, mutant.caught_by, place, &tool, cuts);
         }
     }
