@@ -69,7 +69,7 @@ pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
             (&["no such tree"], Refusal::Absent),
             (&["already exists"], Refusal::Exists),
             (&["it has changes that are not committed"], Refusal::Open),
-            (&["it is in use by process", "it is mounted at"], Refusal::InUse),
+            (&["it is in use by process", "it is mounted at", "its mount at"], Refusal::InUse),
             (&["meanwhile", "by now, or another tree"], Refusal::Changed),
         ];
         let is = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
@@ -132,6 +132,7 @@ mod tests {
                 Refusal::Open("a"),
             ),
             ("cannot use a: it is mounted at /point-b: it", Refusal::InUse("a")),
+            ("cannot use a: its mount at /point is gone, and its", Refusal::InUse("a")),
         ];
         for (text, refusal_known) in known {
             assert_eq!(refusal(clone, &report(text)), Some(refusal_known), "{text}");
