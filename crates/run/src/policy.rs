@@ -142,7 +142,7 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
-        Call::Umount => unmount(fd_info, pending),
+        Call::Umount => unmount(pending),
         Call::Seccomp | Call::Prctl => {
             own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
         }
@@ -359,7 +359,7 @@ fn strip_request(
     Stripped::Held(Patch { address: address + at as u64, old, new }, target.device)
 }
 
-fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
+fn unmount(pending: &PendingCall) -> Decision {
     // The old umount(2) of i386 has no flags.
     let has_flags =
         Call::Umount.number(pending.abi) == Some(pending.notification.number.cast_unsigned());
@@ -370,15 +370,9 @@ fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
         _ => How::Alone,
     };
     let thread = pending.thread();
-    if how == How::IfExpired {
-        let memory = Memory::open(thread, false);
-        let path = memory.and_then(|memory| memory.path(pending.argument(0)));
-        return Decision::Unmount(path.ok().and_then(|path| Unmounting::at(thread, &path, how)));
-    }
-    let target = path_target(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0, false);
-    // If the path is not the root of a mount, the kernel refuses the call.
-    let root = target.filter(|target| target.is_mount_root);
-    Decision::Unmount(root.and_then(|target| Unmounting::of(thread, target.mount, how)))
+    let memory = Memory::open(thread, false);
+    let path = memory.and_then(|memory| memory.path(pending.argument(0)));
+    Decision::Unmount(path.ok().and_then(|path| Unmounting::of(thread, &path, how)))
 }
 
 /// Flags of umount2(2).
