@@ -29,7 +29,7 @@ fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_com
         // The directories were new: each parent has a new name to be made durable.
         let parent = trace.expect(entry, &["fsync(", "/state>"]);
         let answer = trace.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);
-        let done = trace.expect(held, &["fsync resumed", "= 0"]);
+        let done = trace.expect_resumed(held, &["fsync resumed", "= 0"]);
         assert!(held < content && answer < done, "{held} {content} {answer} {done}");
         assert_eq!(trace.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
 
