@@ -31,6 +31,8 @@ pub(crate) enum Decision {
     Pass,
     /// The same, and print a notice: rules choose files, and this call's file is unknown.
     PassUnseen,
+    /// Leave the call, which freezes a file system, to the kernel once the marker is durable.
+    Freeze,
     /// Leave the call to the kernel: it is not a sync.
     Ignore,
     /// Answer an errno that makes the program fall back.
@@ -141,6 +143,7 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
+        Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
         Call::Umount => unmount(pending),
         Call::Seccomp | Call::Prctl => {

@@ -42,6 +42,23 @@ fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_com
 }
 
 #[test]
+fn a_sync_while_the_disk_of_the_marker_is_frozen_is_held() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let point = rig.path().display();
+        // A marker that is not there by then could be written only after the thaw.
+        let script = format!("fsfreeze -f {point}; sync data; fsfreeze -u {point}");
+        place.write("data", "x");
+        let mut run = place.held(&["--stats", "--json"], &["sh", "-ec", &script]);
+        let run = finish(run.env("SYNCONCE_STATE_DIR", rig.path()));
+        assert!(run.status.success(), "{run:?}");
+        let counts: serde_json::Value = serde_json::from_str(run.stderr.trim()).expect("JSON");
+        assert_eq!(counts["calls"]["fsync"]["held"], 1, "{run:?}");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_command_that_never_syncs_pays_for_no_marker() {
     isolated(|place| {
         let trace = trace(place, &[], "ls state/runs; : > data; mv data moved");
