@@ -88,10 +88,7 @@ pub fn plan_undo(host: &Host, force: bool) -> Result<Plan, Error> {
     read(host, |program| program.undo(host, force))
 }
 
-fn read(
-    host: &Host,
-    steps: impl Fn(&Program) -> Result<Vec<Step>, Error>,
-) -> Result<Plan, Error> {
+fn read(host: &Host, steps: impl Fn(&Program) -> Result<Vec<Step>, Error>) -> Result<Plan, Error> {
     let mut plan = Plan { programs: Vec::new(), missing: Vec::new() };
     for name in NAMES {
         let program = Program::read(name, host)?;

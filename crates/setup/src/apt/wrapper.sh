@@ -24,7 +24,7 @@ machine() {
 }
 
 if [ ! -e "$real" ]; then
-	echo "synconce: $name is not installed any more; synconce setup apt removes its wrapper" >&2
+	echo "synconce: ${name} is not installed any more; synconce setup apt removes its wrapper" >&2
 	exit 127
 fi
 # No run for a user who cannot change packages, nor in what an earlier wrapper has given up.
@@ -40,8 +40,9 @@ else
 	# not be started again.
 	reason=$(exec 2>&1 </dev/null; "$synconce" run --quiet -- echo held; exit)
 	[ "$reason" != held ] || exec "$synconce" run -- "$real" "$@"
-	reason=$(echo "${reason:-$synconce fails}" | sed -n '1s/^synconce: //p;1q')
+	reason=$(echo "$reason" | sed -n '1s/^synconce: //p;1q')
+	[ -n "$reason" ] || reason="$synconce fails"
 fi
-echo "synconce: $name runs without a hold: ${reason:-$synconce fails}" >&2
+echo "synconce: ${name} runs without a hold: ${reason}" >&2
 export SYNCONCE_UNHELD=1
 exec "$real" "$@"
