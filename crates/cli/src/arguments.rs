@@ -101,7 +101,7 @@ pub enum Command {
     /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
     /// was interrupted or a hold has failed, 125 `status` failed.
     Status(Status),
-    /// Configure a container engine to hold the syncs of its builds, or undo that
+    /// Configure a container engine or apt to hold the syncs of its work, or undo that
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
     /// synconce-oci holds the syncs of build containers, and leaves those of all others
@@ -109,6 +109,10 @@ pub enum Command {
     /// and order stay. A journal below /var/lib/synconce/setup keeps each
     /// file's former content, from which --undo restores every byte. A configuration that
     /// cannot be parsed is refused, with its line. No daemon is restarted.
+    ///
+    /// For apt, dpkg-divert moves dpkg, apt-get, apt, aptitude and tasksel aside, and a wrapper in
+    /// the place of each starts it in a run, with one commit at its end. Where no run can be
+    /// started, the wrapper starts the program as before, and says so in one line.
     Setup(Setup),
     /// Measure synconce and its rivals, interleaved
     Bench(Bench),
@@ -208,7 +212,7 @@ pub struct Oci {
 /// `synconce setup`
 #[derive(Debug, Args)]
 pub struct Setup {
-    /// The engine to configure
+    /// The engine to configure; or apt
     #[arg(value_enum)]
     pub engine: Configured,
     /// Hold the disk syncs of the daemon's own databases, in the kernel: of docker, buildkit or
@@ -263,6 +267,8 @@ pub enum Configured {
     Containerd,
     /// Print the RuntimeClass by which pods ask for it
     Kubernetes,
+    /// apt and dpkg: each call that changes packages is a run
+    Apt,
 }
 
 /// Answers to `io_uring_setup(2)`.
