@@ -52,6 +52,9 @@ pub enum Command {
     /// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
     /// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
     /// by a signal is passed on as that signal.
+    ///
+    /// By the name `eatmydata`, a link to synconce, the command line is
+    /// `eatmydata [--] COMMAND`. If there can be no hold, COMMAND runs with real syncs.
     Run(Run),
     /// Make durable now what a run in flight has written until now
     ///

@@ -5,13 +5,18 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
-use synconce::commands::{bench, commit, help, hold, oci, promise, real, run, setup, status, tree};
+use synconce::commands::{
+    bench, commit, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
+};
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
 
 fn main() -> ExitCode {
     report_size_limit();
     if let Some(ended) = oci::called_as_runtime() {
+        return ended;
+    }
+    if let Some(ended) = eatmydata::called_as_eatmydata() {
         return ended;
     }
     let words: Vec<_> = std::env::args_os().collect();
