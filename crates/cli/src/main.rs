@@ -5,7 +5,9 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
-use synconce::commands::{bench, commit, help, hold, oci, promise, real, run, setup, status, tree};
+use synconce::commands::{
+    bench, commit, doctor, help, hold, oci, promise, real, run, setup, status, tree,
+};
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
 
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Help(arguments) => help::help(&arguments.command),
         Command::Version => help::version(),
