@@ -156,8 +156,8 @@ impl Responder {
             }
             Decision::Unmount(unmounting) => {
                 let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
-                if let Some(sync) = unmounting.and_then(unmount) {
-                    sync();
+                if let Some(unpin) = unmounting.and_then(unmount) {
+                    unpin(&|| self.listener.is_valid(pending.notification.id));
                 }
                 Answer::Continue.into()
             }

@@ -6,13 +6,13 @@
 //! system has at most one work in progress.
 
 use crate::accounts::{Accounts, End};
-use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
+use crate::active::{Active, Admission, Done, PATIENCE, TICK, Via, Work};
 use crate::policy::OwnFilter;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
@@ -29,10 +29,6 @@ pub(crate) enum Admitted {
     /// The call no longer waits for an answer: it was interrupted, and is made again.
     Gone,
 }
-
-/// How often a thread that waits checks whether its call still waits. The repetitions of a call
-/// that many signals interrupt would otherwise occupy a thread each.
-const TICK: Duration = Duration::from_millis(5);
 
 /// The file of a descriptor whose sync flag was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
