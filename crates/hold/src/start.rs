@@ -66,13 +66,6 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     refuse_overlaps(config)?;
     marker_place::refuse(config)?;
     let mut new = Made::default();
-    if config.own_option {
-        // The marker names the file systems of these directories.
-        config.hold.iter().try_for_each(|held| make_parent(held, &mut new))?;
-        record(config, boot)?.write()?;
-        new.keep();
-        return Ok(Started::Began(Vec::new()));
-    }
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
     let mut locked = Vec::new();
@@ -109,9 +102,6 @@ fn is_mounted(record: &Record) -> Result<bool, Error> {
 
 /// Whether everything of `record` is mounted, and no write was lost.
 fn is_whole(record: &Record) -> Result<bool, Error> {
-    if record.config.own_option {
-        return Ok(true);
-    }
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (held, place) in record.held().iter().zip(record.places()?) {
         // A link above the path may have changed since.
@@ -126,7 +116,7 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
 /// Starts a new guard for the hold of `record`, which is in force, if its guard was killed. The
 /// daemon may have the files open.
 fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
-    if record.config.own_option || runtime::guard(&record.name).is_some() {
+    if runtime::guard(&record.name).is_some() {
         return Ok(());
     }
     let mut locked = Vec::new();
@@ -145,8 +135,7 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = Place::of(held)?;
-        let identified = if config.own_option { place.parent() } else { &place.path() };
-        let id = FileId::of(identified)?;
+        let id = FileId::of(&place.path())?;
         spots.push(Spot { parent: place.parent().to_owned(), device: None, id });
         // The directory above: the file itself may be missing, or held already.
         let system = file_system_of(place.parent())?;

@@ -16,7 +16,7 @@ use synconce_hold::error::Failure;
 use synconce_hold::marker_place;
 use synconce_hold::record::{self, Record};
 use synconce_hold::start::{Started, start};
-use synconce_hold::stop::{Stopped, stop};
+use synconce_hold::stop::{Left, Stopped, stop};
 
 /// A message for the user, and a command that helps.
 pub struct Trouble {
@@ -156,7 +156,7 @@ fn say_started(config: &Config, started: &Started) {
             }
             let held = config.hold.iter().map(|held| &held.path);
             let trees: Vec<_> = held.filter(|path| has_directories(path)).collect();
-            if !config.own_option && !trees.is_empty() {
+            if !trees.is_empty() {
                 let trees = trees.iter().map(|path| path.display().to_string());
                 let trees = trees.collect::<Vec<_>>().join(" and ");
                 notice(&format!(
@@ -176,8 +176,20 @@ fn has_directories(path: &Path) -> bool {
 
 fn end(named: &Named) -> Result<(), Trouble> {
     let name = known(&named.name)?;
-    if stop(&name)? == Stopped::NotInForce {
-        notice(&format!("the hold {name} is not in force"));
+    match stop(&name)? {
+        Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),
+        Stopped::Ended(left) => say_left(&name, &left),
     }
     Ok(())
+}
+
+/// Says which mounts of the overlays of the hold `name` are left.
+fn say_left(name: &str, left: &[Left]) {
+    for Left { point, user } in left {
+        notice(&format!(
+            "the hold {name} has ended; {} stays mounted read-only in the mount namespace of \
+             {user}, until its processes end",
+            point.display()
+        ));
+    }
 }
