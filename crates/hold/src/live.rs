@@ -55,6 +55,16 @@ impl View {
         Ok(Self { ours: ours()?, others, files })
     }
 
+    /// Returns the mounts of this process.
+    pub(crate) fn ours(&self) -> &[Mount] {
+        &self.ours
+    }
+
+    /// Returns the other mount namespaces.
+    pub(crate) fn others(&self) -> &[Namespace] {
+        &self.others
+    }
+
     fn mounts(&self) -> impl Iterator<Item = &Mount> {
         self.ours.iter().chain(self.others.iter().flat_map(|namespace| &namespace.mounts))
     }
@@ -137,6 +147,11 @@ pub struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
+    /// Returns the device of the overlay, if it is known.
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.device
+    }
+
     /// Returns the processes that have files of the overlay open, without those of mount namespaces
     /// that have a copy of their own: the copy can be made read-only and left to them.
     pub fn users_of_hold(&self) -> Vec<User> {
@@ -249,12 +264,12 @@ impl Overlay<'_> {
 }
 
 /// Returns the mount to which `mount` is attached.
-fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
+pub(crate) fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
     mounts.iter().find(|parent| parent.id == mount.parent && parent.id != mount.id)
 }
 
 /// Returns the file system to which `mount` is attached, and the path in it.
-fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
+pub(crate) fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
     in_mount(&mount.point, below(mount, mounts)?)
 }
 

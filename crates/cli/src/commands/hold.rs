@@ -15,7 +15,7 @@ use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::Failure;
 use synconce_hold::marker_place;
 use synconce_hold::record::{self, Record};
-use synconce_hold::start::{Started, start};
+use synconce_hold::start::{Daemon, Started, start};
 use synconce_hold::stop::{Left, Stopped, stop};
 
 /// A message for the user, and a command that helps.
@@ -127,16 +127,16 @@ fn known(word: &OsStr) -> Result<String, Trouble> {
 }
 
 fn begin(named: &Named) -> Result<(), Trouble> {
-    begun(&read(&named.name)?).map(drop)
+    begun(&read(&named.name)?, Daemon::Elsewhere).map(drop)
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config) -> Result<Started, Trouble> {
+fn begun(config: &Config, daemon: Daemon) -> Result<Started, Trouble> {
     if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
     }
-    let started = start(config)?;
+    let started = start(config, daemon)?;
     say_started(config, &started);
     if let Some(directory) = marker_place::in_memory() {
         let place = directory.display();
@@ -150,9 +150,15 @@ fn begun(config: &Config) -> Result<Started, Trouble> {
 fn say_started(config: &Config, started: &Started) {
     match started {
         Started::InForce => notice(&format!("the files of {} are held already", config.name)),
-        Started::Began(made) => {
+        Started::Began { made, unseen_by } => {
             for path in made {
                 notice(&format!("made {}, which was missing", path.display()));
+            }
+            if let Some(first) = unseen_by {
+                notice(&format!(
+                    "the files are held in this mount namespace alone, which is not the one of \
+                     {first}: start the daemon here"
+                ));
             }
             let held = config.hold.iter().map(|held| &held.path);
             let trees: Vec<_> = held.filter(|path| has_directories(path)).collect();

@@ -11,7 +11,7 @@ use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_hold::runtime::only_runner;
-use synconce_hold::start::{Started, refuse_second_daemon};
+use synconce_hold::start::{Daemon, Started, refuse_second_daemon};
 use synconce_hold::stop::{Stopped, stop};
 use synconce_sys::reason;
 
@@ -124,7 +124,7 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     decided(&config, Decision::ByFile)?;
-    let started = begun(&config)?;
+    let started = begun(&config, Daemon::Child)?;
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
