@@ -239,9 +239,6 @@ pub struct Setup {
     /// daemon starts. This set-up is apart from the one without --hold, and so is its --undo.
     #[arg(long, conflicts_with = "runtime")]
     pub hold: bool,
-    /// Set containerd's own option no_sync, with the recovery of a hold (containerd 2.1 or later)
-    #[arg(long, conflicts_with_all = ["hold", "runtime"])]
-    pub no_sync: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
