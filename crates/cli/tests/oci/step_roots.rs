@@ -1,26 +1,25 @@
 //! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
 //! the test in place of the engine, which mounts and unmounts the root.
 
-use crate::bundles::{Runtime, compiled, config};
+mod step;
+
 use crate::runtimes;
 use libtest_mimic::Trial;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use rustix::process::Signal;
-use serde_json::{Value, json};
-use std::ffi::CString;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, Started, eventually, finish, trial, without_foreign_syncs};
+use step::{FILES, Step, assert_well, is_volatile, mounted};
+use synconce_testkit::harness::{
+    Place, Started, children, eventually, exists, finish, trial, without_foreign_syncs,
+};
 use synconce_testkit::manifest::Manifest;
-use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
-/// The files of the layer below.
-const FILES: usize = 200;
 /// More flushes than a step makes whose copy-ups do not sync.
 const FEW: u64 = 40;
 
@@ -39,144 +38,9 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// A layer on a disk, mounted as the root of a step, and the step's bundle.
-struct Step<'a> {
-    place: &'a Place,
-    runtime: Runtime<'a>,
-    layer: PathBuf,
-    bundle: PathBuf,
-    id: String,
-}
-
-impl<'a> Step<'a> {
-    /// Makes a layer in `disk` over one with [`FILES`] files, and mounts both as the root.
-    fn new(place: &'a Place, disk: &Path) -> Self {
-        let runtime = Runtime::new(place, "runc");
-        let id = runtime.short().to_owned();
-        let step = Self {
-            place,
-            runtime,
-            layer: disk.join("layer"),
-            bundle: place.path("executor").join(&id),
-            id,
-        };
-        for name in ["lower/data", "upper", "work", "merged"] {
-            fs::create_dir_all(step.layer.join(name)).unwrap();
-        }
-        for at in 0..FILES {
-            fs::write(step.layer.join(format!("lower/data/{at}")), format!("file {at}")).unwrap();
-        }
-        let program = compiled(place, "step", include_str!("step.c"));
-        fs::copy(program, step.layer.join("lower/step")).unwrap();
-        fs::create_dir_all(step.root()).unwrap();
-        step.choose("volatile");
-        step.mount();
-        step
-    }
-
-    fn root(&self) -> PathBuf {
-        self.bundle.join("rootfs")
-    }
-
-    /// Sets `step-root`.
-    fn choose(&self, how: &str) {
-        self.place.write("oci.toml", &format!("step-root = {how:?}\n"));
-    }
-
-    /// Mounts the root, as an engine does.
-    fn mount(&self) {
-        self.mount_at(&self.root(), "index=off");
-    }
-
-    fn mount_at(&self, point: &Path, options: &str) {
-        let [lower, upper, work] =
-            ["lower", "upper", "work"].map(|name| self.layer.join(name).display().to_string());
-        let data = format!("lowerdir={lower},upperdir={upper},workdir={work},{options}");
-        let data = CString::new(data).unwrap();
-        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
-    }
-
-    /// Unmounts the root, as an engine does.
-    fn unmount(&self) {
-        unmount(self.root(), UnmountFlags::empty()).unwrap();
-    }
-
-    /// Returns the line of the mount table for the root.
-    fn mounted(&self) -> String {
-        mounted(&self.root())
-    }
-
-    /// Whether the kernel's mark of a volatile overlay is in the work directory.
-    fn is_marked(&self) -> bool {
-        self.layer.join("work/work/incompat").exists()
-    }
-
-    fn config(words: &[&str]) -> Value {
-        let mut config = config();
-        let rights = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"];
-        config["process"]["capabilities"] = json!({"bounding": rights, "effective": rights,
-            "permitted": rights});
-        config["process"]["args"] = json!([&["/step"], words].concat());
-        config
-    }
-
-    /// Returns the command of a step that executes `words`.
-    fn command(&self, words: &[&str]) -> Command {
-        self.command_of(&Self::config(words))
-    }
-
-    fn command_of(&self, config: &Value) -> Command {
-        fs::write(self.bundle.join("config.json"), config.to_string()).unwrap();
-        let mut command = self.runtime.wrapped();
-        command.arg("--log").arg(self.place.path("executor/runc-log.json"));
-        command.args(["--log-format", "json", "run", "--bundle"]).arg(&self.bundle).arg(&self.id);
-        command
-    }
-
-    /// Starts a step, and waits until it prints "begun".
-    fn start(&self, words: &[&str]) -> Started {
-        let started = Started::new(&mut self.command(words));
-        eventually("the step begins", || started.text().contains("begun"));
-        started
-    }
-
-    /// Changes the owner of the files of the layer below.
-    fn chown(&self) {
-        assert_well(&finish(&mut self.command(&["chown", "/data"])));
-    }
-
-    /// Returns the lines of the runtime's log about the root.
-    fn notes(&self) -> String {
-        let text = fs::read_to_string(self.place.path("executor/runc-log.json"));
-        let text = text.unwrap_or_default();
-        text.lines().filter(|line| line.contains("the root of this step")).collect()
-    }
-
-    fn is_volatile(&self) -> bool {
-        is_volatile(&self.mounted())
-    }
-
-    /// Asserts that the step left its root as an engine mounted it.
-    fn assert_back(&self) {
-        assert!(!self.is_volatile() && !self.is_marked(), "{}", self.mounted());
-    }
-}
-
-fn mounted(point: &Path) -> String {
-    let point = format!(" {} ", point.display());
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let lines: Vec<_> = mounts.lines().filter(|line| line.contains(&point)).collect();
-    assert!(lines.len() < 2, "{lines:?}");
-    lines.first().copied().unwrap_or_default().to_owned()
-}
-
-/// Whether a line of the mount table shows a volatile overlay; Linux 7.0 names it `fsync=volatile`.
-fn is_volatile(line: &str) -> bool {
-    line.ends_with("volatile") || line.contains("volatile,")
-}
-
-fn assert_well(finished: &Finished) {
-    assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
+/// Sends a signal to synconce alone.
+fn kill(running: &Started, signal: Signal) {
+    kill_process(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
 }
 
 fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
@@ -256,8 +120,7 @@ fn an_exit_code_and_a_signal_are_passed_on(place: &Place) {
     step.assert_back();
     let running = step.start(&["wait"]);
     assert!(step.is_volatile());
-    let pid = rustix::process::Pid::from_raw(running.pid().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    kill(&running, Signal::TERM);
     assert_eq!(running.end().code(), Some(9), "{}", running.text());
     step.assert_back();
     step.unmount();
@@ -285,8 +148,12 @@ fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
-    running.signal(Signal::KILL).unwrap();
+    // An engine that ends kills synconce alone, and the kernel the runtime.
+    let of_synconce = children(running.pid());
+    assert_eq!(of_synconce.len(), 1, "{of_synconce:?}");
+    kill(&running, Signal::KILL);
     assert!(!running.end().success());
+    eventually("the runtime ends", || !exists(of_synconce[0].0));
     let ended = finish(step.runtime.bare().args(["delete", "--force", &step.id]));
     assert!(ended.status.success(), "{ended:?}");
     assert!(!step.is_marked());
