@@ -130,13 +130,18 @@ fn record_and_cut(
         let mounted = match mount(|| replay.mount()) {
             Ok(mounted) => mounted,
             Err(error) => {
-                findings.refuse(|| format!("{place:?}: {error}"));
+                let detail = || format!("{place:?}: {error}");
+                if at >= returned {
+                    findings.note("lost", detail);
+                } else {
+                    findings.refuse(detail);
+                }
                 continue;
             }
         };
         let is_recorded = engine::is_recorded(mounted.path())?;
         if at >= returned && !is_recorded {
-            findings.note("record lost", || format!("{place:?}"));
+            findings.note("lost", || format!("the record, at {place:?}"));
         }
         let found = engine::layer(mounted.path()).unwrap_or_default();
         if is_recorded && found != finished {
