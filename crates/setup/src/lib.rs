@@ -1,6 +1,6 @@
 //! `synconce setup`: edits the configuration of container engines so that they call
-//! `synconce-oci` in place of runc or crun; has daemons start with their databases held; and
-//! undoes the edits.
+//! `synconce-oci` in place of runc or crun; has daemons start with their databases held; puts
+//! wrappers in the place of apt and dpkg; and undoes that.
 //!
 //! # Terms
 //! - **engine** ([`Engine`]): docker, podman, buildkit, containerd; the hold of a daemon's
@@ -13,11 +13,15 @@
 //!   is changed.
 //! - **undo** ([`undo::Undo`]): restores the files from the journal.
 //!
+//! The set-up of [`apt`] has no journal of its own: it edits no file, and what it does can be
+//! read from the programs and from dpkg's list of diversions.
+//!
 //! Editors take a text and return one ([`toml_edit`] and [`jsonc_parser`] keep comments and
 //! order). A text that they cannot parse is refused with its line.
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod apt;
 mod buildkit;
 mod containerd;
 pub mod diff;

@@ -1,5 +1,7 @@
 //! `synconce setup`
 
+mod apt;
+
 use crate::arguments::{Configured, Setup};
 use crate::commands::json::{Sink, Stream};
 use crate::commands::root;
@@ -35,7 +37,7 @@ struct Report {
     /// With `--check`: whether nothing would be changed.
     set_up: Option<bool>,
     changes: Vec<Changed>,
-    /// The unified diff of a dry run or a check.
+    /// What a dry run or a check would change: a unified diff; of apt, a line for each program.
     diff: Option<String>,
     /// The manifest for a cluster.
     manifest: Option<&'static str>,
@@ -96,6 +98,9 @@ type Failure = (String, Option<String>);
 fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
     let host = host(arguments).map_err(failure)?;
+    if arguments.engine == Configured::Apt && !arguments.hold {
+        return apt::carry_out(arguments, &host);
+    }
     let result = match engine(arguments, &host)? {
         None => Ok(manifest(arguments)),
         Some(engine) if arguments.undo => roll_back(engine, &host, arguments),
@@ -152,7 +157,7 @@ fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, Failure> {
             let hint = format!("check each node: {setup} --check");
             return Err(("cannot check kubernetes: it has no files here".to_owned(), Some(hint)));
         }
-        (Configured::Kubernetes, false) => return Ok(None),
+        (Configured::Kubernetes | Configured::Apt, _) => return Ok(None),
     };
     Ok(Some(engine))
 }

@@ -12,8 +12,14 @@ const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm"
 fn run(place: &Place, script: &str, word: &str) -> Ended {
     let root = place.root.to_str().expect("a path of ours");
     let mut script = script.to_owned();
-    for path in ["/var/lib/synconce", "/etc/synconce", "/run/systemd", "/run/synconce", "/run/motd"]
-    {
+    for path in [
+        "/var/lib/synconce",
+        "/usr/lib/synconce",
+        "/etc/synconce",
+        "/run/systemd",
+        "/run/synconce",
+        "/run/motd",
+    ] {
         script = script.replace(path, &format!("{root}{path}"));
     }
     let tools = place.root.join("var/tools");
