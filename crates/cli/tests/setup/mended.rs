@@ -21,17 +21,12 @@ find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib
 xargs truncate -s 0 </root/lost
 "#;
 
-/// Types what is printed, line by line.
+/// Types what is printed, and ends at the first command that fails.
 const MEND: &str = r#"
 synconce status >/root/said && exit 9
 sed -n '/to keep the system/,/^  then/p' /root/said | sed -n 's/^      //p' >/root/mend
 sed -n 's/^  then: //p' /root/said >>/root/mend
-set -e
-while IFS= read -r line; do
-    printf '%s\n' "$line"
-    sh -c "$line" </dev/null >/root/out 2>&1 || { cat /root/out; exit 1; }
-done </root/mend
-synconce status
+sh -ex /root/mend </dev/null && synconce status
 "#;
 
 /// Returns the files of the root, without logs, caches and account files' backups.

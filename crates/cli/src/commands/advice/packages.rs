@@ -40,8 +40,9 @@ pub(super) fn typed(command: &[String]) -> Option<Result<Vec<String>, CalledByPr
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CalledByProgram;
 
-/// Returns the commands that install the packages again. On some file systems dpkg's own
-/// checks find neither empty files nor an empty database, so only a new installation is safe.
+/// Returns the commands that install the packages again. A line that is indented more continues
+/// the command above. On some file systems dpkg's own checks find neither empty files nor an
+/// empty database, so only a new installation is safe.
 ///
 /// dpkg does not replace an empty configuration file: to dpkg the file is edited. The empty ones
 /// are removed, and `--force-confmiss` writes them again. The status file lists them also if
@@ -60,17 +61,14 @@ pub(super) fn mend(root: Option<&Path>) -> Vec<String> {
     vec![
         "to keep the system, install every package again (dpkg's checks do not see all):".into(),
         format!("    test -s {new} || cp {old} {new}"),
-        format!(
-            "    {enter}sh -c '{{ dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\"; \
-             cat /var/lib/dpkg/info/*.conffiles; }} | grep -o \"/[^ ]*\" | \
-             while read -r file; do test -s \"$file\" || rm -f \"$file\"; done'"
-        ),
+        format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
+        "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
+        "        while read -r file hash; do test -s \"$file\" || rm -f \"$file\"; done'".into(),
         format!("    find {info} {alternatives} -type f -empty -delete"),
         format!("    {enter}dpkg --configure --pending"),
-        format!(
-            "    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" | \
-             xargs apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'"
-        ),
+        format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
+        "        xargs apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'"
+            .into(),
     ]
 }
 
@@ -103,8 +101,8 @@ mod tests {
     fn advice_for_another_root_acts_on_that_root() {
         let lines = mend(Some(Path::new("/target")));
         assert!(lines[1].contains("/target/var/lib/dpkg/status"));
-        assert!(lines[3].contains("find /target/var/lib/dpkg/info "));
-        for at in [2, 4, 5] {
+        assert!(lines[5].contains("find /target/var/lib/dpkg/info "));
+        for at in [2, 6, 7] {
             assert!(lines[at].starts_with("    chroot /target "), "{}", lines[at]);
         }
         let lines = mend(Some(Path::new("/a $(b)")));
