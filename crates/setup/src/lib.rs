@@ -61,13 +61,11 @@ pub enum Engine {
     Containerd,
     /// The hold of a daemon's databases.
     Held(Daemon),
-    /// containerd's own option to leave out syncs, with the recovery of a hold.
-    NoSync,
 }
 
 impl Engine {
     /// All set-ups of a host.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Docker,
         Self::Podman,
         Self::Buildkit,
@@ -75,7 +73,6 @@ impl Engine {
         Self::Held(Daemon::Docker),
         Self::Held(Daemon::Buildkit),
         Self::Held(Daemon::Containerd),
-        Self::NoSync,
     ];
 
     /// Returns the name of the journal's directory.
@@ -88,7 +85,6 @@ impl Engine {
             Self::Held(Daemon::Docker) => "docker-hold",
             Self::Held(Daemon::Buildkit) => "buildkit-hold",
             Self::Held(Daemon::Containerd) => "containerd-hold",
-            Self::NoSync => "containerd-no-sync",
         }
     }
 
@@ -98,7 +94,6 @@ impl Engine {
             Self::Held(Daemon::Docker) => "docker --hold",
             Self::Held(Daemon::Buildkit) => "buildkit --hold",
             Self::Held(Daemon::Containerd) => "containerd --hold",
-            Self::NoSync => "containerd --no-sync",
             Self::Docker | Self::Podman | Self::Buildkit | Self::Containerd => self.name(),
         }
     }
@@ -109,7 +104,7 @@ impl Engine {
             Self::Podman => "the next podman or buildah goes by it".to_owned(),
             Self::Docker => held::restart(host, Daemon::Docker),
             Self::Buildkit => held::restart(host, Daemon::Buildkit),
-            Self::Containerd | Self::NoSync => held::restart(host, Daemon::Containerd),
+            Self::Containerd => held::restart(host, Daemon::Containerd),
             Self::Held(daemon) => held::restart(host, daemon),
         }
     }
@@ -135,7 +130,6 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
         Engine::Buildkit => buildkit::plan,
         Engine::Containerd => containerd::plan,
         Engine::Held(daemon) => return held::plan(host, daemon),
-        Engine::NoSync => return held::plan_no_sync(host),
     };
     host.check_runtime()?;
     plan(host)
@@ -149,7 +143,6 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
 pub fn in_force(engine: Engine, host: &Host) -> Result<Option<Error>, Error> {
     match engine {
         Engine::Held(daemon) => held::in_force(host, daemon),
-        Engine::NoSync => held::in_force(host, Daemon::Containerd),
         Engine::Docker | Engine::Podman | Engine::Buildkit | Engine::Containerd => Ok(None),
     }
 }
