@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
 use synconce::commands::{
-    bench, commit, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
+    bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
 };
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Help(arguments) => help::help(&arguments.command),
         Command::Version => help::version(),
