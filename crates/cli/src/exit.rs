@@ -27,6 +27,11 @@ pub(crate) const IN_FLIGHT: Code = Code(3);
 /// `synconce status`: a run was interrupted.
 pub(crate) const INTERRUPTED: Code = Code(4);
 
+/// By the name `eatmydata`: no command in PATH, as the script of that name ends.
+pub(crate) const NOT_FOUND_BY_EATMYDATA: Code = Code(1);
+/// By the name `eatmydata`: no command was given, as the script of that name ends.
+pub(crate) const WRONG_FOR_EATMYDATA: Code = Code(2);
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code.0)

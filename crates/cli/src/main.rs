@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
 use synconce::commands::{
-    bench, commit, doctor, help, hold, oci, promise, real, run, setup, status, tree,
+    bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
 };
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
@@ -14,6 +14,9 @@ use synconce_sys::signals::is_ignored;
 fn main() -> ExitCode {
     report_size_limit();
     if let Some(ended) = oci::called_as_runtime() {
+        return ended;
+    }
+    if let Some(ended) = eatmydata::called_as_eatmydata() {
         return ended;
     }
     let words: Vec<_> = std::env::args_os().collect();

@@ -155,14 +155,16 @@ impl Walk<'_> {
         for entry in entries.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let relative = match place.path.as_str() {
-                "" => name.clone(),
+                "" => name,
                 above => format!("{above}/{name}"),
             };
             // A file that was removed meanwhile is not sent.
             let Ok(meta) = entry.metadata() else { continue };
             let matched = self.ignore.matches(&relative, &place.matched);
-            let seldom =
-                place.seldom.clone().or_else(|| seldom_needed(&name, &relative, &entry.path()));
+            let mut seldom = place.seldom.clone();
+            if seldom.is_none() && meta.is_dir() {
+                seldom = seldom_needed(&relative, &entry.path());
+            }
             let inner = Place { path: relative, matched, seldom };
             self.count(&inner, &meta);
             if meta.is_dir() {
@@ -207,14 +209,13 @@ impl Amount {
     }
 }
 
-/// Returns the line of `.dockerignore` for a directory that is seldom needed.
-fn seldom_needed(name: &str, relative: &str, path: &Path) -> Option<String> {
-    let is_directory = || path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
-    if SELDOM_NEEDED.contains(&name) && is_directory() {
+/// Returns the line of `.dockerignore` for the directory `relative`, if it is seldom needed.
+fn seldom_needed(relative: &str, path: &Path) -> Option<String> {
+    let name = relative.rsplit('/').next().unwrap_or_default();
+    if SELDOM_NEEDED.contains(&name) {
         return Some(format!("**/{name}"));
     }
-    let is_cache = path.join(CACHE_TAG).is_file() && is_directory();
-    is_cache.then(|| relative.to_owned())
+    path.join(CACHE_TAG).is_file().then(|| relative.to_owned())
 }
 
 fn largest(parts: BTreeMap<String, Amount>) -> Vec<Part> {
@@ -266,9 +267,12 @@ impl Context {
             bytes(self.holes as f64)
         );
         for (title, parts) in [
-            ("largest at the top", &self.largest),
-            ("largest files", &self.largest_files),
-            ("lines for .dockerignore, and what each saves", &self.could_be_ignored),
+            ("bytes and entries of the largest at the top", &self.largest),
+            ("the largest files", &self.largest_files),
+            (
+                "lines for .dockerignore, and the bytes and entries that each saves",
+                &self.could_be_ignored,
+            ),
         ] {
             if !parts.is_empty() {
                 let _ = writeln!(text, "\n{title}");

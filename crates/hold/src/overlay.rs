@@ -79,6 +79,11 @@ impl Place {
         self.scratch().join("upper").join(&self.name)
     }
 
+    /// Whether the held path is one file, and not a directory.
+    pub fn is_file(&self) -> bool {
+        self.is_file
+    }
+
     fn scratch(&self) -> PathBuf {
         self.parent.join(SCRATCH).join(&self.name)
     }

@@ -63,8 +63,6 @@ pub struct Status {
     pub after_crash: AfterCrash,
     /// What a crash costs, in words.
     pub cost: Option<String>,
-    /// Whether the daemon itself leaves out its syncs, and nothing is mounted.
-    pub own_option: bool,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
     pub synced_at_open: Vec<User>,
     /// Why the hold is failed or interrupted, or in which mount namespace it is in force.
@@ -98,7 +96,6 @@ fn of(config: &Config, state: State) -> Status {
         unit: config.unit.clone(),
         after_crash: config.after_crash,
         cost: config.cost.clone(),
-        own_option: config.own_option,
         synced_at_open: Vec::new(),
         reason: None,
     }
@@ -111,9 +108,6 @@ fn of_record(record: &Record) -> Result<Status, Error> {
     status.guarded = runtime::guard(&record.name).is_some();
     if let Some(why) = unclean(record) {
         return Ok(Status { state: State::Interrupted, reason: Some(why.to_string()), ..status });
-    }
-    if record.config.own_option {
-        return Ok(status);
     }
     let view = View::take()?;
     for (overlay, held) in view.overlays(record)?.iter().zip(record.held()) {

@@ -285,6 +285,15 @@ impl Active {
         Admission::Held { late: devices.iter().copied().any(is_late) }
     }
 
+    /// Whether the marker is durable. A call that freezes a file system waits for that: a frozen
+    /// disk takes no marker, and the next sync would wait for the marker.
+    pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
+        match self.marked || !self.options.commit {
+            true => Admission::Passed,
+            false => self.begin(Work::Mark(self.markers.clone()), may_wait),
+        }
+    }
+
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
         match self.works.get(&work.device()) {
             // Work that hangs must not delay every call.

@@ -179,7 +179,7 @@ const SETUP: Sections = Sections {
         ("/etc/containers/containers.conf.d", "Of Podman and Buildah."),
         ("/etc/buildkit/buildkitd.toml", "Of BuildKit."),
         ("/etc/containerd/config.toml", "Of containerd."),
-        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold and --no-sync."),
+        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold."),
         ("/etc/systemd/system/synconce-hold-ENGINE.service", "The unit that starts a hold."),
         ("/etc/systemd/system/UNIT.d/50-synconce-hold.conf", "What has UNIT require the hold."),
         ("/var/lib/synconce/setup", "The journal by which --undo restores every file."),
