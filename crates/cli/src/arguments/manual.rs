@@ -219,9 +219,16 @@ const DOCTOR: Sections = Sections {
 const OCI: Sections = Sections {
     exit_status: &[
         ("the runtime's own", "The real runtime was executed."),
-        ("125", "No container was started: a file cannot be read, or the runtime is refused."),
+        (
+            "125",
+            "No container was started: a file cannot be read, or the runtime is refused. Or the \
+             layer of a step could not be synced.",
+        ),
     ],
-    files: &[("/etc/synconce/oci.toml", "The real runtime, and rules that say what is held.")],
+    files: &[(
+        "/etc/synconce/oci.toml",
+        "The real runtime, rules that say what is held, and how the root of a step is mounted.",
+    )],
     environment: &[],
     examples: &[(
         "synconce-oci --explain /run/containerd/io.containerd.runtime.v2.task/default/ID",
