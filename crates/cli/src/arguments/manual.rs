@@ -210,6 +210,7 @@ const DOCTOR: Sections = Sections {
     examples: &[
         ("synconce doctor /var/lib/docker", "Measure where Docker builds images."),
         ("synconce doctor --full --json=report.json .", "Keep all figures."),
+        ("synconce doctor --context .", "Show what an image build sends, and what it need not."),
         ("synconce doctor --fail-on 30 || echo slow", "Check the disk of a CI runner."),
     ],
     see_also: &[("synconce-run", "1"), ("synconce-bench", "1"), ("fsync", "2"), ("cgroups", "7")],
