@@ -9,8 +9,9 @@
 //! After a write-back error on the file system below, every sync through the overlay fails with
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
+use crate::attributes;
 use crate::config::Held;
-use crate::directories::{DIRECTORY, Entries, walk};
+use crate::directories::DIRECTORY;
 use crate::lost;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -32,10 +33,6 @@ use synconce_sys::overlay::mounted;
 pub const SCRATCH: &str = ".synconce-hold";
 /// The empty lower directory, on which the overlay is mounted for a moment.
 const POINT: &str = "lower";
-/// The attributes that an overlay adds to directories of its upper.
-const ATTRIBUTES: &[u8] = b"trusted.overlay.";
-/// The kernel's limit for a list of names, in bytes (xattr(7)).
-const LONGEST: usize = 64 << 10;
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -113,7 +110,7 @@ impl Place {
         let [upper, work, lower] = self.directories()?;
         lost::write_note(self)?;
         let upper = if self.is_file { upper } else { open(&path)? };
-        let overlay = mounted(attributes(&upper).on("cannot look at", &path)?, |context| {
+        let overlay = mounted(flags_of_mount(&upper).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
             context.directory("upperdir", upper.as_fd())?;
             context.directory("workdir", work.as_fd())?;
@@ -258,9 +255,10 @@ impl Place {
                 Err(Errno::INVAL | Errno::NOENT) => {}
                 other => other.on("cannot unmount", &scratch.join(POINT))?,
             }
-            // Before its directories are removed, which show that the attributes are of the hold.
-            if !self.is_file && self.path().is_dir() {
-                strip(&self.path())?;
+            // Before the mark is removed, which shows that an overlay of a hold was mounted. Without
+            // the mark the attributes are not of the hold.
+            if !self.is_file && self.is_marked()? && self.path().is_dir() {
+                attributes::restore(&self.path())?;
             }
             fs::remove_dir_all(&scratch).on("cannot remove", &scratch)?;
         }
@@ -291,7 +289,7 @@ pub fn clean(places: &[Place]) -> Result<(), Error> {
 }
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
-fn attributes(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
+fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
     let flags = rustix::fs::fstatvfs(directory)?.f_flag;
     let mut attributes = MountAttrFlags::empty();
     for (flag, attribute) in [
@@ -340,23 +338,6 @@ pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Removes the attributes of an overlay from the directories below `top` and from `top`.
-fn strip(top: &Path) -> Result<(), Error> {
-    walk(top, |Entries { directory, .. }| {
-        let mut names = vec![0_u8; LONGEST];
-        let length = rustix::fs::flistxattr(directory, &mut names[..]);
-        let length = length.on("cannot list the attributes below", top)?;
-        let names = names[..length].split(|byte| *byte == 0);
-        for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
-            match rustix::fs::fremovexattr(*directory, name) {
-                Err(Errno::NODATA) => {}
-                other => other.on("cannot remove an attribute below", top)?,
-            }
-        }
-        Ok(())
-    })
 }
 
 fn open(directory: &Path) -> Result<OwnedFd, Error> {

@@ -9,6 +9,7 @@ mod boot;
 mod container;
 mod faults;
 mod files;
+mod layers;
 mod left;
 mod names;
 mod namespaces;
