@@ -28,6 +28,7 @@ mod patience;
 pub mod record;
 pub mod recover;
 pub mod runtime;
+pub mod safe_directory;
 pub mod start;
 pub mod status;
 pub mod stop;

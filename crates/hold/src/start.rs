@@ -14,14 +14,14 @@ use crate::overlay::Place;
 use crate::patience::eventually;
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
+use crate::safe_directory::{Astray, SafeDirectory};
 use crate::stop;
 use crate::unclean::unclean;
 use crate::users;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use std::fs::{self, DirBuilder, File};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
@@ -68,7 +68,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     let mut new = Made::default();
     if config.own_option {
         // The marker names the file systems of these directories.
-        config.hold.iter().try_for_each(|held| make_parent(held, &mut new))?;
+        config.hold.iter().try_for_each(|held| make_parent(held, &mut new).map(drop))?;
         record(config, boot)?.write()?;
         new.keep();
         return Ok(Started::Began(Vec::new()));
@@ -132,10 +132,8 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     let mut locked = Vec::new();
     let places = record.held().iter().zip(record.places()?);
     for (_, place) in places.filter(|(held, _)| held.kind == Kind::Bolt) {
-        let below = place.below();
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&below, flags, Mode::empty()).on("cannot open", &below)?;
-        runtime::lock_below(&file).on("cannot lock", &below)?;
+        let file = place.open_below()?;
+        runtime::lock_below(&file).on("cannot lock", &place.path())?;
         locked.push(file);
     }
     lock.guard(locked)
@@ -199,20 +197,17 @@ fn refuse_unshared(config: &Config) -> Result<(), Failure> {
 
 /// Makes the directory of a held path: it is missing before the daemon's first start, and after
 /// a wipe.
-fn make_parent(held: &Held, new: &mut Made) -> Result<(), Error> {
+fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
     let above = held.path.parent().unwrap_or(Path::new("/"));
-    let is_missing = |path: &&Path| path.symlink_metadata().is_err();
-    let missing: Vec<_> = above.ancestors().take_while(is_missing).collect();
-    missing.iter().rev().for_each(|path| new.add(path.to_path_buf()));
-    let mut builder = DirBuilder::new();
     // The daemon's user reaches its files, and no other user reads the directory.
-    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)
+    SafeDirectory::make_all(above, |directory, name| new.add(directory, name))
 }
 
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
 fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
-    make_parent(held, new)?;
-    let place = Place::of(held)?;
+    let parent = make_parent(held, new)?;
+    parent.refuse_writable_by_all()?;
+    let place = Place::at(parent.path().to_owned(), held);
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     if place.mount(&mounts).is_some() {
@@ -222,15 +217,15 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
-    if path.symlink_metadata().is_err() {
-        make(held, &path, config, new)?;
+    match parent.look(place.name())? {
+        None => make(held, &parent, place.name(), config, new)?,
+        Some(found) => parent.refuse_hard_link(place.name(), &found)?,
     }
     refuse_users(&path, config)?;
     if held.kind != Kind::Bolt {
         return Ok(None);
     }
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
+    let file = parent.open_file(place.name(), OFlags::RDWR)?;
     match runtime::lock_below(&file) {
         Err(Errno::WOULDBLOCK) => Err(Failure::InUse {
             starting: true,
@@ -264,9 +259,7 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
         Some(false) => unclean(Unclean::Marker),
         // Nothing is lost, and nothing synced yet: the marker that said so is gone.
         Some(true) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::open(place.parent(), flags, Mode::empty());
-            let parent = parent.on("cannot open", place.parent())?;
+            let parent = place.open_parent()?.readable()?;
             Ok(rustix::fs::syncfs(parent).on("cannot sync the file system of", place.parent())?)
         }
     }
@@ -274,20 +267,27 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
 
 /// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
 /// what is set aside, if there is such a file.
-fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(), Error> {
-    match held.kind.is_file() {
-        true => {
-            let mut options = File::options();
-            options.write(true).create_new(true).mode(0o600).open(path).map(drop)
-        }
-        false => DirBuilder::new().mode(0o700).create(path),
-    }
-    .on("cannot create", path)?;
-    new.add(path.to_owned());
+fn make(
+    held: &Held,
+    parent: &SafeDirectory,
+    name: &OsStr,
+    config: &Config,
+    new: &mut Made,
+) -> Result<(), Error> {
+    let path = parent.path().join(name);
+    let made = match held.kind.is_file() {
+        true => parent.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL),
+        false => rustix::fs::mkdirat(parent, name, Mode::RWXU)
+            .on("cannot create", &path)
+            .and_then(|()| parent.open_directory(name)),
+    }?;
+    new.add(parent.try_clone()?, name.to_owned());
     let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
-    let former = former.symlink_metadata().on("cannot look at", &former)?;
-    lchown(path, Some(former.uid()), Some(former.gid())).on("cannot set the owner of", path)?;
-    fs::set_permissions(path, former.permissions()).on("cannot set the mode of", path)
+    let (user, group) = (Uid::from_raw(former.st_uid), Gid::from_raw(former.st_gid));
+    let owned = rustix::fs::fchown(&made, Some(user), Some(group));
+    owned.on("cannot set the owner of", &path)?;
+    let mode = Mode::from_raw_mode(former.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+    rustix::fs::fchmod(&made, mode).on("cannot set the mode of", &path)
 }
 
 /// Refuses a second daemon on the files of `config`: the first one has them open. It may be left
@@ -319,7 +319,9 @@ fn hold_all(record: &Record) -> Result<(), Error> {
 fn note_devices(record: &mut Record) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {
-        spot.device = place.mount(&mounts).map(device);
+        // Without the mount, another file has the name by now.
+        let mount = place.mount(&mounts).ok_or_else(|| Astray::Replaced.on(&place.path()))?;
+        spot.device = Some(device(mount));
     }
     record.write()
 }

@@ -7,9 +7,9 @@ use crate::overlay::{self, Place};
 use crate::patience::eventually;
 use crate::record::{FileSystem, Record};
 use crate::runtime::Lock;
+use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
 use crate::users;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::record::boot_id;
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, Mount};
 
 /// What [`stop`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +93,8 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
 
 /// Opens the file systems of the held files.
 fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: &Path| -> Result<_, Error> {
-        let pin = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
-        Ok((pin, path.to_owned()))
+        Ok((SafeDirectory::open(path)?.readable()?, path.to_owned()))
     };
     let (systems, places) = (record.file_systems.iter(), record.places()?);
     let mut pins = Vec::new();
@@ -134,25 +132,25 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
 fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let places = record.places()?;
-    let held = || places.iter().filter(|place| place.mount(&mounts).is_some());
+    let held = || places.iter().filter_map(|place| Some((place, place.mount(&mounts)?)));
     if held().next().is_none() {
         return Ok(None);
     }
     refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
     let mut failed = None;
-    for place in held() {
+    for (place, mount) in held() {
         failed = failed.or(place.has_write_back_error().then(|| place.path()));
-        release(place, record)?;
+        release(place, mount, record)?;
     }
     Ok(failed)
 }
 
 /// Unmounts `place`. Also what /proc does not show keeps it busy.
-fn release(place: &Place, record: &Record) -> Result<(), Failure> {
-    let is_free = || match place.release() {
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
-        Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
-        Ok(()) => Ok(true),
+fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
+    let is_busy = |error: &Error| error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error());
+    let is_free = || match place.release(mount) {
+        Err(error) if is_busy(&error) => Ok(false),
+        released => released.map(|()| true).map_err(Failure::Act),
     };
     if eventually(is_free)? {
         return Ok(());

@@ -9,6 +9,7 @@ mod boot;
 mod container;
 mod faults;
 mod files;
+mod hostile;
 mod left;
 mod names;
 mod namespaces;
