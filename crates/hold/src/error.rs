@@ -87,6 +87,8 @@ pub enum Failure {
     },
     /// The hold of this name is in force, and its file says something else now.
     Changed(String),
+    /// Only a part of the hold of this name is in force, and cannot end before a new start.
+    Again(String, Box<Failure>),
     /// Another `synconce hold run` of this name has not ended.
     Running(String),
     /// The overlay of the path, in the hold of this name, cannot end because of a mount.
@@ -151,6 +153,7 @@ impl Failure {
             ),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(error) => safe_directory::remedy(error),
+            Self::Again(_, error) => error.remedy(),
             Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
     }
@@ -215,6 +218,9 @@ impl fmt::Display for Failure {
             }
             Self::Changed(name) => {
                 write!(f, "cannot start the hold {name}: it is in force with other settings")
+            }
+            Self::Again(name, error) => {
+                write!(f, "cannot start the hold {name}, of which a part is in force: {error}")
             }
             Self::Running(name) => {
                 write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")

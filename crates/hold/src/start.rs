@@ -5,6 +5,7 @@ use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
+use crate::live;
 use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, Mount};
 
 /// What [`start`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
             guard_again(&mut lock, &record)?;
             return Ok(Started::InForce);
         }
-        stop::end(&lock, record)?;
+        let again = |error| Failure::Again(config.name.clone(), Box::new(error));
+        stop::end(&lock, record).map_err(again)?;
     }
     refuse_overlaps(config)?;
     marker_place::refuse(config)?;
@@ -100,7 +102,7 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
 }
 
 /// Whether anything of `record` is mounted.
-fn is_mounted(record: &Record) -> Result<bool, Error> {
+pub(crate) fn is_mounted(record: &Record) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     // A path that is gone is not mounted.
     let places = record.places().unwrap_or_default();
@@ -164,22 +166,49 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
     })
 }
 
-/// Refuses a path that another hold has, too.
+/// Refuses a path that another hold has, too, by its name or by another: a link or a bind mount.
+/// A lock through one overlay is no lock in the other.
 fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let spot = |path: &Path| spot_of_missing(path, &mounts);
+    let ours: Vec<_> = config.hold.iter().map(|held| (&held.path, spot(&held.path))).collect();
     for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
         let other = Record::read(&name).map_err(|error| Failure::of_marker(&name, error))?;
         let Some(other) = other else { continue };
-        for held in other.held() {
-            let path = &held.path;
-            let is_near =
-                |ours: &&Held| ours.path.starts_with(path) || path.starts_with(&ours.path);
-            if let Some(ours) = config.hold.iter().find(is_near) {
-                let (path, is_unclean) = (ours.path.clone(), unclean(&other).is_some());
+        let places = other.places().unwrap_or_default();
+        for (index, held) in other.held().iter().enumerate() {
+            let theirs = places.get(index).and_then(|place| spot(&place.path()));
+            let is_near = |(path, spot): &&(&PathBuf, Option<Spotted>)| {
+                is_in_line(path, &held.path)
+                    || spot.as_ref().zip(theirs.as_ref()).is_some_and(|(ours, theirs)| {
+                        ours.0 == theirs.0 && is_in_line(&ours.1, &theirs.1)
+                    })
+            };
+            if let Some((path, _)) = ours.iter().find(is_near) {
+                let (path, is_unclean) = ((*path).clone(), unclean(&other).is_some());
                 return Err(Failure::Overlap { path, name, is_unclean });
             }
         }
     }
     Ok(())
+}
+
+/// The device of a file system, and a path in it.
+type Spotted = (u64, PathBuf);
+
+/// Whether one of both paths is the other, or a directory above.
+fn is_in_line(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+/// Returns where `path`, or what will be made there, is in its file system. A mount on `path`
+/// itself does not count: it may be the one of a hold.
+fn spot_of_missing(path: &Path, mounts: &[Mount]) -> Option<Spotted> {
+    let above =
+        path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let (above, real) = above?;
+    let (device, spot) = live::spot_of(&real, mounts)?;
+    Some((device, spot.join(path.strip_prefix(above).ok()?)))
 }
 
 /// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the

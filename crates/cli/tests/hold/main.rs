@@ -18,4 +18,5 @@ mod private;
 mod recovery;
 mod refusals;
 mod running;
+mod said;
 mod support;

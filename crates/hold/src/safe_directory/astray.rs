@@ -4,7 +4,9 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use synconce_durable::error::Error;
+use synconce_durable::pins::mount_of;
 use synconce_durable::text::quote;
+use synconce_probe::mounts;
 
 /// Why root does not use a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,15 @@ impl fmt::Display for Astray {
 
 impl std::error::Error for Astray {}
 
-/// Returns a command that helps against `error`, if an [`Astray`] is its cause.
+/// Returns a command that helps against `error`, if an [`Astray`] or a read-only file system is its
+/// cause.
 pub fn remedy(error: &Error) -> Option<String> {
+    if error.io().kind() == ErrorKind::ReadOnlyFilesystem {
+        let existing = error.path().ancestors().find(|above| above.exists())?;
+        let mounts = mounts::ours().ok()?;
+        let point = &mount_of(existing, &mounts).ok()?.point;
+        return Some(format!("mount -o remount,rw {}", quote(point)));
+    }
     let cause = error.io().get_ref()?.downcast_ref::<Astray>()?;
     let path = quote(error.path());
     Some(match cause {
