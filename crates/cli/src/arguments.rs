@@ -2,6 +2,7 @@
 //! completions are made from this file.
 
 pub(crate) mod bench;
+pub(crate) mod doctor;
 pub(crate) mod hold;
 pub(crate) mod in_run;
 pub mod manual;
@@ -11,6 +12,7 @@ pub(crate) mod tree;
 pub use self::parse::parse;
 
 use self::bench::Bench;
+use self::doctor::Doctor;
 use self::hold::Hold;
 use self::in_run::{Commit, Real, duration};
 use self::tree::Tree;
@@ -52,6 +54,9 @@ pub enum Command {
     /// The exit code is COMMAND's own; 125 if synconce failed (a failed commit
     /// included), 126 if COMMAND cannot be executed, 127 if it is not found. Death
     /// by a signal is passed on as that signal.
+    ///
+    /// By the name `eatmydata`, a link to synconce, the command line is
+    /// `eatmydata [--] COMMAND`. If there can be no hold, COMMAND runs with real syncs.
     Run(Run),
     /// Make durable now what a run in flight has written until now
     ///
@@ -101,7 +106,7 @@ pub enum Command {
     /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
     /// was interrupted or a hold has failed, 125 `status` failed.
     Status(Status),
-    /// Configure a container engine to hold the syncs of its builds, or undo that
+    /// Configure a container engine or apt to hold the syncs of its work, or undo that
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
     /// synconce-oci holds the syncs of build containers, and leaves those of all others
@@ -109,7 +114,22 @@ pub enum Command {
     /// and order stay. A journal below /var/lib/synconce/setup keeps each
     /// file's former content, from which --undo restores every byte. A configuration that
     /// cannot be parsed is refused, with its line. No daemon is restarted.
+    ///
+    /// For apt, dpkg-divert moves dpkg, apt-get, apt, aptitude and tasksel aside, and a wrapper in
+    /// the place of each starts it in a run, with one commit at its end. Where no run can be
+    /// started, the wrapper starts the program as before, and says so in one line.
     Setup(Setup),
+    /// Say why installs and builds are slow in a directory, and what to change
+    ///
+    /// Measures syncs, flushes of the device and names in PATH, and reads limits of control
+    /// groups, mount options and what skips syncs already. The findings are sorted by the least
+    /// seconds that each costs a stated workload, such as an install of 55 packages. Nothing is
+    /// changed. Temporary files are in a directory PATH/.synconce-doctor-*, which is
+    /// removed at the end, also after Ctrl-C.
+    ///
+    /// Exit code: 0 also with findings, 1 if a finding reaches --fail-on, 125 if PATH cannot be
+    /// measured.
+    Doctor(Doctor),
     /// Measure synconce and its rivals, interleaved
     Bench(Bench),
     /// Print help for a command
@@ -208,7 +228,7 @@ pub struct Oci {
 /// `synconce setup`
 #[derive(Debug, Args)]
 pub struct Setup {
-    /// The engine to configure
+    /// The engine to configure; or apt
     #[arg(value_enum)]
     pub engine: Configured,
     /// Hold the disk syncs of the daemon's own databases, in the kernel: of docker, buildkit or
@@ -219,9 +239,6 @@ pub struct Setup {
     /// daemon starts. This set-up is apart from the one without --hold, and so is its --undo.
     #[arg(long, conflicts_with = "runtime")]
     pub hold: bool,
-    /// Set containerd's own option no_sync, with the recovery of a hold (containerd 2.1 or later)
-    #[arg(long, conflicts_with_all = ["hold", "runtime"])]
-    pub no_sync: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -263,6 +280,8 @@ pub enum Configured {
     Containerd,
     /// Print the RuntimeClass by which pods ask for it
     Kubernetes,
+    /// apt and dpkg: each call that changes packages is a run
+    Apt,
 }
 
 /// Answers to `io_uring_setup(2)`.

@@ -3,6 +3,8 @@
 pub(crate) mod advice;
 pub mod bench;
 pub mod commit;
+pub mod doctor;
+pub mod eatmydata;
 pub mod help;
 pub mod hold;
 pub(crate) mod json;

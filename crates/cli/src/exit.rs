@@ -20,10 +20,17 @@ pub(crate) const CANNOT_EXECUTE: Code = Code(126);
 pub(crate) const NOT_FOUND: Code = Code(127);
 /// `synconce setup --check`: the set-up would change a file.
 pub(crate) const NOT_SET_UP: Code = Code(1);
+/// `synconce doctor --fail-on`: a finding costs that much.
+pub(crate) const COSTLY: Code = Code(1);
 /// `synconce status`: runs are in flight, none is interrupted.
 pub(crate) const IN_FLIGHT: Code = Code(3);
 /// `synconce status`: a run was interrupted.
 pub(crate) const INTERRUPTED: Code = Code(4);
+
+/// By the name `eatmydata`: no command in PATH, as the script of that name ends.
+pub(crate) const NOT_FOUND_BY_EATMYDATA: Code = Code(1);
+/// By the name `eatmydata`: no command was given, as the script of that name ends.
+pub(crate) const WRONG_FOR_EATMYDATA: Code = Code(2);
 
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {

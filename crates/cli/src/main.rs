@@ -5,13 +5,18 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
-use synconce::commands::{bench, commit, help, hold, oci, promise, real, run, setup, status, tree};
+use synconce::commands::{
+    bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
+};
 use synconce::completion;
 use synconce_sys::signals::is_ignored;
 
 fn main() -> ExitCode {
     report_size_limit();
     if let Some(ended) = oci::called_as_runtime() {
+        return ended;
+    }
+    if let Some(ended) = eatmydata::called_as_eatmydata() {
         return ended;
     }
     let words: Vec<_> = std::env::args_os().collect();
@@ -33,6 +38,7 @@ fn main() -> ExitCode {
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Help(arguments) => help::help(&arguments.command),
         Command::Version => help::version(),

@@ -19,10 +19,12 @@ mod files;
 use self::files::{Armed, Content};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
+use crate::in_flight::InFlight;
 use crate::mutant;
 use crate::record::{FileSystem, Record, line};
 use crate::registry;
 use crate::state_file::{PUBLIC, open_directory, remove};
+use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -38,7 +40,7 @@ pub struct Marker {
     content: Content,
     armed: Armed,
     /// `directory`, open, once the marker has its names in it.
-    named: Option<OwnedFd>,
+    named: Option<InFlight>,
     engaged: bool,
     directories: Directories,
     /// The root of another system, if `directory` is in it.
@@ -134,7 +136,8 @@ impl Marker {
     }
 
     fn engage_in(&mut self, directory: &OwnedFd) -> Result<(), Error> {
-        self.named = Some(directory.try_clone().on("cannot open", &self.directory)?);
+        let named = directory.try_clone().on("cannot open", &self.directory)?;
+        self.named = Some(InFlight::of(named));
         let complete = self.armed.complete(directory, &self.content);
         complete.on("cannot sync a marker in", &self.directory)?;
         let named = self.armed.give_names(directory, &self.content);
@@ -158,7 +161,10 @@ impl Marker {
     }
 
     /// Returns the marker's public file, whose file system is the marker's.
-    pub fn file(&self) -> rustix::fd::BorrowedFd<'_> {
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn file(&self) -> Result<impl AsFd + use<>, Errno> {
         self.armed.file()
     }
 
@@ -171,8 +177,9 @@ impl Marker {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
             return Ok(());
         };
-        self.remove_from(directory)?;
-        rustix::fs::fsync(directory).on("cannot sync", &self.directory)?;
+        let directory = directory.descriptor().on("cannot open", &self.directory)?;
+        self.remove_from(&directory)?;
+        rustix::fs::fsync(&directory).on("cannot sync", &self.directory)?;
         // A command that replaced its root by a copy has copied the marker as well.
         if self.root.is_some()
             && let Ok(copy) = open_directory(&self.directory)
@@ -201,10 +208,11 @@ impl Drop for Marker {
             return;
         }
         // No call was held, so a name that stays causes a false warning, not a missing one.
-        if let Some(directory) = &self.named {
+        let named = self.named.as_ref().and_then(|named| named.descriptor().ok());
+        if let Some(directory) = &named {
             let _ = self.remove_from(directory);
         }
-        self.armed.forget(self.named.as_ref());
+        self.armed.forget(named.as_ref());
         if self.root.is_some() {
             self.directories.remove();
         }

@@ -87,6 +87,29 @@ pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
     place.sync()
 }
 
+/// Makes `path`, which does not exist yet, a hard link to the file `existing`.
+///
+/// # Errors
+/// Names the act and path.
+pub fn hard_link(existing: &Path, path: &Path) -> Result<(), Error> {
+    let place = Place::open(path)?;
+    std::fs::hard_link(existing, path).on("cannot create", path)?;
+    place.sync()
+}
+
+/// Renames the file `from` to `to`, and replaces a file that is there.
+///
+/// # Errors
+/// Names the act and path.
+pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    let (old, new) = (Place::open(from)?, Place::open(to)?);
+    rustix::fs::renameat(&old.directory, old.name(), &new.directory, new.name())
+        .on("cannot replace", to)?;
+    // First the new name: a crash between both leaves the file at least one name.
+    new.sync()?;
+    old.sync()
+}
+
 /// Removes the file or link `path`. A missing file is no error.
 ///
 /// # Errors

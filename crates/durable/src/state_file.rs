@@ -3,6 +3,7 @@
 //! After a crash, or by another user's choice, anything can be at a path that is read here.
 
 use crate::error::{Context, Error};
+use crate::in_flight::InFlight;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
@@ -65,6 +66,30 @@ impl Unnamed {
             // No call was held, and a file with a temporary name is no marker.
             let _ = remove(directory, temporary);
         }
+    }
+}
+
+/// An [`Unnamed`] file that is kept out of sight.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    file: InFlight,
+    temporary: Option<String>,
+}
+
+impl From<Unnamed> for Kept {
+    fn from(Unnamed { file, temporary }: Unnamed) -> Self {
+        Self { file: InFlight::of(file.into()), temporary }
+    }
+}
+
+impl Kept {
+    /// Returns the file with a descriptor. The lock stays when the descriptor is closed.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn get(&self) -> Result<Unnamed, Errno> {
+        let (file, temporary) = (self.file.descriptor()?.into(), self.temporary.clone());
+        Ok(Unnamed { file, temporary })
     }
 }
 

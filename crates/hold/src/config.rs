@@ -112,6 +112,9 @@ pub struct Config {
     /// A field that markers of older versions can have. It has no effect.
     #[serde(default, skip_serializing)]
     check: IgnoredAny,
+    /// As [`Config::check`].
+    #[serde(default, skip_serializing)]
+    own_option: IgnoredAny,
     /// What is set aside together: absolute paths, with `*` and `?` in the last component.
     /// Empty: the held paths.
     #[serde(default)]
@@ -120,10 +123,6 @@ pub struct Config {
     pub cost: Option<String>,
     /// The data directory of dockerd, whose unreferenced layers are removed after a wipe.
     pub docker_root: Option<PathBuf>,
-    /// Whether the daemon itself leaves out its syncs: the hold then mounts nothing, and only
-    /// keeps the marker.
-    #[serde(default)]
-    pub own_option: bool,
     /// The held files and directories.
     pub hold: Vec<Held>,
 }
@@ -177,8 +176,8 @@ impl Config {
         let unreadable =
             |error| Unusable::Read(path.clone(), error, Self::names().unwrap_or_default());
         let text = text.map_err(unreadable)?;
-        if asks_for_check(&text) {
-            return Err(Unusable::Value(path, CHECK.to_owned()));
+        if let Some(why) = former(&text) {
+            return Err(Unusable::Value(path, why.to_owned()));
         }
         let config: Self =
             toml::from_str(&text).map_err(|error| Unusable::Parse(path.clone(), error))?;
@@ -256,11 +255,19 @@ const CHECK: &str = "after_crash: \"check\" is no longer possible, because no ch
     finds half a transaction; say \"wipe\" (set the files aside) or \"refuse\" (you decide), and \
     remove the field check";
 
-/// Whether the hold's file `text` asks for a check of the databases, as in older versions.
-fn asks_for_check(text: &str) -> bool {
-    let Ok(table) = text.parse::<toml::Table>() else { return false };
+/// Why `own_option` is no longer a field.
+const OWN_OPTION: &str = "own_option is no longer possible, because no stop could know of each \
+    lost write; remove the field, and the files are held; the daemon's own option may stay";
+
+/// Returns why the hold's file `text` cannot be used, if it asks for what older versions did.
+fn former(text: &str) -> Option<&'static str> {
+    let table = text.parse::<toml::Table>().ok()?;
     let after_crash = table.get("after_crash").and_then(toml::Value::as_str);
-    after_crash == Some("check") || table.contains_key("check")
+    match () {
+        () if after_crash == Some("check") || table.contains_key("check") => Some(CHECK),
+        () if table.contains_key("own_option") => Some(OWN_OPTION),
+        () => None,
+    }
 }
 
 /// Returns the name of the hold that `word` names: `word` itself, or the stem of the file if

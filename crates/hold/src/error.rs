@@ -3,6 +3,7 @@
 use crate::kind::Refusal;
 use crate::live::Obstacle;
 use crate::open_files::{User, named};
+use crate::reach::Unreached;
 use crate::record::{self, Record};
 use crate::safe_directory;
 use std::fmt;
@@ -104,6 +105,8 @@ pub enum Failure {
     },
     /// A volatile overlay is mounted on the path, and no marker has it.
     HeldAlready(PathBuf),
+    /// A process can write to the files without the hold.
+    Unreached(Unreached),
     /// The data directory of dockerd is on this mount, which is private.
     Private(PathBuf, PathBuf),
     /// The directory of the markers is in this path, which would be held or set aside.
@@ -144,6 +147,7 @@ impl Failure {
                 Some(format!("synconce hold stop {name}"))
             }
             Self::Blocked(path, obstacle, name) => Some(remove(path, obstacle, name)),
+            Self::Unreached(why) => Some(why.remedy()),
             Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
             Self::HeldAlready(path) => Some(format!("umount {}", quote(path))),
             Self::Refused(refusal) => refusal.remedy(),
@@ -245,6 +249,7 @@ impl fmt::Display for Failure {
                 "cannot hold {}: a volatile overlay that no marker has is mounted on it",
                 path.display()
             ),
+            Self::Unreached(why) => why.fmt(f),
             Self::Private(root, point) => write!(
                 f,
                 "cannot hold files in {}: the mount {} is private, so dockerd would mount the \

@@ -25,6 +25,8 @@ pub mod namespaces;
 pub mod open_files;
 pub mod overlay;
 mod patience;
+pub mod reach;
+mod read_only;
 pub mod record;
 pub mod recover;
 pub mod runtime;

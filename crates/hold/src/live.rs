@@ -6,6 +6,7 @@ use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_probe::mounts::{self, Mount};
@@ -52,6 +53,16 @@ impl View {
         // The files first: a process that unmounts its last mount has its files open still.
         let (files, others) = (open_files::all(), namespaces::others());
         Ok(Self { ours: ours()?, others, files })
+    }
+
+    /// Returns the mounts of this process.
+    pub(crate) fn ours(&self) -> &[Mount] {
+        &self.ours
+    }
+
+    /// Returns the other mount namespaces.
+    pub(crate) fn others(&self) -> &[Namespace] {
+        &self.others
     }
 
     fn mounts(&self) -> impl Iterator<Item = &Mount> {
@@ -136,6 +147,24 @@ pub struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
+    /// Returns the device of the overlay, if it is known.
+    pub(crate) fn device(&self) -> Option<u64> {
+        self.device
+    }
+
+    /// Returns the processes that have files of the overlay open, without those of mount namespaces
+    /// that have a copy of their own: the copy can be made read-only and left to them.
+    pub fn users_of_hold(&self) -> Vec<User> {
+        let copies: HashSet<_> = match self.mount {
+            Some(_) => self.copies().map(|(namespace, _)| namespace.number).collect(),
+            None => HashSet::new(),
+        };
+        let has_copy = |pid: u32| {
+            namespaces::of(&pid.to_string()).is_some_and(|number| copies.contains(&number))
+        };
+        self.users_that(|file| !has_copy(file.pid))
+    }
+
     /// Returns the processes that have files of the overlay open.
     pub fn users(&self) -> Vec<User> {
         self.users_that(|_| true)
@@ -177,17 +206,23 @@ impl Overlay<'_> {
     /// Returns a mount of the overlay in another namespace: the one of the namespace in which
     /// the hold was started, or else the first.
     pub fn elsewhere(&self) -> Option<Obstacle> {
-        let found = self.view.others.iter().filter_map(|namespace| {
-            let mounts = &namespace.mounts;
-            let point = mounts.iter().find(|mount| self.is_copy(mount, mounts))?.point.clone();
-            let name = || User { pid: namespace.pid, name: String::new() };
-            let user = User::of(namespace.pid).unwrap_or_else(name);
+        let found = self.copies().map(|(namespace, mount)| {
             let is_home = self.mount.is_none()
                 && namespace.number == self.record.namespace
-                && point == self.place.path();
-            Some(Obstacle::Elsewhere { point, user, is_home })
+                && mount.point == self.place.path();
+            Obstacle::Elsewhere { point: mount.point.clone(), user: namespace.user(), is_home }
         });
         found.min_by_key(|found| !matches!(found, Obstacle::Elsewhere { is_home: true, .. }))
+    }
+
+    /// Returns the first mount of the overlay in each other namespace in which one stays when the
+    /// held path is unmounted.
+    pub fn copies(&self) -> impl Iterator<Item = (&Namespace, &Mount)> {
+        self.view.others.iter().filter_map(|namespace| {
+            let mounts = &namespace.mounts;
+            let mount = mounts.iter().find(|mount| self.is_copy(mount, mounts))?;
+            Some((namespace, mount))
+        })
     }
 
     /// Whether `mount` of `mounts`, which are of another namespace, is of this overlay and stays
@@ -229,12 +264,12 @@ impl Overlay<'_> {
 }
 
 /// Returns the mount to which `mount` is attached.
-fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
+pub(crate) fn below<'a>(mount: &Mount, mounts: &'a [Mount]) -> Option<&'a Mount> {
     mounts.iter().find(|parent| parent.id == mount.parent && parent.id != mount.id)
 }
 
 /// Returns the file system to which `mount` is attached, and the path in it.
-fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
+pub(crate) fn spot(mount: &Mount, mounts: &[Mount]) -> Option<(u64, PathBuf)> {
     in_mount(&mount.point, below(mount, mounts)?)
 }
 

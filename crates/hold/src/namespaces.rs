@@ -1,5 +1,6 @@
 //! The mount namespaces of all processes (mount_namespaces(7)).
 
+use crate::open_files::User;
 use rustix::fs::makedev;
 use std::collections::HashSet;
 use std::fs;
@@ -18,6 +19,13 @@ pub struct Namespace {
     pub thread: u32,
     /// Its mounts, as the thread sees them: below the root of the thread.
     pub mounts: Vec<Mount>,
+}
+
+impl Namespace {
+    /// Returns its process, with a name if the process has not ended.
+    pub fn user(&self) -> User {
+        User::of(self.pid).unwrap_or_else(|| User { pid: self.pid, name: String::new() })
+    }
 }
 
 /// Returns the number of the mount namespace of `process` ("self", or an id); `None` if the

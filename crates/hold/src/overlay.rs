@@ -9,8 +9,11 @@
 //! After a write-back error on the file system below, every sync through the overlay fails with
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
+mod clean;
+
+pub use self::clean::clean;
+
 use crate::config::Held;
-use crate::directories::{Entries, walk};
 use crate::lost;
 use crate::safe_directory::{Astray, SafeDirectory, is_same, resolve, type_of};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
@@ -33,10 +36,7 @@ const UPPER: &str = "upper";
 const WORK: &str = "work";
 /// The empty lower directory, on which the overlay is mounted for a moment.
 const POINT: &str = "lower";
-/// The attributes that an overlay adds to directories of its upper.
-const ATTRIBUTES: &[u8] = b"trusted.overlay.";
-/// The kernel's limit for a list of names, in bytes (xattr(7)).
-const LONGEST: usize = 64 << 10;
+
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -86,6 +86,11 @@ impl Place {
     /// Names the path. A link that was put there since is an error.
     pub(crate) fn open_parent(&self) -> Result<SafeDirectory, Error> {
         SafeDirectory::open(&self.parent)
+    }
+
+    /// Whether the held path is one file, and not a directory.
+    pub fn is_file(&self) -> bool {
+        self.is_file
     }
 
     /// Opens the directory of the overlay, beside the held path; `None` if there is none.
@@ -281,64 +286,23 @@ impl Place {
     /// # Errors
     /// `EBUSY` while a process has a file of it open.
     pub fn release(&self, mount: &Mount) -> Result<(), Error> {
+        let (_parent, point) = self.mount_point(mount)?;
+        unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", &self.path())
+    }
+
+    /// Returns a path to `mount`, which is over the held path, for as long as the directory is open.
+    ///
+    /// # Errors
+    /// [`Astray::Replaced`] if another mount is there.
+    pub(crate) fn mount_point(&self, mount: &Mount) -> Result<(SafeDirectory, PathBuf), Error> {
         let parent = self.open_parent()?;
         // A directory above may be another by now. A name that has a mount cannot be renamed.
         if parent.mount_of(&self.name)? != mount.id {
             return Err(Astray::Replaced.on(&self.path()));
         }
-        let unmounted = unmount(parent.path_to(&self.name), UnmountFlags::NOFOLLOW);
-        unmounted.on("cannot unmount", &self.path())
+        let point = parent.path_to(&self.name);
+        Ok((parent, point))
     }
-
-    /// Removes what the hold added: its directories, the link, and the attributes on the
-    /// directories of a held directory. The overlay must not be mounted.
-    ///
-    /// # Errors
-    /// Names the act and path.
-    pub fn clean(&self) -> Result<(), Error> {
-        match SafeDirectory::open_if_there(&self.parent)? {
-            Some(parent) => self.clean_in(&parent),
-            None => Ok(()),
-        }
-    }
-
-    fn clean_in(&self, parent: &SafeDirectory) -> Result<(), Error> {
-        // After a power cut a part of the directories may be missing.
-        let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };
-        if let Some(scratch) = all.inner(&self.name)? {
-            // A start that was killed may have left its overlay there.
-            let point = scratch.path_to(OsStr::new(POINT));
-            match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                Err(Errno::INVAL | Errno::NOENT) => {}
-                other => other.on("cannot unmount", &scratch.path().join(POINT))?,
-            }
-            // Before its directories are removed, which show that the attributes are of the hold.
-            let held = parent.look(&self.name)?;
-            if !self.is_file && held.is_some_and(|held| type_of(&held).is_dir()) {
-                strip(parent.open_directory(&self.name)?, &self.path())?;
-            }
-            all.remove(&self.name)?;
-        }
-        parent.remove_if_empty(OsStr::new(SCRATCH))
-    }
-}
-
-/// Removes what a hold that a crash ended has added at `places`, durably: the mark of
-/// [`Place::is_marked`] must not come back after the marker is removed.
-///
-/// # Errors
-/// Names the act and path.
-pub fn clean(places: &[Place]) -> Result<(), Error> {
-    for place in places {
-        // On a file system that was made anew there may be no such directory.
-        let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };
-        place.clean_in(&parent)?;
-        match parent.inner(OsStr::new(SCRATCH))? {
-            Some(all) => all.sync()?,
-            None => parent.sync()?,
-        }
-    }
-    Ok(())
 }
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
@@ -403,21 +367,4 @@ fn sync_mark(scratch: &SafeDirectory, work: &SafeDirectory) -> Result<(), Error>
     }
     work.sync()?;
     scratch.sync()
-}
-
-/// Removes the attributes of an overlay from the open directory `top` and the directories below.
-fn strip(directory: OwnedFd, top: &Path) -> Result<(), Error> {
-    walk(directory, top, |Entries { directory, .. }| {
-        let mut names = vec![0_u8; LONGEST];
-        let length = rustix::fs::flistxattr(directory, &mut names[..]);
-        let length = length.on("cannot list the attributes below", top)?;
-        let names = names[..length].split(|byte| *byte == 0);
-        for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
-            match rustix::fs::fremovexattr(*directory, name) {
-                Err(Errno::NODATA) => {}
-                other => other.on("cannot remove an attribute below", top)?,
-            }
-        }
-        Ok(())
-    })
 }

@@ -44,8 +44,7 @@ pub struct Spot {
     pub parent: PathBuf,
     /// The device of the overlay (`st_dev`). `None` until the overlay is mounted.
     pub device: Option<u64>,
-    /// What the held path was; with an option of the daemon's own, what `parent` was, because the
-    /// daemon makes the file. `None` in markers of older versions.
+    /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
 }
@@ -97,15 +96,6 @@ impl Record {
     /// As for [`Record::place`].
     pub fn places(&self) -> Result<Vec<Place>, Error> {
         (0..self.held().len()).map(|index| self.place(index)).collect()
-    }
-
-    /// Returns the file that has the identity [`Spot::id`] of the held path with the number `index`.
-    ///
-    /// # Errors
-    /// As for [`Record::place`].
-    pub fn identified(&self, index: usize) -> Result<PathBuf, Error> {
-        let place = self.place(index)?;
-        Ok(if self.config.own_option { place.parent().to_owned() } else { place.path() })
     }
 
     /// Reads the marker of the hold `name`. Returns `None` if there is none: the hold is not

@@ -11,8 +11,10 @@ use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::namespaces::{self, device};
+use crate::open_files::User;
 use crate::overlay::Place;
 use crate::patience::eventually;
+use crate::reach::{self, Unreached};
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{Astray, SafeDirectory};
@@ -32,10 +34,24 @@ use synconce_probe::mounts::{self, Mount};
 /// What [`start`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// The hold began. These held paths were missing, and are made.
-    Began(Vec<PathBuf>),
+    /// The hold began.
+    Began {
+        /// The held paths that were missing, and are made.
+        made: Vec<PathBuf>,
+        /// The first process, if it has another mount namespace and does not see the hold.
+        unseen_by: Option<User>,
+    },
     /// The hold was in force already, and nothing was changed.
     InForce,
+}
+
+/// Where the daemon of a hold is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// By the calling process.
+    Child,
+    /// By its unit, if the hold has one, or anywhere.
+    Elsewhere,
 }
 
 /// Starts the hold of `config`. The calling process must have one thread.
@@ -46,7 +62,7 @@ pub enum Started {
 ///
 /// # Errors
 /// Why nothing is held.
-pub fn start(config: &Config) -> Result<Started, Failure> {
+pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     // Without it the next start could not tell a stop of the machine from an orderly end.
     let boot = boot_id().map_err(Failure::Boot)?;
     let mut lock = Lock::take(&config.name)?;
@@ -68,13 +84,6 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     refuse_overlaps(config)?;
     marker_place::refuse(config)?;
     let mut new = Made::default();
-    if config.own_option {
-        // The marker names the file systems of these directories.
-        config.hold.iter().try_for_each(|held| make_parent(held, &mut new).map(drop))?;
-        record(config, boot)?.write()?;
-        new.keep();
-        return Ok(Started::Began(Vec::new()));
-    }
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
     let mut locked = Vec::new();
@@ -84,21 +93,41 @@ pub fn start(config: &Config) -> Result<Started, Failure> {
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     record.write()?;
-    let begun = hold_all(&record)
-        .and_then(|()| note_devices(&mut record))
-        .and_then(|()| lock.guard(locked));
-    match begun {
-        Ok(()) => {
+    match begin(&mut record, daemon, &mut lock, locked) {
+        Ok(unseen_by) => {
             new.keep();
-            Ok(Started::Began(made))
+            Ok(Started::Began { made, unseen_by })
         }
         Err(error) => {
             // The daemon was not told that anything is held, but another process may have
             // written meanwhile. If this fails, the marker stays.
             let _ = stop::end(&lock, record);
-            Err(error.into())
+            Err(error)
         }
     }
+}
+
+/// Mounts the overlays of `record`, whose marker is written, and starts the guard. Returns what
+/// [`reach::first_without`] finds.
+fn begin(
+    record: &mut Record,
+    daemon: Daemon,
+    lock: &mut Lock,
+    locked: Vec<OwnedFd>,
+) -> Result<Option<User>, Failure> {
+    hold_all(record)?;
+    note_devices(record)?;
+    reach::refuse_bypasses(record)?;
+    let first = match daemon {
+        Daemon::Child => None,
+        Daemon::Elsewhere => reach::first_without(record)?,
+    };
+    if let (Some(first), Some(_)) = (&first, &record.config.unit) {
+        let why = Unreached::First(record.name.clone(), first.clone());
+        return Err(Failure::Unreached(why));
+    }
+    lock.guard(locked)?;
+    Ok(first)
 }
 
 /// Whether anything of `record` is mounted.
@@ -111,9 +140,6 @@ pub(crate) fn is_mounted(record: &Record) -> Result<bool, Error> {
 
 /// Whether everything of `record` is mounted, and no write was lost.
 fn is_whole(record: &Record) -> Result<bool, Error> {
-    if record.config.own_option {
-        return Ok(true);
-    }
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (held, place) in record.held().iter().zip(record.places()?) {
         // A link above the path may have changed since.
@@ -128,7 +154,7 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
 /// Starts a new guard for the hold of `record`, which is in force, if its guard was killed. The
 /// daemon may have the files open.
 fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
-    if record.config.own_option || runtime::guard(&record.name).is_some() {
+    if runtime::guard(&record.name).is_some() {
         return Ok(());
     }
     let mut locked = Vec::new();
@@ -145,8 +171,7 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = Place::of(held)?;
-        let identified = if config.own_option { place.parent() } else { &place.path() };
-        let id = FileId::of(identified)?;
+        let id = FileId::of(&place.path())?;
         spots.push(Spot { parent: place.parent().to_owned(), device: None, id });
         // The directory above: the file itself may be missing, or held already.
         let system = file_system_of(place.parent())?;

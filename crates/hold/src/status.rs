@@ -65,8 +65,6 @@ pub struct Status {
     pub after_crash: AfterCrash,
     /// What a crash costs, in words.
     pub cost: Option<String>,
-    /// Whether the daemon itself leaves out its syncs, and nothing is mounted.
-    pub own_option: bool,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
     pub synced_at_open: Vec<User>,
     /// Why the hold is failed or interrupted, or where the overlays are.
@@ -122,7 +120,6 @@ fn of(config: &Config, state: State) -> Status {
         unit: config.unit.clone(),
         after_crash: config.after_crash,
         cost: config.cost.clone(),
-        own_option: config.own_option,
         synced_at_open: Vec::new(),
         reason: None,
     }
@@ -138,9 +135,6 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
         let is_held = why == Unclean::WriteBack && is_mounted(record)?;
         let state = if is_held { State::Failed } else { State::Interrupted };
         return Ok(Status { state, reason: Some(why.to_string()), ..status });
-    }
-    if record.config.own_option {
-        return Ok(status);
     }
     let mut has_moved = false;
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {

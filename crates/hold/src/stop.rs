@@ -3,13 +3,14 @@
 use crate::error::Failure;
 use crate::live::{Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
+use crate::open_files::User;
 use crate::overlay::{self, Place};
 use crate::patience::eventually;
+use crate::read_only::ReadOnly;
 use crate::record::{FileSystem, Record};
 use crate::runtime::Lock;
 use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
-use crate::users;
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -20,12 +21,21 @@ use synconce_durable::record::boot_id;
 use synconce_probe::mounts::{self, Mount};
 
 /// What [`stop`] found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// The hold ended: everything is durable.
-    Ended,
+    /// The hold ended: everything is durable. These copies are left in other mount namespaces.
+    Ended(Vec<Left>),
     /// There was no hold of this name.
     NotInForce,
+}
+
+/// A mount of an overlay that a stop leaves in another mount namespace, read-only for ever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// The mount point, as the process sees it.
+    pub point: PathBuf,
+    /// A process of the namespace.
+    pub user: User,
 }
 
 /// Stops the hold `name`: unmounts, syncs the file systems, and removes what the hold added.
@@ -45,21 +55,25 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
         lock.end_guard()?;
         return Err(Failure::Unclean(name.to_owned(), why));
     }
-    end(&lock, record)?;
-    Ok(Stopped::Ended)
+    Ok(Stopped::Ended(end(&lock, record)?))
 }
 
 /// Ends the hold of `record`, of which any part may be mounted.
-pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
+pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure> {
     // Before the first unmount, so that a daemon that still runs keeps the whole hold.
     refuse_obstacles(&record)?;
-    refuse_unsynced_users(&record)?;
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.
     let pins = pins(&record)?;
+    let held = mounted(&record)?;
+    let read_only = make_read_only(&held, &record)?;
+    let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
     let mut failed = release_all(&record)?;
-    // The last sync comes after the last user.
-    if let Err(error) = refuse_remains(&record) {
+    read_only.keep();
+    // After the unmount: only now it is known which copies followed it.
+    let left = unmount_copies(&record)?;
+    // The last sync comes after the last writer.
+    if let Err(error) = refuse_remains(&record, &fenced) {
         if failed.is_some() {
             record.failed = true;
             record.write()?;
@@ -88,7 +102,46 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<(), Failure> {
         record.write()?;
         return Err(Failure::WriteBack(path, record.name));
     }
-    Ok(Record::clear(&record.name)?)
+    Record::clear(&record.name)?;
+    Ok(left)
+}
+
+/// Returns the held places that have their overlay, and the mounts.
+fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let with_mount = |place: Place| {
+        let mount = place.mount(&mounts)?.clone();
+        Some((place, mount))
+    };
+    Ok(record.places()?.into_iter().filter_map(with_mount).collect())
+}
+
+/// Makes the overlays at `places` read-only.
+fn make_read_only(places: &[(Place, Mount)], record: &Record) -> Result<ReadOnly, Failure> {
+    if mutant::is("hold-stop-copies-writable") {
+        return Ok(ReadOnly::default());
+    }
+    if let Some(made) = ReadOnly::make(places)? {
+        return Ok(made);
+    }
+    let view = View::take()?;
+    let overlays = view.overlays(record)?;
+    let named = overlays.iter().map(|overlay| (overlay.place.path(), overlay.users()));
+    let named = named.into_iter().find(|(_, users)| !users.is_empty());
+    let (path, users) = named.unwrap_or_else(|| (places[0].0.path(), Vec::new()));
+    Err(Failure::in_use(path, users, record))
+}
+
+/// Unmounts idle copies of the overlays, which are read-only, in other mount namespaces, and
+/// returns those that stay.
+fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
+    let mut view = View::take()?;
+    view.unmount_copies(record)?;
+    let overlays = view.overlays(record)?;
+    let copies = overlays.iter().flat_map(Overlay::copies);
+    let left = copies
+        .map(|(namespace, mount)| Left { point: mount.point.clone(), user: namespace.user() });
+    Ok(left.collect())
 }
 
 /// Opens the file systems of the held files.
@@ -130,15 +183,13 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
 
 /// Unmounts the overlays at the held paths. Returns a path of which a write was lost.
 fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let places = record.places()?;
-    let held = || places.iter().filter_map(|place| Some((place, place.mount(&mounts)?)));
-    if held().next().is_none() {
+    let held = mounted(record)?;
+    if held.is_empty() {
         return Ok(None);
     }
     refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
     let mut failed = None;
-    for (place, mount) in held() {
+    for (place, mount) in &held {
         failed = failed.or(place.has_write_back_error().then(|| place.path()));
         release(place, mount, record)?;
     }
@@ -161,10 +212,12 @@ fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure>
     Err(named.unwrap_or_else(|| Failure::in_use(place.path(), Vec::new(), record)))
 }
 
-/// Waits until nothing is left of the overlays, which are unmounted.
-fn refuse_remains(record: &Record) -> Result<(), Failure> {
-    refuse_obstacles(record)?;
-    let places = record.places()?;
+/// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`:
+/// a stop cannot reach an overlay that was not mounted at its place.
+fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
+    let places = record.places()?.into_iter();
+    let is_fenced = |place: &Place| fenced.iter().any(|one| one.path() == place.path());
+    let places: Vec<_> = places.filter(|place| !is_fenced(place)).collect();
     let mut left = None;
     let is_free = || {
         left = None;
@@ -182,9 +235,10 @@ fn refuse_remains(record: &Record) -> Result<(), Failure> {
     }
 }
 
-/// Fails if something keeps an overlay beyond an unmount of the held path. Unmounts idle copies
-/// in other mount namespaces: at a shutdown nothing else would do so, and the next boot would
-/// find the hold interrupted. If the stop fails later, the hold is in force without the copies.
+/// Fails if something keeps an overlay beyond an unmount of the held path, and is no copy that can
+/// be left read-only. Unmounts idle copies in other mount namespaces: at a shutdown nothing else
+/// would do so, and the next boot would find the hold interrupted. If the stop fails later, the hold
+/// is in force without the copies.
 fn refuse_obstacles(record: &Record) -> Result<(), Failure> {
     refuse(|| {
         let mut view = View::take()?;
@@ -193,19 +247,6 @@ fn refuse_obstacles(record: &Record) -> Result<(), Failure> {
         }
         Ok(obstructed(&view.overlays(record)?, record))
     })
-}
-
-/// Fails if a daemon that leaves its syncs out itself has a held file open. There is no overlay
-/// that keeps such a hold, and no later sync covers what the daemon writes after the stop.
-fn refuse_unsynced_users(record: &Record) -> Result<(), Failure> {
-    if !record.config.own_option {
-        return Ok(());
-    }
-    let paths: Vec<_> = record.places()?.iter().map(Place::path).collect();
-    match users::that_stay(&paths)? {
-        Some((path, users)) => Err(Failure::in_use(path, users, record)),
-        None => Ok(()),
-    }
 }
 
 /// Whether nothing but mounts in other namespaces keeps `overlays`.
@@ -228,7 +269,7 @@ fn refuse(found: impl Fn() -> Result<Option<Failure>, Failure>) -> Result<(), Fa
 }
 
 fn in_use(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
-    let used = overlays.iter().map(|overlay| (overlay, overlay.users()));
+    let used = overlays.iter().map(|overlay| (overlay, overlay.users_of_hold()));
     let (overlay, users) = used.into_iter().find(|(_, users)| !users.is_empty())?;
     Some(Failure::in_use(overlay.place.path(), users, record))
 }
@@ -236,7 +277,9 @@ fn in_use(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
 /// Returns what keeps an overlay beyond an unmount of the held path.
 fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
     let blocked = |overlay: &Overlay<'_>| {
-        let obstacle = overlay.obstacle()?;
+        // A copy of an overlay that can be reached here is made read-only, and left.
+        let elsewhere = || overlay.elsewhere().filter(|_| overlay.mount.is_none());
+        let obstacle = overlay.obstacle_here().or_else(elsewhere)?;
         Some(Failure::Blocked(overlay.place.path(), obstacle, record.name.clone()))
     };
     in_use(overlays, record).or_else(|| overlays.iter().find_map(blocked))

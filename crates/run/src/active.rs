@@ -40,6 +40,10 @@ use work::{Markers, Root};
 /// for. A call that waited too long goes to the kernel: an extra sync is safe.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a thread that waits checks whether its call still waits. The repetitions of a call
+/// that many signals interrupt would otherwise occupy a thread each.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
+
 /// The state of a run in progress.
 pub(crate) struct Active {
     record: Record,
@@ -281,6 +285,15 @@ impl Active {
         Admission::Held { late: devices.iter().copied().any(is_late) }
     }
 
+    /// Whether the marker is durable. A call that freezes a file system waits for that: a frozen
+    /// disk takes no marker, and the next sync would wait for the marker.
+    pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
+        match self.marked || !self.options.commit {
+            true => Admission::Passed,
+            false => self.begin(Work::Mark(self.markers.clone()), may_wait),
+        }
+    }
+
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
         match self.works.get(&work.device()) {
             // Work that hangs must not delay every call.
@@ -319,44 +332,6 @@ impl Active {
         let unflushed = pins.iter().filter(|pin| !flushes(pin)).map(|pin| pin.device);
         self.unflushed.extend(unflushed);
         self.pins.join(pins);
-    }
-
-    /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
-    /// unpinning and may take long.
-    pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Box<dyn FnOnce() + Send> {
-        // The device numbers may be reused.
-        self.volatile.clear();
-        let before = Arc::make_mut(&mut self.before);
-        for device in unmounting.last_of() {
-            before.remove(&device);
-        }
-        // An earlier call for the same mount may have taken the pin.
-        let earlier = self.unmounts.iter().filter(|sync| unmounting.has_begun(sync));
-        let earlier: Vec<_> = earlier.cloned().collect();
-        let pins = self.pins.take(|pin| unmounting.takes(pin));
-        let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
-        self.early_taken.extend(early);
-        let takes_all = self.holds_sync || self.sealed.is_some();
-        let (synced, unneeded): (Vec<_>, Vec<_>) =
-            pins.into_iter().partition(|pin| takes_all || self.scope.contains(&pin.device));
-        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
-        let syncs: Vec<_> = syncs.collect();
-        self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
-        let (markers, patience) = (self.markers.clone(), self.options.patience);
-        let checkpoints = self.checkpoints.clone();
-        Box::new(move || {
-            // A checkpoint in progress has file systems open.
-            checkpoints.is_idle_within(PATIENCE);
-            drop(unneeded);
-            for (sync, pin) in syncs {
-                match unmounting.opened(pin) {
-                    Ok(Some(pin)) => sync.sync(pin, &checkpoints, &markers, patience),
-                    Ok(None) => sync.end_unopened(None),
-                    Err(error) => sync.end_unopened(Some(error)),
-                }
-            }
-            earlier.iter().for_each(|sync| sync.wait());
-        })
     }
 
     /// Whether `device` is being synced for an unmount, or its sync failed.

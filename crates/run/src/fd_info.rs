@@ -7,7 +7,7 @@ use crate::mapping::{self, MappedFile, Mapping};
 use crate::paths::{self, Found, Start};
 use crate::process_tree::proc_is_ours;
 use crate::rules::{Candidate, Rules, Verdict};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
@@ -36,10 +36,6 @@ pub(crate) struct Target {
     pub on_disk: bool,
     /// Whether the descriptor can be read from.
     pub readable: bool,
-    /// The mount through which the file was reached.
-    pub mount: u64,
-    /// Whether the file is the root of that mount.
-    pub is_mount_root: bool,
     /// What `--only` and `--except` say.
     pub verdict: Verdict,
 }
@@ -323,8 +319,6 @@ fn target(stat: &Statx, place: Place, readable: bool, verdict: Verdict) -> Targe
         device: place.device,
         on_disk: place.on_disk,
         readable,
-        mount: place.id,
-        is_mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         verdict,
     }
 }

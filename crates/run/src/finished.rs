@@ -24,6 +24,8 @@ pub enum Outcome {
 /// A finished run.
 #[derive(Debug)]
 pub struct Finished {
+    /// Whether the command was started.
+    pub began: bool,
     /// How the command ended.
     pub ending: Ending,
     /// Calls held and passed.
@@ -42,6 +44,7 @@ impl Finished {
     /// Returns the end of a run that did not begin.
     pub(crate) fn failed(error: RunError) -> Self {
         Self {
+            began: false,
             ending: Ending::Unknown,
             accounts: Accounts::default(),
             outcome: Outcome::NotAsked,

@@ -19,6 +19,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::Signal;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -46,7 +47,7 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
     }
     if is_inner {
         ask_outer_run(options);
-        return Ok(execute_in_place(options));
+        return Ok(execute_unheld(&options.command));
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
@@ -78,7 +79,13 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
-            frontend.watch()
+            let finished = frontend.watch()?;
+            if !finished.began {
+                // The caller may execute the command in this process.
+                process::leave_orphans();
+                mask.set();
+            }
+            Ok(finished)
         }
     }
 }
@@ -104,13 +111,16 @@ fn ask_outer_run(options: &Options) {
     }
 }
 
-fn execute_in_place(options: &Options) -> Finished {
-    let error = match launching::command(&options.command, None) {
+/// Executes `words` in this process, whose syncs it does not hold. Returns only if that fails.
+/// `words` must not be empty.
+pub fn execute_unheld(words: &[OsString]) -> Finished {
+    origin::forget_runtime_stdio();
+    let error = match launching::command(words, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     };
     Finished::failed(RunError::Exec {
-        command: options.command[0].to_string_lossy().into_owned(),
+        command: words[0].to_string_lossy().into_owned(),
         errno: error.raw_os_error().unwrap_or(0),
     })
 }
@@ -228,6 +238,7 @@ impl Frontend<'_> {
             let _ = process::wait(Whose::Id(self.supervisor), ends);
         }
         Finished {
+            began: summary.end.is_some(),
             ending: self.ending,
             accounts: summary.accounts,
             outcome: self.outcome(summary.error.as_ref(), summary.commit.as_ref()),
@@ -281,6 +292,7 @@ impl Frontend<'_> {
     fn unfinished(mut self) -> Finished {
         self.observer.progress_ends();
         Finished {
+            began: true,
             ending: self.ending,
             accounts: Accounts::default(),
             outcome: self.outcome(Some(&RunError::Commit), None),
@@ -305,6 +317,7 @@ impl Frontend<'_> {
         supervisor_death::wait_for(masks);
         let error = RunError::SupervisorDied { started: started.is_some() };
         Finished {
+            began: started.is_some(),
             ending: self.ending,
             accounts: Accounts::default(),
             outcome: self.outcome(Some(&error), None),

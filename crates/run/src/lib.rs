@@ -44,10 +44,10 @@ mod workers;
 
 pub use accounts::{Accounts, Tally};
 pub use finished::{Finished, Observer, Outcome};
-pub use frontend::{is_held, run};
+pub use frontend::{execute_unheld, is_held, run};
 pub use options::Options;
 pub use policy::OwnFilter;
-pub use privileges::Gain;
+pub use privileges::{Gain, gains};
 pub use process_tree::{Process, descendants};
 pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice};
 pub use remains::processes_of;

@@ -31,6 +31,8 @@ pub(crate) enum Decision {
     Pass,
     /// The same, and print a notice: rules choose files, and this call's file is unknown.
     PassUnseen,
+    /// Leave the call, which freezes a file system, to the kernel once the marker is durable.
+    Freeze,
     /// Leave the call to the kernel: it is not a sync.
     Ignore,
     /// Answer an errno that makes the program fall back.
@@ -141,8 +143,9 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
+        Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
-        Call::Umount => unmount(fd_info, pending),
+        Call::Umount => unmount(pending),
         Call::Seccomp | Call::Prctl => {
             own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
         }
@@ -359,7 +362,7 @@ fn strip_request(
     Stripped::Held(Patch { address: address + at as u64, old, new }, target.device)
 }
 
-fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
+fn unmount(pending: &PendingCall) -> Decision {
     // The old umount(2) of i386 has no flags.
     let has_flags =
         Call::Umount.number(pending.abi) == Some(pending.notification.number.cast_unsigned());
@@ -370,15 +373,9 @@ fn unmount(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
         _ => How::Alone,
     };
     let thread = pending.thread();
-    if how == How::IfExpired {
-        let memory = Memory::open(thread, false);
-        let path = memory.and_then(|memory| memory.path(pending.argument(0)));
-        return Decision::Unmount(path.ok().and_then(|path| Unmounting::at(thread, &path, how)));
-    }
-    let target = path_target(fd_info, pending, rustix::fs::CWD.as_raw_fd(), 0, false);
-    // If the path is not the root of a mount, the kernel refuses the call.
-    let root = target.filter(|target| target.is_mount_root);
-    Decision::Unmount(root.and_then(|target| Unmounting::of(thread, target.mount, how)))
+    let memory = Memory::open(thread, false);
+    let path = memory.and_then(|memory| memory.path(pending.argument(0)));
+    Decision::Unmount(path.ok().and_then(|path| Unmounting::of(thread, &path, how)))
 }
 
 /// Flags of umount2(2).

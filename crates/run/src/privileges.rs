@@ -90,7 +90,7 @@ const SETGID: u16 = 0o2010;
 
 /// Whether the program at `path` gains privileges without no_new_privs (execve(2)): the file is
 /// setuid, setgid, or has capabilities, and its mount is not nosuid.
-pub(crate) fn gains(path: &Path) -> bool {
+pub fn gains(path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
     let mask = StatxFlags::TYPE | StatxFlags::MODE;

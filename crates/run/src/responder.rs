@@ -3,7 +3,7 @@
 mod request;
 
 use crate::accounts::End;
-use crate::active::{Active, Done, Via, Work};
+use crate::active::{Active, Admission, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
@@ -143,6 +143,7 @@ impl Responder {
             }
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
             Decision::Request(request) => self.handle_request(pending, request),
+            Decision::Freeze => return self.freeze(pending, may_wait),
             Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
@@ -156,8 +157,8 @@ impl Responder {
             }
             Decision::Unmount(unmounting) => {
                 let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
-                if let Some(sync) = unmounting.and_then(unmount) {
-                    sync();
+                if let Some(unpin) = unmounting.and_then(unmount) {
+                    unpin(&|| self.listener.is_valid(pending.notification.id));
                 }
                 Answer::Continue.into()
             }
@@ -194,6 +195,14 @@ impl Responder {
         })
     }
 
+    fn freeze(&self, pending: &PendingCall, may_wait: bool) -> Result<Reply, Handled> {
+        match self.ask(pending, |active| active.admit_freeze(may_wait), may_wait, |_| {}) {
+            Admitted::Gone => Err(Handled::Done),
+            Admitted::Patience => Err(Handled::MayBlock),
+            _ => Ok(self.count(pending, End::Passed, Answer::Continue)),
+        }
+    }
+
     fn change(
         &self,
         pending: &PendingCall,
@@ -224,8 +233,19 @@ impl Responder {
     ) -> Admitted {
         let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
         let via = Via { thread: pending.notification.thread, fd };
-        let call_waits = || self.listener.is_valid(pending.notification.id);
-        self.state.admit(devices, via, may_wait, note, |work| self.begin(work), call_waits)
+        self.ask(pending, |active| active.admit(devices, via, may_wait), may_wait, note)
+    }
+
+    fn ask(
+        &self,
+        pending: &PendingCall,
+        ask: impl Fn(&mut Active) -> Admission,
+        may_wait: bool,
+        note: impl FnOnce(&mut State),
+    ) -> Admitted {
+        let (thread, id) = (pending.notification.thread, pending.notification.id);
+        let call_waits = || self.listener.is_valid(id);
+        self.state.admit(ask, thread, may_wait, note, |work| self.begin(work), call_waits)
     }
 
     /// Starts `work` on a new thread. The calling process may be the server that the work will

@@ -6,15 +6,14 @@
 //! system has at most one work in progress.
 
 use crate::accounts::{Accounts, End};
-use crate::active::{Active, Admission, Done, PATIENCE, Via, Work};
+use crate::active::{Active, Admission, Done, PATIENCE, TICK, Work};
 use crate::policy::OwnFilter;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use synconce_filter::Call;
-use synconce_probe::mounts::DeviceId;
 
 /// Whether a call may be held.
 pub(crate) enum Admitted {
@@ -29,10 +28,6 @@ pub(crate) enum Admitted {
     /// The call no longer waits for an answer: it was interrupted, and is made again.
     Gone,
 }
-
-/// How often a thread that waits checks whether its call still waits. The repetitions of a call
-/// that many signals interrupt would otherwise occupy a thread each.
-const TICK: Duration = Duration::from_millis(5);
 
 /// The file of a descriptor whose sync flag was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -168,13 +163,13 @@ impl Shared {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Decides whether a call on `devices` may be held, and calls `note` with the state at the
-    /// moment when it may. Work that has to be done before is given to `begin`; a thread that
+    /// Decides by `ask` whether a call of `thread` may be held, and calls `note` with the state at
+    /// the moment when it may. Work that has to be done before is given to `begin`; a thread that
     /// `may_wait` waits for it as long as `call_waits`.
     pub(crate) fn admit(
         &self,
-        devices: &[DeviceId],
-        via: Via,
+        ask: impl Fn(&mut Active) -> Admission,
+        thread: u32,
         may_wait: bool,
         note: impl FnOnce(&mut State),
         begin: impl Fn(Work),
@@ -184,7 +179,7 @@ impl Shared {
         let mut state = self.lock();
         let admitted = loop {
             let Some(active) = state.active() else { break Admitted::Over };
-            match active.admit(devices, via, may_wait) {
+            match ask(active) {
                 Admission::Held { late } => {
                     note(&mut state);
                     break Admitted::Held { late };
@@ -205,7 +200,7 @@ impl Shared {
                 Admission::Busy => {}
             }
             let patience = || Instant::now() + PATIENCE;
-            let end = *state.waiting.entry(via.thread).or_insert_with(patience);
+            let end = *state.waiting.entry(thread).or_insert_with(patience);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Admitted::Passed;
@@ -216,7 +211,7 @@ impl Shared {
             let waited = self.0.1.wait_timeout(state, left.min(TICK));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
-        state.waiting.remove(&via.thread);
+        state.waiting.remove(&thread);
         admitted
     }
 

@@ -20,6 +20,7 @@ impl Error {
             Self::Refused(refusal) => Some(&refusal.fault.remedy),
             Self::Failed(failed) => match failed.io().kind() {
                 std::io::ErrorKind::PermissionDenied => Some("run it as root"),
+                std::io::ErrorKind::StorageFull => Some("free space on that disk, and try again"),
                 std::io::ErrorKind::ReadOnlyFilesystem => {
                     Some("make the file system writable, or set up the image that it comes from")
                 }

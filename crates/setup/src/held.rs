@@ -10,7 +10,6 @@ mod containerd;
 mod description;
 mod docker;
 mod force;
-mod no_sync;
 mod place;
 mod snapshotters;
 mod units;
@@ -80,22 +79,10 @@ pub(crate) fn plan(host: &Host, daemon: Daemon) -> Result<Plan, Error> {
     host.check_synconce()?;
     let mut plan = Plan::default();
     let description = match daemon {
-        Daemon::Containerd => {
-            no_sync::refuse_both(host, crate::Engine::NoSync)?;
-            containerd::describe(host, &mut plan)?
-        }
+        Daemon::Containerd => containerd::describe(host, &mut plan)?,
         Daemon::Docker => docker::describe(host, &mut plan)?,
         Daemon::Buildkit => buildkit::describe(host, &mut plan)?,
     };
-    write(host, &mut plan, &description)?;
-    Ok(plan)
-}
-
-/// Plans containerd's own option, with the recovery of a hold.
-pub(crate) fn plan_no_sync(host: &Host) -> Result<Plan, Error> {
-    host.check_synconce()?;
-    let mut plan = Plan::default();
-    let description = no_sync::describe(host, &mut plan)?;
     write(host, &mut plan, &description)?;
     Ok(plan)
 }

@@ -1,6 +1,6 @@
 //! `synconce setup`: edits the configuration of container engines so that they call
-//! `synconce-oci` in place of runc or crun; has daemons start with their databases held; and
-//! undoes the edits.
+//! `synconce-oci` in place of runc or crun; has daemons start with their databases held; puts
+//! wrappers in the place of apt and dpkg; and undoes that.
 //!
 //! # Terms
 //! - **engine** ([`Engine`]): docker, podman, buildkit, containerd; the hold of a daemon's
@@ -13,11 +13,15 @@
 //!   is changed.
 //! - **undo** ([`undo::Undo`]): restores the files from the journal.
 //!
+//! The set-up of [`apt`] has no journal of its own: it edits no file, and what it does can be
+//! read from the programs and from dpkg's list of diversions.
+//!
 //! Editors take a text and return one ([`toml_edit`] and [`jsonc_parser`] keep comments and
 //! order). A text that they cannot parse is refused with its line.
 #![forbid(unsafe_code)]
 
 pub mod apply;
+pub mod apt;
 mod buildkit;
 mod containerd;
 pub mod diff;
@@ -57,13 +61,11 @@ pub enum Engine {
     Containerd,
     /// The hold of a daemon's databases.
     Held(Daemon),
-    /// containerd's own option to leave out syncs, with the recovery of a hold.
-    NoSync,
 }
 
 impl Engine {
     /// All set-ups of a host.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Docker,
         Self::Podman,
         Self::Buildkit,
@@ -71,7 +73,6 @@ impl Engine {
         Self::Held(Daemon::Docker),
         Self::Held(Daemon::Buildkit),
         Self::Held(Daemon::Containerd),
-        Self::NoSync,
     ];
 
     /// Returns the name of the journal's directory.
@@ -84,7 +85,6 @@ impl Engine {
             Self::Held(Daemon::Docker) => "docker-hold",
             Self::Held(Daemon::Buildkit) => "buildkit-hold",
             Self::Held(Daemon::Containerd) => "containerd-hold",
-            Self::NoSync => "containerd-no-sync",
         }
     }
 
@@ -94,7 +94,6 @@ impl Engine {
             Self::Held(Daemon::Docker) => "docker --hold",
             Self::Held(Daemon::Buildkit) => "buildkit --hold",
             Self::Held(Daemon::Containerd) => "containerd --hold",
-            Self::NoSync => "containerd --no-sync",
             Self::Docker | Self::Podman | Self::Buildkit | Self::Containerd => self.name(),
         }
     }
@@ -105,7 +104,7 @@ impl Engine {
             Self::Podman => "the next podman or buildah goes by it".to_owned(),
             Self::Docker => held::restart(host, Daemon::Docker),
             Self::Buildkit => held::restart(host, Daemon::Buildkit),
-            Self::Containerd | Self::NoSync => held::restart(host, Daemon::Containerd),
+            Self::Containerd => held::restart(host, Daemon::Containerd),
             Self::Held(daemon) => held::restart(host, daemon),
         }
     }
@@ -131,7 +130,6 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
         Engine::Buildkit => buildkit::plan,
         Engine::Containerd => containerd::plan,
         Engine::Held(daemon) => return held::plan(host, daemon),
-        Engine::NoSync => return held::plan_no_sync(host),
     };
     host.check_runtime()?;
     plan(host)
@@ -145,7 +143,6 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
 pub fn in_force(engine: Engine, host: &Host) -> Result<Option<Error>, Error> {
     match engine {
         Engine::Held(daemon) => held::in_force(host, daemon),
-        Engine::NoSync => held::in_force(host, Daemon::Containerd),
         Engine::Docker | Engine::Podman | Engine::Buildkit | Engine::Containerd => Ok(None),
     }
 }

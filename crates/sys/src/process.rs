@@ -203,6 +203,12 @@ pub fn adopt_orphans() -> io::Result<()> {
         .map(drop)
 }
 
+/// Takes [`adopt_orphans`] back. The kernel would keep the attribute across execve(2).
+pub fn leave_orphans() {
+    // SAFETY: takes no pointers. It cannot fail where `adopt_orphans` did not.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) };
+}
+
 /// Closes every descriptor that survived this process's execve(2), which are exactly the
 /// inherited ones: all others are close-on-exec. The standard descriptors become `null`;
 /// `keep` stays open.

@@ -117,7 +117,6 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
     let rows = [
         (Way::Held, MarkerPlace::Same),
         (Way::Held, MarkerPlace::Other),
-        (Way::OwnOptionRecovered, MarkerPlace::Same),
         (Way::Plain, MarkerPlace::Nowhere),
         (Way::SyncFs, MarkerPlace::Nowhere),
         (Way::NoSync, MarkerPlace::Nowhere),

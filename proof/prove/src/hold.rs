@@ -6,6 +6,7 @@
 //! is recorded and cut, too. Kills hit each verb on a disk that stays up.
 
 mod again;
+mod copies;
 mod cuts;
 mod database;
 mod fixture;
@@ -66,7 +67,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [Mutant; 6] = [
+pub(crate) const MUTANTS: [Mutant; 7] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -90,6 +91,12 @@ pub(crate) const MUTANTS: [Mutant; 6] = [
         "held files not synced at the end of a hold",
         What::Wipe,
         (Disk::Btrfs, MarkerPlace::Same),
+    ),
+    mutant(
+        "hold-stop-copies-writable",
+        "copies in other mount namespaces writable after the end of a hold",
+        What::Wipe,
+        (Disk::Ext4, MarkerPlace::Other),
     ),
     mutant(
         "hold-recover-no-rename",

@@ -29,6 +29,7 @@ pub fn sections(name: &str) -> Sections {
         "synconce-real" => REAL,
         "synconce-status" => STATUS,
         "synconce-setup" => SETUP,
+        "synconce-doctor" => DOCTOR,
         "synconce-oci" => OCI,
         "synconce-hold" => Sections { examples: HOLD_EXAMPLES, see_also: HOLD_PAGES, ..HOLD },
         "synconce-hold-run" => Sections { exit_status: COMMANDS, ..HOLD },
@@ -85,6 +86,7 @@ const SYNCONCE: Sections = Sections {
         ("synconce-tree", "1"),
         ("synconce-setup", "1"),
         ("synconce-oci", "1"),
+        ("synconce-doctor", "1"),
         ("synconce-bench", "1"),
         ("eatmydata", "1"),
         ("fsync", "2"),
@@ -177,7 +179,7 @@ const SETUP: Sections = Sections {
         ("/etc/containers/containers.conf.d", "Of Podman and Buildah."),
         ("/etc/buildkit/buildkitd.toml", "Of BuildKit."),
         ("/etc/containerd/config.toml", "Of containerd."),
-        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold and --no-sync."),
+        ("/etc/synconce/hold.d", "Descriptions of holds, of --hold."),
         ("/etc/systemd/system/synconce-hold-ENGINE.service", "The unit that starts a hold."),
         ("/etc/systemd/system/UNIT.d/50-synconce-hold.conf", "What has UNIT require the hold."),
         ("/var/lib/synconce/setup", "The journal by which --undo restores every file."),
@@ -191,6 +193,26 @@ const SETUP: Sections = Sections {
         ("synconce setup containerd --hold --check || echo no", "Check in a script."),
     ],
     see_also: &[("synconce-oci", "1")],
+};
+
+const DOCTOR: Sections = Sections {
+    exit_status: &[
+        ("0", "The report is printed, with or without findings."),
+        ("1", "With --fail-on: a finding costs at least that many seconds."),
+        ("125", "PATH cannot be measured, or the command line is wrong."),
+        ("a signal", "A signal ended the measurement. Temporary files are removed."),
+    ],
+    files: &[(
+        "PATH/.synconce-doctor-*",
+        "Temporary files. They stay only after a kill -9 or a crash; remove them then.",
+    )],
+    environment: &[],
+    examples: &[
+        ("synconce doctor /var/lib/docker", "Measure where Docker builds images."),
+        ("synconce doctor --full --json=report.json .", "Keep all figures."),
+        ("synconce doctor --fail-on 30 || echo slow", "Check the disk of a CI runner."),
+    ],
+    see_also: &[("synconce-run", "1"), ("synconce-bench", "1"), ("fsync", "2"), ("cgroups", "7")],
 };
 
 const OCI: Sections = Sections {

@@ -17,8 +17,8 @@ use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::Failure;
 use synconce_hold::marker_place;
 use synconce_hold::record::{self, Record};
-use synconce_hold::start::{Started, start};
-use synconce_hold::stop::{Stopped, stop};
+use synconce_hold::start::{Daemon, Started, start};
+use synconce_hold::stop::{Left, Stopped, stop};
 use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 
 /// A message for the user, and a command that helps.
@@ -131,16 +131,16 @@ fn known(word: &OsStr) -> Result<String, Trouble> {
 }
 
 fn begin(named: &Named) -> Result<(), Trouble> {
-    begun(&read(&named.name)?).map(drop)
+    begun(&read(&named.name)?, Daemon::Elsewhere).map(drop)
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config) -> Result<Started, Trouble> {
+fn begun(config: &Config, daemon: Daemon) -> Result<Started, Trouble> {
     if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
     }
-    let started = start(config)?;
+    let started = start(config, daemon)?;
     say_started(config, &started);
     if let Some(directory) = marker_place::in_memory() {
         let place = directory.display();
@@ -154,13 +154,19 @@ fn begun(config: &Config) -> Result<Started, Trouble> {
 fn say_started(config: &Config, started: &Started) {
     match started {
         Started::InForce => notice(&format!("the files of {} are held already", config.name)),
-        Started::Began(made) => {
+        Started::Began { made, unseen_by } => {
             for path in made {
                 notice(&format!("made {}, which was missing", path.display()));
             }
+            if let Some(first) = unseen_by {
+                notice(&format!(
+                    "the files are held in this mount namespace alone, which is not the one of \
+                     {first}: start the daemon here"
+                ));
+            }
             let held = config.hold.iter().map(|held| &held.path);
             let trees: Vec<_> = held.filter(|path| has_directories(path)).collect();
-            if !config.own_option && !trees.is_empty() {
+            if !trees.is_empty() {
                 let trees = trees.iter().map(|path| path.display().to_string());
                 let trees = trees.collect::<Vec<_>>().join(" and ");
                 notice(&format!(
@@ -208,8 +214,20 @@ fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
 
 fn end(named: &Named) -> Result<(), Trouble> {
     let name = known(&named.name)?;
-    if stop(&name)? == Stopped::NotInForce {
-        notice(&format!("the hold {name} is not in force"));
+    match stop(&name)? {
+        Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),
+        Stopped::Ended(left) => say_left(&name, &left),
     }
     Ok(())
+}
+
+/// Says which mounts of the overlays of the hold `name` are left.
+fn say_left(name: &str, left: &[Left]) {
+    for Left { point, user } in left {
+        notice(&format!(
+            "the hold {name} has ended; {} stays mounted read-only in the mount namespace of \
+             {user}, until its processes end",
+            point.display()
+        ));
+    }
 }

@@ -8,10 +8,12 @@ use crate::commands::json::{Sink, Stream};
 use crate::commands::root;
 use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
-use crate::text::{bytes, is_quiet, notice, say, set_quiet};
+use crate::text::{bytes, is_quiet, notice, say, set_quiet, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_run::{
@@ -42,18 +44,47 @@ pub fn run(arguments: Run) -> ExitCode {
     };
     let wants_stats = arguments.stats || json.is_some();
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
-    let mut screen = Screen { typed: Some(Typed::new(&arguments.command)), ..Screen::default() };
+    let words: Vec<_> = env::args_os().collect();
+    let own = &words[..words.len().saturating_sub(arguments.command.len())];
+    let mut screen = Screen::typed(own, &arguments.command);
+    warn_of_preloads();
     let finished = synconce_run::run(&options(arguments), &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
         stats::print(&finished, &clock, &manner, json);
     }
+    end(&finished)
+}
+
+/// Prints why the run failed, if it did, and ends as the command did.
+pub(super) fn end(finished: &Finished) -> ExitCode {
     match &finished.error {
-        Some(error) => fail(error, &finished),
+        Some(error) => fail(error, finished),
         None => {
-            hint_at_io_uring(&finished);
+            hint_at_io_uring(finished);
             end_as(finished.ending)
         }
+    }
+}
+
+/// Prints a notice if a preloaded library drops syncs before they become system calls: the run
+/// does not see them, so it does not commit what they were for.
+pub(super) fn warn_of_preloads() {
+    let preloads = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let preloads = preloads.to_string_lossy();
+    let drops = |library: &&str| library.contains("eatmydata") || library.contains("nosync");
+    let libraries = || preloads.split([' ', ':']);
+    let Some(library) = libraries().find(drops).filter(|_| !synconce_run::is_held()) else {
+        return;
+    };
+    notice(&format!(
+        "LD_PRELOAD has {library}, which drops syncs before the run sees them: what it drops is \
+         not committed"
+    ));
+    let others: Vec<_> = libraries().filter(|one| !one.is_empty() && !drops(one)).collect();
+    match &others[..] {
+        [] => notice("hint: unset LD_PRELOAD"),
+        _ => notice(&format!("hint: export LD_PRELOAD={}", shell(&[others.join(":")]))),
     }
 }
 
@@ -68,7 +99,7 @@ fn hint_at_io_uring(finished: &Finished) {
     }
 }
 
-fn options(arguments: Run) -> Options {
+pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
         sealed: arguments.sealed,
@@ -186,9 +217,7 @@ impl Observer for Screen {
                     "{} gains no privileges: a run without CAP_SYS_ADMIN sets no_new_privs",
                     path.display()
                 ));
-                if let Some(typed) = &self.typed {
-                    notice(&format!("hint: {}", typed.with_privileges(Gain::of(path))));
-                }
+                self.hint_at_privileges(path);
             }
             Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
             Notice::SealedSurvivors(names) => say(&format!(
@@ -253,6 +282,18 @@ impl Observer for Screen {
 }
 
 impl Screen {
+    /// Returns the screen of a run of `command`, which was typed after the words `own`.
+    pub(super) fn typed(own: &[OsString], command: &[OsString]) -> Self {
+        Self { typed: Some(Typed::new(own, command)), ..Self::default() }
+    }
+
+    /// Prints the command line with which `program` gains its privileges.
+    pub(super) fn hint_at_privileges(&self, program: &Path) {
+        if let Some(typed) = &self.typed {
+            notice(&format!("hint: {}", typed.with_privileges(Gain::of(program))));
+        }
+    }
+
     /// Says what does not work in the filter that `program` installs, and what does.
     fn own_filter(&self, filter: OwnFilter, program: &str) {
         let why = match filter {

@@ -1,5 +1,7 @@
 //! `synconce setup`
 
+mod apt;
+
 use crate::arguments::{Configured, Setup};
 use crate::commands::json::{Sink, Stream};
 use crate::commands::root;
@@ -35,7 +37,7 @@ struct Report {
     /// With `--check`: whether nothing would be changed.
     set_up: Option<bool>,
     changes: Vec<Changed>,
-    /// The unified diff of a dry run or a check.
+    /// What a dry run or a check would change: a unified diff; of apt, a line for each program.
     diff: Option<String>,
     /// The manifest for a cluster.
     manifest: Option<&'static str>,
@@ -96,6 +98,9 @@ type Failure = (String, Option<String>);
 fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
     let host = host(arguments).map_err(failure)?;
+    if arguments.engine == Configured::Apt && !arguments.hold {
+        return apt::carry_out(arguments, &host);
+    }
     let result = match engine(arguments, &host)? {
         None => Ok(manifest(arguments)),
         Some(engine) if arguments.undo => roll_back(engine, &host, arguments),
@@ -133,33 +138,26 @@ impl Report {
 /// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
 fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, Failure> {
     let configured = arguments.engine;
-    let engine = match (configured, arguments.hold, arguments.no_sync) {
-        (Configured::Docker, true, _) => Engine::Held(Daemon::Docker),
-        (Configured::Buildkit, true, _) => Engine::Held(Daemon::Buildkit),
-        (Configured::Containerd, true, _) => Engine::Held(Daemon::Containerd),
-        (Configured::Containerd, _, true) => Engine::NoSync,
-        (_, true, _) => {
+    let engine = match (configured, arguments.hold) {
+        (Configured::Docker, true) => Engine::Held(Daemon::Docker),
+        (Configured::Buildkit, true) => Engine::Held(Daemon::Buildkit),
+        (Configured::Containerd, true) => Engine::Held(Daemon::Containerd),
+        (_, true) => {
             let name = name(configured);
             let hint = "docker, buildkit and containerd have databases that can be held";
             let error = format!("cannot hold the databases of {name}: none is a cache");
             return Err((error, Some(hint.to_owned())));
         }
-        (_, _, true) => {
-            let name = name(configured);
-            let hint = format!("only containerd has it: {}", host.setup(Engine::NoSync.command()));
-            let error = format!("cannot set no_sync for {name}: there is no such option");
-            return Err((error, Some(hint)));
-        }
-        (Configured::Docker, ..) => Engine::Docker,
-        (Configured::Podman, ..) => Engine::Podman,
-        (Configured::Buildkit, ..) => Engine::Buildkit,
-        (Configured::Containerd, ..) => Engine::Containerd,
-        (Configured::Kubernetes, ..) if arguments.check => {
+        (Configured::Docker, false) => Engine::Docker,
+        (Configured::Podman, false) => Engine::Podman,
+        (Configured::Buildkit, false) => Engine::Buildkit,
+        (Configured::Containerd, false) => Engine::Containerd,
+        (Configured::Kubernetes, false) if arguments.check => {
             let setup = host.setup(Engine::Containerd.command());
             let hint = format!("check each node: {setup} --check");
             return Err(("cannot check kubernetes: it has no files here".to_owned(), Some(hint)));
         }
-        (Configured::Kubernetes, ..) => return Ok(None),
+        (Configured::Kubernetes | Configured::Apt, _) => return Ok(None),
     };
     Ok(Some(engine))
 }
@@ -268,7 +266,7 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, E
     } else {
         undo::carry_out(&undo, host, engine)?;
         report.notes.push(engine.restart(host));
-        if !matches!(engine, Engine::Held(_) | Engine::NoSync) {
+        if !matches!(engine, Engine::Held(_)) {
             let keep = "keep synconce-oci until the containers that it started are gone";
             report.notes.push(keep.to_owned());
         }

@@ -8,6 +8,7 @@
 mod commands;
 mod expected;
 mod links;
+mod map;
 mod markdown;
 mod messages;
 
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     }
     let mut trials = vec![
         Trial::test("links::lead_to_a_file_and_a_heading", || all(links::broken())),
+        Trial::test("map::files_and_modules_exist", || all(map::gone())),
         Trial::test("messages::are_in_the_sources", || all(messages::unknown())),
     ];
     let missing = ["mmdebstrap", "bash"].into_iter().find(|name| !is_installed(name));

@@ -7,11 +7,20 @@ use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
 
-/// Returns the messages in the first column of the tables that no string of the sources has.
+/// Returns the messages in the first column of the tables that no string of the sources has. Of
+/// a shell script, each line counts as a string.
 pub fn unknown() -> Vec<String> {
     let strings: Vec<_> = sources(&Path::new(PROJECT).join("crates"))
         .iter()
-        .flat_map(|source| strings(&fs::read_to_string(source).expect("a source")))
+        .flat_map(|source| {
+            let text = fs::read_to_string(source).expect("a source");
+            match source.extension().is_some_and(|extension| extension == "sh") {
+                true => {
+                    text.lines().map(|line| line.replace("${", "{").replace('"', " ")).collect()
+                }
+                false => strings(&text),
+            }
+        })
         .collect();
     assert!(strings.len() > 1000, "the sources are found");
     let page = Document::read("docs/troubleshooting.md");
@@ -30,7 +39,7 @@ fn quoted(line: &str) -> Option<&str> {
     Some(cell.strip_prefix('`').map_or(cell, |cell| cell.trim_end_matches('`')).trim())
 }
 
-/// Returns all files of Rust below the directories `src` of `crates`.
+/// Returns all files of Rust and all shell scripts below the directories `src` of `crates`.
 fn sources(crates: &Path) -> Vec<PathBuf> {
     let entries = |directory: &Path| -> Vec<PathBuf> {
         let entries = fs::read_dir(directory).expect("a directory of sources");
@@ -41,7 +50,7 @@ fn sources(crates: &Path) -> Vec<PathBuf> {
     while let Some(path) = waiting.pop() {
         if path.is_dir() {
             waiting.extend(entries(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs" || extension == "sh") {
             found.push(path);
         }
     }

@@ -1,6 +1,6 @@
 //! Full and failing disks, and file systems that go away.
 
-use crate::support::{Fixture, end, stays};
+use crate::support::{Fixture, end, sh, stays};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::{finish, isolated, isolated_alone};
@@ -57,10 +57,11 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
 /// Unmounts what is held, kills the guard, and unmounts and mounts the disk.
 fn unmount_all(fixture: &Fixture<'_>) {
     for path in [fixture.file(), fixture.directory()] {
-        fixture.place.bare(&["umount", &path.display().to_string()]);
+        sh(fixture.place, &format!("umount {}", path.display()));
     }
     assert_eq!(fixture.state(), "incomplete");
-    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    sh(fixture.place, "pkill -KILL -x synconce-guard");
+    // Retried until the guard has ended.
     fixture.rig.unmount().unwrap();
     fixture.rig.mount().unwrap();
 }

@@ -162,26 +162,6 @@ fn a_stop_ends_the_hold_where_a_link_led_at_the_start() {
 }
 
 #[test]
-fn a_stop_syncs_the_disk_of_the_files_below_another_file_system() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let above = beside(&fixture, "p");
-        beside(&fixture, "p/db");
-        let text =
-            format!("own_option = true\n[[hold]]\npath = \"{above}/db\"\nkind = \"other\"\n");
-        place.write("t.toml", &text);
-        fixture.ok("start");
-        fs::write(format!("{above}/db/data"), "data").unwrap();
-        sh(place, &format!("mount -t tmpfs other {above}"));
-        let flushes = fixture.flushes();
-        fixture.ok("stop");
-        assert!(fixture.flushes() > flushes, "the files are made durable");
-        sh(place, &format!("umount {above}"));
-        fixture.rig.down().unwrap();
-    });
-}
-
-#[test]
 fn a_hold_whose_directory_was_renamed_has_not_ended() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");

@@ -1,6 +1,6 @@
 //! Verbs and writers that see other mounts than the hold: bind mounts, and mount namespaces.
 
-use crate::support::{Fixture, end, stays};
+use crate::support::{Fixture, end, sh, stays};
 use std::fs;
 use synconce_testkit::harness::{Started, binary, eventually, finish, isolated};
 
@@ -128,7 +128,8 @@ fn a_directory_that_another_container_holds_is_not_held_again() {
              {} hold start ./t.toml",
             binary()
         );
-        let words = ["unshare", "--mount", "--propagation", "private", "sh"];
+        let words = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"];
+        let words = [&words[..], &["--kill-child", "--mount-proc", "sh"]].concat();
         let container = stays(place, &words, &script);
         let at_first = fixture.everything();
         fixture.ok("recover");
@@ -146,6 +147,132 @@ fn a_directory_that_another_container_holds_is_not_held_again() {
         fixture.ok("start");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "data");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Starts the hold `t` in a mount namespace of its own. Returns what it says, and its exit code.
+fn started_apart(fixture: &Fixture<'_>, propagation: &str) -> (String, Option<i32>) {
+    let words = ["--mount", "--propagation", propagation, binary(), "hold", "start", "./t.toml"];
+    let finished = finish(fixture.place.command("unshare").args(words));
+    (finished.stderr, finished.status.code())
+}
+
+#[test]
+fn a_start_where_the_units_daemon_does_not_see_the_hold_is_refused() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "unit = \"other.service\"\n");
+        let at_first = fixture.everything();
+        // As in a unit with PrivateTmp=, which receives mounts and sends none.
+        for propagation in ["private", "slave"] {
+            let (said, code) = started_apart(&fixture, propagation);
+            assert_eq!(code, Some(125), "{said}");
+            assert!(said.contains("cannot start the hold t in this mount namespace"), "{said}");
+            let hint = "hint: nsenter --mount --target 1 synconce hold start t\n";
+            assert!(said.contains(hint), "{said}");
+            assert_eq!(fixture.everything(), at_first);
+            assert_eq!(fixture.state(), "off");
+        }
+        // What is mounted there is mounted here, too.
+        sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
+        assert_eq!(started_apart(&fixture, "unchanged").1, Some(0));
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        // A child of the hold's process sees the hold.
+        let words = ["--mount", binary(), "hold", "run", "./t.toml", "--", "true"];
+        let run = finish(place.command("unshare").args(words));
+        assert_eq!(run.status.code(), Some(0), "{}", run.stderr);
+        // A daemon without a unit may be started anywhere.
+        fixture.configure("t", "");
+        let script = format!("{} hold start ./t.toml; {0} hold stop ./t.toml", binary());
+        let both = finish(place.command("unshare").args(["--mount", "sh", "-ec", &script]));
+        assert_eq!(both.status.code(), Some(0), "{}", both.stderr);
+        assert!(both.stderr.contains("start the daemon here\n"), "{}", both.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_container_starts_a_hold_for_its_own_daemon() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "unit = \"other.service\"\n");
+        // With the processes of the host in sight, as by `docker run --pid=host`.
+        let script = format!(
+            "mkdir root; mount -t tmpfs root root; for each in /*; do if [ -L $each ]; \
+             then cp -a $each root; elif [ -d $each ]; then mkdir root$each; \
+             mount --rbind $each root$each; fi; done; \
+             exec chroot root sh -ec 'cd \"$0\"; {0} hold start ./t.toml; {0} hold stop ./t.toml' \
+             \"$PWD\"",
+            binary()
+        );
+        let words = ["--mount", "--propagation", "private", "sh", "-ec", &script];
+        let both = finish(place.command("unshare").args(words));
+        assert_eq!(both.status.code(), Some(0), "{}", both.stderr);
+        assert!(!both.stderr.contains("start the daemon here"), "{}", both.stderr);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let held = fixture.directory().display().to_string();
+        fs::create_dir_all(fixture.directory().join("sub")).unwrap();
+        let volume = place.text("volume");
+        fs::create_dir(&volume).unwrap();
+        let at_first = fixture.everything();
+        for (source, writable) in [("", true), ("/sub", true), ("", false)] {
+            let option = if writable { "rw" } else { "ro" };
+            let bind = format!(
+                "mount --make-rprivate /; mount --bind {held}{source} {volume}; \
+                 mount -o remount,bind,{option} {volume}"
+            );
+            let refused = |process: Option<&Started>| {
+                let started = fixture.hold("start");
+                if !writable {
+                    assert_eq!(started.status.code(), Some(0), "{}", started.stderr);
+                    return fixture.ok("stop");
+                }
+                assert_eq!(started.status.code(), Some(125), "{}", started.stderr);
+                let there = process
+                    .map(|one| format!(", in the mount namespace of sleep (pid {})", one.pid()));
+                let there = there.unwrap_or_default();
+                let said = format!("{volume} leads to its files without the hold{there}\n");
+                assert!(started.stderr.contains(&said), "{said}: {}", started.stderr);
+                assert!(started.stderr.contains(&format!("umount {volume}\n")));
+            };
+            let container = stays(place, &["unshare", "--mount", "sh"], &bind);
+            refused(Some(&container));
+            end(container);
+            sh(place, &bind);
+            refused(None);
+            sh(place, &format!("umount {volume}"));
+            assert_eq!(fixture.everything(), at_first);
+        }
+        // The overlay covers a mount that receives it, here and in a service.
+        sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
+        let slave = ["unshare", "--mount", "--propagation", "slave", "sh"];
+        let service = stays(place, &slave, &format!("mount --bind {held} {volume}"));
+        fixture.ok("start");
+        let lines = "grep -c ' - overlay synconce ' /proc/self/mountinfo";
+        let seen = sh(place, &format!("nsenter --mount --target {} {lines}", service.pid()));
+        assert_eq!(seen, "3\n");
+        fixture.ok("stop");
+        end(service);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_private_copy_of_all_mounts_is_no_reason_to_refuse() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let words = ["unshare", "--mount", "--propagation", "private", "sh"];
+        let container = stays(place, &words, ":");
+        fixture.ok("start");
+        fixture.ok("stop");
+        end(container);
         fixture.rig.down().unwrap();
     });
 }

@@ -5,6 +5,7 @@ use crate::support::{Fixture, end, refused, sh, stays};
 use std::fs;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::{Place, Started, a_few_times, eventually, isolated};
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// Starts a shell in a mount namespace that receives no mounts and unmounts.
 const PRIVATE: [&str; 5] = ["unshare", "--mount", "--propagation", "private", "sh"];
@@ -22,7 +23,7 @@ fn copies(place: &Place, process: &Started) -> usize {
 
 /// Returns what the message says of a mount in the namespace of `process`.
 fn named(process: &Started) -> String {
-    format!("in the mount namespace of sleep (pid {}), on ", process.pid())
+    format!("in the mount namespace of sleep (pid {})", process.pid())
 }
 
 #[test]
@@ -59,27 +60,44 @@ fn an_idle_copy_in_a_private_namespace_is_unmounted_by_the_stop() {
     });
 }
 
+/// Checks that the stop leaves a copy at `point` in the namespace of `process`, says so, and that
+/// nothing can be written there.
+fn left_read_only(fixture: &Fixture<'_>, process: &Started, point: &str) {
+    let place = fixture.place;
+    let stopped = fixture.hold("stop");
+    assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+    let name = named(process);
+    let said =
+        format!("has ended; {point} stays mounted read-only {name}, until its processes end\n");
+    assert!(stopped.stderr.contains(&said), "{said}: {}", stopped.stderr);
+    assert_eq!(fixture.state(), "off");
+    assert!(!place.path("state/holds/t.json").exists());
+    assert!(!fixture.everything().contains(".synconce"), "{}", fixture.everything());
+    assert_ne!(copies(place, process), 0);
+    let write = format!("touch {point}/other 2>&1 || exit 0; exit 1");
+    assert!(there(place, process, &write).contains("Read-only file system"));
+}
+
 #[test]
-fn a_copy_that_is_in_use_keeps_the_hold() {
+fn a_copy_with_a_writer_keeps_the_hold() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
         let held = fixture.directory().display().to_string();
-        let process = stays(place, &PRIVATE, &format!("exec 3>{held}/new"));
-        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
-        assert_eq!(fixture.state(), "held");
-        assert_eq!(copies(place, &process), 2);
-        end(process);
-        fs::create_dir(fixture.directory().join("sub")).unwrap();
-        for other in [format!("{held}/sub"), held.clone()] {
-            // A mount inside the copy, and one over it, which is not unmounted instead.
-            let mount = format!("mount -t tmpfs other {other}");
-            let process = stays(place, &PRIVATE, &mount);
-            let hint = format!("nsenter --mount --target {} umount {held}\n", process.pid());
-            refused(&fixture, &[&named(&process), &hint]);
+        let mapping = format!(
+            "exec python3 -c \"import mmap, os, time; file = os.open('{held}/new', os.O_RDWR); \
+             mapped = mmap.mmap(file, 1); os.close(file); print('ready', flush=True); \
+             time.sleep(600)\""
+        );
+        fs::write(fixture.directory().join("new"), "new").unwrap();
+        for (script, name) in [(format!("exec 3>{held}/new"), "sleep"), (mapping, "python3")] {
+            let process = stays(place, &PRIVATE, &script);
+            refused(&fixture, &[&format!("in use by {name} (pid {})", process.pid())]);
             assert_eq!(fixture.state(), "held");
-            let mounts = there(place, &process, "cat /proc/self/mountinfo");
-            assert!(mounts.contains(" - tmpfs other "), "{mounts}");
+            assert_eq!(copies(place, &process), 2);
+            // The hold goes on as before, also where no file was open.
+            fs::write(fixture.file(), "new").unwrap();
+            there(place, &process, &format!("echo new >{held}/new"));
             end(process);
         }
         fixture.ok("stop");
@@ -88,7 +106,42 @@ fn a_copy_that_is_in_use_keeps_the_hold() {
 }
 
 #[test]
-fn a_volume_of_a_container_is_not_unmounted() {
+fn a_copy_that_cannot_be_unmounted_is_left_read_only() {
+    isolated(|place| {
+        for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
+            let rig = Rig::builder().fs(kind).size(512 << 20).passthrough(false).up().unwrap();
+            let fixture = Fixture::on(place, rig, "after_crash = \"wipe\"\n");
+            let held = fixture.directory().display().to_string();
+            fs::create_dir(fixture.directory().join("sub")).unwrap();
+            fs::write(fixture.directory().join("data"), "data").unwrap();
+            // A mount inside the copy, a mount over a directory above, and readers.
+            for script in [
+                format!("mount -t tmpfs other {held}/sub"),
+                format!("exec 3<{held}/data"),
+                format!("cd {held}"),
+            ] {
+                fixture.ok("start");
+                let process = stays(place, &PRIVATE, &script);
+                let (text, data) = (format!("after {script}"), fixture.directory().join("data"));
+                fs::write(&data, &text).unwrap();
+                let flushes = fixture.flushes();
+                left_read_only(&fixture, &process, &held);
+                assert!(fixture.flushes() > flushes, "the files are made durable");
+                // The next hold is another overlay, which the copy does not keep.
+                fixture.ok("start");
+                assert_eq!(fixture.state(), "held");
+                fs::write(&data, "next").unwrap();
+                fixture.ok("stop");
+                assert_eq!(fs::read_to_string(&data).unwrap(), "next");
+                end(process);
+            }
+            fixture.rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_volume_of_a_container_is_not_unmounted_and_left_read_only() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
@@ -97,11 +150,9 @@ fn a_volume_of_a_container_is_not_unmounted() {
         let volume = place.text("volume");
         fs::create_dir(&volume).unwrap();
         let process = stays(place, &PRIVATE, &format!("mount --bind {held} {volume}"));
-        refused(&fixture, &[&named(&process), &format!(" umount {volume}\n")]);
-        assert_eq!(fixture.state(), "held");
+        left_read_only(&fixture, &process, &volume);
         assert_eq!(there(place, &process, &format!("cat {volume}/data")), "data");
         end(process);
-        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }
@@ -136,18 +187,24 @@ fn an_idle_copy_is_unmounted_where_every_process_has_another_root() {
 }
 
 #[test]
-fn a_copy_that_is_locked_in_a_user_namespace_keeps_the_hold() {
+fn a_copy_of_any_user_does_not_keep_the_hold() {
     isolated(|place| {
-        let fixture = Fixture::new(place, "");
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
         fixture.ok("start");
+        let data = fixture.directory().join("data");
+        fs::write(&data, "data").unwrap();
         let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
         let words = [&user[..], &["unshare", "--user", "--map-root-user"], &PRIVATE[1..]].concat();
         let process = stays(place, &words, ":");
-        refused(&fixture, &[&named(&process)]);
-        assert_eq!(fixture.state(), "held");
-        assert_eq!(copies(place, &process), 2);
+        let held = fixture.directory().display().to_string();
+        left_read_only(&fixture, &process, &held);
+        let remount =
+            format!("nsenter --user --mount --target {} mount -o remount,rw", process.pid());
+        sh(place, &format!("! {remount} {held} 2>&1"));
+        // As the next boot does.
+        fixture.ok("recover");
+        assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         end(process);
-        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }

@@ -1,6 +1,6 @@
 //! Holds that cannot start or stop, and what is left of them.
 
-use crate::support::{Fixture, end, refused};
+use crate::support::{Fixture, end};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -38,23 +38,6 @@ fn a_hold_with_an_open_file_stays_whole_when_its_stop_is_refused() {
         assert_eq!(fixture.state(), "held");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
-    });
-}
-
-#[test]
-fn a_daemon_that_leaves_its_syncs_out_itself_keeps_the_hold_while_it_has_a_file_open() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "own_option = true\n");
-        fixture.ok("start");
-        for path in [fixture.file(), fixture.directory().join("new")] {
-            let process = fixture.open(&path);
-            refused(&fixture, &["cannot end the hold of ", "in use by s"]);
-            assert_eq!(fixture.state(), "held");
-            end(process);
-        }
-        fixture.ok("stop");
-        assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
     });
 }

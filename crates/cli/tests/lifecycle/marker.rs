@@ -29,7 +29,7 @@ fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_com
         // The directories were new: each parent has a new name to be made durable.
         let parent = trace.expect(entry, &["fsync(", "/state>"]);
         let answer = trace.expect(parent, &["SECCOMP_IOCTL_NOTIF_SEND"]);
-        let done = trace.expect(held, &["fsync resumed", "= 0"]);
+        let done = trace.expect_resumed(held, &["fsync resumed", "= 0"]);
         assert!(held < content && answer < done, "{held} {content} {answer} {done}");
         assert_eq!(trace.find(0, &["SECCOMP_IOCTL_NOTIF_SEND"]), Some(answer), "the first answer");
 
@@ -38,6 +38,23 @@ fn the_marker_is_durable_before_the_first_call_is_held_and_removed_after_the_com
         assert_eq!(trace.find(removed, &["syncfs("]), None, "nothing is committed after that");
         trace.expect(removed, &["fsync(", "/state/runs>"]);
         assert_eq!(trace.count(&["unlinkat(", ".json"]), 1);
+    });
+}
+
+#[test]
+fn a_sync_while_the_disk_of_the_marker_is_frozen_is_held() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let point = rig.path().display();
+        // A marker that is not there by then could be written only after the thaw.
+        let script = format!("fsfreeze -f {point}; sync data; fsfreeze -u {point}");
+        place.write("data", "x");
+        let mut run = place.held(&["--stats", "--json"], &["sh", "-ec", &script]);
+        let run = finish(run.env("SYNCONCE_STATE_DIR", rig.path()));
+        assert!(run.status.success(), "{run:?}");
+        let counts: serde_json::Value = serde_json::from_str(run.stderr.trim()).expect("JSON");
+        assert_eq!(counts["calls"]["fsync"]["held"], 1, "{run:?}");
+        rig.down().unwrap();
     });
 }
 

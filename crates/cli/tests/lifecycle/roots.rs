@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Place, SYNC, binary, eventually, finish, isolated, perl};
+use synconce_testkit::rig::Rig;
 
 /// Returns every marker below `directory`, also a marker that was moved.
 fn markers_below(directory: &Path) -> Vec<PathBuf> {
@@ -246,5 +247,20 @@ fn a_root_whose_server_is_part_of_the_run_gets_its_marker_and_no_call_hangs() {
             fs::read_dir(&runs).is_ok_and(|mut it| it.next().is_none())
         });
         assert!(finish(place.command("umount").args(["--lazy", "root"])).status.success());
+    });
+}
+
+#[test]
+fn fuser_finds_no_process_of_the_run_on_the_root() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let root = rig.path().to_str().unwrap();
+        // With a marker that has no name yet, and with a durable one.
+        let script = "fuser -s -k -m $0 && exit 7; echo data >$0/file; sync $0/file; \
+                      fuser -s -k -m $0 && exit 8; echo end";
+        let ended = place.run(&["--root", root], &["sh", "-c", script, root]);
+        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(0), "end\n"), "{ended:?}");
+        assert!(markers_below(rig.path()).is_empty());
+        rig.down().unwrap();
     });
 }

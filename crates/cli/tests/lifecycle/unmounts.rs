@@ -1,5 +1,6 @@
 //! A file system that the run unmounts is synced before, however long the sync takes.
 
+use std::fs;
 use std::time::Duration;
 use synconce_testkit::harness::{
     DiskLock, Place, Started, eventually, isolated, limit, perl, stall,
@@ -51,6 +52,35 @@ fn an_unmount_that_outlives_the_command_is_waited_for_by_the_commit() {
         assert!(run.text().contains(rig.path().to_str().unwrap()), "{}", run.text());
         assert!(place.markers().is_empty());
         eventually("umount has ended", || place.run_files().is_empty());
+    });
+}
+
+#[test]
+fn an_unmount_that_signals_interrupt_occupies_few_threads() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let point = rig.path().display();
+        // The handler has no SA_RESTART.
+        let script = format!(
+            "sync_file('{point}/data'); my $interrupted = 0; \
+             POSIX::sigaction(14, POSIX::SigAction->new(sub {{}})); \
+             say_to('before', 1); wait_for('go'); Time::HiRes::setitimer(0, 0.002, 0.002); \
+             my $point = '{point}'; \
+             until (syscall({}, $point, 0) == 0) {{ \
+                 $!{{EINTR}} or die $!; ++$interrupted == 500 and say_to('interrupted', 1); }}",
+            libc::SYS_umount2
+        );
+        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        place.wait_for("before");
+        let _stalled = stall(&rig);
+        place.write("go", "");
+        place.wait_for("interrupted");
+        let threads = fs::read_dir(format!("/proc/{}/task", place.supervisor())).unwrap().count();
+        assert!(threads < 100, "{threads} threads");
+        rig.disk().release_flushes().unwrap();
+        assert!(run.end().success(), "{}", run.text());
+        rig.mount().unwrap();
+        rig.down().unwrap();
     });
 }
 

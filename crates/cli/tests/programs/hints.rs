@@ -25,7 +25,7 @@ const OWN_IDS: &str = "unshare --map-current-user --map-users=100000,100000,6553
                        --map-groups=100000,100000,65536 --keep-caps";
 
 /// Gives the user nobody the directories of `place` that a run needs.
-fn give(place: &Place) {
+pub fn give(place: &Place) {
     for name in ["here", "state", "runtime"] {
         let path = place.path(name);
         fs::create_dir_all(&path).expect("a directory of ours");
@@ -34,7 +34,7 @@ fn give(place: &Place) {
 }
 
 /// Runs `words` as the user nobody.
-fn as_nobody(place: &Place, words: &[&str]) -> Finished {
+pub fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     let mut command = place.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).args(words);
     finish(command.current_dir(place.path("here")))
@@ -47,7 +47,7 @@ fn run(place: &Place, words: &[&str]) -> Finished {
 }
 
 /// Lets the user nobody become any user by sudo, in this mount namespace.
-fn allow_sudo(place: &Place) {
+pub fn allow_sudo(place: &Place) {
     mount("sudoers", "/etc/sudoers.d", "tmpfs", MountFlags::empty(), Some(c"mode=755"))
         .expect("a directory over the machine's");
     let rules = "Defaults env_keep += \"SYNCONCE_STATE_DIR SYNCONCE_RUNTIME_DIR \

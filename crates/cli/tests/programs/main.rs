@@ -9,6 +9,7 @@
 mod bbolt;
 mod benchmark;
 mod comparison;
+mod eatmydata;
 mod git;
 mod hints;
 mod jails;
@@ -33,6 +34,13 @@ fn main() -> ExitCode {
         trial(bbolt::its_own_tests_agree, &bbolt::NEEDS),
         trial(benchmark::all_engines_put_and_those_that_are_held_hardly_flush, &benchmark::NEEDS),
         trial(benchmark::an_interrupted_benchmark_leaves_no_hold, &bbolt::NEEDS),
+        trial(eatmydata::command_lines_end_as_those_of_the_script_do, &eatmydata::NEEDS),
+        trial(eatmydata::what_a_command_synced_is_committed_at_its_end, &eatmydata::NEEDS_STRACE),
+        trial(eatmydata::a_command_runs_where_nothing_can_be_held, &eatmydata::NEEDS_CHROOT),
+        trial(eatmydata::a_link_does_not_find_itself_in_a_chroot, &eatmydata::NEEDS_CHROOT),
+        trial(eatmydata::inside_a_run_the_outer_run_holds, &eatmydata::NEEDS_STRACE),
+        trial(eatmydata::a_user_calls_sudo_by_it, &hints::NEEDS_SUDO),
+        trial(eatmydata::a_preloaded_library_that_drops_syncs_is_named, &eatmydata::NEEDS),
         trial(git::repositories_are_the_same_with_every_way_to_fsync, &git::NEEDS),
         trial(
             hints::a_user_whose_run_calls_sudo_gets_a_command_line_that_works,

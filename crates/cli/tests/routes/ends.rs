@@ -122,14 +122,16 @@ const SET_UP: &str = "mount --make-rshared / && truncate -s 320M image && mkfs.$
 const SHOW: &str = "mkdir shown && mount -o loop copy shown && \
     { tail -n +1 shown/file shown/late 2>/dev/null; umount shown; }; losetup --associated image";
 
+/// Goes the way that its argument is.
+const SCRIPT: &str = include_str!("ends.sh");
+
 /// Goes a way in the directory `here`: `run` has the words before the command.
 fn go(place: &Place, here: &Path, kind: &str, way: &Way, run: &[&str]) -> (Finished, String) {
     let is_before = ["0", "1"][usize::from(way.is_before)];
     let set_up = place.bare(here, &["sh", "-c", SET_UP, "sh", kind, is_before]);
     assert!(set_up.status.success(), "{set_up:?}");
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/routes/ends.sh");
-    let inside = "device=$(cat device) && export device && exec sh \"$0\" \"$1\"";
-    let words = [run, &["sh", "-c", inside, script, way.commands]].concat();
+    let inside = "device=$(cat device) && export device && exec sh -c \"$0\" sh \"$1\"";
+    let words = [run, &["sh", "-c", inside, SCRIPT, way.commands]].concat();
     let gone = place.bare(here, &words);
     (gone, place.bare(here, &["sh", "-c", SHOW]).stdout)
 }

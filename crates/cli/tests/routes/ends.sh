@@ -1,5 +1,5 @@
 # Runs WAY, commands that write to a disk and unmount it; then copies the image of the disk.
-# usage: sh ends.sh WAY, in a directory with the attached image of a disk. The variable
+# usage: sh -c TEXT sh WAY, in a directory with the attached image of a disk. The variable
 # `device` is its loop device.
 put() { echo "$1" >"$2" && sync "$2"; }
 # umount2(2) with MNT_EXPIRE, which is not in umount(8).

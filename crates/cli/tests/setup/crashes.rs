@@ -4,7 +4,7 @@ use super::place::{Ended, Place, SYNCONCE};
 use std::process::Command;
 
 /// The calls of a set-up or an undo that change a file system.
-const CALLS: [&str; 10] = [
+pub const CALLS: [&str; 10] = [
     "mkdirat",
     "openat",
     "fchmod",
@@ -19,7 +19,7 @@ const CALLS: [&str; 10] = [
 
 /// Runs `synconce setup WORDS`, killed at its `nth` call of the kind `call`; returns whether
 /// there was such a call.
-fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
+pub fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     let mut command = Command::new("strace");
     command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);

@@ -117,9 +117,6 @@ fn in_the_running_system_the_commands_are_for_it() {
     let restart = "restart containerd: systemctl daemon-reload && systemctl restart \
                    containerd.service\n";
     assert!(ended.stderr.contains(restart), "{ended:?}");
-    let refused = setup(&["--no-sync"]);
-    let hint = "hint: first: synconce setup containerd --hold --undo\n";
-    assert!(refused.code == Some(125) && refused.stderr.contains(hint), "{refused:?}");
     // Without the boot's id, as after another boot.
     place.write("var/lib/synconce/holds/containerd.json", "{}");
     let refused = setup(&["--hold", "--undo"]);
@@ -135,7 +132,6 @@ fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
     for (words, part) in [
         (&["podman", "--hold"][..], "cannot hold the databases of podman"),
         (&["kubernetes", "--hold"], "cannot hold the databases of kubernetes"),
-        (&["docker", "--no-sync"], "cannot set no_sync for docker"),
         (&["kubernetes", "--check"], "cannot check kubernetes"),
     ] {
         let ended = place.setup(words);
@@ -143,8 +139,7 @@ fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
         assert!(ended.stderr.contains(part) && ended.stderr.contains("hint: "), "{ended:?}");
     }
     for words in [
-        &["containerd", "--hold", "--no-sync"][..],
-        &["containerd", "--hold", "--runtime", "/x"],
+        &["containerd", "--hold", "--runtime", "/x"][..],
         &["containerd", "--check", "--undo"],
         &["containerd", "--check", "--dry-run"],
     ] {

@@ -2,8 +2,10 @@
 //! kill at any moment; the script that sets a Kubernetes node up. Needs root, strace and
 //! unshare.
 
+mod apt;
 mod crashes;
 mod held;
+mod installs;
 mod messages;
 mod node;
 mod package;

@@ -55,8 +55,6 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
     let setup = |words: &str| format!("synconce setup {words} --root '{root}'");
     for (words, command) in [
         (&["containerd"][..], version_1),
-        (&["containerd", "--no-sync"], setup("containerd --hold")),
-        (&["docker", "--no-sync"], setup("containerd --no-sync")),
         (&["kubernetes", "--check"], setup("containerd") + " --check"),
         (&["docker", "--check"], setup("docker")),
     ] {

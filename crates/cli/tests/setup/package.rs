@@ -12,8 +12,14 @@ const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm"
 fn run(place: &Place, script: &str, word: &str) -> Ended {
     let root = place.root.to_str().expect("a path of ours");
     let mut script = script.to_owned();
-    for path in ["/var/lib/synconce", "/etc/synconce", "/run/systemd", "/run/synconce", "/run/motd"]
-    {
+    for path in [
+        "/var/lib/synconce",
+        "/usr/lib/synconce",
+        "/etc/synconce",
+        "/run/systemd",
+        "/run/synconce",
+        "/run/motd",
+    ] {
         script = script.replace(path, &format!("{root}{path}"));
     }
     let tools = place.root.join("var/tools");
@@ -24,7 +30,7 @@ fn run(place: &Place, script: &str, word: &str) -> Ended {
     Ended::of(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
 }
 
-/// Makes a system with a containerd that has `no_sync`, and a dockerd.
+/// Makes a system with a containerd and a dockerd.
 fn place(name: &str) -> Place {
     let place = Place::new(name);
     for program in ["usr/bin/synconce", "usr/bin/containerd"] {
@@ -100,39 +106,4 @@ fn a_set_up_that_cannot_be_undone_keeps_the_package_and_is_named() {
     let hint = format!("by `synconce setup containerd --hold --root {root} --undo --force`");
     assert!(ended.stderr.contains(&hint), "{ended:?}");
     assert_eq!(before, place.snapshot());
-}
-
-#[test]
-fn two_set_ups_of_one_file_are_undone_whichever_was_first() {
-    for order in [["containerd", "--no-sync"], ["--no-sync", "containerd"]] {
-        let place = place(&format!("package-{}", order[0].trim_matches('-')));
-        let version = "#!/bin/sh\necho containerd github.com/containerd/containerd/v2 v2.1.0 0\n";
-        place.write("usr/bin/containerd", version);
-        // `--root` asks the program by chroot(8), which needs a shell there.
-        for file in libraries().iter().map(String::as_str).chain(["/bin/sh"]) {
-            let target = place.root.join(file.trim_start_matches('/'));
-            fs::create_dir_all(target.parent().unwrap()).unwrap();
-            fs::copy(file, target).unwrap();
-        }
-        let before = place.snapshot();
-        for word in order {
-            let words = match word {
-                "--no-sync" => vec!["containerd", "--no-sync"],
-                other => vec![other],
-            };
-            let ended = place.setup(&words);
-            assert_eq!(ended.code, Some(0), "{ended:?}");
-        }
-        assert_ne!(before, place.snapshot());
-        let removed = run(&place, PRERM, "remove");
-        assert_eq!(removed.code, Some(0), "{removed:?}");
-        assert_eq!(before, place.snapshot());
-    }
-}
-
-/// Returns the libraries that /bin/sh loads.
-fn libraries() -> Vec<String> {
-    let ended = Ended::of(Command::new("ldd").arg("/bin/sh"));
-    let words = ended.stdout.split_whitespace().filter(|word| word.starts_with('/'));
-    words.map(str::to_owned).collect()
 }

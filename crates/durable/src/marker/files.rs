@@ -1,14 +1,15 @@
 //! The two files of a marker, from their first byte until they have their names.
 
 use crate::error::{Context, Error};
+use crate::in_flight::InFlight;
 use crate::mutant;
 use crate::record::Record;
-use crate::state_file::{PRIVATE, PUBLIC, Part, Unnamed, open_directory, remove};
+use crate::state_file::{Kept, PRIVATE, PUBLIC, Part, Unnamed, open_directory, remove};
 use rustix::fs::{Advice, Mode};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -37,14 +38,15 @@ impl Content {
     }
 }
 
-/// The files before they have names.
+/// The files before they have names. No other program finds their descriptors: `fuser --kill` of the
+/// mount would kill the supervisor.
 #[derive(Debug)]
 pub(super) struct Armed {
-    directory: OwnedFd,
-    public: Unnamed,
+    directory: InFlight,
+    public: Kept,
     /// Written when the marker is engaged: a file that is written to a disk and discarded
     /// costs milliseconds, and most commands never sync.
-    private: Option<Unnamed>,
+    private: Option<Kept>,
 }
 
 impl Armed {
@@ -53,37 +55,37 @@ impl Armed {
         let handle = open_directory(directory)?;
         let public = Unnamed::new(&handle, &content.public);
         let public = public.on("cannot write a marker in", directory)?;
-        Ok(Self { directory: handle, public, private: None })
+        Ok(Self { directory: InFlight::of(handle), public: public.into(), private: None })
     }
 
     /// Returns the public file.
-    pub(super) fn file(&self) -> BorrowedFd<'_> {
-        self.public.as_fd()
+    pub(super) fn file(&self) -> Result<Unnamed, Errno> {
+        self.public.get()
     }
 
     /// Writes and locks the private file in the directory `to`, and makes the public file
     /// durable before it has its name: a name without content would be a damaged marker of a
     /// run that has held nothing.
     pub(super) fn complete(&mut self, to: &OwnedFd, content: &Content) -> io::Result<()> {
-        let private = match self.private.take() {
-            Some(private) => private,
-            None => Unnamed::new(to, &content.private)?,
+        let private = match &self.private {
+            Some(private) => private.get()?,
+            None => self.private.insert(Unnamed::new(to, &content.private)?.into()).get()?,
         };
-        let private = self.private.insert(private);
         if mutant::is("marker-unsynced") {
             return Ok(());
         }
         // Starts to write the private file, without waiting (posix_fadvise(2)): on a file
         // system with a journal one commit then covers both files.
-        let _ = rustix::fs::fadvise(&*private, 0, None, Advice::DontNeed);
-        Ok(rustix::fs::fsync(&self.public)?)
+        let _ = rustix::fs::fadvise(&private, 0, None, Advice::DontNeed);
+        Ok(rustix::fs::fsync(self.file()?)?)
     }
 
     /// Adds `text` to the public file, which has `length` bytes, durably. Overwrites what an
     /// earlier attempt left when the disk was full.
     pub(super) fn append(&self, length: u64, text: &[u8]) -> io::Result<()> {
         // The lock belongs to `self.public`, which is open for reading only.
-        let path = format!("/proc/self/fd/{}", self.file().as_raw_fd());
+        let public = self.file()?;
+        let path = format!("/proc/self/fd/{}", public.as_fd().as_raw_fd());
         let file = File::options().write(true).open(path)?;
         file.write_all_at(text, length)?;
         if mutant::is("marker-file-systems-unsynced") {
@@ -106,23 +108,23 @@ impl Armed {
             }
             other => other,
         };
-        if let Some(private) = &self.private {
+        let private = self.private.as_ref().map(Kept::get).transpose()?;
+        if let Some(private) = &private {
             give(private, to, &content.private.name)?;
         }
-        give(&self.public, &self.directory, &content.public.name)?;
+        give(&self.file()?, &self.directory.descriptor()?, &content.public.name)?;
         // The mutants without a directory sync skip this sync, because it syncs the directory
         // as well.
         let left_out = mutant::is("marker-unsynced") || mutant::is("marker-directory-unsynced");
-        match self.private.as_ref().filter(|_| !left_out) {
-            Some(private) => rustix::fs::fsync(private),
-            None => Ok(()),
-        }
+        private.filter(|_| !left_out).map_or(Ok(()), rustix::fs::fsync)
     }
 
     /// Removes the temporary names; that of the private file is in `to`.
     pub(super) fn forget(&self, to: Option<&OwnedFd>) {
-        self.public.forget(&self.directory);
-        if let (Some(private), Some(to)) = (&self.private, to) {
+        if let (Ok(public), Ok(directory)) = (self.file(), self.directory.descriptor()) {
+            public.forget(&directory);
+        }
+        if let (Some(Ok(private)), Some(to)) = (self.private.as_ref().map(Kept::get), to) {
             private.forget(to);
         }
     }

@@ -38,7 +38,7 @@ fn what_has_no_sense_is_named() {
 }
 
 #[test]
-fn a_check_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
+fn what_older_versions_did_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
     let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
     for check in ["after_crash = \"check\"", "check = [\"true\", \"{}\"]"] {
         let error = read(&format!("{check}\n{hold}")).unwrap_err().to_string();
@@ -46,9 +46,12 @@ fn a_check_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
             assert!(error.contains(said), "{error}");
         }
     }
+    let error = read(&format!("own_option = true\n{hold}")).unwrap_err().to_string();
+    assert!(error.contains("test.toml: own_option is no longer possible"), "{error}");
     for check in ["null", "[\"true\", \"{}\"]"] {
         let marker = format!(
             "{{\"unit\":null,\"after_crash\":\"check\",\"check\":{check},\"cost\":null,\
+             \"own_option\":false,\
              \"hold\":[{{\"path\":\"/a/b\",\"kind\":\"bolt\",\"throw_away\":false}}]}}"
         );
         let marker: Config = serde_json::from_str(&marker).unwrap();

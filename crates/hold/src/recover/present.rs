@@ -69,9 +69,8 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
 /// elsewhere, and nothing would say so when they come back.
 ///
 /// An earlier recovery may have set the file aside. A file system that was made after the start of
-/// the hold never had the files; without an overlay (`own_option`) nothing would mark them if they
-/// came back. With [`Decision::Keep`], or [`Decision::Wipe`] of a missing file, the operator has
-/// said that the files do not come back.
+/// the hold never had the files. With [`Decision::Keep`], or [`Decision::Wipe`] of a missing file,
+/// the operator has said that the files do not come back.
 pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), RecoverError> {
     if decision == Decision::Keep {
         return Ok(());
@@ -79,7 +78,7 @@ pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), R
     let journal = Journal::read(&record.name)?;
     for (index, spot) in record.spots.iter().enumerate() {
         let Some(then) = &spot.id else { continue };
-        let path = record.identified(index)?;
+        let path = record.place(index)?.path();
         let point = mount_point_above(&path)?;
         let (name, inode) = (record.name.clone(), then.inode);
         let found = FileId::of(&path)?;
@@ -90,7 +89,7 @@ pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), R
         if found.is_some() {
             return Err(RecoverError::Other { name, path, point, inode });
         }
-        let never_was = !record.config.own_option && is_newer(&point, record)?;
+        let never_was = is_newer(&point, record)?;
         // A link above the path may lead to another file now.
         let is_given_up = decision == Decision::Wipe && !exists(&record.held()[index].path)?;
         if !never_was && !is_given_up {

@@ -155,7 +155,7 @@ pub fn a_part_of_a_set_is_refused_by_what_is_above(_: &Place) {
         let path = disk.path().join(part);
         fs::create_dir_all(&path).expect("a directory");
         for sign in signs {
-            write(disk.path(), sign, b"broker.id=1\n".to_vec());
+            write(disk.path(), sign, b"broker.id=1\n");
         }
         refused(&path, Kind::Other, &[words]);
     }

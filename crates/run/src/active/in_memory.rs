@@ -13,11 +13,12 @@ pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {
 }
 
 fn is_in_memory(marker: &Marker) -> bool {
-    let magic = rustix::fs::fstatfs(marker.file()).map_or(0, |system| system.f_type as u64);
+    let Ok(file) = marker.file() else { return false };
+    let magic = rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type as u64);
     if name_of_magic(magic) != Some("overlay") {
         return is_memory_magic(magic);
     }
     // For an overlay only its mount shows the upper file system.
-    let (id, mounts) = (mount_id(marker.file()), mounts::ours().unwrap_or_default());
+    let (id, mounts) = (mount_id(file), mounts::ours().unwrap_or_default());
     mounts.iter().any(|mount| Some(mount.id) == id && mount.is_in_memory())
 }

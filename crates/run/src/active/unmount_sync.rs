@@ -1,19 +1,68 @@
 //! Syncs file systems that the run unmounts, before the unmount. The sync runs outside the
 //! lock of the run, because a device may be slow and must not delay other calls.
 
-use super::PATIENCE;
 use super::commit::committed;
 use super::turn::Checkpoints;
+use super::unmounting::Unmounting;
 use super::work::Markers;
+use super::{Active, PATIENCE, TICK};
 use crate::protocol::Committed;
 use rustix::io::Errno;
 use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use synconce_durable::commit::commit;
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::reason;
+
+/// What is left to do before an unmount, while the call that is passed waits for an answer. A
+/// sync that has begun goes on without the call.
+pub(crate) type Unpinning = Box<dyn FnOnce(&dyn Fn() -> bool) + Send>;
+
+impl Active {
+    /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
+    /// unpinning and may take long.
+    pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Unpinning {
+        // The device numbers may be reused.
+        self.volatile.clear();
+        let before = Arc::make_mut(&mut self.before);
+        for device in unmounting.last_of() {
+            before.remove(&device);
+        }
+        // An earlier call for the same mount may have taken the pin.
+        let earlier = self.unmounts.iter().filter(|sync| unmounting.has_begun(sync));
+        let earlier: Vec<_> = earlier.cloned().collect();
+        let pins = self.pins.take(|pin| unmounting.takes(pin));
+        let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
+        self.early_taken.extend(early);
+        let takes_all = self.holds_sync || self.sealed.is_some();
+        let (synced, unneeded): (Vec<_>, Vec<_>) =
+            pins.into_iter().partition(|pin| takes_all || self.scope.contains(&pin.device));
+        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
+        let syncs: Vec<_> = syncs.collect();
+        self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
+        let (markers, patience) = (self.markers.clone(), self.options.patience);
+        let checkpoints = self.checkpoints.clone();
+        Box::new(move |call_waits| {
+            // A checkpoint in progress has file systems open.
+            let end = Instant::now() + PATIENCE;
+            let waits = || (!syncs.is_empty() || call_waits()) && Instant::now() < end;
+            while !checkpoints.is_idle_within(TICK) && waits() {}
+            drop(unneeded);
+            for (sync, pin) in syncs {
+                match unmounting.opened(pin) {
+                    Ok(Some(pin)) => sync.sync(pin, &checkpoints, &markers, patience),
+                    Ok(None) => sync.end_unopened(None),
+                    Err(error) => sync.end_unopened(Some(error)),
+                }
+            }
+            for sync in earlier {
+                while !sync.is_over_within(TICK) && call_waits() {}
+            }
+        })
+    }
+}
 
 /// An unmount, from the call until the file system is durable or was given up.
 pub(super) struct UnmountSync {

@@ -1,8 +1,11 @@
 //! What a call of umount2(2) ends.
 
 use super::unmount_sync::UnmountSync;
+use crate::paths::{self, Start};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::Pin;
 use synconce_probe::mounts::{self, DeviceId, Mount};
@@ -33,29 +36,34 @@ pub(crate) struct Unmounting {
 }
 
 impl Unmounting {
-    /// Returns what ends when `thread` unmounts the mount `id`. Returns `None` if the mount is not
-    /// among the caller's.
-    pub(crate) fn of(thread: u32, id: u64, how: How) -> Option<Self> {
-        let theirs = mounts::read(&thread.to_string()).ok()?;
-        let top = theirs.iter().find(|mount| mount.id == id)?;
-        let ours = mounts::read("self").unwrap_or_default();
-        let is_ended = ended(top, &theirs, how);
-        let (ended, left): (Vec<_>, Vec<_>) = theirs.iter().partition(|mount| is_ended(mount));
-        let propagated = ours.iter().filter(|mount| is_peer_of_any(mount, &ours, &ended, &theirs));
-        let ids: HashSet<_> = ended.iter().copied().chain(propagated).map(|it| it.id).collect();
-        let ours_left = ours.iter().filter(|mount| !ids.contains(&mount.id));
-        let staying = left.into_iter().chain(ours_left).map(|mount| mount.device).collect();
-        let root = Path::new("/proc").join(thread.to_string()).join("root");
-        Some(Self { how, mounts: ended.into_iter().cloned().collect(), root, ids, staying })
+    /// Returns what ends when `thread` unmounts `path`. Returns `None` if the path is not a mount
+    /// point: the kernel refuses the call.
+    pub(crate) fn of(thread: u32, path: &Path, how: How) -> Option<Self> {
+        if how == How::IfExpired {
+            let theirs = mounts::read(&thread.to_string()).ok()?;
+            // Of two mounts at one point, the later mount is on top.
+            let top = theirs.iter().rev().find(|mount| mount.point == path)?.id;
+            return Self::among(thread, &theirs, top, how);
+        }
+        let found = paths::find(Start::new(thread, CWD.as_raw_fd()), path).ok()?;
+        let top = found.new_name.is_none().then(|| mount_at_root(&found.file)).flatten()?;
+        Self::among(thread, &mounts::read(&thread.to_string()).ok()?, top, how)
     }
 
-    /// Returns what ends when `thread` unmounts the mount at `path`, which is found without a look
-    /// at the path.
-    pub(crate) fn at(thread: u32, path: &Path, how: How) -> Option<Self> {
-        let theirs = mounts::read(&thread.to_string()).ok()?;
-        // Of two mounts at one point, the later mount is on top.
-        let mount = theirs.iter().rev().find(|mount| mount.point == path)?;
-        Self::of(thread, mount.id, how)
+    /// Returns what ends when `thread` unmounts the mount `top`, one of its mounts `theirs`.
+    fn among(thread: u32, theirs: &[Mount], top: u64, how: How) -> Option<Self> {
+        let top = theirs.iter().find(|mount| mount.id == top)?;
+        // A list of many mounts takes the kernel long.
+        let read = (!sees_ours(thread)).then(|| mounts::read("self").unwrap_or_default());
+        let ours = read.as_deref().unwrap_or(theirs);
+        let is_ended = ended(top, theirs, how);
+        let (ended, left): (Vec<_>, Vec<_>) = theirs.iter().partition(|mount| is_ended(mount));
+        let propagated = peers(ours, &ended, theirs);
+        let ids: HashSet<_> = ended.iter().copied().chain(propagated).map(|it| it.id).collect();
+        let left = left.into_iter().chain(ours).filter(|mount| !ids.contains(&mount.id));
+        let staying = left.map(|mount| mount.device).collect();
+        let root = Path::new("/proc").join(thread.to_string()).join("root");
+        Some(Self { how, mounts: ended.into_iter().cloned().collect(), root, ids, staying })
     }
 
     /// Whether the mount `id` ends.
@@ -103,15 +111,46 @@ fn ended<'a>(top: &'a Mount, mounts: &[Mount], how: How) -> impl Fn(&Mount) -> b
     }
 }
 
-/// Whether `mount`, one of `ours`, ends with one of the mounts `ended`, because both are on shared
+/// Returns those of `ours` that end with the mounts `ended` of `theirs`, because both are on shared
 /// mounts that are peers (mount_namespaces(7)).
-fn is_peer_of_any(mount: &Mount, ours: &[Mount], ended: &[&Mount], theirs: &[Mount]) -> bool {
-    let group = |mount: &Mount, among: &[Mount]| {
-        among.iter().find(|other| other.id == mount.parent).and_then(|parent| parent.peer_group)
+fn peers<'a>(ours: &'a [Mount], ended: &[&Mount], theirs: &[Mount]) -> Vec<&'a Mount> {
+    let identify = shared_identity(theirs);
+    let ended: HashSet<_> = ended.iter().filter_map(|mount| identify(mount)).collect();
+    if ended.is_empty() {
+        return Vec::new();
+    }
+    let identify = shared_identity(ours);
+    ours.iter().filter(|mount| identify(mount).is_some_and(|it| ended.contains(&it))).collect()
+}
+
+/// Returns a function that identifies one of `mounts` among its peers: what is mounted, and the
+/// peer group of the mount below. `None` if the mount below is not shared.
+fn shared_identity(
+    mounts: &[Mount],
+) -> impl Fn(&Mount) -> Option<(DeviceId, PathBuf, u64)> + use<> {
+    let groups = mounts.iter().filter_map(|mount| Some((mount.id, mount.peer_group?)));
+    let groups: HashMap<_, _> = groups.collect();
+    move |mount| Some((mount.device, mount.root.clone(), *groups.get(&mount.parent)?))
+}
+
+/// Returns the id of the mount whose root `file` is. Sends no request to a file server.
+fn mount_at_root(file: &OwnedFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?;
+    let is_root = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+    (is_root && stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+/// Whether `thread` has the mount namespace and the root of this process, so that both see the same
+/// mounts.
+fn sees_ours(thread: u32) -> bool {
+    let view = |process: &str| {
+        let process = Path::new("/proc").join(process);
+        let namespace = process.join("ns/mnt").read_link().ok()?;
+        let flags = AtFlags::STATX_DONT_SYNC;
+        let wanted = StatxFlags::MNT_ID | StatxFlags::INO;
+        let root = rustix::fs::statx(CWD, process.join("root"), flags, wanted).ok()?;
+        Some((namespace, root.stx_mnt_id, root.stx_ino))
     };
-    let Some(peers) = group(mount, ours) else { return false };
-    ended.iter().any(|other| {
-        (mount.device, &mount.root) == (other.device, &other.root)
-            && group(other, theirs) == Some(peers)
-    })
+    view(&thread.to_string()).is_some_and(|theirs| view("self") == Some(theirs))
 }

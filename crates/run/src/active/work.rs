@@ -217,7 +217,8 @@ impl Markers {
     /// stays.
     pub(super) fn take_on(&self, mount: u64) -> Option<Marker> {
         let mut markers = self.lock();
-        let at = markers.iter().position(|marker| mount_id(marker.file()) == Some(mount))?;
+        let mount_of = |marker: &Marker| marker.file().ok().and_then(mount_id);
+        let at = markers.iter().position(|marker| mount_of(marker) == Some(mount))?;
         (at > 0).then(|| markers.remove(at))
     }
 

@@ -67,7 +67,6 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
         set_aside: cache.map(|name| root.join(name)).into(),
         cost: COST,
         docker_root: None,
-        own_option: false,
     })
 }
 

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// containerd, by its configuration.
 pub(super) struct Configuration {
-    /// The path of the main file, and the parsed files in the order in which they count.
-    pub main: PathBuf,
+    /// The parsed files in the order in which they count.
     pub parts: Vec<Part>,
     /// The directory of persistent data.
     pub root: PathBuf,
@@ -39,7 +38,7 @@ impl Configuration {
         let root = place(host, &service, &["--root"], root, "/var/lib/containerd")?;
         let state = last(host, &parts, &["state"])?;
         let state = place(host, &service, &["--state"], state, "/run/containerd")?;
-        Ok(Self { main, parts, root, state })
+        Ok(Self { parts, root, state })
     }
 }
 

@@ -52,28 +52,6 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
         set_aside,
         cost: COST,
         docker_root: None,
-        own_option: false,
-    })
-}
-
-/// Describes containerd's own option: the metadata alone is without its syncs, but everything
-/// has to agree with it.
-pub(super) fn describe_own_option(
-    host: &Host,
-    plan: &mut Plan,
-    containerd: &Configuration,
-) -> Result<Description, Error> {
-    let snapshotters = snapshotters::all(host, containerd)?;
-    notes(host, plan, containerd)?;
-    Ok(Description {
-        daemon: Daemon::Containerd,
-        engine: Engine::NoSync,
-        directories: directories(containerd, &snapshotters),
-        held: vec![containerd.root.join(METADATA).join("meta.db")],
-        set_aside: set_aside(containerd, &snapshotters),
-        cost: COST,
-        docker_root: None,
-        own_option: true,
     })
 }
 

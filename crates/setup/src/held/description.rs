@@ -25,8 +25,6 @@ pub(super) struct Description {
     pub cost: &'static str,
     /// The data directory of dockerd, whose unreferenced layers are removed after a wipe.
     pub docker_root: Option<PathBuf>,
-    /// Whether the daemon itself leaves out its syncs.
-    pub own_option: bool,
 }
 
 impl Description {
@@ -44,9 +42,6 @@ impl Description {
         line("cost", self.cost.into());
         if let Some(root) = &self.docker_root {
             line("docker_root", quoted(root));
-        }
-        if self.own_option {
-            line("own_option", true.into());
         }
         text.push_str("set_aside = [\n");
         for path in &self.set_aside {

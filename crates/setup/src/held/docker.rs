@@ -57,7 +57,6 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
         set_aside: vec![buildkit],
         cost: COST,
         docker_root: has_layers.then_some(root),
-        own_option: false,
     })
 }
 

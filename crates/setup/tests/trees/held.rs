@@ -153,7 +153,6 @@ fn the_units_start_the_hold_before_the_daemon_and_the_daemon_requires_it() {
         assert_eq!(document["unit"].as_str(), Some(unit.as_str()));
         assert_eq!(document["after_crash"].as_str(), Some("wipe"));
         assert!(document["cost"].as_str().is_some_and(|cost| !cost.is_empty()));
-        assert!(document.get("own_option").is_none());
     }
 }
 

@@ -5,7 +5,6 @@ mod docker;
 mod every;
 mod held;
 mod journal;
-mod no_sync;
 mod podman;
 mod random;
 mod support;

@@ -65,11 +65,6 @@ impl Tree {
         self.root.path().join(path.trim_start_matches('/'))
     }
 
-    /// Returns the command that undoes the set-up WORDS of this system.
-    pub fn undo_command(&self, words: &str) -> String {
-        format!("synconce setup {words} --root {} --undo", self.root.path().display())
-    }
-
     /// Returns the host, on which every program prints the version `printed`.
     pub fn host(&self, printed: &'static str) -> Host {
         let version = move |_: &Path, _: &Path| (!printed.is_empty()).then(|| printed.to_owned());

@@ -51,19 +51,13 @@ impl Engine for Containerd {
     }
 
     fn hold(&self, world: &World, program: &Path) -> Hold {
-        let own_option = self.way == Way::OwnOptionRecovered;
-        // As `synconce setup containerd` writes them. The mount manager's database is in memory.
-        let databases = match own_option {
-            true => &DATABASES[..1],
-            false => &DATABASES,
-        };
         Hold {
             program: program.to_owned(),
             root: root(world),
-            databases: databases.iter().map(ToString::to_string).collect(),
+            // As `synconce setup containerd` writes them. The mount manager's database is in memory.
+            databases: DATABASES.iter().map(ToString::to_string).collect(),
             set_aside: SET_ASIDE.map(str::to_owned).to_vec(),
             docker_root: None,
-            own_option,
         }
     }
 

@@ -57,7 +57,6 @@ impl Engine for Docker {
             databases: databases.map(|database| format!("buildkit/{database}")).to_vec(),
             set_aside: vec!["buildkit".to_owned()],
             docker_root: Some(root(world)),
-            own_option: false,
         }
     }
 

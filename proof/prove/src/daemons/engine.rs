@@ -21,8 +21,6 @@ const STARTING: Duration = Duration::from_secs(60);
 pub(super) enum Way {
     /// `synconce hold` holds the files.
     Held,
-    /// The daemon's own option leaves out syncs, and `synconce hold` keeps the marker.
-    OwnOptionRecovered,
     /// The daemon as it is.
     Plain,
     /// The daemon with an own option for more syncs: a syncfs for each layer.
@@ -34,18 +32,17 @@ pub(super) enum Way {
 impl Way {
     /// Whether the row is of the product.
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, Self::Held | Self::OwnOptionRecovered)
+        self == Self::Held
     }
 
     /// Whether the daemon's own option leaves out syncs.
     pub(super) fn leaves_out(self) -> bool {
-        matches!(self, Self::OwnOptionRecovered | Self::NoSync)
+        self == Self::NoSync
     }
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Held => "hold",
-            Self::OwnOptionRecovered => "no_sync, recovered",
             Self::Plain => "plain",
             Self::SyncFs => "sync_fs",
             Self::NoSync => "no_sync",

@@ -28,8 +28,6 @@ pub(super) struct Hold {
     pub set_aside: Vec<String>,
     /// The value of `docker_root`.
     pub docker_root: Option<PathBuf>,
-    /// Whether the daemon leaves out its syncs by an option of its own.
-    pub own_option: bool,
 }
 
 impl Hold {
@@ -71,9 +69,6 @@ impl Hold {
         let mut text = format!("after_crash = \"wipe\"\nset_aside = [{}]\n", aside.join(", "));
         if let Some(root) = &self.docker_root {
             text += &format!("docker_root = {root:?}\n");
-        }
-        if self.own_option {
-            text += "own_option = true\n";
         }
         for database in self.databases.iter().map(path) {
             text += &format!("[[hold]]\npath = {database}\nkind = \"bolt\"\n");

@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(unexpected(&[row(Way::Held, 0, 0), row(Way::NoSync, 1, 0)]).len(), 0);
         assert_eq!(unexpected(&[row(Way::Plain, 0, 0), row(Way::Plain, 0, 1)]).len(), 0);
         assert_eq!(unexpected(&[row(Way::SyncFs, 0, 0)]).len(), 0);
-        for wrong in [row(Way::Held, 1, 0), row(Way::OwnOptionRecovered, 0, 1)] {
+        for wrong in [row(Way::Held, 1, 0), row(Way::Held, 0, 1)] {
             assert_eq!(unexpected(&[wrong]).len(), 1);
         }
         assert_eq!(unexpected(&[row(Way::Plain, 0, 0)]).len(), 1);

@@ -1,5 +1,6 @@
 //! Records two holds, one after the other, on a disk with databases.
 
+use super::copies::Copies;
 use super::fixture::Fixture;
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
@@ -131,18 +132,28 @@ fn perform(fixture: &Fixture, rig: &Rig) -> Result<()> {
         rig.disk().mark(&mark::starting(hold))?;
         fixture.must("start")?;
         fixture.write(count + 1, count + WITHIN)?;
+        let copies = Copies::make()?;
         fixture.must("stop")?;
         // Without a marker nothing was stopped.
         fixture.release()?;
         fixture.remove_marks()?;
         rig.disk().mark(&mark::stopped(hold))?;
-        fixture.write(count + WITHIN + 1, count + WITHIN + BETWEEN)?;
+        write_after(fixture, &copies, count + WITHIN + 1, count + WITHIN + BETWEEN)?;
         rig.disk().mark(&mark::written(hold))?;
         count += WITHIN + BETWEEN;
     }
     std::thread::sleep(AFTER);
     rig.disk().mark(mark::END)?;
     Ok(())
+}
+
+/// Makes transactions after a hold. What a copy of its overlays accepts must be durable, too.
+fn write_after(fixture: &Fixture, copies: &Copies, from: usize, to: usize) -> Result<()> {
+    let [first, others @ ..] = fixture.databases() else { return Err("no database".into()) };
+    if !copies.accept(&first.write_words(from, to)?)? {
+        first.write(from, to)?;
+    }
+    others.iter().try_for_each(|database| database.write(from, to))
 }
 
 /// Records `hold recover` on disks that begin as the `images`.

@@ -39,6 +39,16 @@ impl Trace {
         self.0.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
+    /// Returns the position of the first line after `at` that contains all of `words` and is of the
+    /// process that made the call at `at`.
+    pub fn expect_resumed(&self, at: usize, words: &[&str]) -> usize {
+        let pid = |line: &str| line.split(' ').next().map(str::to_owned);
+        let is_it = |next: &usize| pid(&self.0[*next]) == pid(&self.0[at]);
+        let next = |last: &usize| self.find(last + 1, words);
+        let mut found = std::iter::successors(self.find(at, words), next);
+        found.find(is_it).unwrap_or_else(|| panic!("no {words:?} by the process of line {at}"))
+    }
+
     /// Returns the call at position `at`.
     pub fn line(&self, at: usize) -> &str {
         &self.0[at]

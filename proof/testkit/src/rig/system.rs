@@ -13,7 +13,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::FsKind;
 use crate::error::{Context, run};
-use crate::{Error, Result};
+use crate::{Error, Result, patiently};
 
 /// One line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq, Eq)]
@@ -147,14 +147,14 @@ pub(super) fn mount(
 
 /// Undoes every mount of this namespace for which `ours` returns true, newest first.
 ///
-/// The unmount of a busy mount is retried for `limit`.
+/// The unmount of a busy mount is retried for `limit`, on a slow machine for longer.
 pub(super) fn unmount_all(
     ours: impl Fn(&Mount) -> bool,
     flags: UnmountFlags,
     limit: Duration,
 ) -> Result<()> {
     for mount in mounts()?.iter().rev().filter(|mount| ours(mount)) {
-        match retry(limit, || unmount(&mount.point, flags)) {
+        match retry(patiently(limit), || unmount(&mount.point, flags)) {
             // Another process has unmounted it meanwhile.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
             Err(errno) => return Err(errno).context("unmount", &mount.point),

@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, begun, known, read, read_or_recall};
+use super::{Trouble, begun, known, read, read_or_recall, say_left};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -11,8 +11,8 @@ use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_hold::runtime::only_runner;
-use synconce_hold::start::{Started, refuse_second_daemon};
-use synconce_hold::stop::stop;
+use synconce_hold::start::{Daemon, Started, refuse_second_daemon};
+use synconce_hold::stop::{Stopped, stop};
 use synconce_sys::reason;
 
 /// Recovers a hold.
@@ -130,13 +130,15 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     decided(&config, Decision::ByFile)?;
-    let started = begun(&config)?;
+    let started = begun(&config, Daemon::Child)?;
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
     }
     let ended = command(arguments, &forwarder);
-    stop(&config.name)?;
+    if let Stopped::Ended(left) = stop(&config.name)? {
+        say_left(&config.name, &left);
+    }
     Ok(match ended {
         Ok(status) => {
             // The daemon has run without what was set aside, and ended by itself.

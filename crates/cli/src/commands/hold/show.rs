@@ -81,11 +81,11 @@ impl Report {
         for path in &status.missing {
             lines.push(format!("  not held: {}", printable(&path.display().to_string())));
         }
-        if !status.guarded && status.state == State::Held && !status.own_option {
+        if !status.guarded && status.state == State::Held {
             lines.push("  no guard: a second daemon could open the files without the hold".into());
         }
         let is_held = matches!(status.state, State::Held | State::Incomplete | State::Failed);
-        if is_held && !status.own_option && status.paths.iter().any(|path| path.is_dir()) {
+        if is_held && status.paths.iter().any(|path| path.is_dir()) {
             lines.push(
                 "  a held directory is a file system of its own: tar --one-file-system and \
                  rsync -x skip it"

@@ -29,12 +29,10 @@ pub struct Typed {
 }
 
 impl Typed {
-    /// Takes the command line of this process, which ends with `command`.
-    pub fn new(command: &[OsString]) -> Self {
+    /// Takes the words of a command line: those that start the run, and `command`.
+    pub fn new(own: &[OsString], command: &[OsString]) -> Self {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
-        let words: Vec<_> = env::args_os().collect();
-        let own = words.len().saturating_sub(command.len());
-        let mut run: Vec<_> = words[..own].iter().map(text).collect();
+        let mut run: Vec<_> = own.iter().map(text).collect();
         if let (Some(name), Ok(program)) = (run.first_mut(), env::current_exe()) {
             let found = program.parent().and_then(Path::to_str);
             if !name.contains('/') && !found.is_some_and(|found| SECURE_PATH.contains(&found)) {

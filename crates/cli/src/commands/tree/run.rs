@@ -216,7 +216,7 @@ fn bare(command: &[OsString]) -> Result<Finished, Failure> {
     };
     let accounts = Accounts::default();
     let (outcome, unfinished) = (Outcome::NotAsked, Vec::new());
-    Ok(Finished { ending, accounts, outcome, commit: None, error: None, unfinished })
+    Ok(Finished { began: true, ending, accounts, outcome, commit: None, error: None, unfinished })
 }
 
 /// Keeps, commits or discards the session.

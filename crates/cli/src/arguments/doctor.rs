@@ -1,0 +1,28 @@
+//! `synconce doctor`
+
+use super::Json;
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
+
+/// `synconce doctor`
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The directory to measure in, on the disk where the work is done
+    #[arg(value_name = "PATH", default_value = ".", value_hint = ValueHint::DirPath)]
+    pub path: PathBuf,
+    /// Measure syncs and names, for at most some ten seconds (the default)
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// Take more samples, and also measure random writes and bandwidth, for about 40 seconds
+    ///
+    /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
+    /// writes the file where it is installed.
+    #[arg(long)]
+    pub full: bool,
+    /// Exit with 1 if one finding costs at least SECONDS
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub fail_on: Option<u32>,
+    /// Where the report is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}

@@ -1,0 +1,121 @@
+//! `synconce doctor`
+
+use crate::arguments::doctor::Doctor;
+use crate::commands::json::{Sink, Stream};
+use crate::exit;
+use crate::text::{bytes, printable, say, shell};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use synconce_doctor::{Depth, Error, Observer, Options, Report, examine};
+use synconce_sys::signals::is_ignored;
+
+/// Examines a directory and prints what was found.
+pub fn doctor(arguments: &Doctor) -> ExitCode {
+    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
+        Ok(json) => json,
+        Err(error) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
+    let options = Options {
+        path: arguments.path.clone(),
+        depth: if arguments.full { Depth::Full } else { Depth::Quick },
+        is_held: synconce_run::is_held(),
+    };
+    let mut watch = Watch::new();
+    let examined = examine(&options, &mut watch);
+    watch.bar.finish_and_clear();
+    let report = match examined {
+        Ok(report) => report,
+        // The temporary files are removed: end by the signal, as the caller expects.
+        Err(Error::Interrupted(signal)) => return exit::by_signal(signal),
+        Err(error) => return fail(&error),
+    };
+    let printed = match json {
+        Some(sink) => sink.write(&report),
+        None => Sink::Standard(Stream::Output).write_text(&text(&report)),
+    };
+    if let Err(error) = printed {
+        say(&error);
+        return exit::FAILED.into();
+    }
+    let is_costly = |limit: u32| report.most_seconds() >= f64::from(limit);
+    match arguments.fail_on.is_some_and(is_costly) {
+        true => exit::COSTLY.into(),
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Names of mounts and groups may come from another user.
+fn text(report: &Report) -> String {
+    report.text().lines().map(|line| printable(line) + "\n").collect()
+}
+
+fn fail(error: &Error) -> ExitCode {
+    say(&error.to_string());
+    let doctor =
+        |path: &Path| shell(&["synconce".into(), "doctor".into(), path.display().to_string()]);
+    let hint = match error {
+        Error::ReadOnly(_) => {
+            Some("synconce doctor DIRECTORY, with a directory that can be written".to_owned())
+        }
+        Error::NotDirectory(path) => path.parent().map(|parent| match parent == Path::new("") {
+            true => doctor(Path::new(".")),
+            false => doctor(parent),
+        }),
+        Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
+        Error::Io { .. } | Error::Interrupted(_) => None,
+    };
+    if let Some(hint) = hint {
+        say(&format!("hint: {hint}"));
+    }
+    exit::FAILED.into()
+}
+
+/// Shows what is measured, on a terminal only, and notes signals.
+struct Watch {
+    bar: ProgressBar,
+    /// The signal that has arrived; 0 if none has.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let style = ProgressStyle::with_template("synconce: measuring {msg} [{elapsed}]");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let signal = Arc::<AtomicUsize>::default();
+        for number in [SIGINT, SIGTERM, SIGHUP] {
+            if !is_ignored(number) {
+                // Without the handler the signal ends the process, and its files stay.
+                let flag = Arc::clone(&signal);
+                let _ = signal_hook::flag::register_usize(number, flag, number as usize);
+            }
+        }
+        Self { bar, signal }
+    }
+}
+
+impl Observer for Watch {
+    fn will_write(&mut self, count: u64, directory: &Path) {
+        let (count, directory) = (bytes(count), directory.display());
+        say(&format!("temporary files of at most {count} in {directory}, removed at the end"));
+    }
+
+    fn begins(&mut self, what: &str) {
+        self.bar.set_message(what.to_owned());
+        self.bar.tick();
+    }
+
+    fn interrupted(&self) -> Option<i32> {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => None,
+            signal => i32::try_from(signal).ok(),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `synconce setup apt`
+
+use super::{Changed, DRY_RUN, Failure, Report};
+use crate::arguments::Setup;
+use synconce_setup::apt::{self, Plan};
+use synconce_setup::error::Error;
+use synconce_setup::host::Host;
+
+/// Puts the wrappers in place, or takes them away.
+pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<Report, Failure> {
+    if arguments.runtime.is_some() {
+        let hint = format!("leave it out: {}", host.setup("apt"));
+        return Err(("cannot use --runtime for apt: it calls no runtime".to_owned(), Some(hint)));
+    }
+    let result = match arguments.undo {
+        true => undo(arguments, host),
+        false => set_up(arguments, host),
+    };
+    result.map_err(|error| (error.to_string(), error.remedy().map(str::to_owned)))
+}
+
+fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
+    let plan = apt::plan(host)?;
+    let mut report = report(&plan, host, arguments);
+    let is_set_up = report.changes.is_empty();
+    let setup = host.setup("apt");
+    if arguments.check {
+        report.set_up = Some(is_set_up);
+        report.notes.push(match is_set_up {
+            true => "apt is set up".to_owned(),
+            false => format!("apt is not set up: it would be by {setup}"),
+        });
+        return Ok(report);
+    }
+    if !plan.missing.is_empty() {
+        let missing = plan.missing.join(", ");
+        report.notes.push(format!(
+            "not installed, and left out: {missing}; after you install one, repeat: {setup}"
+        ));
+    }
+    if arguments.dry_run {
+        report.notes.push(DRY_RUN.to_owned());
+        return Ok(report);
+    }
+    apt::apply(&plan, host)?;
+    report.notes.push(match is_set_up {
+        true => "apt is set up already: nothing was changed".to_owned(),
+        false => "from now on, each call that changes packages is a run".to_owned(),
+    });
+    Ok(report)
+}
+
+fn undo(arguments: &Setup, host: &Host) -> Result<Report, Error> {
+    let plan = apt::plan_undo(host, arguments.force)?;
+    let mut report = report(&plan, host, arguments);
+    if arguments.dry_run {
+        report.notes.push(DRY_RUN.to_owned());
+        return Ok(report);
+    }
+    apt::undo(&plan, host)?;
+    if report.changes.is_empty() {
+        report.notes.push("apt was not set up by synconce: there is nothing to undo".to_owned());
+    }
+    Ok(report)
+}
+
+/// Returns the changes of `plan`; for a dry run or a check, a line of text for each.
+fn report(plan: &Plan, host: &Host, arguments: &Setup) -> Report {
+    let changes = plan.changes(host);
+    let dry_run = arguments.dry_run || arguments.check;
+    let lines = changes.iter().map(|change| {
+        let (path, real) = (change.path.display(), change.real.display());
+        match change.act {
+            "diverted" => format!("divert {path} to {real}, and put a wrapper in its place\n"),
+            "removed" => format!("remove the wrapper {path}\n"),
+            _ => format!("restore {path} from {real}\n"),
+        }
+    });
+    let diff = dry_run.then(|| lines.collect());
+    let changed = changes.iter().map(|change| Changed {
+        act: change.act,
+        path: change.path.display().to_string(),
+        saved: None,
+    });
+    Report { dry_run, changes: changed.collect(), diff, ..Report::default() }
+}

@@ -1,0 +1,177 @@
+//! Slow and odd disks.
+
+use crate::support::{doctor, findings, healthy, names, report, rig};
+use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::Value;
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::PathBuf;
+use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::rig::{FsKind, Limits, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(slow_flushes_are_named_first_on_ext4, &[]),
+        trial(slow_flushes_are_named_first_on_xfs, &[]),
+        trial(slow_flushes_are_named_first_on_btrfs, &[]),
+        trial(a_disk_that_ignores_flushes_is_named, &[]),
+        trial(a_slow_bandwidth_is_named_first, &[]),
+        trial(fio_measures_writes_where_it_is_installed, &[Need::Program("fio", "fio")]),
+        trial(a_place_in_memory_needs_two_lines, &[]),
+        trial(the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing, &[]),
+        trial(a_full_disk_is_named_first_and_not_measured, &[]),
+        trial(a_read_only_place_is_an_error_with_a_hint, &[]),
+    ]
+}
+
+/// Microseconds of a flush of 8 ms, of which the kernel may count less than a millisecond less.
+const LEAST_FLUSH: f64 = 7_500.0;
+
+fn slow_flushes(place: &Place, fs: FsKind) {
+    let rig = rig(fs, 8);
+    let before = rig.disk().stats().unwrap().flushes;
+    let (report, ended) = report(rig.path(), &mut doctor(place, rig.path(), &["--fail-on", "10"]));
+    let flushes = rig.disk().stats().unwrap().flushes - before;
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(findings(&report)[0], "slow-sync", "{report:#}");
+    let first = &report["findings"][0];
+    // 2,100 flushes at least, also where dpkg's force-unsafe-io is in force.
+    assert!(first["seconds"].as_f64() > Some(14.0), "{first:#}");
+    assert!(first["remedy"].as_str().unwrap().starts_with("synconce run -- "), "{first:#}");
+    assert_eq!(report["place"]["type_name"], fs.name());
+    assert_eq!(report["place"]["devices"][0]["write_cache"], "write back", "{report:#}");
+    let measured = &report["measured"];
+    assert!(measured["flushes"]["mean"].as_f64() > Some(LEAST_FLUSH), "{measured:#}");
+    assert!(measured["flushes"]["share"].as_f64() > Some(0.0), "{measured:#}");
+    assert!(measured["overwrite"]["fastest"].as_f64() > Some(LEAST_FLUSH), "{measured:#}");
+    // Each sync has waited for at least one flush.
+    let syncs = ["fsync", "fdatasync", "overwrite"].map(|it| &measured[it]["samples"]);
+    let syncs: u64 = syncs.iter().map(|samples| samples.as_u64().unwrap()).sum();
+    assert!(flushes >= syncs && syncs > 3, "{flushes} {measured:#}");
+}
+
+fn slow_flushes_are_named_first_on_ext4(place: &Place) {
+    slow_flushes(place, FsKind::Ext4);
+}
+
+fn slow_flushes_are_named_first_on_xfs(place: &Place) {
+    slow_flushes(place, FsKind::Xfs);
+}
+
+fn slow_flushes_are_named_first_on_btrfs(place: &Place) {
+    slow_flushes(place, FsKind::Btrfs);
+}
+
+fn a_disk_that_ignores_flushes_is_named(place: &Place) {
+    let rig = rig(FsKind::Ext4, 0);
+    let report = healthy(place, rig.path());
+    assert_eq!(findings(&report), ["flushes-ignored"], "{report:#}");
+    assert!(report["verdict"].as_str().unwrap().contains("may reach no medium"), "{report:#}");
+}
+
+/// Measures a disk that writes 8 MB a second; returns the report.
+fn slow_writes(place: &Place, path: &str) -> Value {
+    let limits = Limits { written_bytes: Some(8_000_000), ..Limits::NONE };
+    let rig = Rig::builder().limits(limits).up().unwrap();
+    let mut doctor = doctor(place, rig.path(), &["--full"]);
+    let (report, ended) = report(rig.path(), doctor.env("PATH", path));
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(findings(&report)[0], "slow-writes", "{report:#}");
+    let rate = |name: &str| report["measured"][name]["bytes_per_second"].as_f64();
+    // What is in flight at the end is written, too.
+    assert!(rate("sequential") < Some(16e6) && rate("random") < Some(16e6), "{report:#}");
+    report
+}
+
+fn a_slow_bandwidth_is_named_first(place: &Place) {
+    let report = slow_writes(place, "/none");
+    assert_eq!(report["measured"]["random"]["by"], "synconce");
+}
+
+fn fio_measures_writes_where_it_is_installed(place: &Place) {
+    let report = slow_writes(place, &std::env::var("PATH").unwrap());
+    assert_eq!(report["measured"]["random"]["by"], "fio");
+}
+
+fn a_place_in_memory_needs_two_lines(place: &Place) {
+    let path = PathBuf::from("/dev/shm");
+    let ended = finish(&mut doctor(place, &path, &["--quick"]));
+    assert!(ended.status.success(), "{ended:?}");
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    assert_eq!(lines.len(), 2, "{ended:?}");
+    assert!(lines[0].contains("nothing to change: tmpfs is in memory"), "{ended:?}");
+    // Neither a bar nor a carriage return outside of a terminal.
+    let notice = ended.stderr.strip_prefix("synconce: temporary files of at most ").unwrap();
+    assert!(notice.ends_with(" in /dev/shm, removed at the end\n"), "{ended:?}");
+    assert_eq!(notice.lines().count(), 1, "{ended:?}");
+    assert_eq!(findings(&healthy(place, &path)), [""; 0]);
+}
+
+/// Mounts an overlay at `merged` whose layers are on `rig`.
+fn overlay(place: &Place, rig: &Rig, options: &str) -> PathBuf {
+    let merged = place.path("merged");
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| rig.path().join(name));
+    for directory in [&lower, &upper, &work, &merged] {
+        let _ = fs::create_dir(directory);
+    }
+    let [lower, upper, work] = [&lower, &upper, &work].map(|path| path.display());
+    let data = format!("lowerdir={lower},upperdir={upper},workdir={work}{options}");
+    let data = CString::new(data).unwrap();
+    mount("overlay", &merged, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+    merged
+}
+
+fn the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing(place: &Place) {
+    const FILES: u64 = 10;
+    let rig = rig(FsKind::Ext4, 8);
+    fs::create_dir(rig.path().join("lower")).unwrap();
+    for at in 0..FILES {
+        fs::write(rig.path().join(format!("lower/file{at}")), "data").unwrap();
+    }
+    let merged = overlay(place, &rig, ",metacopy=off");
+    let ended = finish(&mut doctor(place, &merged, &[]));
+    assert!(ended.status.success(), "{ended:?}");
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    assert_eq!(lines.first(), lines.last(), "{ended:?}");
+    assert!(lines[0].contains(": overlay-copy-up costs at least "), "{ended:?}");
+    // It is as the report says.
+    let before = rig.disk().stats().unwrap().flushes;
+    for at in 0..FILES {
+        chown(merged.join(format!("file{at}")), Some(1), None).unwrap();
+    }
+    let flushes = rig.disk().stats().unwrap().flushes - before;
+    assert!(flushes >= FILES, "{flushes} flushes for {FILES} files");
+
+    unmount(&merged, UnmountFlags::empty()).unwrap();
+    let merged = overlay(place, &rig, ",volatile");
+    let report = healthy(place, &merged);
+    assert_eq!(findings(&report), [""; 0], "{report:#}");
+    assert!(report["verdict"].as_str().unwrap().contains("overlay is volatile"), "{report:#}");
+    unmount(&merged, UnmountFlags::empty()).unwrap();
+}
+
+fn a_full_disk_is_named_first_and_not_measured(place: &Place) {
+    let rig = Rig::builder().size(64 << 20).up().unwrap();
+    rig.fill(1 << 20).unwrap();
+    let report = healthy(place, rig.path());
+    assert_eq!(findings(&report)[0], "full", "{report:#}");
+    assert_eq!(report["measured"]["fsync"], Value::Null);
+    assert_eq!(report["not_measured"][0]["what"], "syncs, names and writes");
+}
+
+fn a_read_only_place_is_an_error_with_a_hint(place: &Place) {
+    let rig = Rig::builder().size(64 << 20).up().unwrap();
+    let before = names(rig.path());
+    rig.remount("ro").unwrap();
+    let ended = finish(&mut doctor(place, rig.path(), &[]));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let path = rig.path().display();
+    let wanted = format!(
+        "synconce: cannot measure in {path}: the file system is read-only\n\
+         synconce: hint: synconce doctor DIRECTORY, with a directory that can be written\n"
+    );
+    assert_eq!((&ended.stdout[..], &ended.stderr), ("", &wanted));
+    assert_eq!(names(rig.path()), before);
+}

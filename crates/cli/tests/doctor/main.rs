@@ -1,0 +1,20 @@
+//! `synconce doctor` at places with a planted cause: the cause is named first.
+//!
+//! Every test runs isolated (see `harness::isolated`), as root. A test whose program or
+//! hierarchy of control groups is missing is ignored, and prints why. No test judges by a time
+//! that a busy machine makes longer: the rig's flushes have a least time.
+
+mod causes;
+mod limits;
+mod manners;
+mod skipped;
+mod support;
+
+use libtest_mimic::Arguments;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let of_files = [causes::trials(), limits::trials(), manners::trials(), skipped::trials()];
+    let trials = of_files.into_iter().flatten().collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

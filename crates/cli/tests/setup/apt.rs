@@ -1,0 +1,278 @@
+//! `synconce setup apt` on a directory that stands for a system, with the machine's dpkg-divert:
+//! a kill or a failure at each call, and what is in the way.
+
+use super::crashes::{CALLS, killed};
+use super::place::{Ended, Place, SYNCONCE};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+
+const REAL: &str = "usr/lib/synconce/diverted";
+
+/// Makes a system with dpkg and apt-get; apt, aptitude and tasksel are not there.
+fn place(name: &str) -> Place {
+    let place = Place::new(name);
+    for program in ["usr/bin/synconce", "usr/bin/dpkg", "usr/bin/apt-get"] {
+        place.program(program);
+        place.write(program, &format!("the real {program}\n"));
+    }
+    place.write("usr/lib/os-release", "ID=debian\n");
+    place.write("var/lib/dpkg/status", "");
+    place.write("var/lib/dpkg/lock", "");
+    place.write("var/lib/dpkg/diversions", "/bin/sh\n/bin/sh.distrib\ndash\n");
+    place
+}
+
+/// Returns the diversions, sorted by dpkg-divert.
+fn diversions(place: &Place) -> String {
+    let mut list = Command::new("dpkg-divert");
+    let ended = Ended::of(list.arg("--root").arg(&place.root).arg("--list").env("LC_ALL", "C"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut lines: Vec<_> = ended.stdout.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// Everything that a set-up changes.
+type State = (std::collections::BTreeMap<std::path::PathBuf, (u32, Vec<u8>)>, String);
+
+fn state(place: &Place) -> State {
+    (place.snapshot(), diversions(place))
+}
+
+/// Checks that each program can be started: it is the wrapper with the program beside it, or the
+/// program.
+fn assert_works(place: &Place, when: &str) {
+    for name in ["dpkg", "apt-get"] {
+        let text = place.read(&format!("usr/bin/{name}"));
+        let real = format!("the real usr/bin/{name}\n");
+        if text != real {
+            assert!(text.starts_with("#!/bin/sh\n# Written by"), "{when}: {text}");
+            assert_eq!(place.read(&format!("{REAL}/{name}")), real, "{when}");
+        }
+    }
+}
+
+#[test]
+fn an_undo_leaves_the_files_and_the_diversions_as_they_were() {
+    let place = place("apt");
+    let before = state(&place);
+    let inode = |path: &str| fs::metadata(place.root.join(path)).unwrap().ino();
+    let program = inode("usr/bin/dpkg");
+    let check = place.setup(&["apt", "--check"]);
+    assert_eq!(check.code, Some(1), "{check:?}");
+    assert!(check.stdout.contains("divert "), "{check:?}");
+    let dry = place.setup(&["apt", "--dry-run"]);
+    assert_eq!((dry.code, dry.stdout), (Some(0), check.stdout));
+    assert_eq!(before, state(&place));
+
+    let ended = place.setup(&["apt"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.contains("left out: apt, aptitude, tasksel; after"), "{ended:?}");
+    let after = state(&place);
+    assert!(after.1.contains("usr/bin/dpkg to /usr/lib/synconce/diverted/dpkg"), "{}", after.1);
+    assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
+    let again = place.setup(&["apt"]);
+    assert!(again.code == Some(0) && again.stderr.contains("nothing was changed"), "{again:?}");
+    assert_eq!(after, state(&place));
+
+    assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
+    assert_eq!(before, state(&place));
+    assert_eq!(inode("usr/bin/dpkg"), program, "the file itself is back");
+    let again = place.setup(&["apt", "--undo"]);
+    assert!(again.code == Some(0) && again.stderr.contains("nothing to undo"), "{again:?}");
+    assert_eq!(before, state(&place));
+}
+
+/// Takes long: the set-up begins anew, below strace, for each of its calls that changes a file.
+#[test]
+fn a_kill_at_any_call_leaves_programs_that_work_and_the_next_set_up_or_undo_goes_on() {
+    let place = place("apt-killed");
+    let before = state(&place);
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let after = state(&place);
+    let mut kills = 0;
+    for (words, next, wanted) in [
+        (&["apt", "--undo"][..], &["apt"][..], &after),
+        (&["apt", "--undo"], &["apt", "--undo"], &before),
+        (&["apt"], &["apt"], &after),
+        (&["apt"], &["apt", "--undo"], &before),
+    ] {
+        for call in CALLS.into_iter().chain(["linkat", "mkdirat"]) {
+            for nth in 1.. {
+                let start = if words.len() == 1 { &["apt", "--undo"][..] } else { &["apt"] };
+                assert_eq!(place.setup(start).code, Some(0));
+                if !killed(&place, words, call, nth) {
+                    break;
+                }
+                kills += 1;
+                let when = format!("{words:?}, {next:?}: {call} {nth}");
+                assert_works(&place, &when);
+                let ended = place.setup(next);
+                assert_eq!(ended.code, Some(0), "{when}: {ended:?}");
+                assert_eq!(*wanted, state(&place), "{when}");
+            }
+        }
+    }
+    assert!(kills > 60, "only {kills} kills");
+}
+
+#[test]
+fn a_failure_at_any_call_of_the_first_set_up_changes_nothing() {
+    let place = place("apt-full");
+    let before = state(&place);
+    let mut failures = 0;
+    for call in ["mkdirat", "write", "fsync", "renameat", "linkat"] {
+        for nth in 1.. {
+            let inject = format!("inject={call}:error=ENOSPC:when={nth}");
+            let mut command = Command::new("strace");
+            command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
+            let ended = Ended::of(command.arg(SYNCONCE).args(place.arguments(&["apt"])));
+            if ended.code == Some(0) {
+                place.setup(&["apt", "--undo"]);
+                break;
+            }
+            let when = format!("{call} {nth}: {ended:?}");
+            assert_eq!(ended.code, Some(125), "{when}");
+            // The last writes are the notices.
+            if ended.stderr.contains("No space left on device") {
+                assert!(ended.stderr.contains("hint: free space on that disk"), "{when}");
+                assert_eq!(before, state(&place), "{when}");
+                failures += 1;
+            }
+            place.setup(&["apt", "--undo"]);
+        }
+    }
+    assert!(failures > 10, "only {failures} failures");
+}
+
+#[test]
+fn a_program_that_dpkg_upgraded_while_a_set_up_was_half_done_is_the_one_that_stays() {
+    let place = place("apt-upgraded");
+    let program = place.root.join("usr/bin/dpkg");
+    // Before the diversion, dpkg writes to the name of its own.
+    fs::create_dir_all(place.root.join(REAL)).unwrap();
+    fs::hard_link(&program, place.root.join(REAL).join("dpkg")).unwrap();
+    fs::remove_file(&program).unwrap();
+    place.program("usr/bin/dpkg");
+    place.write("usr/bin/dpkg", "the real usr/bin/dpkg\n");
+    place.write(&format!("{REAL}/dpkg"), "the old one\n");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    assert_works(&place, "set up");
+    // After it, to the other name.
+    place.write(&format!("{REAL}/dpkg"), "upgraded\n");
+    assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
+    assert_eq!(place.read("usr/bin/dpkg"), "upgraded\n");
+    assert!(!place.root.join("usr/lib/synconce").exists());
+}
+
+#[test]
+fn the_wrapper_of_a_program_that_was_removed_is_taken_away() {
+    let place = place("apt-removed");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    fs::remove_file(place.root.join(REAL).join("apt-get")).unwrap();
+    let ended = place.setup(&["apt"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(!place.root.join("usr/bin/apt-get").exists());
+    assert!(!diversions(&place).contains("apt-get"));
+    assert!(place.setup(&["apt", "--undo"]).code == Some(0) && !place.root.join(REAL).exists());
+}
+
+#[test]
+fn a_link_of_update_alternatives_stays_and_its_target_is_diverted() {
+    let place = place("apt-alternative");
+    place.program("usr/bin/aptitude-curses");
+    let link = |path: &str, target: &str| {
+        let path = place.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, path).unwrap();
+    };
+    link("usr/bin/aptitude", "/etc/alternatives/aptitude");
+    link("etc/alternatives/aptitude", "/usr/bin/aptitude-curses");
+    let before = state(&place);
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    assert!(diversions(&place).contains("of /usr/bin/aptitude-curses to"));
+    assert!(place.root.join("usr/bin/aptitude").is_symlink());
+    assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
+    assert_eq!(before, state(&place));
+}
+
+#[test]
+fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
+    let place = place("apt-in-the-way");
+    let refused = |words: &[&str], parts: [&str; 2]| {
+        let before = state(&place);
+        let ended = place.setup(words);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        for part in parts {
+            assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+        }
+        assert_eq!(before, state(&place));
+    };
+    refused(&["apt", "--runtime", "/x"], ["cannot use --runtime for apt", "hint: leave it out"]);
+    // Another diversion, such as one for eatmydata.
+    let divert = |words: &[&str]| {
+        let mut command = Command::new("dpkg-divert");
+        command.arg("--root").arg(&place.root).args(["--quiet", "--local", "--no-rename"]);
+        assert_eq!(Ended::of(command.args(words)).code, Some(0));
+    };
+    divert(&["--divert", "/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
+    refused(&["apt"], ["is diverted to /usr/bin/apt-get.distrib already", "hint: take that away"]);
+    divert(&["--remove", "/usr/bin/apt-get"]);
+
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let wrapper = place.read("usr/bin/dpkg");
+    place.write("usr/bin/dpkg", "the operator's\n");
+    for words in [&["apt"][..], &["apt", "--undo"]] {
+        refused(words, ["dpkg: is neither synconce's wrapper nor", "hint: move it away"]);
+    }
+    assert_eq!(place.setup(&["apt", "--undo", "--force"]).code, Some(0));
+    assert_eq!(place.read("usr/bin/dpkg"), "the real usr/bin/dpkg\n");
+
+    // dpkg at work has the lock, by fcntl(2).
+    let lock = "use Fcntl; open(my $f, '+<', $ARGV[0]) or die; \
+                my $all = pack('s s l! l! i', F_WRLCK, 0, 0, 0, 0); \
+                fcntl($f, F_SETLK, $all) or die; \
+                system(@ARGV[1 .. $#ARGV]); exit($? >> 8)";
+    let mut command = Command::new("perl");
+    command.args(["-e", lock]).arg(place.root.join("var/lib/dpkg/lock")).arg(SYNCONCE);
+    let before = state(&place);
+    let ended = Ended::of(command.args(place.arguments(&["apt"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("lock: is locked: dpkg is at work\n"), "{ended:?}");
+    assert_eq!(before, state(&place));
+    // The script of a package runs while dpkg waits for the script.
+    let ended = Ended::of(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    // A synconce that went, and another copy of it.
+    fs::remove_file(place.root.join("usr/bin/synconce")).unwrap();
+    refused(&["apt"], ["synconce: is no executable file", "hint: install synconce"]);
+    place.program("usr/local/bin/synconce");
+    assert_eq!(place.setup(&["apt", "--check"]).code, Some(1));
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let moved = wrapper.replace("=/usr/bin/synconce", "=/usr/local/bin/synconce");
+    assert_eq!(place.read("usr/bin/dpkg"), moved);
+    place.program("usr/bin/synconce");
+    assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
+}
+
+#[test]
+fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
+    let place = place("apt-read-only");
+    let before = state(&place);
+    let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+    let ended = Ended::of(command.args(place.arguments(&["apt"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
+    assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
+    assert_eq!(before, state(&place));
+    fs::remove_file(place.root.join("usr/bin/dpkg")).unwrap();
+    let ended = place.setup(&["apt"]);
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("holds no dpkg\n"), "{ended:?}");
+    assert!(!Path::new(&place.root).join("usr/lib/synconce").exists());
+}

@@ -1,0 +1,285 @@
+//! `synconce setup apt` in a Debian root of its own, with its apt and dpkg.
+
+use std::fs;
+use synconce_testkit::harness::{
+    Debian, Place, Started, eventually, isolated, without_foreign_syncs, without_seccomp,
+};
+use synconce_testkit::manifest::{self, Manifest, Options};
+
+const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
+
+/// Installs two packages that are downloaded, of 3,500 syncs.
+const INSTALL: &str = "apt-get install -y -qq --no-download --no-install-recommends manpages-dev";
+
+/// Makes packages below /root: `daemon`, whose scripts call dpkg and start a daemon that syncs
+/// later; `waits`, whose script waits for a file; `broken`, whose script fails; `slow`, whose script ends its apt by a signal; and two
+/// versions of a `tasksel`.
+const PACKAGES: &str = r#"
+cd /root
+package() {
+    mkdir -p "$1/DEBIAN" "$1/usr/bin"
+    printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+        "${1%-*}" "${1#*-}" >"$1/DEBIAN/control"
+    printf '#!/bin/sh\nset -e\n%s\n' "$2" >"$1/DEBIAN/postinst"
+    chmod 755 "$1/DEBIAN/postinst"
+    [ -z "$3" ] || { printf '#!/bin/sh\necho "%s $*"\n' "$3" >"$1/usr/bin/${1%-*}"; chmod 755 "$1/usr/bin/${1%-*}"; }
+    dpkg-deb --build "$1" "/root/$1.deb" >/dev/null
+}
+package daemon-1 'dpkg --compare-versions 1 lt 2
+dpkg --print-architecture >/root/architecture
+dpkg -l dpkg >/root/list
+perl /root/daemon.pl'
+package waits-1 'touch /root/waiting
+until [ -e /root/go-on ]; do sleep 0.05; done'
+package broken-1 'exit 3'
+package slow-1 'victim=$(cat /root/victim)
+rm /root/victim
+kill -TERM $victim'
+package tasksel-1 : one
+package tasksel-2 : two
+"#;
+
+/// Makes the synconce that is there a package with the scripts of ours, and installs it.
+const OWN_PACKAGE: &str = r#"
+cd /root
+mkdir -p synconce-1/DEBIAN synconce-1/usr/bin synconce-1/usr/lib/synconce
+mv /usr/bin/synconce synconce-1/usr/bin/
+touch synconce-1/usr/lib/synconce/rig
+cp prerm synconce-1/DEBIAN/prerm
+chmod 755 synconce-1/DEBIAN/prerm
+printf 'Package: synconce\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+    >synconce-1/DEBIAN/control
+dpkg-deb -Znone --build synconce-1 synconce-1.deb >/dev/null
+dpkg -i synconce-1.deb >/dev/null
+"#;
+
+/// A daemon that writes, once a file is there, whether its sync was held.
+const DAEMON: &str = r#"
+use strict; use POSIX ();
+exit if fork; POSIX::setsid();
+open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
+select(undef, undef, undef, 0.01) until -e "/root/go";
+my $value = syscall(277, -1, 0, 0, 0x53594e43);
+open(my $file, ">", "/root/said.new") or die; print $file $value == 0x51 ? "held\n" : "real\n";
+close $file; rename "/root/said.new", "/root/said";
+"#;
+
+/// Returns a root with those packages, in which apt is set up.
+fn root(place: &Place) -> Debian {
+    let root = Debian::new(&place.path("root"));
+    fs::write(root.path("root/daemon.pl"), DAEMON).unwrap();
+    fs::write(root.path("root/prerm"), PRERM).unwrap();
+    root.sh(PACKAGES);
+    root.sh("synconce setup apt --quiet && synconce setup apt --check");
+    root
+}
+
+/// Returns the files of the root, without what each call of apt changes.
+fn manifest(root: &Debian) -> Manifest {
+    let mut options = Options::default();
+    for path in [
+        "var/log/**",
+        "var/cache/**",
+        "var/lib/apt/**",
+        "var/lib/synconce",
+        "var/lib/synconce/**",
+        "var/lib/dpkg/*-old",
+        "lost+found",
+        ".host",
+    ] {
+        options = options.ignore(path).unwrap();
+    }
+    Manifest::with(root.path(""), &options).unwrap()
+}
+
+fn flushes(root: &Debian) -> u64 {
+    root.rig.disk().stats().unwrap().flushes
+}
+
+#[test]
+fn an_install_is_one_run_with_one_commit_and_gives_the_files_of_a_plain_one() {
+    isolated(|place| {
+        let _barrier = without_foreign_syncs();
+        let (plain, ours) = (Debian::new(&place.path("plain")), Debian::new(&place.path("ours")));
+        let untouched = manifest(&ours);
+        ours.sh("synconce setup apt");
+        ours.sh("synconce setup apt --undo");
+        assert_eq!(manifest::diff(&untouched, &manifest(&ours)), []);
+
+        ours.sh("synconce setup apt");
+        let count = |root: &Debian| {
+            let before = flushes(root);
+            root.sh(INSTALL);
+            flushes(root) - before
+        };
+        let (real, held) = (count(&plain), count(&ours));
+        println!("{real} flushes plain, {held} with the set-up");
+        assert!(real > 1000 && held < 40, "{real} plain, {held} with the set-up");
+        ours.sh("synconce status && synconce setup apt --undo");
+        assert_eq!(manifest::diff(&manifest(&plain), &manifest(&ours)), []);
+        let list = "dpkg-divert --list | sort; dpkg -V | sort; dpkg --audit";
+        assert_eq!(plain.sh(list), ours.sh(list));
+        plain.down();
+        ours.down();
+    });
+}
+
+#[test]
+fn exit_codes_signals_scripts_and_daemons_are_those_of_the_real_programs() {
+    isolated(|place| {
+        let root = root(place);
+        let code = |words: &str| root.run(&["sh", "-c", words]).status.code();
+        assert_eq!(code("apt-get install -y /root/broken-1.deb"), Some(100));
+        assert_eq!(code("dpkg --purge broken"), Some(0));
+        assert_eq!(code("dpkg -i /root/broken-1.deb"), Some(1));
+        assert_eq!(code("dpkg -P broken"), Some(0));
+        assert_eq!(code("dpkg -i /root/none.deb"), Some(2));
+        assert_eq!(code("apt-get install none"), Some(100));
+        assert_eq!(code("dpkg --compare-versions 2 lt 1"), Some(1));
+        // dpkg hears the signal of its own package's script.
+        let killed = "sh -c 'echo $$ >/root/victim; exec dpkg -i /root/slow-1.deb' || echo $?";
+        let said = root.sh(killed);
+        assert!(said.ends_with("143\n"), "{said}");
+        assert_eq!(code("dpkg --configure -a"), Some(1));
+        assert_eq!(code("dpkg --purge slow"), Some(0));
+
+        // Within a run of the user's own, the run is that one.
+        let inside = "synconce run --stats --json=/root/json -- apt-get remove -y daemon";
+        let script = format!(
+            "apt-get install -y /root/daemon-1.deb; touch /root/go
+             until [ -e /root/said ]; do sleep 0.05; done; cat /root/said; {inside}"
+        );
+        let said = root.sh(&script);
+        assert!(said.contains("\nreal\n"), "{said}");
+        assert_eq!(root.sh("cat /root/architecture"), root.sh("dpkg --print-architecture"));
+        let json = fs::read_to_string(root.path("root/json")).unwrap();
+        assert!(json.contains("\"outcome\":\"committed\""), "{json}");
+
+        // A failed commit is said, and fails the call.
+        let mut command = root.command(&["dpkg", "-i", "/root/waits-1.deb"]);
+        let install = Started::new(&mut command);
+        eventually("its script waits", || root.path("root/waiting").exists());
+        root.rig.disk().fail_flushes(1_000_000).unwrap();
+        fs::write(root.path("root/go-on"), "").unwrap();
+        let (status, said) = (install.end(), install.text());
+        root.rig.disk().fail_flushes(0).unwrap();
+        assert_eq!(status.code(), Some(125), "{said}");
+        assert!(said.contains("synconce: not durable: / ("), "{said}");
+    });
+}
+
+#[test]
+fn dpkg_apt_and_others_are_upgraded_and_removed_below_their_wrappers() {
+    isolated(|place| {
+        let root = root(place);
+        let untouched = "synconce setup apt --undo; dpkg-divert --list; dpkg -V | sort";
+        // Not installed at the set-up, so not diverted.
+        assert_eq!(root.sh("dpkg -i /root/tasksel-1.deb >/dev/null; tasksel x"), "one x\n");
+        root.sh("synconce setup apt");
+        assert!(root.sh("cat /usr/bin/tasksel").contains("Written by `synconce"));
+        assert_eq!(
+            root.sh("apt-get install -y /root/tasksel-2.deb >/dev/null; tasksel x"),
+            "two x\n"
+        );
+        assert!(root.sh("cat /usr/bin/tasksel").contains("Written by `synconce"));
+        let removed = root.run(&["sh", "-c", "dpkg -r tasksel >/dev/null; tasksel x"]);
+        assert_eq!(removed.status.code(), Some(127), "{removed:?}");
+        assert!(removed.stderr.contains("tasksel is not installed any more"), "{removed:?}");
+        root.sh("synconce setup apt; ! [ -e /usr/bin/tasksel ]");
+
+        root.sh("apt-get install -y -qq --reinstall dpkg apt && synconce setup apt --check");
+        root.sh("apt-get --version && apt --version && dpkg --version");
+        let after = root.sh(untouched);
+        assert!(!after.contains("synconce"), "{after}");
+        root.sh("! [ -e /usr/lib/synconce ] && apt-get install -y -qq --reinstall dpkg apt");
+        assert_eq!(root.sh(untouched), after);
+
+        // The package's own removal, by the apt that it wraps.
+        root.sh(OWN_PACKAGE);
+        root.sh("synconce setup apt && apt-get remove -y synconce && ! [ -e /usr/bin/synconce ]");
+        root.sh("! [ -e /usr/lib/synconce ] && apt-get --version && dpkg --version");
+        assert!(!root.sh("dpkg-divert --list").contains("synconce"));
+        root.down();
+    });
+}
+
+#[test]
+fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_says_so() {
+    isolated(|place| {
+        let root = root(place);
+        let install = "dpkg -i /root/tasksel-1.deb";
+        let words = |errno| without_seccomp(errno).map(|word| word.replace('\'', "'\\''"));
+        let [perl, option, filter] = words(libc::ENOSYS);
+        root.sh("cp /usr/bin/synconce /root/kept");
+        for (break_it, reason) in [
+            ("rm /usr/bin/synconce", "/usr/bin/synconce is not there"),
+            (": >/usr/bin/synconce", "damaged, or of another architecture"),
+            ("head -c 9000 /root/kept >/usr/bin/synconce", "/usr/bin/synconce fails"),
+            // The header of an aarch64 program, and a program of another kind.
+            (
+                "printf '\\267\\000' | dd of=/usr/bin/synconce bs=1 seek=18 conv=notrunc 2>/dev/null",
+                "damaged, or of another architecture",
+            ),
+            ("printf '#!/bin/sh\nexit 0\n' >/usr/bin/synconce", "of another architecture"),
+            ("cp /bin/true /usr/bin/synconce", "/usr/bin/synconce fails"),
+            ("cp /bin/false /usr/bin/synconce", "/usr/bin/synconce fails"),
+            ("umount /proc", "proc"),
+            (&format!("exec {perl} {option} '{filter}' sh -c '{install}; echo ended $?'"), ""),
+        ] {
+            let script = format!("{break_it}; {install}; echo ended $?");
+            let ended = root.run(&["sh", "-c", &script]);
+            root.sh("cp --remove-destination /root/kept /usr/bin/synconce");
+            let said = format!("{break_it}: {ended:?}");
+            assert!(ended.stdout.ends_with("ended 0\n"), "{said}");
+            assert_eq!(ended.stdout.matches("Setting up tasksel").count(), 1, "{said}");
+            let lines: Vec<_> = ended.stderr.lines().collect();
+            assert_eq!(lines.len(), 1, "{said}");
+            assert!(lines[0].starts_with("synconce: dpkg runs without a hold: "), "{said}");
+            assert!(lines[0].contains(reason), "{said}");
+        }
+        // One line for apt and each dpkg that it starts.
+        let script = "rm /usr/bin/synconce; apt-get install -y --reinstall /root/tasksel-1.deb";
+        let ended = root.run(&["sh", "-c", script]);
+        assert!(ended.status.success(), "{ended:?}");
+        assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+        root.down();
+    });
+}
+
+#[test]
+fn calls_that_change_nothing_and_calls_of_ordinary_users_are_as_before() {
+    isolated(|place| {
+        let root = root(place);
+        let calls = [
+            "apt list dpkg 2>/dev/null",
+            "apt-get --print-uris -qq --yes install manpages-dev",
+            "apt-get -s install manpages-dev",
+            "dpkg -l dpkg",
+            "dpkg --print-architecture",
+            "dpkg -L dpkg | head -n 3",
+            "dpkg -i /root/tasksel-1.deb",
+            "apt-get install -y manpages-dev",
+            "apt-config dump Binary; apt moo",
+        ];
+        let user = |call: &str| {
+            let call = call.replace('\'', "'\\''");
+            format!("setpriv --reuid=1000 --regid=1000 --clear-groups sh -c '{call}'")
+        };
+        root.sh("chmod 755 /root");
+        let said = || -> Vec<_> {
+            let ended = calls.iter().map(|call| root.run(&["sh", "-c", &user(call)]));
+            ended.map(|it| (it.status.code(), it.stdout, it.stderr)).collect()
+        };
+        let with = said();
+        let as_root = root.run(&["sh", "-c", "apt list dpkg; dpkg -l dpkg; apt-get -s upgrade"]);
+        assert!(!as_root.stderr.contains("synconce"), "{as_root:?}");
+        // apt reads its configuration by the name of the program.
+        let own = "apt -o Binary::apt::APT::Get::Show-Versions=true -s install manpages-dev";
+        let shown = root.sh(own);
+        root.sh("synconce setup apt --undo --quiet");
+        assert_eq!(shown, root.sh(own));
+        assert_eq!(with, said());
+        assert!(with.iter().all(|(_, _, stderr)| !stderr.contains("synconce")), "{with:?}");
+        root.down();
+    });
+}

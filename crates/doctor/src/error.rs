@@ -1,0 +1,65 @@
+//! Failures of the examination itself.
+
+use rustix::io::Errno;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use synconce_sys::reason;
+
+/// Why a place could not be examined.
+#[derive(Debug)]
+pub enum Error {
+    /// The place is mounted read-only.
+    ReadOnly(PathBuf),
+    /// The path names a file.
+    NotDirectory(PathBuf),
+    /// This user may not write in the directory.
+    NotAllowed(PathBuf),
+    /// A call failed.
+    Io {
+        /// What was done.
+        act: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+    /// A signal has arrived; the temporary files are removed.
+    Interrupted(i32),
+}
+
+impl Error {
+    /// Returns a function that makes the failure of `act` with the file `path`.
+    pub(crate) fn io<E: Into<io::Error>>(act: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |error| {
+            let error = error.into();
+            match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::ROFS) => Self::ReadOnly(path),
+                Some(Errno::ACCESS | Errno::PERM) if act == "write in" => Self::NotAllowed(path),
+                Some(Errno::NOTDIR) => Self::NotDirectory(path),
+                _ => Self::Io { act, path, error },
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadOnly(path) => {
+                write!(f, "cannot measure in {}: the file system is read-only", path.display())
+            }
+            Self::NotDirectory(path) => {
+                write!(f, "cannot measure in {}: not a directory", path.display())
+            }
+            Self::NotAllowed(path) => {
+                write!(f, "cannot write in {}: Permission denied", path.display())
+            }
+            Self::Io { act, path, error } => {
+                write!(f, "cannot {act} {}: {}", path.display(), reason(error))
+            }
+            Self::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Causes of slowness, by the least seconds that their remedies save. Pure: figures in, findings
+//! out.
+
+use crate::cgroup::{Limit, LimitKind};
+use crate::in_force::{InForce, Skipping};
+use crate::measure::Measured;
+use crate::place::Place;
+use crate::report::Host;
+use crate::text::{bytes, micros};
+use serde::Serialize;
+use std::path::Path;
+
+/// The workload of figures about syncs: build-essential, ca-certificates and libssl-dev into a
+/// Debian 12 root (docs/benchmarks.md).
+const INSTALL: &str = "an install of 55 packages";
+/// Its fsync calls, each of which waits for at least one flush.
+const INSTALL_SYNCS: f64 = 5_210.0;
+/// Flushes of the same install under dpkg's force-unsafe-io, rounded down.
+const UNSAFE_INSTALL_SYNCS: f64 = 2_100.0;
+/// Microseconds of a call that a supervised run holds.
+const HELD_CALL: f64 = 24.0;
+/// A remedy that saves fewer seconds is no finding.
+const WORTH: f64 = 3.0;
+/// No disk without a protected cache flushes in fewer microseconds.
+const FASTEST_FLUSH: f64 = 300.0;
+/// Bytes of the workload of figures about bandwidth, and what a build host should write in a
+/// second.
+const WRITTEN: f64 = 1e9;
+const USUAL_BANDWIDTH: f64 = 200e6;
+/// Seconds of work of the workload of CPU limits.
+const WORK: f64 = 10.0;
+/// Files of the workload of copy-ups.
+const CHOWNED: f64 = 10_000.0;
+/// File systems that are this full, in percent, slow down.
+const NEARLY_FULL: u64 = 95;
+
+/// A cause, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Its name, which stays the same in later versions.
+    pub name: &'static str,
+    /// The least seconds that the remedy saves of the workload; `None` without a figure.
+    pub seconds: Option<f64>,
+    /// The workload of `seconds`.
+    pub workload: Option<String>,
+    /// The cause, in one sentence without a full stop.
+    pub cause: String,
+    /// What shows it.
+    pub evidence: String,
+    /// What to type or do.
+    pub remedy: String,
+    /// What takes the remedy back.
+    pub undo: String,
+    /// What the remedy risks.
+    pub risk: String,
+}
+
+/// What findings are derived from, beside the figures.
+pub(crate) struct Facts<'a> {
+    pub place: &'a Place,
+    pub host: &'a Host,
+    pub limits: &'a [Limit],
+    /// Whether the place had too little space for temporary files.
+    pub is_full: bool,
+}
+
+/// Returns the findings, the most costly first; those without a figure follow.
+pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measured) -> Vec<Finding> {
+    let mut found: Vec<Finding> = facts.limits.iter().filter_map(|it| limit(it, facts)).collect();
+    let skips = |whose| in_force.iter().find(|found| found.skipping == whose);
+    let is_skipped =
+        skips(Skipping::OfThisProcess).or(skips(Skipping::OfDynamicPrograms)).is_some();
+    if !is_skipped && !facts.place.needs_no_sync() {
+        found.extend(slow_sync(facts.place, skips(Skipping::OfDpkg), measured));
+        found.extend(copy_up(facts, measured));
+        found.extend(ignored_flushes(facts.place, measured));
+    }
+    let is_limited = found.iter().any(|finding| finding.name.starts_with("io-limit"));
+    found.extend(slow_writes(facts.place, measured).filter(|_| !is_limited));
+    found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));
+    found.extend(full(facts));
+    let rank = |finding: &Finding| match finding.name {
+        "full" => f64::INFINITY,
+        _ => finding.seconds.unwrap_or(0.0),
+    };
+    found.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
+    found
+}
+
+/// Returns the sentence that begins and ends the report.
+pub(crate) fn verdict(
+    facts: &Facts<'_>,
+    in_force: &[InForce],
+    measured: &Measured,
+    findings: &[Finding],
+) -> String {
+    let path = facts.place.path.display();
+    if let Some(Finding { name, seconds: Some(seconds), workload, cause, .. }) = findings.first() {
+        let workload = workload.as_deref().unwrap_or_default();
+        return format!("{path}: {name} costs at least {seconds:.0} s of {workload}: {cause}");
+    }
+    if let Some(first) = findings.first() {
+        return format!("{path}: {}: {}", first.name, first.cause);
+    }
+    if let Some(held) = in_force.iter().find(|it| it.skipping == Skipping::OfThisProcess) {
+        return format!("{path}: nothing to change: {} holds the syncs already", held.name);
+    }
+    if facts.place.needs_no_sync() {
+        let kind = if facts.place.in_memory { "in memory" } else { "volatile" };
+        let name = &facts.place.type_name;
+        return format!("{path}: nothing to change: {name} is {kind}, and no sync reaches a disk");
+    }
+    match measured.fsync {
+        Some(times) => {
+            let time = micros(times.median);
+            format!("{path}: nothing to change: an fsync takes {time}, and no limit is near")
+        }
+        None => format!("{path}: nothing to change was found"),
+    }
+}
+
+/// Returns the least microseconds of a sync that waits for one flush.
+fn least_sync(measured: &Measured) -> Option<f64> {
+    let overwrite = measured.overwrite?;
+    if overwrite.fastest < FASTEST_FLUSH {
+        return Some(overwrite.fastest);
+    }
+    let mean = measured.flushes.map_or(f64::INFINITY, |flushes| flushes.mean);
+    Some(overwrite.quarter.min(measured.fsync?.quarter).min(mean))
+}
+
+fn slow_sync(place: &Place, unsafe_io: Option<&InForce>, measured: &Measured) -> Option<Finding> {
+    let (count, how) = match unsafe_io {
+        None => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
+        Some(_) => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
+    };
+    let each = least_sync(measured)?;
+    // The commit of the run at its end.
+    let commit = measured.fsync?.p99;
+    let seconds = (count * (each - HELD_CALL) - commit) / 1e6;
+    let share = measured.flushes.map_or_else(String::new, |flushes| {
+        format!("; {:.0} % of the time of an fsync is the device's", 100.0 * flushes.share)
+    });
+    let shown = micros(each);
+    let is_held = place.is_held_kind();
+    let (remedy, undo, risk) = match is_held {
+        true => (
+            "synconce run -- apt-get install PACKAGE...".to_owned(),
+            "not needed: no setting is changed",
+            "a power cut during the run leaves files empty or old; `synconce status` then reports \
+             the run",
+        ),
+        false => (
+            format!("work on a local disk: synconce holds no syncs on {}", place.type_name),
+            "not needed",
+            "none",
+        ),
+    };
+    (seconds >= WORTH).then(|| Finding {
+        name: "slow-sync",
+        seconds: Some(seconds),
+        workload: Some(INSTALL.to_owned()),
+        cause: format!("it {how}, and most take at least {shown}"),
+        evidence: format!("a sync that needs one flush takes {shown} here{share}"),
+        remedy,
+        undo: undo.to_owned(),
+        risk: risk.to_owned(),
+    })
+}
+
+/// A copy-up of data ends with a sync in the kernel, where no hold of calls reaches
+/// (`ovl_copy_up_file` in fs/overlayfs/copy_up.c). With metacopy a chown copies no data.
+fn copy_up(facts: &Facts<'_>, measured: &Measured) -> Option<Finding> {
+    let overlay = facts.place.overlay.as_ref()?;
+    if overlay.metacopy {
+        return None;
+    }
+    let seconds = CHOWNED * least_sync(measured)? / 1e6;
+    let mut evidence =
+        format!("{} is an overlay without metacopy", facts.place.mount_point.display());
+    if facts.host.version() >= (6, 12) {
+        evidence += "; since Linux 6.12 directories and empty files may be synced, too";
+    }
+    (seconds >= WORTH).then(|| Finding {
+        name: "overlay-copy-up",
+        seconds: Some(seconds),
+        workload: Some("a chown -R of 10,000 files of a lower layer".to_owned()),
+        cause: "the kernel syncs each file that it copies up, which no hold of calls reaches"
+            .to_owned(),
+        evidence,
+        remedy: "set owners where files are made: COPY --chown=USER in place of RUN chown -R; or \
+                 mount the overlay of throw-away work with -o volatile"
+            .to_owned(),
+        undo: "not needed".to_owned(),
+        risk: "a volatile overlay is lost in a power cut".to_owned(),
+    })
+}
+
+fn ignored_flushes(place: &Place, measured: &Measured) -> Option<Finding> {
+    let mean = measured.flushes.map_or(f64::INFINITY, |flushes| flushes.mean);
+    let fastest = measured.overwrite?.fastest.min(mean);
+    let is_write_back = place.devices.iter().any(|device| device.is_write_back());
+    (is_write_back && fastest < FASTEST_FLUSH).then(|| Finding {
+        name: "flushes-ignored",
+        seconds: None,
+        workload: None,
+        cause: format!(
+            "a flush returns in {}, so there is little to save, and it may reach no medium",
+            micros(fastest)
+        ),
+        evidence: "the device has a volatile write cache, and is faster than such a disk can be"
+            .to_owned(),
+        remedy: "nothing here: ask the operator of the host whether the disk has a protected cache"
+            .to_owned(),
+        undo: "not needed".to_owned(),
+        risk: "no commit can promise what the host of a virtual machine ignores".to_owned(),
+    })
+}
+
+fn limit(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
+    let value = limit.value.max(1e-6);
+    let cpus = facts.host.cpus as f64;
+    let (name, seconds, workload, cause) = match limit.kind {
+        LimitKind::Cpus => {
+            let wanted = if value < 1.0 { 1.0 } else { cpus };
+            let workload = match value < 1.0 {
+                true => "10 s of work on one CPU".to_owned(),
+                false => format!("10 s of work on {cpus} CPUs"),
+            };
+            let cause = format!("a control group allows {value} CPUs");
+            ("cpu-limit", WORK * wanted / value - WORK, workload, cause)
+        }
+        LimitKind::WrittenBytesPerSecond => {
+            let seconds = WRITTEN / value - WRITTEN / USUAL_BANDWIDTH;
+            let cause = format!("a control group allows {} a second", bytes(value));
+            ("io-limit-bytes", seconds, "1 GB of writes".to_owned(), cause)
+        }
+        LimitKind::WritesPerSecond => {
+            // An fsync of an append is at least a write of data and one of the journal.
+            let seconds = 2.0 * INSTALL_SYNCS / value;
+            let cause = format!("a control group allows {value} writes a second");
+            ("io-limit-writes", seconds, INSTALL.to_owned(), cause)
+        }
+        LimitKind::MemoryBytes => return None,
+    };
+    let write = |text: &str| format!("echo '{text}' >{}", limit.file.display());
+    (seconds >= WORTH).then(|| Finding {
+        name,
+        seconds: Some(seconds),
+        workload: Some(workload),
+        cause,
+        evidence: format!("{} has {}", limit.file.display(), limit.restore),
+        remedy: format!("{} (as root; of a container: docker update, outside)", write(&limit.lift)),
+        undo: write(&limit.restore),
+        risk: "other groups get less".to_owned(),
+    })
+}
+
+fn slow_writes(place: &Place, measured: &Measured) -> Option<Finding> {
+    let rate = measured.sequential?.bytes_per_second;
+    let seconds = WRITTEN / rate.max(1.0) - WRITTEN / USUAL_BANDWIDTH;
+    let shown = bytes(rate);
+    (seconds >= WORTH).then(|| Finding {
+        name: "slow-writes",
+        seconds: Some(seconds),
+        workload: Some("1 GB of writes".to_owned()),
+        cause: format!("the disk writes {shown} a second"),
+        evidence: format!("writes of 1 MiB past the page cache: {shown} a second"),
+        remedy: format!(
+            "put the work on another disk than that of {}",
+            place.mount_point.display()
+        ),
+        undo: "not needed".to_owned(),
+        risk: "none".to_owned(),
+    })
+}
+
+fn preloaded(found: &InForce) -> Finding {
+    Finding {
+        name: "eatmydata",
+        seconds: None,
+        workload: None,
+        cause: "eatmydata is in force, so most commands skip their syncs, and nothing syncs at \
+                the end"
+            .to_owned(),
+        evidence: found.evidence.clone(),
+        remedy: "env -u LD_PRELOAD synconce run -- COMMAND".to_owned(),
+        undo: "not needed: no setting is changed".to_owned(),
+        risk: "as it is now: data are lost in a power cut after exit code 0".to_owned(),
+    }
+}
+
+fn full(facts: &Facts<'_>) -> Option<Finding> {
+    let place = facts.place;
+    let used = place.used_percent();
+    let path: &Path = &place.mount_point;
+    let (name, cause) = match facts.is_full {
+        true => ("full", "the file system has too little free space to measure"),
+        false if used >= NEARLY_FULL => ("nearly-full", "a file system this full slows down"),
+        false => return None,
+    };
+    let files = place.available_files.map_or_else(String::new, |it| format!(", {it} free files"));
+    Some(Finding {
+        name,
+        seconds: None,
+        workload: None,
+        cause: cause.to_owned(),
+        evidence: format!("{used} % used, {} free{files}", bytes(place.available as f64)),
+        remedy: format!("free some space on {}", path.display()),
+        undo: "not needed".to_owned(),
+        risk: "what is removed is gone".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

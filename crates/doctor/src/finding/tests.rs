@@ -1,0 +1,148 @@
+use super::*;
+use crate::device::Device;
+use crate::measure::{Flushes, Times, Writes};
+use crate::place::Overlay;
+use std::path::PathBuf;
+use synconce_probe::filesystem::Kind;
+
+fn place() -> Place {
+    Place {
+        path: "/srv".into(),
+        mount_point: "/srv".into(),
+        type_name: "ext4".to_owned(),
+        source: "/dev/vdb".to_owned(),
+        mount_options: "rw".to_owned(),
+        size: 1 << 30,
+        used: 1 << 29,
+        available: 1 << 29,
+        available_files: None,
+        in_memory: false,
+        overlay: None,
+        devices: Vec::new(),
+        kind: Some(Kind::Disk { flushes: true }),
+        numbers: Vec::new(),
+    }
+}
+
+fn host(kernel: &str) -> Host {
+    Host { kernel: kernel.to_owned(), cpus: 4 }
+}
+
+/// Returns the figures of a disk on which a flush takes `flush` microseconds.
+fn disk(flush: f64) -> Measured {
+    let times = |flushes: f64| {
+        let time = flushes * flush;
+        Some(Times { samples: 100, fastest: time, quarter: time, median: time, p99: time })
+    };
+    Measured {
+        fsync: times(2.0),
+        fdatasync: times(2.0),
+        overwrite: times(1.0),
+        flushes: Some(Flushes { each: 2.0, mean: flush, share: 1.0 }),
+        ..Measured::default()
+    }
+}
+
+fn names(
+    place: &Place,
+    limits: &[Limit],
+    in_force: &[InForce],
+    measured: &Measured,
+) -> Vec<&'static str> {
+    let host = host("6.18.4");
+    let facts = Facts { place, host: &host, limits, is_full: false };
+    derive(&facts, in_force, measured).iter().map(|finding| finding.name).collect()
+}
+
+fn skipping(skipping: Skipping) -> InForce {
+    InForce { name: "it", skipping, evidence: "it".to_owned() }
+}
+
+#[test]
+fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
+    let (place, host) = (place(), host("6.18.4"));
+    let facts = Facts { place: &place, host: &host, limits: &[], is_full: false };
+    let found = derive(&facts, &[], &disk(7_900.0));
+    assert_eq!(found.len(), 1);
+    // The rig at 8 ms a flush: 61.8 s plain, 8.4 s under a run (docs/benchmarks.md).
+    assert_eq!(found[0].seconds.unwrap().round(), 41.0);
+    let dpkg = derive(&facts, &[skipping(Skipping::OfDpkg)], &disk(7_900.0));
+    // 26.3 s under force-unsafe-io.
+    assert_eq!(dpkg[0].seconds.unwrap().round(), 17.0);
+    let text = verdict(&facts, &[], &disk(7_900.0), &found);
+    assert!(text.starts_with("/srv: slow-sync costs at least 41 s of an install"), "{text}");
+}
+
+#[test]
+fn a_disk_with_fast_flushes_has_no_finding() {
+    assert_eq!(names(&place(), &[], &[], &disk(500.0)), [""; 0]);
+}
+
+#[test]
+fn a_volatile_cache_that_is_flushed_at_once_is_named() {
+    let mut place = place();
+    assert_eq!(names(&place, &[], &[], &disk(50.0)), [""; 0], "write through");
+    place.devices = vec![Device::made("write back")];
+    assert_eq!(names(&place, &[], &[], &disk(50.0)), ["flushes-ignored"]);
+    // Other processes have delayed most syncs.
+    let mut busy = disk(50.0);
+    busy.overwrite = busy.overwrite.map(|times| Times { quarter: 5_000.0, ..times });
+    assert_eq!(names(&place, &[], &[], &busy), ["flushes-ignored"]);
+}
+
+#[test]
+fn syncs_that_are_skipped_already_cost_nothing() {
+    let mut place = place();
+    let slow = disk(8_000.0);
+    assert_eq!(names(&place, &[], &[skipping(Skipping::OfThisProcess)], &slow), [""; 0]);
+    assert_eq!(names(&place, &[], &[skipping(Skipping::OfDynamicPrograms)], &slow), ["eatmydata"]);
+    place.in_memory = true;
+    assert_eq!(names(&place, &[], &[], &slow), [""; 0]);
+}
+
+#[test]
+fn the_tightest_cause_comes_first() {
+    let limit = |kind, value| Limit {
+        kind,
+        value,
+        file: PathBuf::from("/sys/fs/cgroup/a"),
+        lift: "max".to_owned(),
+        restore: "1".to_owned(),
+    };
+    let bandwidth = limit(LimitKind::WrittenBytesPerSecond, 2e6);
+    let found = names(&place(), &[limit(LimitKind::Cpus, 0.25), bandwidth], &[], &disk(8_000.0));
+    assert_eq!(found, ["io-limit-bytes", "slow-sync", "cpu-limit"]);
+    assert_eq!(names(&place(), &[limit(LimitKind::Cpus, 2.0)], &[], &disk(100.0)), ["cpu-limit"]);
+    assert_eq!(names(&place(), &[limit(LimitKind::Cpus, 4.0)], &[], &disk(100.0)), [""; 0]);
+    assert_eq!(names(&place(), &[limit(LimitKind::MemoryBytes, 1e6)], &[], &disk(100.0)), [""; 0]);
+}
+
+#[test]
+fn an_overlay_syncs_each_copy_up_unless_it_is_volatile_or_copies_no_data() {
+    let mut place = place();
+    let overlay = |volatile, metacopy| Some(Overlay { upper: None, volatile, metacopy });
+    place.overlay = overlay(false, false);
+    assert_eq!(names(&place, &[], &[], &disk(8_000.0)), ["overlay-copy-up", "slow-sync"]);
+    place.overlay = overlay(false, true);
+    assert_eq!(names(&place, &[], &[], &disk(8_000.0)), ["slow-sync"]);
+    place.overlay = overlay(true, false);
+    assert_eq!(names(&place, &[], &[], &disk(8_000.0)), [""; 0]);
+    assert_eq!(host("6.1.0-50-amd64").version(), (6, 1));
+}
+
+#[test]
+fn a_full_file_system_comes_before_everything() {
+    let (place, host) = (place(), host("6.18.4"));
+    let facts = Facts { place: &place, host: &host, limits: &[], is_full: true };
+    let found = derive(&facts, &[], &Measured::default());
+    assert_eq!(found[0].name, "full");
+}
+
+#[test]
+fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
+    let slow = Measured {
+        sequential: Some(Writes { per_second: 20.0, bytes_per_second: 20e6, by: "fio" }),
+        ..disk(100.0)
+    };
+    assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);
+}

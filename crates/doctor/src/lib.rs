@@ -1,0 +1,91 @@
+//! Looks at a place where builds and installs write, and says why they are slow there: measures
+//! syncs, names and writes, reads limits and settings, and derives findings, each with the least
+//! seconds that its remedy saves for a stated workload.
+//!
+//! [`examine`] does all I/O. [`finding`] and [`text`] are pure: values in, values out. Nothing
+//! outside of one temporary directory is written.
+#![forbid(unsafe_code)]
+
+mod cgroup;
+mod device;
+mod error;
+mod finding;
+mod in_force;
+mod measure;
+mod place;
+mod report;
+mod scratch;
+mod text;
+
+pub use cgroup::{Limit, LimitKind};
+pub use device::Device;
+pub use error::Error;
+pub use finding::Finding;
+pub use in_force::{InForce, Skipping};
+pub use measure::{Flushes, Measured, Names, Times, Writes};
+pub use place::{Overlay, Place};
+pub use report::{NotMeasured, Report};
+
+use measure::Budget;
+use std::path::PathBuf;
+
+/// How long the measurements take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Syncs and names, within some ten seconds.
+    Quick,
+    /// Also random and sequential writes, and more samples, within a minute.
+    Full,
+}
+
+/// What [`examine`] looks at.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A directory on the file system.
+    pub path: PathBuf,
+    /// How long to measure.
+    pub depth: Depth,
+    /// Whether a run of synconce holds this process.
+    pub is_held: bool,
+}
+
+/// What is told about the examination while it goes on, and asked whether it goes on.
+pub trait Observer {
+    /// Temporary files of at most `bytes` will be written in `directory`.
+    fn will_write(&mut self, bytes: u64, directory: &std::path::Path);
+    /// The measurement of `what` begins.
+    fn begins(&mut self, what: &str);
+    /// Returns the signal that ends the examination, if one has arrived.
+    fn interrupted(&self) -> Option<i32>;
+}
+
+/// Examines the place of `options`. All temporary files are removed when this returns.
+///
+/// # Errors
+/// The place cannot be read or written, or a signal has arrived.
+pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let place = place::look(&options.path)?;
+    let limits = cgroup::limits(&place);
+    let in_force = in_force::find(options.is_held)?;
+    let budget = Budget::of(options.depth);
+    let mut not_measured = Vec::new();
+    let is_full = !place.has_space_for(budget.bytes());
+    let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);
+    let no_syncs = match (is_held, place.needs_no_sync()) {
+        (true, _) => Some("syncs of this process are answered without being done"),
+        (false, true) => Some("no sync reaches a disk here"),
+        (false, false) => None,
+    };
+    let measured = if is_full {
+        let why = "the file system has too little free space for temporary files";
+        not_measured.push(NotMeasured::new("syncs, names and writes", why));
+        Measured::default()
+    } else {
+        measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?
+    };
+    let host = report::Host::read();
+    let facts = finding::Facts { place: &place, host: &host, limits: &limits, is_full };
+    let findings = finding::derive(&facts, &in_force, &measured);
+    let verdict = finding::verdict(&facts, &in_force, &measured, &findings);
+    Ok(Report { verdict, place, host, limits, in_force, measured, not_measured, findings })
+}

@@ -1,0 +1,159 @@
+//! The measurements. Each is bounded by a time and by a number of samples, and looks for
+//! signals between two samples.
+
+mod names;
+mod syncs;
+mod writes;
+
+pub use names::Names;
+pub use syncs::{Flushes, Times};
+pub use writes::Writes;
+
+use crate::error::Error;
+use crate::place::Place;
+use crate::report::NotMeasured;
+use crate::scratch::Scratch;
+use crate::{Depth, Observer};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+
+/// The figures; `None` for what was not measured.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Measured {
+    /// fsync after an append of 2,300 bytes.
+    pub fsync: Option<Times>,
+    /// fdatasync after an append of 2,300 bytes, which is etcd's check of a disk.
+    pub fdatasync: Option<Times>,
+    /// fdatasync after 4 KiB were written again in place, which needs the least work of the file
+    /// system.
+    pub overwrite: Option<Times>,
+    /// What the devices did meanwhile, by the kernel's counts.
+    pub flushes: Option<Flushes>,
+    /// Creates, links and unlinks.
+    pub names: Option<Names>,
+    /// Random writes of 4 KiB past the page cache.
+    pub random: Option<Writes>,
+    /// Sequential writes of 1 MiB past the page cache.
+    pub sequential: Option<Writes>,
+}
+
+/// The bounds of the measurements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// For each kind of sync.
+    syncs: Bound,
+    /// For each kind of name.
+    names: Bound,
+    /// For each kind of write; `None` leaves them out.
+    writes: Option<Duration>,
+}
+
+/// A bound of one measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub time: Duration,
+    pub samples: usize,
+}
+
+impl Budget {
+    pub(crate) fn of(depth: Depth) -> Self {
+        let bound =
+            |milliseconds, samples| Bound { time: Duration::from_millis(milliseconds), samples };
+        match depth {
+            Depth::Quick => {
+                Self { syncs: bound(2_000, 400), names: bound(300, 3_000), writes: None }
+            }
+            Depth::Full => Self {
+                syncs: bound(4_000, 1_000),
+                names: bound(1_000, 10_000),
+                writes: Some(Duration::from_secs(5)),
+            },
+        }
+    }
+
+    /// Returns the most that the temporary files of syncs and names occupy. Writes take a part
+    /// of what is free.
+    pub(crate) fn bytes(&self) -> u64 {
+        let appended = 2 * self.syncs.samples as u64 * syncs::APPENDED as u64;
+        // A new file takes an inode and an entry.
+        appended + self.names.samples as u64 * 1024 + (1 << 20)
+    }
+}
+
+/// Runs the measurements. Syncs are left out where `no_syncs` says why they mean nothing.
+///
+/// # Errors
+/// The place cannot be written, or a signal has arrived.
+pub(crate) fn measure(
+    place: &Place,
+    budget: &Budget,
+    no_syncs: Option<&str>,
+    observer: &mut dyn Observer,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Measured, Error> {
+    let file = budget.writes.map_or(0, |_| writes::size(place));
+    observer.will_write(budget.bytes() + file, &place.path);
+    let scratch = Scratch::new(&place.path)?;
+    let mut measured = Measured::default();
+    match no_syncs {
+        Some(why) => not_measured.push(NotMeasured::new("fsync and fdatasync", why)),
+        None => {
+            syncs::measure(place, &scratch, budget.syncs, observer, &mut measured)?;
+            if measured.flushes.is_none() {
+                not_measured.push(NotMeasured::new("flushes of the device", no_flushes(place)));
+            }
+        }
+    }
+    measured.names = Some(names::measure(&scratch, budget.names, observer)?);
+    match budget.writes {
+        Some(time) => writes::measure(&scratch, file, time, observer, &mut measured, not_measured)?,
+        None => {
+            let why = "they take --full";
+            not_measured.push(NotMeasured::new("random writes and bandwidth", why));
+        }
+    }
+    scratch.remove()?;
+    Ok(measured)
+}
+
+/// Returns why the kernel has no counts of flushes.
+fn no_flushes(place: &Place) -> &'static str {
+    if place.devices.is_empty() {
+        return "no block device of the file system is visible here";
+    }
+    let flushed = place.devices.iter().any(|device| device.is_write_back());
+    match flushed {
+        true => "the kernel counted none (it counts since Linux 5.5, and none below some drivers)",
+        false => "the device says that it has no volatile write cache, so none is sent",
+    }
+}
+
+/// The clock of one measurement.
+pub(crate) struct Clock {
+    start: Instant,
+    bound: Bound,
+}
+
+impl Clock {
+    pub(crate) fn start(bound: Bound) -> Self {
+        Self { start: Instant::now(), bound }
+    }
+
+    /// Whether a further sample is within the bound, after `taken` samples.
+    ///
+    /// # Errors
+    /// A signal has arrived.
+    pub(crate) fn goes_on(&self, taken: usize, observer: &dyn Observer) -> Result<bool, Error> {
+        check(observer)?;
+        Ok(taken < self.bound.samples && self.start.elapsed() < self.bound.time)
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// Fails if a signal has arrived.
+pub(crate) fn check(observer: &dyn Observer) -> Result<(), Error> {
+    observer.interrupted().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
+}

@@ -1,0 +1,71 @@
+//! Creates, links and unlinks, which package managers and copies of trees do by the thousand.
+
+use super::{Bound, Clock};
+use crate::Observer;
+use crate::error::Error;
+use crate::scratch::Scratch;
+use rustix::io::Errno;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+/// Names made and removed in a second, without a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Names {
+    /// New empty files.
+    pub creates: f64,
+    /// Hard links; `None` where the file system has none.
+    pub links: Option<f64>,
+    /// Removals.
+    pub unlinks: f64,
+}
+
+pub(crate) fn measure(
+    scratch: &Scratch,
+    bound: Bound,
+    observer: &mut dyn Observer,
+) -> Result<Names, Error> {
+    observer.begins("creates, links and unlinks");
+    let directory = scratch.path().join("names");
+    fs::create_dir(&directory).map_err(Error::io("create", &directory))?;
+    let name = |kind: &str, at: usize| -> PathBuf { directory.join(format!("{kind}{at}")) };
+
+    let clock = Clock::start(bound);
+    let mut made = 0;
+    while clock.goes_on(made, observer)? {
+        let path = name("file", made);
+        File::create_new(&path).map_err(Error::io("create", &path))?;
+        made += 1;
+    }
+    let creates = made as f64 / clock.elapsed().as_secs_f64();
+
+    let clock = Clock::start(bound);
+    let (mut linked, mut refused) = (0, false);
+    while linked < made && !refused && clock.goes_on(linked, observer)? {
+        let (path, link) = (name("file", linked), name("link", linked));
+        match fs::hard_link(&path, &link) {
+            Ok(()) => linked += 1,
+            Err(error) if is_unsupported(&error) => refused = true,
+            Err(error) => return Err(Error::io("link", &link)(error)),
+        }
+    }
+    let links = (!refused).then(|| linked as f64 / clock.elapsed().as_secs_f64());
+
+    let all = (0..made).map(|at| name("file", at)).chain((0..linked).map(|at| name("link", at)));
+    let clock = Clock::start(Bound { samples: usize::MAX, ..bound });
+    let mut removed = 0;
+    for path in all {
+        // What is left when the time is over goes with the directory.
+        if !clock.goes_on(removed, observer)? {
+            break;
+        }
+        fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        removed += 1;
+    }
+    Ok(Names { creates, links, unlinks: removed as f64 / clock.elapsed().as_secs_f64() })
+}
+
+fn is_unsupported(error: &std::io::Error) -> bool {
+    let unsupported = [Errno::PERM, Errno::NOTSUP, Errno::NOSYS, Errno::MLINK];
+    error.raw_os_error().is_some_and(|raw| unsupported.contains(&Errno::from_raw_os_error(raw)))
+}

@@ -1,0 +1,82 @@
+//! The result of an examination.
+
+use crate::cgroup::Limit;
+use crate::finding::Finding;
+use crate::in_force::InForce;
+use crate::measure::Measured;
+use crate::place::Place;
+use serde::Serialize;
+
+/// What was found at a place.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// One sentence.
+    pub verdict: String,
+    /// The file system.
+    pub place: Place,
+    /// The machine.
+    pub host: Host,
+    /// Limits of control groups.
+    pub limits: Vec<Limit>,
+    /// What skips syncs already.
+    pub in_force: Vec<InForce>,
+    /// The figures.
+    pub measured: Measured,
+    /// What has no figure.
+    pub not_measured: Vec<NotMeasured>,
+    /// Causes, the most costly first.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Returns the least seconds that the remedy of the first finding saves.
+    pub fn most_seconds(&self) -> f64 {
+        self.findings.iter().filter_map(|finding| finding.seconds).fold(0.0, f64::max)
+    }
+
+    /// Returns the report for a terminal.
+    pub fn text(&self) -> String {
+        crate::text::render(self)
+    }
+}
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Host {
+    /// The release of the kernel.
+    pub kernel: String,
+    /// The CPUs that this process may use.
+    pub cpus: usize,
+}
+
+impl Host {
+    pub(crate) fn read() -> Self {
+        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
+        Self { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
+    }
+
+    /// Returns the first two numbers of the kernel's release.
+    pub(crate) fn version(&self) -> (u32, u32) {
+        let digits = |text: &str| {
+            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+            text[..end].parse().unwrap_or(0)
+        };
+        let mut numbers = self.kernel.split('.').map(digits);
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+}
+
+/// A measurement that was not possible.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotMeasured {
+    /// What has no figure.
+    pub what: &'static str,
+    /// Why.
+    pub why: String,
+}
+
+impl NotMeasured {
+    pub(crate) fn new(what: &'static str, why: impl Into<String>) -> Self {
+        Self { what, why: why.into() }
+    }
+}

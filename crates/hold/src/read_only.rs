@@ -1,0 +1,68 @@
+//! Overlays that are made read-only as a whole, whatever mounts of them exist.
+//!
+//! An unmount ends one mount of an overlay, and the private copy of another mount namespace stays,
+//! with unsynced writes. A read-only super block has no writer: the kernel refuses it while a
+//! file is open for writing through any mount of it, also a detached one
+//! (`sb_prepare_remount_readonly` in fs/namespace.c). Only root outside of user namespaces can make
+//! it writable again.
+
+use crate::overlay::Place;
+use crate::patience::eventually;
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_flag, fspick};
+use std::os::fd::OwnedFd;
+use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::Mount;
+
+/// Read-only overlays. Dropped before [`ReadOnly::keep`], it makes them writable again.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOnly(Vec<OwnedFd>);
+
+impl ReadOnly {
+    /// Makes the overlays that are mounted at `places` read-only, all or none of them.
+    ///
+    /// Returns `None` if a file of one is open for writing for as long as a verb waits.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
+        let mut made = Self::default();
+        for (place, mount) in places {
+            let path = place.path();
+            let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_SYMLINK_NOFOLLOW;
+            let (_parent, point) = place.mount_point(mount)?;
+            let system = fspick(CWD, &point, flags).on("cannot open the mount on", &path)?;
+            let is_made = eventually(|| match set(&system, "ro") {
+                Err(Errno::BUSY) => Ok(false),
+                other => other.map(|()| true),
+            });
+            if !is_made.on("cannot make read-only", &path)? {
+                return Ok(None);
+            }
+            made.0.push(system);
+        }
+        Ok(Some(made))
+    }
+
+    /// Leaves the overlays read-only.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        for system in &self.0 {
+            // The caller has an error to report already.
+            let _ = set(system, "rw");
+        }
+    }
+}
+
+/// Sets `flag` of the super block; no other option and no flag of a mount changes (mount(2) would
+/// set those of the mount, too).
+fn set(system: &OwnedFd, flag: &str) -> rustix::io::Result<()> {
+    fsconfig_set_flag(system, flag)?;
+    fsconfig_reconfigure(system)
+}

@@ -1,0 +1,192 @@
+//! apt and dpkg: puts a wrapper in the place of each program, which starts the real program in
+//! a run. dpkg's diversions keep the wrappers when the packages are upgraded.
+//!
+//! The set-up has no journal. No file is edited: the real program gets a second name, by a hard
+//! link, and an undo gives it its first name back. What is to be done is read from the files
+//! and from dpkg's list of diversions, so that a crash between any two steps is continued by
+//! the next set-up or undo.
+//!
+//! The wrapper is there before the diversion is, and the diversion is taken away before the
+//! wrapper is. So a diverted program is at its second name, and if a program without a
+//! diversion has two names with different files, then dpkg has upgraded the file at its own.
+
+mod diversion;
+mod program;
+mod wrapper;
+
+use crate::error::{Error, Fault};
+use crate::host::Host;
+use program::{DIRECTORY, Program, Step};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Context;
+use synconce_durable::replace::{self, Rights};
+
+/// The programs. Each is a run of its own unless another of them has started it.
+const NAMES: [&str; 5] = ["dpkg", "apt-get", "apt", "aptitude", "tasksel"];
+/// The lock that dpkg holds while it changes packages.
+const LOCK: &str = "/var/lib/dpkg/lock";
+
+/// The steps of a set-up or of its undo.
+#[derive(Debug)]
+pub struct Plan {
+    programs: Vec<(Program, Vec<Step>)>,
+    /// The programs that are not installed.
+    pub missing: Vec<&'static str>,
+}
+
+/// What is changed for a program.
+#[derive(Debug)]
+pub struct Change {
+    /// diverted, restored or removed.
+    pub act: &'static str,
+    /// The path of the program, outside of the system.
+    pub path: PathBuf,
+    /// The path of the real program while it is diverted.
+    pub real: PathBuf,
+}
+
+impl Plan {
+    /// Returns the changes; empty if everything is as it is wanted.
+    pub fn changes(&self, host: &Host) -> Vec<Change> {
+        let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
+        let change = |(program, steps): &(Program, Vec<Step>)| Change {
+            act: match steps.last() {
+                Some(Step::Wrap | Step::Divert) => "diverted",
+                Some(Step::Unwrap) => "removed",
+                _ => "restored",
+            },
+            path: host.real(&program.path),
+            real: host.real(&program.real),
+        };
+        changed.map(change).collect()
+    }
+}
+
+/// Plans the set-up.
+///
+/// # Errors
+/// There is no dpkg or no synconce; another diversion or file is in the way.
+pub fn plan(host: &Host) -> Result<Plan, Error> {
+    host.check_synconce()?;
+    let plan = read(host, |program| program.set_up(host))?;
+    if plan.missing.contains(&"dpkg") {
+        let remedy = "name the root of a Debian system, by --root DIR";
+        let fault = Fault::new("holds no dpkg", remedy);
+        return Err(fault.in_file(&host.real(Path::new("/"))).into());
+    }
+    Ok(plan)
+}
+
+/// Plans the undo of a set-up, or of what a set-up or an undo that was cut short has left.
+///
+/// # Errors
+/// A file that synconce did not write is in the place of a wrapper, unless `force` is set.
+pub fn plan_undo(host: &Host, force: bool) -> Result<Plan, Error> {
+    read(host, |program| program.undo(host, force))
+}
+
+fn read(host: &Host, steps: impl Fn(&Program) -> Result<Vec<Step>, Error>) -> Result<Plan, Error> {
+    let mut plan = Plan { programs: Vec::new(), missing: Vec::new() };
+    for name in NAMES {
+        let program = Program::read(name, host)?;
+        plan.missing.extend(program.is_missing().then_some(name));
+        let steps = steps(&program)?;
+        plan.programs.push((program, steps));
+    }
+    Ok(plan)
+}
+
+/// Carries out a set-up. What a failed first set-up has changed until then is undone.
+///
+/// # Errors
+/// The error names the act and the path.
+pub fn apply(plan: &Plan, host: &Host) -> Result<(), Error> {
+    let _lock = lock(host)?;
+    let is_first = plan.programs.iter().all(|(it, _)| it.is_untouched() || it.is_missing());
+    let made = carry_out(plan, host);
+    if made.is_err() && is_first {
+        // What remains after an error here, the next undo takes away.
+        let _ = plan_undo(host, false).and_then(|undo| take_away(&undo, host));
+    }
+    made
+}
+
+/// Carries out an undo.
+///
+/// # Errors
+/// The error names the act and the path. The next undo continues.
+pub fn undo(plan: &Plan, host: &Host) -> Result<(), Error> {
+    let _lock = lock(host)?;
+    take_away(plan, host)
+}
+
+fn take_away(plan: &Plan, host: &Host) -> Result<(), Error> {
+    carry_out(plan, host)?;
+    let directory = Path::new(DIRECTORY);
+    for directory in [Some(directory), directory.parent()].into_iter().flatten() {
+        replace::remove_directory_if_empty(&host.real(&host.resolve(directory)?))?;
+    }
+    Ok(())
+}
+
+fn carry_out(plan: &Plan, host: &Host) -> Result<(), Error> {
+    for (program, steps) in &plan.programs {
+        replace::remove_unfinished(&host.real(&program.path))?;
+        for step in steps {
+            take(*step, program, host)?;
+        }
+    }
+    Ok(())
+}
+
+fn take(step: Step, program: &Program, host: &Host) -> Result<(), Error> {
+    let Program { path, real, .. } = program;
+    let (at_path, at_real) = (host.real(path), host.real(real));
+    match step {
+        Step::Link => {
+            for missing in replace::missing_above(&at_real) {
+                replace::make_directory(&missing)?;
+            }
+            replace::hard_link(&at_path, &at_real)?;
+        }
+        Step::Wrap => {
+            let text = wrapper::text(real, host.synconce());
+            if at_path.is_file() {
+                replace::replace(&at_path, text.as_bytes())?;
+            } else {
+                let rights = Rights { mode: 0o755, ..Rights::common() };
+                replace::create(&at_path, text.as_bytes(), rights)?;
+            }
+        }
+        Step::Divert => diversion::add(path, real, host)?,
+        Step::Undivert => diversion::remove(path, host)?,
+        Step::Restore => replace::rename(&at_real, &at_path)?,
+        Step::Unwrap => replace::remove(&at_path)?,
+        Step::Drop => replace::remove(&at_real)?,
+    }
+    Ok(())
+}
+
+/// Takes the lock of dpkg, so that dpkg replaces no program meanwhile. A maintainer script runs
+/// while dpkg holds the lock, and dpkg replaces no file then.
+fn lock(host: &Host) -> Result<Option<File>, Error> {
+    if std::env::var_os("DPKG_MAINTSCRIPT_PACKAGE").is_some() {
+        return Ok(None);
+    }
+    let path = host.real(&host.resolve(Path::new(LOCK))?);
+    let lock = match File::options().read(true).write(true).open(&path) {
+        // dpkg has never run there.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        other => other.on("cannot open", &path)?,
+    };
+    match rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::ACCESS | Errno::AGAIN) => {
+            let fault = Fault::new("is locked: dpkg is at work", "wait for its end, and try again");
+            Err(fault.in_file(&path).into())
+        }
+        other => Ok(other.on("cannot lock", &path).map(|()| Some(lock))?),
+    }
+}

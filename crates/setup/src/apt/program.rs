@@ -1,0 +1,162 @@
+//! A program that is diverted, and the steps from what is there to what is wanted.
+
+use super::{diversion, wrapper};
+use crate::error::{Error, Fault};
+use crate::host::{Found, Host};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::text::quote;
+
+/// The real programs. They keep their names: apt reads its configuration by its own name. The
+/// directory is on the file system of /usr/bin, as hard links must be.
+pub(super) const DIRECTORY: &str = "/usr/lib/synconce/diverted";
+
+/// A program, and where it is.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// The path of the package, within the system and without links.
+    pub path: PathBuf,
+    /// The path of the real program while there is a wrapper at `path`.
+    pub real: PathBuf,
+    at_path: AtPath,
+    at_real: AtReal,
+    /// Whether dpkg diverts `path` to `real`.
+    is_diverted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtPath {
+    Nothing,
+    Wrapper,
+    /// A wrapper of another version, or whose synconce is not there.
+    OldWrapper,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtReal {
+    Nothing,
+    /// The file that is also at `path`.
+    Same,
+    Other,
+}
+
+/// A step of a set-up or of its undo. After each of them there is a program at the path that
+/// works, and which of the files is the package's can be told from what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Gives the program its second name, in [`DIRECTORY`].
+    Link,
+    /// Puts the wrapper in the place of the program.
+    Wrap,
+    /// Has dpkg write the program to its second name.
+    Divert,
+    /// Has dpkg write the program to its own name again.
+    Undivert,
+    /// Puts the program in the place of the wrapper.
+    Restore,
+    /// Removes the wrapper of a program that is gone.
+    Unwrap,
+    /// Removes the second name: the program is at its own.
+    Drop,
+}
+
+impl Program {
+    /// Reads the state of the program `name`.
+    ///
+    /// # Errors
+    /// A file that cannot be read; dpkg-divert fails; another diversion of the program.
+    pub fn read(name: &str, host: &Host) -> Result<Self, Error> {
+        // aptitude is a link to another program, by update-alternatives(1).
+        let path = host.resolve(&Path::new("/usr/bin").join(name))?;
+        let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
+        let at_path = match host.look(&path)? {
+            Found::File(content, _) if wrapper::is_wrapper(&content) => {
+                match wrapper::is_current(&content, &real, host) {
+                    true => AtPath::Wrapper,
+                    false => AtPath::OldWrapper,
+                }
+            }
+            Found::Absent => AtPath::Nothing,
+            Found::File(..) | Found::Link(_) => AtPath::Other,
+        };
+        let at_real = match (identity(&real, host), identity(&path, host)) {
+            (None, _) => AtReal::Nothing,
+            (real, path) if real == path => AtReal::Same,
+            _ => AtReal::Other,
+        };
+        let target = diversion::target(&path, host)?;
+        if target != path && target != real {
+            let reason = format!("is diverted to {} already", target.display());
+            let words = quote(&path);
+            let remedy = format!("take that away, by: dpkg-divert --rename --remove {words}");
+            return Err(Fault::new(reason, remedy).in_file(&host.real(&path)).into());
+        }
+        let is_diverted = target == real;
+        Ok(Self { path, real, at_path, at_real, is_diverted })
+    }
+
+    /// Returns whether the program is not installed.
+    pub fn is_missing(&self) -> bool {
+        self.at_real == AtReal::Nothing && self.at_path != AtPath::Other
+    }
+
+    /// Returns whether no set-up has touched the program.
+    pub fn is_untouched(&self) -> bool {
+        self.at_path == AtPath::Other && self.at_real == AtReal::Nothing && !self.is_diverted
+    }
+
+    /// Returns the steps of a set-up.
+    ///
+    /// # Errors
+    /// A file that synconce did not write is in the place of the wrapper.
+    pub fn set_up(&self, host: &Host) -> Result<Vec<Step>, Error> {
+        use Step::{Divert, Drop, Link, Wrap};
+        if self.is_missing() {
+            return self.undo(host, false);
+        }
+        let mut steps = match (self.at_path, self.at_real) {
+            (AtPath::Wrapper, _) => Vec::new(),
+            (AtPath::Nothing | AtPath::OldWrapper, _) | (AtPath::Other, AtReal::Same) => vec![Wrap],
+            (AtPath::Other, AtReal::Nothing) => vec![Link, Wrap],
+            (AtPath::Other, AtReal::Other) if self.is_diverted => return Err(self.foreign(host)),
+            // dpkg has written the program to its own name meanwhile.
+            (AtPath::Other, AtReal::Other) => vec![Drop, Link, Wrap],
+        };
+        steps.extend((!self.is_diverted).then_some(Divert));
+        Ok(steps)
+    }
+
+    /// Returns the steps of an undo. With `force`, a file that synconce did not write is
+    /// replaced by the program.
+    ///
+    /// # Errors
+    /// As for [`Self::set_up`].
+    pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<Step>, Error> {
+        use Step::{Drop, Restore, Undivert, Unwrap};
+        let mut steps: Vec<_> = self.is_diverted.then_some(Undivert).into_iter().collect();
+        let last = match (self.at_path, self.at_real) {
+            (AtPath::Wrapper | AtPath::OldWrapper, AtReal::Nothing) => Some(Unwrap),
+            (_, AtReal::Nothing) => None,
+            (AtPath::Other, AtReal::Same) => Some(Drop),
+            (AtPath::Other, AtReal::Other) if !self.is_diverted => Some(Drop),
+            (AtPath::Other, AtReal::Other) if !force => return Err(self.foreign(host)),
+            (_, AtReal::Same | AtReal::Other) => Some(Restore),
+        };
+        steps.extend(last);
+        Ok(steps)
+    }
+
+    fn foreign(&self, host: &Host) -> Error {
+        let reason = format!(
+            "is neither synconce's wrapper nor the program of its package, which is {}",
+            host.real(&self.real).display()
+        );
+        Fault::new(reason, "move it away, and try again").in_file(&host.real(&self.path)).into()
+    }
+}
+
+fn identity(path: &Path, host: &Host) -> Option<(u64, u64)> {
+    let found = std::fs::symlink_metadata(host.real(path)).ok()?;
+    Some((found.dev(), found.ino()))
+}

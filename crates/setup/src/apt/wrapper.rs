@@ -1,0 +1,45 @@
+//! The shell script in the place of a program.
+
+use crate::host::Host;
+use std::path::Path;
+
+const TEMPLATE: &str = include_str!("wrapper.sh");
+/// The line of the script that names synconce begins so.
+const SYNCONCE: &str = "synconce=";
+
+/// The words of dpkg that change packages, as patterns of a shell. Its short options can be
+/// joined in one word.
+const DPKG: &str = "\
+		--install | --unpack | --configure | --remove | --purge | --triggers-only) return 0 ;;
+		--*) ;;
+		-*[irP]*) return 0 ;;";
+/// The words of apt, apt-get, aptitude and tasksel that change packages.
+const FRONTENDS: &str = "\
+		install | reinstall | remove | purge | autoremove | auto-remove | autopurge) return 0 ;;
+		upgrade | dist-upgrade | full-upgrade | safe-upgrade | dselect-upgrade) return 0 ;;
+		build-dep | satisfy | --new-install) return 0 ;;";
+
+/// Returns the wrapper of the program that is now at `real`.
+pub(super) fn text(real: &Path, synconce: &str) -> String {
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    let words = if name == "dpkg" { DPKG } else { FRONTENDS };
+    TEMPLATE
+        .replace("@NAME@", &name)
+        .replace("@REAL@", &real.display().to_string())
+        .replace("@SYNCONCE@", synconce)
+        .replace("@WORDS@", words)
+}
+
+/// Returns whether `content` is a wrapper, of whatever version of synconce.
+pub(super) fn is_wrapper(content: &[u8]) -> bool {
+    let mark = TEMPLATE.split_inclusive('\n').take(2).collect::<String>();
+    content.starts_with(mark.as_bytes())
+}
+
+/// Returns whether `content` is the wrapper of this version, and calls a synconce that is there:
+/// another copy than this process will do.
+pub(super) fn is_current(content: &[u8], real: &Path, host: &Host) -> bool {
+    let Ok(found) = std::str::from_utf8(content) else { return false };
+    let named = found.lines().find_map(|line| line.strip_prefix(SYNCONCE));
+    named.is_some_and(|named| found == text(real, named) && host.is_executable(Path::new(named)))
+}

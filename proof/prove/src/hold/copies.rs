@@ -1,0 +1,36 @@
+//! Copies of the overlays of a hold in the mount namespace of another user, which no stop unmounts.
+
+use super::fixture::waited;
+use crate::Result;
+use std::ffi::OsString;
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::patiently;
+use synconce_testkit::process::{Group, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A process in user and mount namespaces of its own, until the value is dropped.
+pub(super) struct Copies(Group);
+
+impl Copies {
+    /// Starts the process: its namespace has a copy of each mount that is there now.
+    pub(super) fn make() -> Result<Self> {
+        let words = ["--user", "--map-root-user", "--mount", "--propagation", "private"];
+        let process = Group::spawn(Command::new("unshare").args(words).args(["sleep", "600"]))?;
+        let name = format!("/proc/{}/comm", process.pid());
+        match waited(|| fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")) {
+            true => Ok(Self(process)),
+            false => Err("unshare does not start".into()),
+        }
+    }
+
+    /// Runs `words` in the namespaces, and returns whether they succeeded.
+    pub(super) fn accept(&self, words: &[OsString]) -> Result<bool> {
+        let pid = self.0.pid().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["--user", "--mount", "--target", &pid]).args(words);
+        Ok(run(&mut command, patiently(LIMIT))?.status.success())
+    }
+}
