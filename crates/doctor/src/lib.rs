@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod cgroup;
+mod context;
 mod device;
 mod error;
 mod finding;
@@ -18,6 +19,7 @@ mod scratch;
 mod text;
 
 pub use cgroup::{Limit, LimitKind};
+pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;
 pub use error::Error;
 pub use finding::Finding;

@@ -172,7 +172,7 @@ pub(crate) fn bytes(count: f64) -> String {
 }
 
 /// Formats a whole number with separators of thousands.
-fn whole(count: f64) -> String {
+pub(crate) fn whole(count: f64) -> String {
     let digits = format!("{count:.0}");
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod aside;
+mod attributes;
 pub mod config;
 mod directories;
 pub mod docker_layers;

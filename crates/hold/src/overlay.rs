@@ -153,7 +153,7 @@ impl Place {
             true => self.link_in(&upper, &parent, &target)?,
             false => self.open_same(&parent, &target)?,
         };
-        let overlay = mounted(attributes(&top).on("cannot look at", &path)?, |context| {
+        let overlay = mounted(flags_of_mount(&top).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
             context.directory("upperdir", top.as_fd())?;
             context.directory("workdir", work.as_fd())?;
@@ -277,8 +277,7 @@ impl Place {
     /// Names the mark that cannot be looked at.
     pub fn is_marked(&self) -> Result<bool, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(false) };
-        // What is in a directory of root alone is no link.
-        Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
+        has_mark(&scratch)
     }
 
     /// Ends the hold: unmounts the overlay, which is `mount`.
@@ -306,7 +305,7 @@ impl Place {
 }
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
-fn attributes(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
+fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
     let flags = rustix::fs::fstatvfs(directory)?.f_flag;
     let mut attributes = MountAttrFlags::empty();
     for (flag, attribute) in [
@@ -355,6 +354,12 @@ pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether the mark of [`Place::is_marked`] is in `scratch`.
+fn has_mark(scratch: &SafeDirectory) -> Result<bool, Error> {
+    // What is in a directory of root alone is no link.
+    Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
 }
 
 /// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
-use synconce_durable::replace::{self, Rights};
+use synconce_durable::replace::{self, Rights, exists};
 use synconce_durable::{mutant, standard_paths, state_file};
 
 /// The directory of the markers below the state directory.
@@ -29,9 +29,16 @@ pub struct Record {
     /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
     #[serde(default)]
     pub failed: bool,
+    /// A stop or a recovery may have removed the marks beside the files ([`Place::is_marked`]).
+    #[serde(default)]
+    pub ending: bool,
     /// Where the held paths are, in the order of `config`. Empty in markers of older versions.
     #[serde(default)]
     pub spots: Vec<Spot>,
+    /// The directories that have the paths of `set_aside`, without links, in the order of `config`;
+    /// `None` for a directory that was missing. Empty in markers of older versions.
+    #[serde(default)]
+    pub aside_in: Vec<Option<PathBuf>>,
     /// The number of the mount namespace of the overlays; 0 if it is unknown.
     #[serde(default)]
     pub namespace: u64,
@@ -96,6 +103,25 @@ impl Record {
     /// As for [`Record::place`].
     pub fn places(&self) -> Result<Vec<Place>, Error> {
         (0..self.held().len()).map(|index| self.place(index)).collect()
+    }
+
+    /// Returns the first held path that is without the mark of its overlay: a snapshot from before
+    /// the hold, or a backup, was restored. A missing file is no such path.
+    ///
+    /// # Errors
+    /// Names the path that cannot be looked at.
+    pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
+        // After a write-back error a stop had removed the marks already.
+        if self.ending || self.failed {
+            return Ok(None);
+        }
+        for (place, spot) in self.places()?.iter().zip(&self.spots) {
+            // The device is noted after the mark is durable.
+            if spot.device.is_some() && exists(&place.path())? && !place.is_marked()? {
+                return Ok(Some(place.path()));
+            }
+        }
+        Ok(None)
     }
 
     /// Reads the marker of the hold `name`. Returns `None` if there is none: the hold is not

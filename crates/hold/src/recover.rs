@@ -135,9 +135,8 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
         _ => decide(config, decision, &state, reason.clone()),
     };
-    let unseen = present::out_of_sight(name, &state, held)?;
-    if let Some(path) = unseen.filter(|_| decision == Decision::ByFile) {
-        let why = format!("{} is missing; its file system may not be mounted", path.display());
+    let doubt = present::doubt(name, &state, held)?;
+    if let Some(why) = doubt.filter(|_| decision == Decision::ByFile) {
         return Err(refused(then, format!("{reason}, and {why}"), false));
     }
     if let Fate::Refuse(reason) = fate {
@@ -150,6 +149,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         lock.end_guard()?;
         present::refuse_used(then)?;
     }
+    state.note_ending()?;
     // Before a rename: the links and attributes that the hold added are beside and on the files.
     overlay::clean(&places)?;
     present::look_at(held)?;

@@ -186,9 +186,16 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
         file_systems,
         config: config.clone(),
         failed: false,
+        ending: false,
+        aside_in: config.set_aside.iter().map(|path| directory_of(path)).collect(),
         spots,
         namespace: namespaces::ours(),
     })
+}
+
+/// Returns the directory that has `path`, without links, if there is one.
+pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
+    path.parent()?.canonicalize().ok()
 }
 
 /// Refuses a path that another hold has, too, by its name or by another: a link or a bind mount.

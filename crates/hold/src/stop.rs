@@ -82,6 +82,8 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     }
     lock.end_guard()?;
     if failed.is_none() {
+        record.ending = true;
+        record.write()?;
         for place in record.places()? {
             place.clean()?;
         }

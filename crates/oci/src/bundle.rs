@@ -73,6 +73,28 @@ pub(crate) struct Facts {
     pub(crate) mounts: Vec<Mount>,
     /// Whether the configuration is for a virtual machine or for another system than Linux.
     pub(crate) foreign: bool,
+    /// `root`
+    pub(crate) root: Root,
+    /// `linux.namespaces`
+    pub(crate) namespaces: Vec<Namespace>,
+}
+
+/// The root of a container.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Root {
+    /// The path on the host, relative to the bundle.
+    pub(crate) path: PathBuf,
+    /// Whether the container may not write to it.
+    pub(crate) readonly: bool,
+}
+
+/// A namespace of a container.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Namespace {
+    r#type: String,
+    /// The namespace to join; a new one when absent.
+    path: Option<PathBuf>,
 }
 
 /// A mount of a container.
@@ -102,6 +124,13 @@ impl Facts {
         let there = |mount: &&Mount| mount.destination == Path::new(destination);
         self.mounts.iter().rfind(there)?.source.as_deref()
     }
+
+    /// Returns whether the container gets a new namespace of this kind.
+    pub(crate) fn has_own_namespace(&self, kind: &str) -> bool {
+        let is_new =
+            |path: &Option<PathBuf>| path.as_ref().is_none_or(|path| path == Path::new(""));
+        self.namespaces.iter().any(|it| it.r#type == kind && is_new(&it.path))
+    }
 }
 
 impl Bundle {
@@ -130,6 +159,8 @@ impl Bundle {
             foreign: ["vm", "windows", "solaris", "zos"]
                 .iter()
                 .any(|key| fields.0.contains_key(*key)),
+            root: self.field(&fields, "root")?,
+            namespaces: self.field(&self.field(&fields, "linux")?, "namespaces")?,
         })
     }
 

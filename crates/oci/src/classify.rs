@@ -180,7 +180,7 @@ impl Context<'_> {
 
     /// Recognises `--log R/executor/runc-log.json run --bundle R/executor/ID ... ID` (BuildKit
     /// 0.8 to 0.30, executor/runcexecutor). Shims and conmon use `create`.
-    fn is_buildkit(&self) -> bool {
+    pub(crate) fn is_buildkit(&self) -> bool {
         let (Some(log), Some(id)) = (&self.call.log, &self.call.id) else { return false };
         let Some(executor) = log.parent() else { return false };
         self.call.verb == "run"

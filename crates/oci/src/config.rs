@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! runtime = "/usr/sbin/runc"   # default: the first of runc and crun that is found
+//! step-root = "volatile"       # the root of BuildKit's steps; default: "as-mounted"
 //!
 //! [[rule]]                     # the first matching rule decides
 //! namespace = "k8s.io"         # containerd's: the last part of the runtime's --root
@@ -25,9 +26,23 @@ pub(crate) const FILE: &str = "SYNCONCE_OCI_FILE";
 pub(crate) struct Settings {
     /// The runtime to execute.
     pub(crate) runtime: Option<PathBuf>,
+    /// How the root of a held step is mounted.
+    #[serde(default, rename = "step-root")]
+    pub(crate) step_root: StepRoot,
     /// The rules, in order.
     #[serde(default, rename = "rule")]
     pub(crate) rules: Vec<Rule>,
+}
+
+/// How the root of a held step of a build is mounted while the step runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StepRoot {
+    /// As the engine mounted it.
+    #[default]
+    AsMounted,
+    /// With the option `volatile`.
+    Volatile,
 }
 
 /// A rule that decides for some containers whether they are held.
@@ -104,6 +119,15 @@ mod tests {
         .unwrap();
         let error = Settings::read(&path).unwrap_err();
         assert!(error.contains("oci.toml") && error.contains("line 4"), "{error}");
+    }
+
+    #[test]
+    fn a_root_stays_as_mounted_unless_the_file_says_volatile() {
+        let of = |text: &str| toml::from_str::<Settings>(text).map(|settings| settings.step_root);
+        assert_eq!(of(""), Ok(StepRoot::AsMounted));
+        assert_eq!(of("step-root = \"as-mounted\""), Ok(StepRoot::AsMounted));
+        assert_eq!(of("step-root = \"volatile\""), Ok(StepRoot::Volatile));
+        assert!(of("step-root = \"fast\"").is_err());
     }
 
     #[test]

@@ -62,6 +62,11 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         line("io_uring", io_uring);
         line("not held", GAPS);
     }
+    match &plan.root {
+        None => {}
+        Some(Ok(_)) => line("root", "volatile while the step runs"),
+        Some(Err(why)) => line("root", &format!("as the engine mounted it: {why}")),
+    }
     Ok(text)
 }
 

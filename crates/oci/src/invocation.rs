@@ -26,6 +26,8 @@ pub(crate) struct Invocation {
     pub(crate) root: Option<PathBuf>,
     /// The file to which the runtime writes the container's pid.
     pub(crate) pid_file: Option<PathBuf>,
+    /// Whether `run` returns once the container has started.
+    pub(crate) detaches: bool,
 }
 
 /// Flags with a value, before the verb.
@@ -57,6 +59,7 @@ impl Invocation {
                     if let Some(value) = value {
                         call.set(&name, value);
                     }
+                    call.detaches |= verb && matches!(&*name, "detach" | "d");
                 }
             }
         }
@@ -176,6 +179,8 @@ mod tests {
     fn a_flag_without_a_value_takes_none() {
         let call = parse("--systemd-cgroup --debug create --no-pivot -d c1");
         assert_eq!((call.verb.as_str(), call.id.as_deref()), ("create", Some("c1")));
+        assert!(call.detaches && parse("run --detach=true c1").detaches);
+        assert!(!parse("run --bundle /d c1 -d").detaches);
         assert_eq!(parse("--version"), Invocation::default());
     }
 

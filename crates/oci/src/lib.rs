@@ -14,6 +14,9 @@
 //! bundle's `config.json` (`profile`), and the runtime is executed in this process, with the
 //! same arguments, descriptors and environment. On any error before that, the container is not
 //! changed, and its syncs are done.
+//!
+//! If the root of a step becomes volatile (`step_root`), the runtime is executed in a child
+//! process (`foreground`), because the root has to be mounted back after the step.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -21,8 +24,10 @@ mod classify;
 mod config;
 mod docker;
 pub mod explain;
+mod foreground;
 mod invocation;
 mod podman;
 mod profile;
 mod runtime;
+mod step_root;
 pub mod wrap;

@@ -3,6 +3,7 @@
 mod checkpoint;
 mod commit;
 mod coverage;
+mod hidden;
 mod in_memory;
 mod sealed_scope;
 mod turn;

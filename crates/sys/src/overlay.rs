@@ -117,9 +117,18 @@ impl Context {
 /// because a trial misleads: before 6.5, whose overlay has no options of the new mount calls,
 /// fsconfig(2) takes any name and the mount fails.
 fn appends_layers(release: &str) -> bool {
+    is_at_least(release, (6, 7))
+}
+
+/// Returns whether the kernel is Linux `major`.`minor` or later.
+pub fn kernel_is_at_least(major: u32, minor: u32) -> bool {
+    is_at_least(&rustix::system::uname().release().to_string_lossy(), (major, minor))
+}
+
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|one: char| !one.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6, 7),
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= version,
         _ => false,
     }
 }

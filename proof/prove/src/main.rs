@@ -22,6 +22,7 @@ mod reach;
 mod recording;
 mod report;
 mod row;
+mod step;
 mod tool;
 mod tree;
 mod work;

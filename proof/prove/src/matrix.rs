@@ -36,6 +36,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     rows.extend(run_jobs(&alone, arguments.seed, 1)?);
     rows.extend(crate::errors::rows(arguments)?);
     rows.extend(crate::reach::rows(arguments)?);
+    rows.extend(crate::step::rows(arguments)?);
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }

@@ -24,6 +24,7 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     let about = about.chain(crate::tree::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
     let about = about.chain(crate::hold::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
     let about = about.chain(crate::reach::MUTANTS.iter().map(|(name, about, _)| (*name, *about)));
+    let about = about.chain(crate::step::MUTANTS);
     for (name, about) in about.filter(|(name, _)| rows.iter().any(|row| row.name == *name)) {
         println!("mutant {name}: {about}");
     }

@@ -13,7 +13,7 @@ pub struct Doctor {
     /// Measure syncs and names, for at most some ten seconds (the default)
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Take more samples, and also measure random writes and bandwidth, for about 40 seconds
+    /// Take more samples, and also measure random writes and bandwidth, for about half a minute
     ///
     /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
     /// writes the file where it is installed.
@@ -22,6 +22,13 @@ pub struct Doctor {
     /// Exit with 1 if one finding costs at least SECONDS
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub fail_on: Option<u32>,
+    /// Look at the context DIR of an image build, in place of a disk
+    ///
+    /// Counts what a builder sends of DIR, and what .dockerignore leaves out. Lists the largest
+    /// files, and lines for .dockerignore. Writes nothing.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
+        conflicts_with_all = ["path", "quick", "full", "fail_on"])]
+    pub context: Option<PathBuf>,
     /// Where the report is printed as JSON.
     #[command(flatten)]
     pub json: Json,

@@ -210,6 +210,7 @@ const DOCTOR: Sections = Sections {
     examples: &[
         ("synconce doctor /var/lib/docker", "Measure where Docker builds images."),
         ("synconce doctor --full --json=report.json .", "Keep all figures."),
+        ("synconce doctor --context .", "Show what an image build sends, and what it need not."),
         ("synconce doctor --fail-on 30 || echo slow", "Check the disk of a CI runner."),
     ],
     see_also: &[("synconce-run", "1"), ("synconce-bench", "1"), ("fsync", "2"), ("cgroups", "7")],
@@ -218,9 +219,16 @@ const DOCTOR: Sections = Sections {
 const OCI: Sections = Sections {
     exit_status: &[
         ("the runtime's own", "The real runtime was executed."),
-        ("125", "No container was started: a file cannot be read, or the runtime is refused."),
+        (
+            "125",
+            "No container was started: a file cannot be read, or the runtime is refused. Or the \
+             layer of a step could not be synced.",
+        ),
     ],
-    files: &[("/etc/synconce/oci.toml", "The real runtime, and rules that say what is held.")],
+    files: &[(
+        "/etc/synconce/oci.toml",
+        "The real runtime, rules that say what is held, and how the root of a step is mounted.",
+    )],
     environment: &[],
     examples: &[(
         "synconce-oci --explain /run/containerd/io.containerd.runtime.v2.task/default/ID",

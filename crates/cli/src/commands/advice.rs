@@ -1,6 +1,9 @@
 //! What to do about an interrupted run.
 
+mod packages;
+
 use crate::text::{is_typable, shell};
+use packages::CalledByProgram;
 use std::path::Path;
 use synconce_durable::record::{Private, Record};
 use synconce_run::Process;
@@ -23,19 +26,23 @@ pub fn advice(
         return lines;
     };
     let places = places(record);
-    let again = format!("    {}", shell(&again(record, private)));
-    if installs_packages(&private.command) {
-        // The same command skips packages that dpkg takes for installed.
+    let again = again(record, private).map(|words| format!("    {}", shell(&words)));
+    if packages::are_installed(&private.command) {
+        let again = again.unwrap_or_else(|CalledByProgram| {
+            "    (repeat what you did in the program that called dpkg)".to_owned()
+        });
         lines.push(format!("files that it wrote{places} may be empty or old"));
         lines.push("if you can make that system anew, do so, and run there:".into());
+        lines.push(again.clone());
+        // The same command alone skips packages that dpkg takes for installed.
+        lines.extend(packages::mend(private.root.as_deref()));
         lines.push(again);
-        lines.extend(dpkg(private.root.as_deref()));
     } else {
         lines.push(format!(
             "files that it wrote{places} may be empty or old; throw the result away and run it \
              again:"
         ));
-        lines.push(again);
+        lines.extend(again.ok());
     }
     lines.push(clear);
     lines
@@ -100,7 +107,11 @@ fn then_clear(id: &str, root: Option<&Path>) -> String {
     format!("then: {}", shell(&words))
 }
 
-fn again(record: &Record, private: &Private) -> Vec<String> {
+/// Returns the command line that repeats the run.
+fn again(record: &Record, private: &Private) -> Result<Vec<String>, CalledByProgram> {
+    if let Some(typed) = packages::typed(&private.command) {
+        return typed;
+    }
     let mut words = vec!["synconce".to_owned(), "run".to_owned()];
     if record.sealed {
         words.push("--sealed".to_owned());
@@ -110,60 +121,12 @@ fn again(record: &Record, private: &Private) -> Vec<String> {
     }
     words.push("--".to_owned());
     words.extend(private.command.iter().cloned());
-    words
-}
-
-const INSTALLERS: [&str; 9] = [
-    "apt",
-    "apt-get",
-    "aptitude",
-    "dpkg",
-    "tasksel",
-    "debootstrap",
-    "mmdebstrap",
-    "unattended-upgrade",
-    "pkcon",
-];
-
-/// Whether a word of the command names a program that runs dpkg.
-fn installs_packages(command: &[String]) -> bool {
-    let words = command.iter().flat_map(|word| word.split_whitespace());
-    let mut names = words.filter_map(|word| Path::new(word).file_name()?.to_str());
-    names.any(|name| INSTALLERS.contains(&name))
-}
-
-/// Returns the commands that install the packages again. On some file systems dpkg's own
-/// checks find neither empty files nor an empty database, so only a new installation is safe.
-fn dpkg(root: Option<&Path>) -> Vec<String> {
-    let enter =
-        root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
-    let enter = enter.unwrap_or_default();
-    let at = |path: &str| {
-        let path = root.unwrap_or(Path::new("/")).join(path);
-        shell(&[path.to_string_lossy().into_owned()])
-    };
-    let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
-    vec![
-        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
-        format!("    test -s {new} || cp {old} {new}"),
-        format!("    {enter}dpkg --configure --pending"),
-        format!(
-            "    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" | xargs apt-get install --reinstall --yes'"
-        ),
-    ]
+    Ok(words)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_that_drives_dpkg_is_found_inside_a_chroot_and_a_shell() {
-        let words = |text: &str| text.split('|').map(str::to_owned).collect::<Vec<_>>();
-        assert!(installs_packages(&words("chroot|/t|/usr/bin/apt-get|install|x")));
-        assert!(installs_packages(&words("sh|-c|apt install x")));
-        assert!(!installs_packages(&words("make|apt-docs/x")));
-    }
 
     #[test]
     fn the_first_file_systems_are_named_and_the_others_counted() {
@@ -181,14 +144,5 @@ mod tests {
         assert_eq!(places(&record(&["/", "/srv"])), " on /, /srv");
         let five = record(&["/", "/a", "/b", "/c", "/d"]);
         assert_eq!(places(&five), " on /, /a, /b, /c and 1 more");
-    }
-
-    #[test]
-    fn advice_for_another_root_acts_on_that_root() {
-        let lines = dpkg(Some(Path::new("/target")));
-        assert!(lines[1].contains("/target/var/lib/dpkg/status"));
-        assert!(lines[2].contains("chroot /target dpkg --configure"));
-        let lines = dpkg(Some(Path::new("/a $(b)")));
-        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
     }
 }

@@ -5,12 +5,13 @@ use crate::commands::json::{Sink, Stream};
 use crate::exit;
 use crate::text::{bytes, printable, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use synconce_doctor::{Depth, Error, Observer, Options, Report, examine};
+use synconce_doctor::{Context, Depth, Error, Observer, Options, Report, examine, examine_context};
 use synconce_sys::signals::is_ignored;
 
 /// Examines a directory and prints what was found.
@@ -22,38 +23,54 @@ pub fn doctor(arguments: &Doctor) -> ExitCode {
             return exit::FAILED.into();
         }
     };
+    let mut watch = Watch::new();
+    if let Some(directory) = &arguments.context {
+        let examined = examine_context(directory, &mut watch);
+        return print(watch, examined, json, Context::text)
+            .map_or_else(|code| code, |_| ExitCode::SUCCESS);
+    }
     let options = Options {
         path: arguments.path.clone(),
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
         is_held: synconce_run::is_held(),
     };
-    let mut watch = Watch::new();
     let examined = examine(&options, &mut watch);
-    watch.bar.finish_and_clear();
-    let report = match examined {
-        Ok(report) => report,
-        // The temporary files are removed: end by the signal, as the caller expects.
-        Err(Error::Interrupted(signal)) => return exit::by_signal(signal),
-        Err(error) => return fail(&error),
+    let is_costly = |report: &Report| {
+        arguments.fail_on.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
     };
-    let printed = match json {
-        Some(sink) => sink.write(&report),
-        None => Sink::Standard(Stream::Output).write_text(&text(&report)),
-    };
-    if let Err(error) = printed {
-        say(&error);
-        return exit::FAILED.into();
-    }
-    let is_costly = |limit: u32| report.most_seconds() >= f64::from(limit);
-    match arguments.fail_on.is_some_and(is_costly) {
-        true => exit::COSTLY.into(),
-        false => ExitCode::SUCCESS,
+    match print(watch, examined, json, Report::text) {
+        Ok(report) if is_costly(&report) => exit::COSTLY.into(),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(code) => code,
     }
 }
 
-/// Names of mounts and groups may come from another user.
-fn text(report: &Report) -> String {
-    report.text().lines().map(|line| printable(line) + "\n").collect()
+/// Prints and returns the report `examined`, or returns the exit code of a failure.
+fn print<T: Serialize>(
+    watch: Watch,
+    examined: Result<T, Error>,
+    json: Option<Sink>,
+    text: fn(&T) -> String,
+) -> Result<T, ExitCode> {
+    watch.bar.finish_and_clear();
+    let report = examined.map_err(|error| match error {
+        // The temporary files are removed: end by the signal, as the caller expects.
+        Error::Interrupted(signal) => exit::by_signal(signal),
+        error => fail(&error),
+    })?;
+    let printed = match json {
+        Some(sink) => sink.write(&report),
+        None => {
+            // Names of files, mounts and groups may come from another user.
+            let lines = text(&report);
+            let lines: String = lines.lines().map(|line| printable(line) + "\n").collect();
+            Sink::Standard(Stream::Output).write_text(&lines)
+        }
+    };
+    printed.map(|()| report).map_err(|error| {
+        say(&error);
+        exit::FAILED.into()
+    })
 }
 
 fn fail(error: &Error) -> ExitCode {

@@ -6,7 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_oci::{explain, wrap};
+use synconce_oci::explain;
+use synconce_oci::wrap::{Ended, wrap};
 
 /// Whether `name` is `synconce-oci`, `synconce-oci-RUNTIME`, or the name of a runtime itself.
 fn is_runtime(name: &str) -> bool {
@@ -37,7 +38,11 @@ fn stand_in(name: &OsStr, arguments: &[OsString]) -> ExitCode {
             }
             Err(error) => error,
         },
-        _ => wrap::wrap(name, arguments),
+        _ => match wrap(name, arguments) {
+            Ended::Failed(error) => error,
+            Ended::Exited(code) => return ExitCode::from(code),
+            Ended::Killed(signal) => return exit::by_signal(signal),
+        },
     };
     let _ = writeln!(std::io::stderr(), "synconce-oci: {error}");
     exit::FAILED.into()

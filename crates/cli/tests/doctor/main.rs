@@ -5,6 +5,7 @@
 //! that a busy machine makes longer: the rig's flushes have a least time.
 
 mod causes;
+mod context;
 mod limits;
 mod manners;
 mod skipped;
@@ -14,7 +15,13 @@ use libtest_mimic::Arguments;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let of_files = [causes::trials(), limits::trials(), manners::trials(), skipped::trials()];
+    let of_files = [
+        causes::trials(),
+        context::trials(),
+        limits::trials(),
+        manners::trials(),
+        skipped::trials(),
+    ];
     let trials = of_files.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -10,6 +10,7 @@ mod container;
 mod faults;
 mod files;
 mod hostile;
+mod layers;
 mod left;
 mod names;
 mod namespaces;

@@ -4,6 +4,7 @@ use crate::after_crash::crash;
 use crate::support::{Fixture, sh};
 use std::fs;
 use synconce_testkit::harness::{Place, finish, isolated};
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// A change of a place, and what the recovery says of it.
 struct Change {
@@ -215,6 +216,98 @@ fn the_copy_of_a_held_directory_is_no_reason_to_set_files_aside() {
         assert_eq!(asked.status.code(), Some(125), "{}", asked.stderr);
         assert!(asked.stderr.contains("recover t --keep"), "{}", asked.stderr);
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_that_were_restored_under_the_same_identity_are_not_set_aside_unasked() {
+    isolated(|place| {
+        for kind in [FsKind::Ext4, FsKind::Btrfs] {
+            let rig = Rig::builder().fs(kind).size(512 << 20).passthrough(false).up().unwrap();
+            let fixture = Fixture::on(place, rig, "");
+            let at = fixture.rig.path().join("root");
+            let (root, held) = (at.display().to_string(), at.join("databases"));
+            let settings = "after_crash = \"wipe\"\n[[hold]]\nkind = \"other\"\npath = ";
+            place.write("t.toml", &format!("{settings}\"{}\"\n", held.display()));
+            let (make, save, restore) = match kind {
+                // A snapshot has the inode numbers and the times of birth.
+                FsKind::Btrfs => (
+                    format!("btrfs subvolume create {root}"),
+                    format!("btrfs subvolume snapshot {root} {root}.old"),
+                    format!("mv {root} {root}.new; btrfs subvolume snapshot {root}.old {root}"),
+                ),
+                _ => (
+                    format!("mkdir {root}"),
+                    format!("cp -a {root} old"),
+                    format!("cp -a old/. {root}/; rm -rf {root}/.synconce-hold"),
+                ),
+            };
+            sh(place, &format!("{make}; mkdir {root}/databases; echo old >{root}/databases/data"));
+            sh(place, &format!("rm -rf old; {save}"));
+            fixture.ok("start");
+            fs::write(held.join("data"), "new").unwrap();
+            place.bare(&["umount", &held.display().to_string()]);
+            crash(&fixture);
+            sh(place, &restore);
+            let refused = fixture.hold("recover");
+            assert_eq!(refused.status.code(), Some(125), "{kind:?}: {}", refused.stderr);
+            let said = "is gone: a snapshot or a backup may have been restored";
+            assert!(refused.stderr.contains(said), "{kind:?}: {}", refused.stderr);
+            assert!(refused.stderr.contains("hold recover t --keep"), "{}", refused.stderr);
+            assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old\n");
+            assert_eq!(fixture.state(), "interrupted");
+            let words = ["hold", "recover", "./t.toml", "--keep"];
+            let kept = finish(&mut place.synconce(&words));
+            assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+            fixture.ok("start");
+            assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old\n");
+            fixture.ok("stop");
+            fixture.rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_crash_after_the_marks_were_removed_is_recovered_by_the_file_of_the_hold() {
+    isolated(|place| {
+        let (fixture, _) = crashed(place, "wipe");
+        // As a stop or a recovery that was cut short leaves them.
+        fs::remove_dir_all(fixture.rig.path().join(".synconce-hold")).unwrap();
+        edit(place, |record| record["ending"] = true.into());
+        fixture.ok("recover");
+        assert!(!fixture.file().exists() && !fixture.directory().exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn what_a_changed_link_leads_to_is_not_set_aside() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let at = fixture.rig.path().display().to_string();
+        let settings = format!(
+            "after_crash = \"wipe\"\nset_aside = [\"{at}/data/*\"]\n[[hold]]\nkind = \"other\"\n\
+             path = \"{at}/databases\"\n"
+        );
+        place.write("t.toml", &settings);
+        sh(place, &format!("cd {at}; mkdir then now; touch then/a now/b; ln -s then data"));
+        fixture.ok("start");
+        crash(&fixture);
+        sh(place, &format!("ln -sfn now {at}/data"));
+        let before = fixture.everything();
+        for decision in [&[][..], &["--wipe"]] {
+            let words = [&["hold", "recover", "./t.toml"], decision].concat();
+            let refused = finish(&mut place.synconce(&words));
+            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+            let said = format!("{at}/data/* led to {at}/then/* when the hold started");
+            assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+            assert_eq!(fixture.everything(), before);
+        }
+        sh(place, &format!("ln -sfn then {at}/data"));
+        fixture.ok("recover");
+        assert!(!fixture.everything().contains("/then/a"), "{}", fixture.everything());
+        assert!(fixture.everything().contains("/now/b"));
         fixture.rig.down().unwrap();
     });
 }

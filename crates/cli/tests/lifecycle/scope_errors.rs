@@ -2,7 +2,9 @@
 //! descriptor, reported to another process first: the caller's own file still reports them.
 
 use std::fs::{self, File};
-use synconce_testkit::harness::{Place, Started, isolated_alone, without_foreign_syncs};
+use synconce_testkit::harness::{
+    Place, Started, isolated, isolated_alone, perl, without_foreign_syncs,
+};
 use synconce_testkit::rig::Rig;
 
 /// Makes the write-back of what was written on `rig` fail, and reports the error to `other`, a
@@ -70,5 +72,38 @@ fn a_thread_with_its_own_descriptor_table_gets_the_error_of_its_own_file() {
             assert!(output.starts_with("failed"), "{held}: {output}");
             rig.down().unwrap();
         }
+    });
+}
+
+#[test]
+fn a_disk_that_other_mounts_hide_at_the_commit_fails_the_run() {
+    isolated(|place| {
+        let rig = rig();
+        rig.unmount().unwrap();
+        let (outer, point) = (place.text("outer"), place.text("outer/inner"));
+        fs::create_dir_all(&point).unwrap();
+        fs::create_dir(place.path("other")).unwrap();
+        // Mounted during the run, so that the disk has no descriptor before the commit. One mount
+        // hides the disk, and the other hides the mount point.
+        let script = format!(
+            "system('mount', '-o', 'commit=300', '{}', '{point}') == 0 or die; \
+             sync_file('{point}/data') eq 'synced' or die; say_to('before', 1); wait_for('go'); \
+             sync_file('{point}/data') eq 'synced' or die; \
+             system('mount', '--bind', 'other', $_) == 0 or die for '{point}', '{outer}';",
+            rig.device().display()
+        );
+        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        place.wait_for("before");
+        rig.disk().fail_writes(true).unwrap();
+        place.write("go", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        let named = format!("synconce: not durable: {point} (ext4 on ");
+        assert!(run.text().contains(&named), "{}", run.text());
+        assert_eq!(place.markers().len(), 1);
+        rig.disk().fail_writes(false).unwrap();
+        for hiding in [&outer, &point] {
+            assert!(place.bare(&["umount", hiding]).status.success());
+        }
+        rig.down().unwrap();
     });
 }

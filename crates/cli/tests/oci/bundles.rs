@@ -41,6 +41,11 @@ impl<'a> Runtime<'a> {
         self.cgroups.id(name)
     }
 
+    /// Returns an id in BuildKit's format.
+    pub fn short(&self) -> &str {
+        self.cgroups.short()
+    }
+
     /// Returns the command of the runtime itself, with a state directory for this test.
     pub fn bare(&self) -> Command {
         // By its path, as synconce executes it: the runtime's errors begin with the path.

@@ -18,6 +18,8 @@ mod our_image;
 mod plain;
 mod runtimes;
 mod set_up;
+mod step_roots;
+mod volatile_builds;
 
 use engines::{buildkit, containerd, daemonless, docker};
 use libtest_mimic::Arguments;
@@ -62,7 +64,13 @@ fn main() -> ExitCode {
         trial(explain::it_prints_what_would_be_done_and_why, &cc),
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
-    let of_files = [dockerfile::trials(), our_image::trials(), set_up::trials()];
+    let of_files = [
+        dockerfile::trials(),
+        our_image::trials(),
+        set_up::trials(),
+        step_roots::trials(),
+        volatile_builds::trials(),
+    ];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -1,7 +1,10 @@
-/* The program of a build's step: syncs repeatedly, or makes a tree with every kind of file. */
+/* The program of a build's step: syncs repeatedly, makes a tree with every kind of file, or changes
+   the owner of files. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,6 +123,26 @@ static void removal(void)
 	puts("removed");
 }
 
+static int to_another(const char *path, const struct stat *stat, int kind, struct FTW *place)
+{
+	return good(lchown(path, 1, 1), path);
+}
+
+static void terminated(int number)
+{
+	_exit(9);
+}
+
+/* Waits for SIGTERM. */
+static void waits(void)
+{
+	signal(SIGTERM, terminated);
+	puts("begun");
+	fflush(stdout);
+	for (;;)
+		pause();
+}
+
 int main(int count, char **words)
 {
 	if (count == 4 && strcmp(words[1], "syncs") == 0)
@@ -130,6 +153,10 @@ int main(int count, char **words)
 		tree();
 	else if (count == 2 && strcmp(words[1], "remove") == 0)
 		removal();
+	else if (count == 3 && strcmp(words[1], "chown") == 0)
+		return good(nftw(words[2], to_another, 16, FTW_PHYS), words[2]);
+	else if (count == 2 && strcmp(words[1], "wait") == 0)
+		waits();
 	else
 		return 2;
 	return 0;

@@ -6,6 +6,7 @@ mod apt;
 mod crashes;
 mod held;
 mod installs;
+mod mended;
 mod messages;
 mod node;
 mod package;

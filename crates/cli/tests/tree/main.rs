@@ -9,6 +9,7 @@ mod attributes;
 mod base_unchanged;
 mod chroots;
 mod concurrent;
+mod ends;
 mod everything;
 mod mounts;
 mod options;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let of_files = [
         attributes::trials(),
         chroots::trials(),
+        ends::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),

@@ -1,19 +1,12 @@
 //! The removal of what a hold added beside and on the held files.
 
-use super::{POINT, Place, SCRATCH};
-use crate::directories::{Entries, walk};
+use super::{POINT, Place, SCRATCH, has_mark};
+use crate::attributes;
 use crate::safe_directory::{SafeDirectory, type_of};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use synconce_durable::error::{Context, Error};
-
-/// The attributes that an overlay adds to directories of its upper.
-const ATTRIBUTES: &[u8] = b"trusted.overlay.";
-/// The kernel's limit for a list of names, in bytes (xattr(7)).
-const LONGEST: usize = 64 << 10;
 
 impl Place {
     /// Removes what the hold added: its directories, the link, and the attributes on the
@@ -38,10 +31,12 @@ impl Place {
                 Err(Errno::INVAL | Errno::NOENT) => {}
                 other => other.on("cannot unmount", &scratch.path().join(POINT))?,
             }
-            // Before its directories are removed, which show that the attributes are of the hold.
+            // Before the mark is removed, which shows that an overlay of a hold was mounted. Without
+            // the mark the attributes are not of the hold.
             let held = parent.look(&self.name)?;
-            if !self.is_file && held.is_some_and(|held| type_of(&held).is_dir()) {
-                strip(parent.open_directory(&self.name)?, &self.path())?;
+            let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
+            if !self.is_file && is_directory && has_mark(&scratch)? {
+                attributes::restore(parent.open_directory(&self.name)?, &self.path())?;
             }
             all.remove(&self.name)?;
         }
@@ -65,21 +60,4 @@ pub fn clean(places: &[Place]) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Removes the attributes of an overlay from the open directory `top` and the directories below.
-fn strip(directory: OwnedFd, top: &Path) -> Result<(), Error> {
-    walk(directory, top, |Entries { directory, .. }| {
-        let mut names = vec![0_u8; LONGEST];
-        let length = rustix::fs::flistxattr(directory, &mut names[..]);
-        let length = length.on("cannot list the attributes below", top)?;
-        let names = names[..length].split(|byte| *byte == 0);
-        for name in names.filter(|name| name.starts_with(ATTRIBUTES)) {
-            match rustix::fs::fremovexattr(*directory, name) {
-                Err(Errno::NODATA) => {}
-                other => other.on("cannot remove an attribute below", top)?,
-            }
-        }
-        Ok(())
-    })
 }

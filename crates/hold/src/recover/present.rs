@@ -9,6 +9,7 @@ use crate::file_id::FileId;
 use crate::open_files::identity;
 use crate::overlay::Place;
 use crate::record::{self, Record};
+use crate::start::directory_of;
 use crate::users;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -38,14 +39,19 @@ pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
     }
 }
 
-/// Refuses if a link above a held path of `record` leads to another place than at the start of the
-/// hold, or is gone, and the files are where the link led. The daemon would start on them when the
+/// Refuses if a link above a held path of `record`, or above a path that is set aside, leads to
+/// another place than at the start of the hold, or is gone, and the files are where the link led. The daemon would start on them when the
 /// link leads there again, and nothing would say that a crash may have damaged them. With
 /// [`Decision::Keep`] the operator has said that they may be used.
 pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<(), RecoverError> {
     if decision == Decision::Keep {
         return Ok(());
     }
+    let elsewhere = |path: &Path, then| RecoverError::Elsewhere {
+        name: record.name.clone(),
+        path: path.to_owned(),
+        then,
+    };
     for (index, held) in record.held().iter().enumerate() {
         // A marker of an older version does not have the place, and the path may be gone.
         let Some(then) = record.spots.get(index).map(|spot| Place::at(spot.parent.clone(), held))
@@ -54,11 +60,16 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
         };
         let then = then.path();
         if exists(&then)? && identity(&then) != identity(&held.path) {
-            return Err(RecoverError::Elsewhere {
-                name: record.name.clone(),
-                path: held.path.clone(),
-                then,
-            });
+            return Err(elsewhere(&held.path, then));
+        }
+    }
+    // What is set aside with the held files is found by its path alone.
+    for (path, then) in record.config.set_aside.iter().zip(&record.aside_in) {
+        let now = directory_of(path);
+        if let Some(then) = then.as_ref().filter(|then| now.is_some() && now.as_ref() != Some(then))
+        {
+            let name = path.file_name().unwrap_or_default();
+            return Err(elsewhere(path, then.join(name)));
         }
     }
     Ok(())
@@ -129,16 +140,33 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
     }
 }
 
+/// Returns why the files may not be those of the crash, in words, although they have the identities
+/// of the held ones.
+///
+/// # Errors
+/// Names the path or the journal.
+pub(super) fn doubt(name: &str, state: &State, held: &[Held]) -> Result<Option<String>, Error> {
+    let restored = match state {
+        State::Unclean { record: Some(record), .. } => record.restored()?,
+        _ => None,
+    };
+    if let Some(path) = restored {
+        let why = "is gone: a snapshot or a backup may have been restored";
+        return Ok(Some(format!("the mark of the hold beside {} {why}", path.display())));
+    }
+    let unseen = out_of_sight(name, state, held)?;
+    let why = |path: PathBuf| {
+        format!("{} is missing; its file system may not be mounted", path.display())
+    };
+    Ok(unseen.map(why))
+}
+
 /// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
 /// and does not name the file systems: the disk of the path may not be mounted.
 ///
 /// # Errors
 /// Names the path or the journal.
-pub(super) fn out_of_sight(
-    name: &str,
-    state: &State,
-    held: &[Held],
-) -> Result<Option<PathBuf>, Error> {
+fn out_of_sight(name: &str, state: &State, held: &[Held]) -> Result<Option<PathBuf>, Error> {
     let State::Unclean { record, .. } = state else { return Ok(None) };
     if record.as_ref().is_some_and(|record| !record.file_systems.is_empty()) {
         return Ok(None);

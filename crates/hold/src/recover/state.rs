@@ -61,12 +61,28 @@ impl State {
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
+            ending: false,
+            aside_in: Vec::new(),
             spots: Vec::new(),
             namespace: 0,
         };
         record.write()?;
         let reason = why.to_string();
         Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain })
+    }
+
+    /// Notes durably that this recovery removes the marks beside the files: see
+    /// [`Record::restored`].
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub(super) fn note_ending(&self) -> Result<(), Error> {
+        match self {
+            Self::Unclean { record: Some(record), .. } => {
+                Record { ending: true, ..Record::clone(record) }.write()
+            }
+            _ => Ok(()),
+        }
     }
 
     fn of(record: Record) -> Self {

@@ -46,6 +46,7 @@ impl Active {
         pins.drop_closed();
         pins.retain(|device| coverage.keeps(device));
         coverage.add_late(&mut pins, survivors, self.sealed.as_mut());
+        coverage.add_hidden(&mut pins);
         let everything = self.everything(coverage.leaves(&pins));
         // A failed sync is never repeated: the second sync would succeed although data was
         // lost.

@@ -1,6 +1,7 @@
 //! The file systems that a commit covers.
 
 use super::PATIENCE;
+use super::hidden;
 use super::sealed_scope::SealedScope;
 use crate::process_tree::Process;
 use rustix::fs::{Mode, OFlags};
@@ -83,8 +84,23 @@ impl Coverage {
         }
     }
 
+    /// Pins the file systems on which a call was held and that other mounts hide. Not at a
+    /// checkpoint: while the copy of the mount namespace exists, an unmount by the run ends no file
+    /// system.
+    pub(super) fn add_hidden(&self, pins: &mut Pins) {
+        for mount in mounts::ours().unwrap_or_default() {
+            if self.scope.contains(&mount.device)
+                && mount.kind().is_held()
+                && !pins.covers(mount.device)
+                && let Some(file) = hidden::open(&mount)
+            {
+                pins.adopt(&mount, file);
+            }
+        }
+    }
+
     /// Whether a covered file system without a pin is still in use. No path leads there: it was
-    /// unmounted lazily, another mount covers it, or a mount namespace without processes has it.
+    /// unmounted lazily, another mount hides it, or a mount namespace without processes has it.
     /// sync(2) reaches it. The kernel has written out any other file system that was unmounted.
     pub(super) fn leaves(&self, pins: &Pins) -> bool {
         let is_left = |device: &&DeviceId| !pins.covers(**device) && !self.ended.contains(device);

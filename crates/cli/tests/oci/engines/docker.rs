@@ -6,6 +6,7 @@ use super::{
 };
 use serde_json::json;
 use std::path::PathBuf;
+use std::process::Command;
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
@@ -32,6 +33,11 @@ pub struct With<'a> {
 
 impl<'a> Docker<'a> {
     pub fn start(site: &'a Site<'a>) -> Self {
+        Self::with_storage(site, "vfs")
+    }
+
+    /// Starts dockerd with the storage driver `driver`.
+    pub fn with_storage(site: &'a Site<'a>, driver: &str) -> Self {
         let us = site.given == Given::Us;
         let config = json!({
             "runtimes": {"synconce": {"path": site.place.text("before/synconce-oci")}},
@@ -40,7 +46,7 @@ impl<'a> Docker<'a> {
             "exec-root": format!("{SHORT}/exec"),
             "hosts": [SOCKET],
             "pidfile": format!("{SHORT}/pid"),
-            "storage-driver": "vfs",
+            "storage-driver": driver,
             "deprecated-key-path": site.place.text("key.json"),
             "cgroup-parent": site.cgroups.parent(),
             "bridge": "none",
@@ -58,8 +64,14 @@ impl<'a> Docker<'a> {
     }
 
     fn client(&self, buildkit: &str, words: &[&str]) -> Finished {
+        finish(self.command(buildkit).args(words))
+    }
+
+    /// Returns the command of the client, with BuildKit if `buildkit` is 1.
+    pub fn command(&self, buildkit: &str) -> Command {
         let mut command = self.site.command("/usr/bin/docker");
-        finish(command.env("DOCKER_BUILDKIT", buildkit).args(["--host", SOCKET]).args(words))
+        command.env("DOCKER_BUILDKIT", buildkit).args(["--host", SOCKET]);
+        command
     }
 
     /// Returns the classic builder of dockerd.

@@ -1,0 +1,125 @@
+//! Contexts of image builds.
+
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use synconce_testkit::harness::{Need, Place, finish, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(the_same_files_are_sent_as_by_a_builder, &[Need::Program("buildah", "buildah")]),
+        trial(the_largest_files_and_what_could_be_ignored_are_named, &[]),
+    ]
+}
+
+/// The unit of sizes; the sum of the sizes of files says which files were counted.
+const UNIT: u64 = 4096;
+
+const FILES: [&str; 14] = [
+    "a",
+    "a.md",
+    "ab",
+    "-b",
+    "d/a",
+    "d/a.md",
+    "d/README.md",
+    "d/e/a",
+    "d/e/f/a.md",
+    "e/d/a",
+    "e/.git/config",
+    "node_modules/x/index.js",
+    "with space/a",
+    "[x]",
+];
+
+const PATTERNS: [&str; 16] = [
+    "*",
+    "*\n!d/e",
+    "*.md",
+    "**/*.md",
+    "**/*.md\n!d/README.md",
+    "!d/README.md\n**/*.md",
+    "/d",
+    "d/../e\n",
+    "d/**",
+    "d/**/a",
+    "**/a",
+    "**/.git\n**/node_modules",
+    "[a-b]",
+    "[^a]",
+    "with space\n  ab  ",
+    "d\n!d/e\nd/e/f",
+];
+
+fn report(place: &Place) -> Value {
+    let ended = finish(&mut place.synconce(&["doctor", "--context", "context", "--json"]));
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// Returns the sum of the lengths of the files below `directory`.
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let of = |entry: fs::DirEntry| match entry.metadata().unwrap() {
+        meta if meta.is_dir() => bytes_below(&entry.path()),
+        meta => meta.size(),
+    };
+    entries.map(of).sum()
+}
+
+fn the_same_files_are_sent_as_by_a_builder(place: &Place) {
+    for (at, name) in FILES.iter().enumerate() {
+        let path = place.path("context").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        File::create(path).unwrap().set_len(UNIT << at).unwrap();
+    }
+    place.write("Dockerfile", "FROM scratch\nCOPY . /\n");
+    // A builder syncs its storage; this directory is in memory.
+    let [root, run] = ["storage", "run"].map(|name| format!("/dev/shm/{name}"));
+    for patterns in PATTERNS {
+        place.write("context/.dockerignore", patterns);
+        let mut buildah = place.command("buildah");
+        buildah.args(["--storage-driver", "vfs", "--root", &root, "--runroot", &run]);
+        buildah.args(["bud", "--output", "type=local,dest=sent", "--file", "Dockerfile"]);
+        let built = finish(buildah.arg("context"));
+        assert!(built.status.success(), "{patterns:?}: {built:?}");
+        let report = report(place);
+        // .dockerignore is shorter than a unit.
+        let ours = report["sent"]["bytes"].as_u64().unwrap() / UNIT;
+        let theirs = bytes_below(&place.path("sent")) / UNIT;
+        assert_eq!(format!("{ours:014b}"), format!("{theirs:014b}"), "{patterns:?}");
+        fs::remove_dir_all(place.path("sent")).unwrap();
+    }
+}
+
+fn the_largest_files_and_what_could_be_ignored_are_named(place: &Place) {
+    let write = |name: &str, length: u64| {
+        let path = place.path("context").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        File::create(path).unwrap().set_len(length).unwrap();
+    };
+    write("app/main.js", 1_000);
+    write("app/node_modules/lib.js", 3_000_000);
+    write("video.mp4", 2_000_000);
+    let report = report(place);
+    assert_eq!(report["ignore_file"], Value::Null);
+    assert_eq!(report["sent"]["bytes"], 5_001_000);
+    assert_eq!(report["largest_files"][0]["path"], "app/node_modules/lib.js");
+    assert_eq!(report["could_be_ignored"][0]["path"], "**/node_modules");
+    // Nothing was written to the files.
+    assert_eq!(report["holes"], 5_001_000);
+
+    // The line that is proposed saves what was promised.
+    place.write("context/.dockerignore", "**/node_modules\n");
+    let ended = finish(&mut place.synconce(&["doctor", "--context", "context"]));
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    assert_eq!(lines.first(), lines.last(), "{ended:?}");
+    assert!(lines[0].contains("nothing that is seldom needed was found"), "{ended:?}");
+    assert!(lines[1].starts_with(".dockerignore leaves out 3.0 MB in 2 entries"), "{ended:?}");
+
+    let wrong = finish(&mut place.synconce(&["doctor", "--context", "none"]));
+    assert_eq!(wrong.status.code(), Some(125), "{wrong:?}");
+    assert_eq!(wrong.stderr, "synconce: cannot examine none: No such file or directory\n");
+}

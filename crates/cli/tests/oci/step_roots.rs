@@ -1,0 +1,266 @@
+//! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
+//! the test in place of the engine, which mounts and unmounts the root.
+
+mod step;
+
+use crate::runtimes;
+use libtest_mimic::Trial;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::Duration;
+use step::{FILES, Step, assert_well, is_volatile, mounted};
+use synconce_testkit::harness::{
+    Place, Started, children, eventually, exists, finish, trial, without_foreign_syncs,
+};
+use synconce_testkit::manifest::Manifest;
+use synconce_testkit::rig::{Fault, Rig};
+
+/// More flushes than a step makes whose copy-ups do not sync.
+const FEW: u64 = 40;
+
+pub fn trials() -> Vec<Trial> {
+    let needs = &runtimes::RUNC;
+    vec![
+        trial(a_copy_up_syncs_nothing_and_the_layer_is_the_same, needs),
+        trial(the_root_is_volatile_while_the_step_runs_and_is_mounted_back, needs),
+        trial(a_root_that_is_bound_is_volatile_at_both_places, needs),
+        trial(an_exit_code_and_a_signal_are_passed_on, needs),
+        trial(a_write_back_error_fails_the_step, needs),
+        trial(a_killed_step_leaves_a_root_that_can_be_mounted_again, needs),
+        trial(kills_at_any_moment_leave_a_layer_that_can_be_built_again, needs),
+        trial(a_root_that_cannot_be_volatile_stays_as_it_is, needs),
+        trial(an_ordinary_container_and_a_step_without_an_overlay_are_not_touched, needs),
+    ]
+}
+
+/// Sends a signal to synconce alone.
+fn kill(running: &Started, signal: Signal) {
+    kill_process(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
+}
+
+fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let count = |step: &Step<'_>| {
+        let flushes = || rig.disk().stats().unwrap().flushes;
+        let before = flushes();
+        step.chown();
+        // The engine removes stubs of mounts from the root, and then records the layer.
+        fs::remove_file(step.root().join("data/0")).unwrap();
+        step.unmount();
+        let made = flushes() - before;
+        step.mount();
+        step.assert_back();
+        let found = Manifest::of(step.root()).unwrap();
+        step.unmount();
+        (made, found)
+    };
+    let plain = Step::new(place, &rig.path().join("plain"));
+    plain.choose("as-mounted");
+    let (as_mounted, expected) = count(&plain);
+    let step = Step::new(place, &rig.path().join("volatile"));
+    let (volatile, found) = count(&step);
+    println!("{FILES} files: {as_mounted} flushes as mounted, {volatile} volatile");
+    assert!(as_mounted >= FILES as u64 && volatile < FEW, "{as_mounted} and {volatile}");
+    assert!(step.notes().contains("is volatile"), "{}", step.notes());
+    assert_eq!(found, expected);
+    assert_eq!(found.entries["data/1"].uid, 1);
+    rig.down().unwrap();
+}
+
+fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    fs::write(step.bundle.join("config.json"), Step::config(&["wait"]).to_string()).unwrap();
+    let mut explain = place.synconce(&["oci", "--explain"]);
+    let explained =
+        finish(explain.arg(&step.bundle).env("SYNCONCE_OCI_FILE", place.path("oci.toml")));
+    assert!(explained.stdout.contains("root      volatile while the step runs\n"), "{explained:?}");
+    let running = step.start(&["until", "/grown", "/end"]);
+    assert!(step.is_volatile() && !step.is_marked(), "{}", step.mounted());
+    fs::write(step.root().join("end"), "").unwrap();
+    assert!(running.end().success(), "{}", running.text());
+    step.assert_back();
+    assert!(step.root().join("grown").exists() && step.root().join("data/1").exists());
+    step.unmount();
+    rig.down().unwrap();
+}
+
+/// The BuildKit of dockerd binds the overlay that dockerd has mounted.
+fn a_root_that_is_bound_is_volatile_at_both_places(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    step.unmount();
+    let merged = step.layer.join("merged");
+    step.mount_at(&merged, "index=off");
+    mount_bind(&merged, step.root()).unwrap();
+    let running = step.start(&["until", "/grown", "/end"]);
+    assert!(step.is_volatile() && is_volatile(&mounted(&merged)));
+    fs::write(merged.join("end"), "").unwrap();
+    assert!(running.end().success(), "{}", running.text());
+    step.assert_back();
+    assert!(merged.join("grown").exists() && step.root().join("grown").exists());
+    let other = mounted(&merged);
+    assert!(other.contains(" overlay ") && !other.contains("volatile"), "{other}");
+    step.unmount();
+    unmount(&merged, UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+fn an_exit_code_and_a_signal_are_passed_on(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    let wrong = finish(&mut step.command(&["nonsense"]));
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    step.assert_back();
+    let running = step.start(&["wait"]);
+    assert!(step.is_volatile());
+    kill(&running, Signal::TERM);
+    assert_eq!(running.end().code(), Some(9), "{}", running.text());
+    step.assert_back();
+    step.unmount();
+    rig.down().unwrap();
+}
+
+fn a_write_back_error_fails_the_step(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().passthrough(false).up().unwrap();
+    let step = Step::new(place, rig.path());
+    let running = step.start(&["until", "/grown", "/end"]);
+    rig.disk().fail(Fault::writes()).unwrap();
+    fs::write(step.root().join("end"), "").unwrap();
+    let status = running.end();
+    let text = running.text();
+    assert_eq!(status.code(), Some(125), "{text}");
+    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    rig.disk().recover().unwrap();
+    step.assert_back();
+    step.unmount();
+    rig.down().unwrap();
+}
+
+fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    let running = step.start(&["until", "/grown", "/end"]);
+    // An engine that ends kills synconce alone, and the kernel the runtime.
+    let of_synconce = children(running.pid());
+    assert_eq!(of_synconce.len(), 1, "{of_synconce:?}");
+    kill(&running, Signal::KILL);
+    assert!(!running.end().success());
+    eventually("the runtime ends", || !exists(of_synconce[0].0));
+    let ended = finish(step.runtime.bare().args(["delete", "--force", &step.id]));
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(!step.is_marked());
+    eventually("the root is unmounted", || unmount(step.root(), UnmountFlags::empty()).is_ok());
+    step.mount();
+    step.chown();
+    step.assert_back();
+    step.unmount();
+    rig.down().unwrap();
+}
+
+/// Kills the runtime and synconce earlier or later, also while the root is mounted anew.
+fn kills_at_any_moment_leave_a_layer_that_can_be_built_again(place: &Place) {
+    const KILLS: u64 = 24;
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    for at in 0..KILLS {
+        let running = Started::new(&mut step.command(&["chown", "/data"]));
+        std::thread::sleep(Duration::from_millis(at * 5));
+        running.signal(Signal::KILL).unwrap();
+        running.end();
+        let _ = finish(step.runtime.bare().args(["delete", "--force", &step.id]));
+        // An engine unmounts the root even if it is not mounted any more.
+        eventually("the root is unmounted", || {
+            unmount(step.root(), UnmountFlags::empty()) == Err(Errno::INVAL)
+        });
+        // The engine throws the layer away, and makes it anew.
+        for name in ["upper", "work"] {
+            fs::remove_dir_all(step.layer.join(name)).unwrap();
+            fs::create_dir(step.layer.join(name)).unwrap();
+        }
+        step.mount();
+    }
+    step.chown();
+    step.assert_back();
+    assert_eq!(fs::metadata(step.root().join("data/1")).unwrap().uid(), 1);
+    step.unmount();
+    rig.down().unwrap();
+}
+
+fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    let stays = |why: &str| {
+        let before = step.mounted();
+        step.chown();
+        assert!(step.notes().contains(why), "{why}: {}", step.notes());
+        let _ = fs::remove_file(place.path("executor/runc-log.json"));
+        // The id of the mount is its first word, so this is the very mount of the engine.
+        before == step.mounted()
+    };
+    let open = fs::File::open(step.root().join("data/1")).unwrap();
+    assert!(stays("it is in use"));
+    drop(open);
+    let other = Command::new("unshare").args(["--mount", "sleep", "1000"]).spawn();
+    let mut other = other.unwrap();
+    let has_copy = || {
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", other.id()));
+        let is_apart = fs::read_link(format!("/proc/{}/ns/mnt", other.id())).ok()
+            != fs::read_link("/proc/self/ns/mnt").ok();
+        is_apart && mounts.is_ok_and(|text| text.contains("executor"))
+    };
+    eventually("another namespace has the mount", has_copy);
+    stays("it is in use");
+    step.assert_back();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    fs::create_dir_all(step.root().join("below")).unwrap();
+    mount("test", step.root().join("below"), "tmpfs", MountFlags::empty(), None).unwrap();
+    assert!(stays("another mount is over or below it"));
+    unmount(step.root().join("below"), UnmountFlags::empty()).unwrap();
+    step.unmount();
+    step.mount_at(&step.root(), "index=on");
+    assert!(stays("it has the mount option index=on"));
+    step.unmount();
+    step.mount_at(&step.root(), "index=off,volatile");
+    assert!(stays("it is volatile already"));
+    step.unmount();
+    rig.down().unwrap();
+}
+
+fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    let before = step.mounted();
+    fs::write(step.bundle.join("config.json"), Step::config(&["chown", "/data"]).to_string())
+        .unwrap();
+    let mut ordinary = step.runtime.wrapped();
+    let id = step.runtime.id("ordinary");
+    let started = finish(ordinary.args(["run", "--bundle"]).arg(&step.bundle).arg(id));
+    assert_well(&started);
+    assert_eq!(step.mounted(), before);
+    // A container that asks for a hold is no step.
+    let mut config = Step::config(&["until", "/grown", "/end"]);
+    config["annotations"] = json!({"io.synconce.hold": "true"});
+    fs::write(step.bundle.join("config.json"), config.to_string()).unwrap();
+    let mut asks = step.runtime.wrapped();
+    let running =
+        Started::new(asks.args(["run", "--bundle"]).arg(&step.bundle).arg(step.runtime.id("asks")));
+    eventually("it begins", || running.text().contains("begun"));
+    assert_eq!(step.mounted(), before);
+    fs::write(step.root().join("end"), "").unwrap();
+    assert!(running.end().success());
+    step.unmount();
+    fs::copy(step.layer.join("lower/step"), step.root().join("step")).unwrap();
+    fs::create_dir(step.root().join("data")).unwrap();
+    step.chown();
+    assert!(step.notes().contains("it is not a mounted overlay"), "{}", step.notes());
+    rig.down().unwrap();
+}

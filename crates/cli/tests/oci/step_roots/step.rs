@@ -1,0 +1,153 @@
+//! A step of BuildKit whose root is an overlay that the test mounts.
+
+use crate::bundles::{Runtime, compiled, config};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::{Value, json};
+use std::ffi::CString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_testkit::harness::{Place, Started, eventually, finish};
+use synconce_testkit::process::Finished;
+
+/// The files of the layer below.
+pub const FILES: usize = 200;
+/// A layer on a disk, mounted as the root of a step, and the step's bundle.
+pub struct Step<'a> {
+    place: &'a Place,
+    pub runtime: Runtime<'a>,
+    pub layer: PathBuf,
+    pub bundle: PathBuf,
+    pub id: String,
+}
+
+impl<'a> Step<'a> {
+    /// Makes a layer in `disk` over one with [`FILES`] files, and mounts both as the root.
+    pub fn new(place: &'a Place, disk: &Path) -> Self {
+        let runtime = Runtime::new(place, "runc");
+        let id = runtime.short().to_owned();
+        let step = Self {
+            place,
+            runtime,
+            layer: disk.join("layer"),
+            bundle: place.path("executor").join(&id),
+            id,
+        };
+        for name in ["lower/data", "upper", "work", "merged"] {
+            fs::create_dir_all(step.layer.join(name)).unwrap();
+        }
+        for at in 0..FILES {
+            fs::write(step.layer.join(format!("lower/data/{at}")), format!("file {at}")).unwrap();
+        }
+        let program = compiled(place, "step", include_str!("../step.c"));
+        fs::copy(program, step.layer.join("lower/step")).unwrap();
+        fs::create_dir_all(step.root()).unwrap();
+        step.choose("volatile");
+        step.mount();
+        step
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.bundle.join("rootfs")
+    }
+
+    /// Sets `step-root`.
+    pub fn choose(&self, how: &str) {
+        self.place.write("oci.toml", &format!("step-root = {how:?}\n"));
+    }
+
+    /// Mounts the root, as an engine does.
+    pub fn mount(&self) {
+        self.mount_at(&self.root(), "index=off");
+    }
+
+    pub fn mount_at(&self, point: &Path, options: &str) {
+        let [lower, upper, work] =
+            ["lower", "upper", "work"].map(|name| self.layer.join(name).display().to_string());
+        let data = format!("lowerdir={lower},upperdir={upper},workdir={work},{options}");
+        let data = CString::new(data).unwrap();
+        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+    }
+
+    /// Unmounts the root, as an engine does.
+    pub fn unmount(&self) {
+        unmount(self.root(), UnmountFlags::empty()).unwrap();
+    }
+
+    /// Returns the line of the mount table for the root.
+    pub fn mounted(&self) -> String {
+        mounted(&self.root())
+    }
+
+    /// Whether the kernel's mark of a volatile overlay is in the work directory.
+    pub fn is_marked(&self) -> bool {
+        self.layer.join("work/work/incompat").exists()
+    }
+
+    pub fn config(words: &[&str]) -> Value {
+        let mut config = config();
+        let rights = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"];
+        config["process"]["capabilities"] = json!({"bounding": rights, "effective": rights,
+            "permitted": rights});
+        config["process"]["args"] = json!([&["/step"], words].concat());
+        config
+    }
+
+    /// Returns the command of a step that executes `words`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        self.command_of(&Self::config(words))
+    }
+
+    pub fn command_of(&self, config: &Value) -> Command {
+        fs::write(self.bundle.join("config.json"), config.to_string()).unwrap();
+        let mut command = self.runtime.wrapped();
+        command.arg("--log").arg(self.place.path("executor/runc-log.json"));
+        command.args(["--log-format", "json", "run", "--bundle"]).arg(&self.bundle).arg(&self.id);
+        command
+    }
+
+    /// Starts a step, and waits until it prints "begun".
+    pub fn start(&self, words: &[&str]) -> Started {
+        let started = Started::new(&mut self.command(words));
+        eventually("the step begins", || started.text().contains("begun"));
+        started
+    }
+
+    /// Changes the owner of the files of the layer below.
+    pub fn chown(&self) {
+        assert_well(&finish(&mut self.command(&["chown", "/data"])));
+    }
+
+    /// Returns the lines of the runtime's log about the root.
+    pub fn notes(&self) -> String {
+        let text = fs::read_to_string(self.place.path("executor/runc-log.json"));
+        let text = text.unwrap_or_default();
+        text.lines().filter(|line| line.contains("the root of this step")).collect()
+    }
+
+    pub fn is_volatile(&self) -> bool {
+        is_volatile(&self.mounted())
+    }
+
+    /// Asserts that the step left its root as an engine mounted it.
+    pub fn assert_back(&self) {
+        assert!(!self.is_volatile() && !self.is_marked(), "{}", self.mounted());
+    }
+}
+
+pub fn mounted(point: &Path) -> String {
+    let point = format!(" {} ", point.display());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let lines: Vec<_> = mounts.lines().filter(|line| line.contains(&point)).collect();
+    assert!(lines.len() < 2, "{lines:?}");
+    lines.first().copied().unwrap_or_default().to_owned()
+}
+
+/// Whether a line of the mount table shows a volatile overlay; Linux 7.0 names it `fsync=volatile`.
+pub fn is_volatile(line: &str) -> bool {
+    line.ends_with("volatile") || line.contains("volatile,")
+}
+
+pub fn assert_well(finished: &Finished) {
+    assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
+}

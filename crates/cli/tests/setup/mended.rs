@@ -1,0 +1,71 @@
+//! An install that was cut short, and the commands that `synconce status` prints.
+
+use synconce_testkit::harness::{Debian, isolated};
+use synconce_testkit::manifest::{self, Manifest, Options};
+
+const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron";
+const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
+    xargs apt-get install -qq --reinstall --yes"#;
+
+/// Kills the supervisor of the run when dpkg has installed the package, and loses the content
+/// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
+/// left alone: they are replaced by renames, after which ext4 writes the content soon.
+const CUT: &str = r#"
+touch /root/start
+echo 'DPkg::Post-Invoke {"kill -9 $(grep -o supervisor.*[0-9] /run/synconce/$SYNCONCE_RUN.json | grep -o [0-9]*)";};' \
+    >/etc/apt/apt.conf.d/kill
+INSTALL || echo "ended $?"
+rm /etc/apt/apt.conf.d/kill
+find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib/dpkg/status*' \
+    ! -name 'passwd*' ! -name 'group*' ! -name '*shadow*' >/root/lost
+xargs truncate -s 0 </root/lost
+"#;
+
+/// Types what is printed, and ends at the first command that fails.
+const MEND: &str = r#"
+synconce status >/root/said && exit 9
+sed -n '/to keep the system/,/^  then/p' /root/said | sed -n 's/^      //p' >/root/mend
+sed -n 's/^  then: //p' /root/said >>/root/mend
+sh -ex /root/mend </dev/null && synconce status
+"#;
+
+/// Returns the files of the root, without logs, caches and account files' backups.
+fn manifest(root: &Debian) -> Manifest {
+    let mut options = Options::default();
+    let noise = ["var/log/**", "var/cache/**", "var/lib/apt/**", "root/**", "etc/*-", "etc/*.org"];
+    for path in noise.into_iter().chain([
+        "var/lib/synconce",
+        "var/lib/synconce/**",
+        "var/lib/dpkg/*-old",
+        "lost+found",
+        ".host",
+    ]) {
+        options = options.ignore(path).unwrap();
+    }
+    Manifest::with(root.path(""), &options).unwrap()
+}
+
+/// Takes long: every package of the root is installed again.
+#[test]
+fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints() {
+    isolated(|place| {
+        let root = Debian::new(&place.path("root"));
+        root.sh("synconce setup apt");
+        let cut = root.sh(&CUT.replace("INSTALL", INSTALL));
+        assert!(cut.contains("ended 125\n"), "{cut}");
+        assert!(root.sh("cat /root/lost").contains("/etc/crontab\n"), "configuration is lost");
+        assert_eq!(root.sh("find /usr/sbin/cron -empty"), "/usr/sbin/cron\n");
+        let ended = root.run(&["sh", "-c", MEND]);
+        assert!(ended.status.success(), "{ended:?}");
+        println!("{}", ended.stdout);
+        let mended = (manifest(&root), root.sh("dpkg --audit; dpkg-divert --list | sort"));
+        root.down();
+
+        let plain = Debian::new(&place.path("plain"));
+        plain.sh(&format!("synconce setup apt; {INSTALL}; {AGAIN}"));
+        let wanted = (manifest(&plain), plain.sh("dpkg --audit; dpkg-divert --list | sort"));
+        plain.down();
+        assert_eq!(manifest::diff(&wanted.0, &mended.0), []);
+        assert_eq!(wanted.1, mended.1);
+    });
+}

@@ -1,0 +1,346 @@
+//! The context of an image build: what a builder reads, what `.dockerignore` leaves out, and
+//! what it could leave out.
+
+mod ignore;
+
+use crate::Observer;
+use crate::error::Error;
+use crate::measure::check;
+use crate::text::{bytes, whole};
+use ignore::{Ignore, Matched};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::{self, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// How many of the largest files and directories are listed.
+const LISTED: usize = 10;
+/// Directories that a build makes, downloads, or does not need.
+const SELDOM_NEEDED: [&str; 12] = [
+    ".cache",
+    ".git",
+    ".gradle",
+    ".hg",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".svn",
+    ".terraform",
+    ".tox",
+    ".venv",
+    "__pycache__",
+    "node_modules",
+];
+/// The tag of directories with caches, such as Cargo's `target` (bford.info/cachedir).
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+
+/// Files and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Amount {
+    /// Files, symbolic links and directories.
+    pub entries: u64,
+    /// The lengths of the files. A sparse file is sent with its holes.
+    pub bytes: u64,
+}
+
+/// A path of the context.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// Relative to the context.
+    pub path: PathBuf,
+    /// What is sent of it.
+    pub amount: Amount,
+}
+
+/// A build context.
+#[derive(Clone, Debug, Serialize)]
+pub struct Context {
+    /// The directory.
+    pub directory: PathBuf,
+    /// The file with the patterns; `None` if there is none.
+    pub ignore_file: Option<PathBuf>,
+    /// What a builder sends.
+    pub sent: Amount,
+    /// What `.dockerignore` leaves out.
+    pub ignored: Amount,
+    /// Symbolic links among what is sent.
+    pub symbolic_links: u64,
+    /// Bytes of holes in sparse files among what is sent.
+    pub holes: u64,
+    /// The entries of the top directory from which most bytes are sent, the largest first.
+    pub largest: Vec<Part>,
+    /// The files with the most bytes, the largest first.
+    pub largest_files: Vec<Part>,
+    /// Directories that are sent and seldom needed: lines for `.dockerignore`, and what each
+    /// saves.
+    pub could_be_ignored: Vec<Part>,
+    /// Directories that this user cannot read. A builder may fail there.
+    pub unreadable: Vec<PathBuf>,
+}
+
+/// Looks at all files below `directory`.
+///
+/// # Errors
+/// The directory or `.dockerignore` cannot be read, or a signal has arrived.
+pub fn examine_context(directory: &Path, observer: &mut dyn Observer) -> Result<Context, Error> {
+    let absolute = fs::canonicalize(directory).map_err(Error::io("examine", directory))?;
+    if !absolute.is_dir() {
+        return Err(Error::NotDirectory(directory.to_owned()));
+    }
+    observer.begins("the build context");
+    let file = absolute.join(".dockerignore");
+    let (ignore, ignore_file) = match fs::read(&file) {
+        Ok(text) => (Ignore::parse(&String::from_utf8_lossy(&text)), Some(file)),
+        Err(error) if error.kind() == ErrorKind::NotFound => (Ignore::default(), None),
+        Err(error) => return Err(Error::io("read", &file)(error)),
+    };
+    let mut walk = Walk { root: &absolute, ignore, observer, found: Found::default() };
+    let top = Place { path: String::new(), matched: Matched::default(), seldom: None };
+    // An error of the top directory is one of the context.
+    fs::read_dir(&absolute).map_err(Error::io("read", &absolute))?;
+    walk.directory(&top)?;
+    let found = walk.found;
+    Ok(Context {
+        directory: absolute,
+        ignore_file,
+        sent: found.sent,
+        ignored: found.ignored,
+        symbolic_links: found.symbolic_links,
+        holes: found.holes,
+        largest: largest(found.top),
+        largest_files: largest(found.files),
+        could_be_ignored: sorted(found.seldom),
+        unreadable: found.unreadable,
+    })
+}
+
+/// A path in the context.
+struct Place {
+    /// Relative, with `/` between names.
+    path: String,
+    matched: Matched,
+    /// The directory above it that is seldom needed, as a line for `.dockerignore`.
+    seldom: Option<String>,
+}
+
+#[derive(Default)]
+struct Found {
+    sent: Amount,
+    ignored: Amount,
+    symbolic_links: u64,
+    holes: u64,
+    top: BTreeMap<String, Amount>,
+    files: BTreeMap<String, Amount>,
+    seldom: BTreeMap<String, Amount>,
+    unreadable: Vec<PathBuf>,
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    ignore: Ignore,
+    observer: &'a mut dyn Observer,
+    found: Found,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, place: &Place) -> Result<(), Error> {
+        check(self.observer)?;
+        let path = self.root.join(&place.path);
+        let Ok(entries) = fs::read_dir(&path) else {
+            self.found.unreadable.push(place.path.clone().into());
+            return Ok(());
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let relative = match place.path.as_str() {
+                "" => name,
+                above => format!("{above}/{name}"),
+            };
+            // A file that was removed meanwhile is not sent.
+            let Ok(meta) = entry.metadata() else { continue };
+            let matched = self.ignore.matches(&relative, &place.matched);
+            let mut seldom = place.seldom.clone();
+            if seldom.is_none() && meta.is_dir() {
+                seldom = seldom_needed(&relative, &entry.path());
+            }
+            let inner = Place { path: relative, matched, seldom };
+            self.count(&inner, &meta);
+            if meta.is_dir() {
+                self.directory(&inner)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, place: &Place, meta: &Metadata) {
+        let bytes = if meta.is_file() { meta.len() } else { 0 };
+        let found = &mut self.found;
+        if self.ignore.ignores(&place.matched) {
+            found.ignored.add(bytes);
+            return;
+        }
+        found.sent.add(bytes);
+        let top = place.path.split('/').next().unwrap_or_default();
+        found.top.entry(top.to_owned()).or_default().add(bytes);
+        if let Some(line) = &place.seldom {
+            found.seldom.entry(line.clone()).or_default().add(bytes);
+        }
+        found.symbolic_links += u64::from(meta.is_symlink());
+        if meta.is_file() {
+            found.holes += bytes.saturating_sub(512 * meta.blocks());
+            found.files.insert(place.path.clone(), Amount { entries: 1, bytes });
+            // Only the largest are listed; more would fill the memory with names.
+            if found.files.len() > 64 * LISTED {
+                found.files = largest(std::mem::take(&mut found.files))
+                    .into_iter()
+                    .map(|part| (part.path.to_string_lossy().into_owned(), part.amount))
+                    .collect();
+            }
+        }
+    }
+}
+
+impl Amount {
+    fn add(&mut self, bytes: u64) {
+        self.entries += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// Returns the line of `.dockerignore` for the directory `relative`, if it is seldom needed.
+fn seldom_needed(relative: &str, path: &Path) -> Option<String> {
+    let name = relative.rsplit('/').next().unwrap_or_default();
+    if SELDOM_NEEDED.contains(&name) {
+        return Some(format!("**/{name}"));
+    }
+    path.join(CACHE_TAG).is_file().then(|| relative.to_owned())
+}
+
+fn largest(parts: BTreeMap<String, Amount>) -> Vec<Part> {
+    let mut parts = sorted(parts);
+    parts.truncate(LISTED);
+    parts
+}
+
+fn sorted(parts: BTreeMap<String, Amount>) -> Vec<Part> {
+    let part = |(path, amount): (String, Amount)| Part { path: path.into(), amount };
+    let mut parts: Vec<_> = parts.into_iter().map(part).collect();
+    parts.sort_by_key(|part| std::cmp::Reverse((part.amount.bytes, part.amount.entries)));
+    parts
+}
+
+impl Context {
+    /// Returns the sentence that begins and ends the report.
+    fn verdict(&self) -> String {
+        let sum = |pick: fn(&Amount) -> u64| -> u64 {
+            self.could_be_ignored.iter().map(|part| pick(&part.amount)).sum()
+        };
+        let (entries, size) = (sum(|amount| amount.entries), sum(|amount| amount.bytes));
+        let sent = shown(&self.sent);
+        let directory = self.directory.display();
+        match entries {
+            0 => format!(
+                "{directory}: a build sends {sent}; nothing that is seldom needed was found"
+            ),
+            _ => format!(
+                "{directory}: a build sends {sent}; .dockerignore could save {}",
+                shown(&Amount { entries, bytes: size })
+            ),
+        }
+    }
+
+    /// Returns the report for a terminal.
+    pub fn text(&self) -> String {
+        let verdict = self.verdict();
+        let mut text = format!("{verdict}\n");
+        let left_out = match &self.ignore_file {
+            Some(_) => format!(".dockerignore leaves out {}", shown(&self.ignored)),
+            None => "there is no .dockerignore".to_owned(),
+        };
+        // A write to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "{left_out}; {} symbolic links, {} of holes are sent",
+            whole(self.symbolic_links as f64),
+            bytes(self.holes as f64)
+        );
+        for (title, parts) in [
+            ("bytes and entries of the largest at the top", &self.largest),
+            ("the largest files", &self.largest_files),
+            (
+                "lines for .dockerignore, and the bytes and entries that each saves",
+                &self.could_be_ignored,
+            ),
+        ] {
+            if !parts.is_empty() {
+                let _ = writeln!(text, "\n{title}");
+            }
+            for part in parts {
+                let Amount { entries, bytes: size } = part.amount;
+                let (size, entries) = (bytes(size as f64), whole(entries as f64));
+                let _ = writeln!(text, "  {size:>9} {entries:>9}  {}", part.path.display());
+            }
+        }
+        for path in &self.unreadable {
+            let _ = writeln!(text, "\nnot read: {}", path.display());
+        }
+        let _ = writeln!(text, "\n{verdict}");
+        text
+    }
+}
+
+fn shown(amount: &Amount) -> String {
+    format!("{} in {} entries", bytes(amount.bytes as f64), whole(amount.entries as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Observer for Silent {
+        fn will_write(&mut self, _: u64, _: &Path) {}
+        fn begins(&mut self, _: &str) {}
+        fn interrupted(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_context_is_counted_by_what_is_sent_ignored_and_seldom_needed() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, size: usize| {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![b'x'; size]).unwrap();
+        };
+        write("src/main.rs", 10);
+        write("src/node_modules/a/index.js", 300);
+        write("lib/node_modules/b", 100);
+        write(".git/objects/1", 50);
+        write("target/CACHEDIR.TAG", 5);
+        write("target/debug/a.o", 1_000);
+        std::os::unix::fs::symlink("main.rs", directory.path().join("src/link")).unwrap();
+        write(".dockerignore", 0);
+        fs::write(directory.path().join(".dockerignore"), ".git\n").unwrap();
+        let found = examine_context(directory.path(), &mut Silent).unwrap();
+        assert_eq!(found.ignored, Amount { entries: 3, bytes: 50 });
+        // src, main.rs, link, node_modules, a, index.js; lib, node_modules, b; target,
+        // CACHEDIR.TAG, debug, a.o; .dockerignore
+        assert_eq!(found.sent, Amount { entries: 14, bytes: 10 + 300 + 100 + 5 + 1_000 + 5 });
+        assert_eq!(found.symbolic_links, 1);
+        let seldom: Vec<_> = found
+            .could_be_ignored
+            .iter()
+            .map(|part| (part.path.to_str().unwrap(), part.amount.bytes))
+            .collect();
+        assert_eq!(seldom, [("target", 1_005), ("**/node_modules", 400)]);
+        assert_eq!(found.largest_files[0].path, Path::new("target/debug/a.o"));
+        let text = found.text();
+        assert_eq!(text.lines().next(), text.lines().last(), "{text}");
+        assert!(text.contains(".dockerignore could save 1.4 kB in 9 entries"), "{text}");
+    }
+}

@@ -1,0 +1,184 @@
+//! The engine of a build: mounts a root, calls the runtime, and records the layer.
+
+use crate::Result;
+use crate::config::Disk;
+use crate::recording::finish;
+use crate::tool::Tool;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use serde_json::json;
+use std::ffi::CString;
+use std::fs::{self, File, FileTimes};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::patiently;
+use synconce_testkit::rig::Rig;
+use tempfile::TempDir;
+
+/// Files of the layer below.
+const FILES: usize = 60;
+/// Far longer than a step takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The content of the database, without and with the layer.
+const WITHOUT: [u8; 4096] = [b'-'; 4096];
+const WITH: [u8; 4096] = [b'+'; 4096];
+const STEP: &str = "chown -R 1:1 /data; i=0; mkdir /new; \
+    while [ $i -lt 40 ]; do echo content $i >/new/$i; i=$((i+1)); done; \
+    cp -r /data /copy; mv /new/1 /moved; rm /data/2; dd if=/data/3 of=/data/4 2>/dev/null; sync";
+
+pub(super) struct Engine {
+    rig: Rig,
+    control: TempDir,
+    program: PathBuf,
+    mutant: Option<&'static str>,
+}
+
+impl Engine {
+    /// Makes the disk with the layers and, elsewhere, the bundle.
+    pub(super) fn new(disk: Disk, tool: &Tool) -> Result<Self> {
+        let (program, mutant) = match tool {
+            Tool::Synconce(program) => (program.clone(), None),
+            Tool::Mutant { program, mutant, .. } => (program.clone(), Some(*mutant)),
+            _ => return Err("only the tool itself is a runtime".into()),
+        };
+        let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
+        let rig = disk.rig(384 << 20).record(true).up()?;
+        let engine = Self { rig, control, program, mutant };
+        engine.make_layers()?;
+        engine.make_bundle()?;
+        Ok(engine)
+    }
+
+    pub(super) fn rig(&self) -> &Rig {
+        &self.rig
+    }
+
+    /// Returns the directory of the background load.
+    pub(super) fn own(&self) -> PathBuf {
+        self.rig.path().join("background_load")
+    }
+
+    pub(super) fn upper(&self) -> PathBuf {
+        self.rig.path().join("upper")
+    }
+
+    pub(super) fn layer(&self) -> Result<Manifest> {
+        layer(self.rig.path())
+    }
+
+    fn bundle(&self) -> PathBuf {
+        self.control.path().join("executor").join(self.id())
+    }
+
+    fn root(&self) -> PathBuf {
+        self.bundle().join("rootfs")
+    }
+
+    /// Returns an id that no other container has: the random end of the directory's name.
+    fn id(&self) -> String {
+        let name = self.control.path().file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    fn make_layers(&self) -> Result<()> {
+        let disk = self.rig.path();
+        for name in ["lower/data", "lower/etc", "lower/proc", "upper", "work", "background_load"] {
+            fs::create_dir_all(disk.join(name))?;
+        }
+        for at in 0..FILES {
+            fs::write(disk.join(format!("lower/data/{at}")), vec![at as u8; at * 300])?;
+        }
+        fs::copy("/bin/busybox", disk.join("lower/busybox"))?;
+        fs::write(disk.join("database"), WITHOUT)?;
+        finish("sync", patiently(LIMIT), Command::new("sync").arg("-f").arg(disk))
+    }
+
+    fn make_bundle(&self) -> Result<()> {
+        fs::create_dir_all(self.root())?;
+        let rights = ["CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER"];
+        let namespaces = ["pid", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
+        // A file of /etc is mounted, so the runtime makes a stub for it.
+        let hosts = self.control.path().join("hosts");
+        fs::write(&hosts, "127.0.0.1 localhost\n")?;
+        let config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": ["/busybox", "sh", "-ec", STEP],
+                "env": ["PATH=/bin"],
+                "cwd": "/",
+                "capabilities": {"bounding": rights, "effective": rights, "permitted": rights},
+            },
+            "root": {"path": "rootfs"},
+            "mounts": [
+                {"destination": "/proc", "type": "proc", "source": "proc"},
+                {"destination": "/etc/hosts", "type": "bind", "source": hosts,
+                 "options": ["bind", "ro"]},
+            ],
+            "linux": {"namespaces": namespaces},
+        });
+        fs::write(self.bundle().join("config.json"), config.to_string())?;
+        std::os::unix::fs::symlink(&self.program, self.control.path().join("runc"))?;
+        Ok(fs::write(self.control.path().join("oci.toml"), "step-root = \"volatile\"\n")?)
+    }
+
+    /// Executes the step, and records the layer.
+    pub(super) fn build(&self) -> Result<()> {
+        let disk = self.rig.path().display();
+        let data =
+            format!("lowerdir={disk}/lower,upperdir={disk}/upper,workdir={disk}/work,index=off");
+        let data = CString::new(data)?;
+        mount("overlay", self.root(), "overlay", MountFlags::empty(), data.as_c_str())?;
+        let ran = self.run();
+        let cleaned = ran.and_then(|()| self.remove_stub());
+        unmount(self.root(), UnmountFlags::empty())?;
+        cleaned?;
+        self.record()
+    }
+
+    fn run(&self) -> Result<()> {
+        let control = self.control.path();
+        let log = control.join("executor/runc-log.json");
+        let mut command = Command::new(control.join("runc"));
+        command.arg("--root").arg(control.join("state")).arg("--log").arg(&log);
+        command.args(["--log-format", "json", "run", "--bundle"]).arg(self.bundle()).arg(self.id());
+        command.env("SYNCONCE_OCI_FILE", control.join("oci.toml"));
+        if let Some(mutant) = self.mutant {
+            command.env("SYNCONCE_MUTANT", mutant);
+        }
+        finish("the step", patiently(LIMIT), &mut command)?;
+        let log = fs::read_to_string(log)?;
+        match log.contains("the root of this step is volatile") {
+            true => Ok(()),
+            false => Err(format!("the root was not volatile: {log}").into()),
+        }
+    }
+
+    /// Removes the stub of a mount, as BuildKit's `MountStubsCleaner` does.
+    fn remove_stub(&self) -> Result<()> {
+        let above = self.root().join("etc");
+        let found = above.metadata()?;
+        fs::remove_file(above.join("hosts"))?;
+        let times =
+            FileTimes::new().set_accessed(found.accessed()?).set_modified(found.modified()?);
+        Ok(File::open(&above)?.set_times(times)?)
+    }
+
+    fn record(&self) -> Result<()> {
+        let mut database = File::options().write(true).open(self.rig.path().join("database"))?;
+        database.write_all(&WITH)?;
+        Ok(database.sync_data()?)
+    }
+}
+
+/// Whether the database on `disk` has the layer.
+pub(super) fn is_recorded(disk: &Path) -> Result<bool> {
+    Ok(fs::read(disk.join("database"))? == WITH)
+}
+
+/// Returns the content of the layer on `disk`.
+pub(super) fn layer(disk: &Path) -> Result<Manifest> {
+    Ok(Manifest::with(disk.join("upper"), &Options::default().mtimes())?)
+}
