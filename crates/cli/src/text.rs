@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+use synconce_durable::text::is_obeyed;
 
 /// Writes one line to standard error, prefixed with `synconce: `. Control characters are
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
@@ -51,13 +52,6 @@ pub fn printable_json(json: &str) -> String {
         }
     }
     safe
-}
-
-fn is_obeyed(c: char) -> bool {
-    let turns = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
-    c.is_control()
-        || turns.contains(&c)
-        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Formats a number of bytes in the largest unit of which there is at least one.

@@ -34,8 +34,8 @@ pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// Returns `path` as one word of a POSIX shell. Bytes that are not UTF-8 are printed by the
-/// shell itself, so that the word is text.
+/// Returns `path` as one word of a POSIX shell. Bytes that are not UTF-8, and characters that a
+/// terminal acts on, are printed by the shell itself, so that the word can be shown and typed.
 pub fn quote(path: &Path) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(byte);
     let bytes = path.as_os_str().as_bytes();
@@ -43,14 +43,44 @@ pub fn quote(path: &Path) -> String {
         return path.to_string_lossy().into_owned();
     }
     let mut word = String::from("'");
+    // What the shell is to print. A substitution loses line breaks at its end (POSIX, 2.6.3), so
+    // the next character is printed with them.
+    let mut printed = Vec::new();
     for chunk in bytes.utf8_chunks() {
-        word += &chunk.valid().replace('\'', r"'\''");
-        for byte in chunk.invalid() {
-            word += &format!("'\"$(printf '\\{byte:03o}')\"'");
+        for letter in chunk.valid().chars() {
+            if is_obeyed(letter) || printed.ends_with(b"\n") {
+                printed.extend(letter.to_string().into_bytes());
+                continue;
+            }
+            print(&mut word, &mut printed);
+            match letter {
+                '\'' => word += r"'\''",
+                letter => word.push(letter),
+            }
         }
+        printed.extend(chunk.invalid());
     }
-    word.push('\'');
-    word
+    let breaks = printed.iter().rev().take_while(|byte| **byte == b'\n').count();
+    printed.truncate(printed.len() - breaks);
+    print(&mut word, &mut printed);
+    word + &"\n".repeat(breaks) + "'"
+}
+
+/// Adds to `word`, which is inside of quotes, a command that prints `printed`.
+fn print(word: &mut String, printed: &mut Vec<u8>) {
+    if !printed.is_empty() {
+        let octal: String = printed.drain(..).map(|byte| format!("\\{byte:03o}")).collect();
+        *word += &format!("'\"$(printf '{octal}')\"'");
+    }
+}
+
+/// Whether a terminal acts on `letter`: control characters, and those that change the direction of
+/// text.
+pub fn is_obeyed(letter: char) -> bool {
+    let turns = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
+    letter.is_control()
+        || turns.contains(&letter)
+        || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -70,12 +100,16 @@ mod tests {
             b"/line\n",
             b"/\xe9\xffz\n",
             b"/\\",
+            b"/a\tb",
+            b"/a\n\nb\tc\n'd",
+            "/a\u{202e}\n\u{9b}\u{e9}".as_bytes(),
         ];
         for name in names {
             let path = Path::new(OsStr::from_bytes(name));
             let script = format!("printf %s {}", quote(path));
             let output = Command::new("sh").args(["-c", &script]).output().unwrap();
             assert_eq!(output.stdout, name, "{script}");
+            assert!(!quote(path).trim_end_matches(['\'', '\n']).contains(is_obeyed), "{script}");
         }
         assert_eq!(quote(Path::new("/a-b.c")), "/a-b.c");
     }

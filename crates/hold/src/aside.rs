@@ -12,14 +12,14 @@ mod settle;
 pub use self::journal::{Journal, Move, Set};
 pub use self::settle::settle;
 
-use rustix::fs::{Mode, OFlags, RenameFlags};
+use crate::safe_directory::{self, SafeDirectory};
+use rustix::fs::{Dir, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::exists;
@@ -70,6 +70,16 @@ impl From<Error> for AsideError {
     }
 }
 
+impl AsideError {
+    /// Returns a command that helps.
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Failed(error) => safe_directory::remedy(error),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for AsideError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -92,21 +102,23 @@ impl fmt::Display for AsideError {
 
 impl std::error::Error for AsideError {}
 
-/// Returns where the file that belongs at `path` is set aside for the hold `name`, the latest
-/// one.
+/// Looks at the file that belongs at `path` and is set aside for the hold `name`, the latest one.
 ///
 /// # Errors
-/// Names the journal.
-pub fn former(name: &str, path: &Path) -> Result<Option<PathBuf>, Error> {
+/// Names the journal, or what cannot be looked at.
+pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Stat>, Error> {
     let journal = Journal::read(name)?;
-    let moves = journal.sets.iter().rev().flat_map(|set| &set.moves);
-    let mut found = moves.filter_map(|one| {
-        let below = path.strip_prefix(&one.from).ok()?;
-        // join() would add a slash, which fails for a file.
-        let there = if below.as_os_str().is_empty() { one.to.clone() } else { one.to.join(below) };
-        exists(&there).is_ok_and(|exists| exists).then_some(there)
-    });
-    Ok(found.next())
+    for one in journal.sets.iter().rev().flat_map(|set| &set.moves) {
+        let Ok(below) = path.strip_prefix(&one.from) else { continue };
+        // Not `join`, which would add a slash to the name of a file.
+        let there: PathBuf = one.to.iter().chain(below).collect();
+        let (above, name) = split(&there);
+        let Some(directory) = SafeDirectory::open_if_there(above)? else { continue };
+        if let Some(found) = directory.look(name)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// Sets aside the files of `request`. First finishes what an earlier call began. Files that are
@@ -201,10 +213,12 @@ fn free_number(journal: &Journal, paths: &[PathBuf]) -> Result<u32, Error> {
     let parents: BTreeSet<_> = paths.iter().filter_map(|path| path.parent()).collect();
     let mut number = journal.sets.iter().map(|set| set.number).max().unwrap_or(0) + 1;
     for parent in parents {
-        for entry in std::fs::read_dir(parent).on("cannot read", parent)? {
-            let name = entry.on("cannot read", parent)?.file_name();
+        let directory = SafeDirectory::open(parent)?.readable()?;
+        for entry in Dir::read_from(directory).on("cannot read", parent)? {
+            let entry = entry.on("cannot read", parent)?;
+            let name = String::from_utf8_lossy(entry.file_name().to_bytes());
             let prefix = format!("{PREFIX}aside-{}-", journal.name);
-            let rest = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            let rest = name.strip_prefix(&prefix);
             let used = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
             number = number.max(used.map_or(0, |used| used.saturating_add(1)));
         }
@@ -215,27 +229,26 @@ fn free_number(journal: &Journal, paths: &[PathBuf]) -> Result<u32, Error> {
 /// Makes a directory for files set aside, with its README. One that exists was made before a
 /// crash; its README may be incomplete.
 fn make_directory(path: &Path, readme: &str) -> Result<(), Error> {
-    match rustix::fs::mkdir(path, Mode::RWXU) {
-        Err(Errno::EXIST) => {}
-        made => made.on("cannot create", path)?,
-    }
-    // A link with this name leads elsewhere, and is refused.
-    let directory = open(path, OFlags::NOFOLLOW)?;
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-    let mode = Mode::RUSR | Mode::WUSR;
-    let file = rustix::fs::openat(&directory, README, flags | OFlags::CLOEXEC, mode);
-    let mut file = File::from(file.on("cannot create a file in", path)?);
+    let (above, name) = split(path);
+    let directory = SafeDirectory::open(above)?.make(name)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = File::from(directory.open_file(OsStr::new(README), flags)?);
     file.write_all(readme.as_bytes()).on("cannot write a file in", path)?;
     file.sync_all().on("cannot sync a file in", path)
 }
 
 fn rename(one: &Move) -> Result<(), Error> {
-    let at = rustix::fs::CWD;
+    let (above, name) = split(&one.from);
+    let (aside, new_name) = split(&one.to);
+    let above = SafeDirectory::open(above)?;
+    let aside = above.make(split(aside).1)?;
     let renamed =
-        match rustix::fs::renameat_with(at, &one.from, at, &one.to, RenameFlags::NOREPLACE) {
+        match rustix::fs::renameat_with(&above, name, &aside, new_name, RenameFlags::NOREPLACE) {
             // File systems without RENAME_NOREPLACE (rename(2)). `to` was missing just now, in
             // a directory of ours.
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::rename(&one.from, &one.to),
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::renameat(&above, name, &aside, new_name)
+            }
             other => other,
         };
     renamed.on("cannot set aside", &one.from)
@@ -254,12 +267,12 @@ fn sync_directories(set: &Set) -> Result<(), Error> {
 
 /// Syncs the directory `path`.
 fn sync(path: &Path) -> Result<(), Error> {
-    rustix::fs::fsync(open(path, OFlags::empty())?).on("cannot sync", path)
+    SafeDirectory::open(path)?.sync()
 }
 
-fn open(path: &Path, more: OFlags) -> Result<OwnedFd, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
-    rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
+/// Returns the directory and the name of `path`.
+fn split(path: &Path) -> (&Path, &OsStr) {
+    (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default())
 }
 
 /// Returns the name of the directory `number` for files of the hold `name`.

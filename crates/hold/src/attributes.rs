@@ -16,14 +16,14 @@ const ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 /// The kernel's limit for a list of names and for a value, in bytes (xattr(7)).
 const LONGEST: usize = 64 << 10;
 
-/// Removes the attributes of the overlay of a hold from `top` and from the directories below. What
+/// Removes the attributes of the overlay of a hold from the open directory `top` and from the directories below. What
 /// processes set through the overlay gets its name back: a directory that an unpacked layer made
 /// opaque is opaque afterwards.
 ///
 /// # Errors
 /// Names `top`.
-pub(crate) fn restore(top: &Path) -> Result<(), Error> {
-    walk(top, |Entries { directory, .. }| {
+pub(crate) fn restore(directory: OwnedFd, top: &Path) -> Result<(), Error> {
+    walk(directory, top, |Entries { directory, .. }| {
         let mut names = vec![0_u8; LONGEST];
         let length = rustix::fs::flistxattr(directory, &mut names[..]);
         let length = length.on("cannot list the attributes below", top)?;

@@ -42,15 +42,16 @@ impl Entries<'_> {
     }
 }
 
-/// Calls `visit` for `top` and for each directory below it, except those that are removed meanwhile.
+/// Calls `visit` for the open directory `top` and for each directory below it, except those that
+/// are removed meanwhile.
 ///
 /// # Errors
 /// Those of `visit`; otherwise names `top`. `EAGAIN` if a directory was moved meanwhile.
 pub(crate) fn walk<E: From<Error>>(
+    mut directory: OwnedFd,
     top: &Path,
     mut visit: impl FnMut(&Entries<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut directory = rustix::fs::open(top, DIRECTORY, Mode::empty()).on("cannot open", top)?;
     let mut levels = Vec::new();
     let mut name = c".".to_owned();
     loop {

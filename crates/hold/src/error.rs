@@ -5,9 +5,11 @@ use crate::live::Obstacle;
 use crate::open_files::{User, named};
 use crate::reach::Unreached;
 use crate::record::{self, Record};
+use crate::safe_directory;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
+use synconce_durable::text::quote;
 
 /// Why the state of held files is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,8 @@ pub enum Failure {
     },
     /// The hold of this name is in force, and its file says something else now.
     Changed(String),
+    /// Only a part of the hold of this name is in force, and cannot end before a new start.
+    Again(String, Box<Failure>),
     /// Another `synconce hold run` of this name has not ended.
     Running(String),
     /// The overlay of the path, in the hold of this name, cannot end because of a mount.
@@ -133,7 +137,9 @@ impl Failure {
             Self::Marker(name, _) | Self::Unclean(name, _) | Self::WriteBack(_, name) => {
                 Some(format!("synconce hold recover {name}"))
             }
-            Self::InUse { unit: Some(unit), .. } => Some(format!("systemctl stop {unit}")),
+            Self::InUse { unit: Some(unit), .. } => {
+                Some(format!("systemctl stop {}", quote(Path::new(unit))))
+            }
             Self::Overlap { name, is_unclean: true, .. } => {
                 Some(format!("synconce hold recover {name}"))
             }
@@ -142,15 +148,17 @@ impl Failure {
             }
             Self::Blocked(path, obstacle, name) => Some(remove(path, obstacle, name)),
             Self::Unreached(why) => Some(why.remedy()),
-            Self::Private(_, point) => Some(format!("mount --make-shared {}", point.display())),
-            Self::HeldAlready(path) => Some(format!("umount {}", path.display())),
+            Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
+            Self::HeldAlready(path) => Some(format!("umount {}", quote(path))),
             Self::Refused(refusal) => refusal.remedy(),
             Self::Boot(_) => Some(
                 "in a unit of systemd say ProcSubset=all; in a container leave /proc/sys in sight"
                     .to_owned(),
             ),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
-            Self::Act(_) | Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
+            Self::Act(error) => safe_directory::remedy(error),
+            Self::Again(_, error) => error.remedy(),
+            Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
     }
 }
@@ -158,11 +166,11 @@ impl Failure {
 /// Returns the command that removes `obstacle` of the hold `name` of `path`.
 fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
     match obstacle {
-        Obstacle::Copy(point) | Obstacle::Inside(point) => format!("umount {}", point.display()),
-        Obstacle::Covered => format!("umount {}", path.display()),
+        Obstacle::Copy(point) | Obstacle::Inside(point) => format!("umount {}", quote(point)),
+        Obstacle::Covered => format!("umount {}", quote(path)),
         Obstacle::Moved(point) => format!(
             "move the directory back, or type: umount {0} && synconce hold stop {name}",
-            point.display()
+            quote(point)
         ),
         Obstacle::Elsewhere { user, is_home: true, .. } => {
             format!("nsenter --mount --target {} synconce hold stop {name}", user.pid)
@@ -172,7 +180,7 @@ fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
             format!(
                 "end this process, or type: nsenter --mount --target {} umount {}",
                 user.pid,
-                point.display()
+                quote(point)
             )
         }
     }
@@ -214,6 +222,9 @@ impl fmt::Display for Failure {
             }
             Self::Changed(name) => {
                 write!(f, "cannot start the hold {name}: it is in force with other settings")
+            }
+            Self::Again(name, error) => {
+                write!(f, "cannot start the hold {name}, of which a part is in force: {error}")
             }
             Self::Running(name) => {
                 write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")

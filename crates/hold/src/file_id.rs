@@ -1,10 +1,13 @@
 //! What a file is, whatever its name.
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+
+const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
 /// Identifies a file beyond renames, unmounts and boots: no file on another disk, and no later
 /// file on the same disk, has both numbers.
@@ -25,14 +28,24 @@ impl FileId {
     /// Names a path that cannot be looked at.
     pub fn of(path: &Path) -> Result<Option<Self>, Error> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        match rustix::fs::statx(CWD, path, flags, StatxFlags::INO | StatxFlags::BTIME) {
+        match rustix::fs::statx(CWD, path, flags, WANTED) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            stat => {
-                let stat = stat.on("cannot look at", path)?;
-                let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-                let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
-                Ok(Some(Self { inode: stat.stx_ino, born }))
-            }
+            stat => Ok(Some(Self::from_stat(&stat.on("cannot look at", path)?))),
         }
+    }
+
+    /// Returns the identity of an open file.
+    ///
+    /// # Errors
+    /// Those of statx(2).
+    pub fn of_open(file: impl AsFd) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED)?;
+        Ok(Self::from_stat(&stat))
+    }
+
+    fn from_stat(stat: &Statx) -> Self {
+        let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
+        Self { inode: stat.stx_ino, born }
     }
 }

@@ -24,7 +24,9 @@ use crate::config::Held;
 /// # Errors
 /// Says why the path may not be held.
 pub fn inspect(held: &Held) -> Result<(), Refusal> {
-    if !place::check(held)? {
+    let is_there = place::check(held)?;
+    replicated::check_above(held)?;
+    if !is_there {
         return content::check_empty(held);
     }
     let contents = content::Contents::read(held)?;

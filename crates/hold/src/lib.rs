@@ -31,6 +31,7 @@ mod read_only;
 pub mod record;
 pub mod recover;
 pub mod runtime;
+pub mod safe_directory;
 pub mod start;
 pub mod status;
 pub mod stop;

@@ -7,13 +7,15 @@ use crate::file_id::FileId;
 use crate::mounted::file_system_of;
 use crate::overlay::Place;
 use crate::record::{Record, SuperBlock};
-use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
+use crate::safe_directory::{SafeDirectory, if_there};
+use rustix::io::Errno;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::record::boot_id;
 use synconce_probe::super_block;
+
+/// The link with the note, in the directory of the overlay.
+const NOTE: &str = "started";
 
 /// Returns why the hold of `config`, which has no marker, cannot go on: the kernel's mark beside a
 /// held path says that the hold was not stopped. A stop removes the mark durably before the marker.
@@ -24,10 +26,7 @@ use synconce_probe::super_block;
 pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
     let mut why = None;
     for held in &config.hold {
-        let place = match Place::of(held) {
-            Err(error) if error.io().kind() == ErrorKind::NotFound => continue,
-            place => place?,
-        };
+        let Some(place) = if_there(Place::of(held))? else { continue };
         // Another container may hold the files now, with a marker of its own.
         if place.is_marked()? && place.is_in_use()? != Some(true) && !has_marker(&place)? {
             match was_mounted(&place) {
@@ -51,29 +50,28 @@ fn has_marker(place: &Place) -> Result<bool, Error> {
     Ok(Record::names()?.iter().any(has))
 }
 
-/// Notes beside the held path of `place` on which boot and super block its overlay is mounted, as
+/// Notes in `scratch`, beside the held path of `place`, on which boot and super block its overlay is mounted, as
 /// the target of a link: a crash keeps a link whole or not at all. The note has the identity of its
 /// directory, too: a backup of the files that was made meanwhile has a copy of the note.
 ///
 /// # Errors
 /// Names the act and path.
-pub(crate) fn write_note(place: &Place) -> Result<(), Error> {
+pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), Error> {
     let (boot, system) = (boot_id()?, file_system_of(place.parent())?);
-    let directory_id = id_of_directory(place)?;
+    let directory_id = id_of(scratch).on("cannot look at", scratch.path())?;
     let target = match system.super_block {
         None => format!("{boot} {directory_id}"),
         Some(SuperBlock { directory, number }) => {
             format!("{boot} {directory_id} {number} {}", directory.display())
         }
     };
-    symlink(target, place.note()).on("cannot create", &place.note())
+    let made = rustix::fs::symlinkat(target, scratch, NOTE);
+    made.on("cannot create a note in", scratch.path())
 }
 
 /// Returns the identity of the directory that has the note, as a word.
-fn id_of_directory(place: &Place) -> Result<String, Error> {
-    let note = place.note();
-    let id = FileId::of(note.parent().unwrap_or(Path::new("/")))?;
-    let (inode, born) = id.map(|id| (id.inode, id.born)).unwrap_or_default();
+fn id_of(scratch: &SafeDirectory) -> Result<String, Errno> {
+    let FileId { inode, born } = FileId::of_open(scratch)?;
     let (seconds, nanoseconds) = born.unwrap_or_default();
     Ok(format!("{inode}-{seconds}-{nanoseconds}"))
 }
@@ -81,10 +79,11 @@ fn id_of_directory(place: &Place) -> Result<String, Error> {
 /// Whether the file system of `place` has been mounted all the time since its overlay was; `None`
 /// if that is unknown.
 pub(crate) fn was_mounted(place: &Place) -> Option<bool> {
-    let note = fs::read_link(place.note()).ok()?;
-    let mut words = note.to_str()?.splitn(4, ' ');
+    let scratch = place.scratch().ok()??;
+    let note = rustix::fs::readlinkat(&scratch, NOTE, Vec::new()).ok()?;
+    let mut words = note.to_str().ok()?.splitn(4, ' ');
     let (boot, directory_id) = (words.next()?, words.next()?);
-    if id_of_directory(place).ok()? != directory_id {
+    if id_of(&scratch).ok()? != directory_id {
         return None;
     }
     if boot != boot_id().ok()? {

@@ -1,17 +1,18 @@
 //! What a start made, until the start succeeds.
 
-use std::fs;
-use std::path::PathBuf;
+use crate::safe_directory::{SafeDirectory, type_of};
+use rustix::fs::AtFlags;
+use std::ffi::OsString;
 
 /// Empty files and directories that a start made. Dropped, it removes those that are still
 /// empty.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Vec<PathBuf>);
+pub(crate) struct Made(Vec<(SafeDirectory, OsString)>);
 
 impl Made {
-    /// Adds `path`, which was made just now, after the directories above it.
-    pub(crate) fn add(&mut self, path: PathBuf) {
-        self.0.push(path);
+    /// Adds the name in the directory, which was made just now, after the directories above it.
+    pub(crate) fn add(&mut self, directory: SafeDirectory, name: OsString) {
+        self.0.push((directory, name));
     }
 
     /// Keeps everything: the start succeeded.
@@ -22,14 +23,15 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for path in self.0.iter().rev() {
-            let Ok(found) = path.symlink_metadata() else { continue };
+        for (directory, name) in self.0.iter().rev() {
+            let Ok(Some(found)) = directory.look(name) else { continue };
             // Another process may have written meanwhile. What is mounted is busy.
-            let _ = match found.is_dir() {
-                true => fs::remove_dir(path),
-                false if found.len() == 0 => fs::remove_file(path),
-                false => Ok(()),
+            let flags = match type_of(&found).is_dir() {
+                true => AtFlags::REMOVEDIR,
+                false if found.st_size == 0 => AtFlags::empty(),
+                false => continue,
             };
+            let _ = rustix::fs::unlinkat(directory, name, flags);
         }
     }
 }

@@ -82,10 +82,28 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
             && there.is_ok_and(|there| there.super_block == system.super_block)
 }
 
-/// Whether a disk of `record` answers with an error: XFS does so for every call after it was
-/// shut down, while it is mounted.
+/// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with an
+/// error then, while it is mounted.
 pub(crate) fn has_failed(record: &Record) -> bool {
-    record.file_systems.iter().any(|system| id_of(&system.point) == Err(Errno::IO))
+    let mounts = mounts::ours().unwrap_or_default();
+    let is_aborted = |system: &FileSystem| is_aborted(system, &mounts);
+    let mut systems = record.file_systems.iter();
+    systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
+}
+
+/// Whether ext4 has aborted its journal: it shows so (Linux 6.15), or is read-only and has counted
+/// errors. An operator's remount loses nothing.
+fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
+    let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
+        return false;
+    };
+    let has_errors = || {
+        let directory = system.super_block.as_ref().map(|it| it.directory.join("errors_count"));
+        let count = directory.and_then(|path| std::fs::read_to_string(path).ok());
+        count.is_some_and(|count| count.trim() != "0")
+    };
+    ["emergency_ro", "shutdown"].iter().any(|name| mount.has_option(name))
+        || mount.has_option("ro") && has_errors()
 }
 
 /// Whether `system` is at its mount point still.

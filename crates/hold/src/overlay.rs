@@ -9,30 +9,34 @@
 //! After a write-back error on the file system below, every sync through the overlay fails with
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
-use crate::attributes;
+mod clean;
+
+pub use self::clean::clean;
+
 use crate::config::Held;
-use crate::directories::DIRECTORY;
 use crate::lost;
+use crate::safe_directory::{Astray, SafeDirectory, is_same, resolve, type_of};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
 };
-use std::ffi::OsString;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::replace::exists;
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::overlay::mounted;
 
 /// The directory beside held files in which their overlays have their directories.
 pub const SCRATCH: &str = ".synconce-hold";
+/// The upper directory of an overlay over one file.
+const UPPER: &str = "upper";
+const WORK: &str = "work";
 /// The empty lower directory, on which the overlay is mounted for a moment.
 const POINT: &str = "lower";
+
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -49,7 +53,7 @@ impl Place {
     pub fn of(held: &Held) -> Result<Self, Error> {
         let above = held.path.parent().unwrap_or(Path::new("/"));
         Ok(Self {
-            parent: above.canonicalize().on("cannot find", above)?,
+            parent: resolve(above)?,
             name: held.path.file_name().unwrap_or_default().to_owned(),
             is_file: held.kind.is_file(),
         })
@@ -66,14 +70,22 @@ impl Place {
         self.parent.join(&self.name)
     }
 
+    /// Returns the last name of the held path.
+    pub(crate) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
     /// Returns the directory that has the held path.
     pub fn parent(&self) -> &Path {
         &self.parent
     }
 
-    /// Returns the link to the held file below its overlay.
-    pub fn below(&self) -> PathBuf {
-        self.scratch().join("upper").join(&self.name)
+    /// Opens the directory that has the held path.
+    ///
+    /// # Errors
+    /// Names the path. A link that was put there since is an error.
+    pub(crate) fn open_parent(&self) -> Result<SafeDirectory, Error> {
+        SafeDirectory::open(&self.parent)
     }
 
     /// Whether the held path is one file, and not a directory.
@@ -81,7 +93,30 @@ impl Place {
         self.is_file
     }
 
-    fn scratch(&self) -> PathBuf {
+    /// Opens the directory of the overlay, beside the held path; `None` if there is none.
+    ///
+    /// # Errors
+    /// Names what cannot be opened, or is not of a hold.
+    pub(crate) fn scratch(&self) -> Result<Option<SafeDirectory>, Error> {
+        let Some(parent) = SafeDirectory::open_if_there(&self.parent)? else { return Ok(None) };
+        let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(None) };
+        all.inner(&self.name)
+    }
+
+    /// Opens the held file below its overlay, to be locked.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub(crate) fn open_below(&self) -> Result<OwnedFd, Error> {
+        let upper = match self.scratch()? {
+            Some(scratch) => scratch.inner(OsStr::new(UPPER))?,
+            None => None,
+        };
+        let missing = || Error::new("cannot find the file below", &self.path(), Errno::NOENT);
+        upper.ok_or_else(missing)?.open_file(&self.name, OFlags::RDWR)
+    }
+
+    fn scratch_path(&self) -> PathBuf {
         self.parent.join(SCRATCH).join(&self.name)
     }
 
@@ -95,7 +130,7 @@ impl Place {
     /// Whether `mount` is a volatile overlay of a hold and its upper directory may be the one of
     /// this place. The kernel shows the path that the directory had, or a link in /proc.
     pub fn may_have(&self, mount: &Mount) -> bool {
-        let upper = if self.is_file { self.scratch().join("upper") } else { self.path() };
+        let upper = if self.is_file { self.scratch_path().join(UPPER) } else { self.path() };
         let shown = mount.option("upperdir");
         is_of_hold(mount) && shown.is_none_or(|shown| shown == upper || shown.starts_with("/proc"))
     }
@@ -106,13 +141,21 @@ impl Place {
     /// Names the act and path. The overlay may be mounted then.
     pub fn hold(&self) -> Result<(), Error> {
         let path = self.path();
-        self.clean()?;
-        let [upper, work, lower] = self.directories()?;
-        lost::write_note(self)?;
-        let upper = if self.is_file { upper } else { open(&path)? };
-        let overlay = mounted(flags_of_mount(&upper).on("cannot look at", &path)?, |context| {
+        let parent = self.open_parent()?;
+        self.clean_in(&parent)?;
+        let (all, scratch) = parent.make_below(OsStr::new(SCRATCH), &self.name)?;
+        let [upper, work, lower] = [UPPER, WORK, POINT].map(|name| scratch.make(OsStr::new(name)));
+        let (upper, work, lower) = (upper?, work?, lower?);
+        lost::write_note(self, &scratch)?;
+        // From here on the file is the one that is open, whatever has its name.
+        let target = parent.open_file(&self.name, OFlags::PATH)?;
+        let top = match self.is_file {
+            true => self.link_in(&upper, &parent, &target)?,
+            false => self.open_same(&parent, &target)?,
+        };
+        let overlay = mounted(flags_of_mount(&top).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
-            context.directory("upperdir", upper.as_fd())?;
+            context.directory("upperdir", top.as_fd())?;
             context.directory("workdir", work.as_fd())?;
             for name in ["index", "redirect_dir", "metacopy"] {
                 context.set(name, "off")?;
@@ -121,66 +164,72 @@ impl Place {
         });
         let overlay = overlay.on("cannot mount a volatile overlay for", &path)?;
         let mount = if self.is_file {
-            self.mount_of_file(&overlay).on("cannot clone the mount for", &path)?
+            let mount = self.mount_of_file(&scratch, &overlay);
+            mount.on("cannot clone the mount for", &path)?
         } else {
             overlay
         };
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let target = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
         attach(&mount, &target).on("cannot mount on", &path)?;
-        self.sync_mark()
+        sync_mark(&scratch, &work)?;
+        all.sync()?;
+        parent.sync()
     }
 
-    /// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that
-    /// comes back after its marker was given up must not look as if it never was held.
-    fn sync_mark(&self) -> Result<(), Error> {
-        let scratch = self.scratch();
-        let above = [scratch.clone(), self.parent.join(SCRATCH), self.parent.clone()];
-        let below = ["work/work/incompat", "work/work", "work"].map(|name| scratch.join(name));
-        for directory in below.iter().chain(&above) {
-            rustix::fs::fsync(open(directory)?).on("cannot sync", directory)?;
+    /// Links the held file, which is `target`, in `upper`. Returns `upper`.
+    fn link_in(
+        &self,
+        upper: &SafeDirectory,
+        parent: &SafeDirectory,
+        target: &OwnedFd,
+    ) -> Result<OwnedFd, Error> {
+        let (path, name) = (self.path(), &self.name);
+        let linked = rustix::fs::linkat(parent, name, upper, name, AtFlags::empty());
+        linked.on("cannot link to", &path)?;
+        let target = rustix::fs::fstat(target).on("cannot look at", &path)?;
+        let is_it = upper.look(name)?.is_some_and(|link| is_same(&link, &target));
+        match is_it && type_of(&target).is_file() {
+            true => upper.readable(),
+            false => Err(Astray::Replaced.on(&path)),
         }
-        Ok(())
+    }
+
+    /// Opens the held directory, which is `target`, as an upper directory.
+    fn open_same(&self, parent: &SafeDirectory, target: &OwnedFd) -> Result<OwnedFd, Error> {
+        let path = self.path();
+        let opened = parent.open_directory(&self.name)?;
+        let stat = |file: &OwnedFd| rustix::fs::fstat(file).on("cannot look at", &path);
+        match is_same(&stat(&opened)?, &stat(target)?) {
+            true => Ok(opened),
+            false => Err(Astray::Replaced.on(&path)),
+        }
     }
 
     /// Returns a detached mount of the held file in `overlay`.
-    fn mount_of_file(&self, overlay: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    fn mount_of_file(
+        &self,
+        scratch: &SafeDirectory,
+        overlay: &OwnedFd,
+    ) -> rustix::io::Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
         match open_tree(overlay, &self.name, flags) {
             Err(Errno::INVAL) => {}
             other => return other,
         }
         // Before Linux 6.15 only a mount that is attached can be cloned.
-        let point = self.scratch().join(POINT);
+        let point = scratch.path_to(OsStr::new(POINT));
         attach(overlay, rustix::fs::open(&point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)?;
         let mount = open_tree(rustix::fs::CWD, point.join(&self.name), flags);
         unmount(&point, UnmountFlags::DETACH)?;
         mount
     }
 
-    /// Makes the directories of the overlay and, for a file, the link.
-    fn directories(&self) -> Result<[OwnedFd; 3], Error> {
-        let scratch = self.scratch();
-        let of = |name: &str| scratch.join(name);
-        let mut builder = fs::DirBuilder::new();
-        builder.mode(0o700).recursive(true);
-        for name in ["upper", "work", POINT] {
-            builder.create(of(name)).on("cannot create", &of(name))?;
-        }
-        if self.is_file {
-            let (from, to) = (self.path(), self.below());
-            let cwd = rustix::fs::CWD;
-            let linked = rustix::fs::linkat(cwd, &from, cwd, &to, AtFlags::empty());
-            linked.on("cannot link to", &from)?;
-        }
-        Ok([open(&of("upper"))?, open(&of("work"))?, open(&of(POINT))?])
-    }
-
     /// Whether a write-back error has occurred since the overlay was mounted: every sync
     /// through the overlay then fails with `EIO`. `false` if this user may not open the path.
     pub fn has_write_back_error(&self) -> bool {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = rustix::fs::open(self.path(), flags, Mode::empty());
+        let opened = self.open_parent();
+        let file = opened.and_then(|parent| parent.open_file(&self.name, OFlags::RDONLY));
         file.is_ok_and(|file| rustix::fs::fsync(file) == Err(Errno::IO))
     }
 
@@ -193,13 +242,21 @@ impl Place {
     /// # Errors
     /// Names the directory that cannot be opened.
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
-        let scratch = self.scratch();
-        let directories = [scratch.join("upper"), scratch.join("work"), scratch.join(POINT)];
-        let upper = if self.is_file { directories[0].clone() } else { self.path() };
-        if !directories.iter().all(|path| path.is_dir()) || !upper.is_dir() {
-            return Ok(None);
+        let Some(scratch) = self.scratch()? else { return Ok(None) };
+        let mut found = Vec::new();
+        for name in [UPPER, WORK, POINT] {
+            let Some(directory) = scratch.inner(OsStr::new(name))? else { return Ok(None) };
+            found.push(directory.readable()?);
         }
-        let [upper, work, lower] = [open(&upper)?, open(&directories[1])?, open(&directories[2])?];
+        if !self.is_file {
+            let parent = self.open_parent()?;
+            match parent.look(&self.name)? {
+                Some(found) if type_of(&found).is_dir() => {}
+                _ => return Ok(None),
+            }
+            found[0] = parent.open_directory(&self.name)?;
+        }
+        let [upper, work, lower] = &found[..] else { return Ok(None) };
         let second = mounted(MountAttrFlags::empty(), |context| {
             context.lowers(&[lower.as_fd()])?;
             context.directory("upperdir", upper.as_fd())?;
@@ -219,73 +276,32 @@ impl Place {
     /// # Errors
     /// Names the mark that cannot be looked at.
     pub fn is_marked(&self) -> Result<bool, Error> {
-        exists(&self.scratch().join("work/work/incompat/volatile"))
+        let Some(scratch) = self.scratch()? else { return Ok(false) };
+        has_mark(&scratch)
     }
 
-    /// Returns the path of the note of [`lost::write_note`].
-    pub(crate) fn note(&self) -> PathBuf {
-        self.scratch().join("started")
-    }
-
-    /// Ends the hold: unmounts the overlay.
+    /// Ends the hold: unmounts the overlay, which is `mount`.
     ///
     /// # Errors
     /// `EBUSY` while a process has a file of it open.
-    pub fn release(&self) -> io::Result<()> {
-        Ok(unmount(self.path(), UnmountFlags::NOFOLLOW)?)
+    pub fn release(&self, mount: &Mount) -> Result<(), Error> {
+        let (_parent, point) = self.mount_point(mount)?;
+        unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", &self.path())
     }
 
-    /// Removes what the hold added: its directories, the link, and the attributes on the
-    /// directories of a held directory. The overlay must not be mounted.
+    /// Returns a path to `mount`, which is over the held path, for as long as the directory is open.
     ///
     /// # Errors
-    /// Names the act and path.
-    pub fn clean(&self) -> Result<(), Error> {
-        let (scratch, above) = (self.scratch(), self.parent.join(SCRATCH));
-        // After a power cut a part of the directories may be missing.
-        if !exists(&above)? {
-            return Ok(());
+    /// [`Astray::Replaced`] if another mount is there.
+    pub(crate) fn mount_point(&self, mount: &Mount) -> Result<(SafeDirectory, PathBuf), Error> {
+        let parent = self.open_parent()?;
+        // A directory above may be another by now. A name that has a mount cannot be renamed.
+        if parent.mount_of(&self.name)? != mount.id {
+            return Err(Astray::Replaced.on(&self.path()));
         }
-        // The daemon's user may have made a link there. What it leads to is not of the hold.
-        open(&above)?;
-        if exists(&scratch)? {
-            open(&scratch)?;
-            // A start that was killed may have left its overlay there.
-            match unmount(scratch.join(POINT), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
-                Err(Errno::INVAL | Errno::NOENT) => {}
-                other => other.on("cannot unmount", &scratch.join(POINT))?,
-            }
-            // Before the mark is removed, which shows that an overlay of a hold was mounted. Without
-            // the mark the attributes are not of the hold.
-            if !self.is_file && self.is_marked()? && self.path().is_dir() {
-                attributes::restore(&self.path())?;
-            }
-            fs::remove_dir_all(&scratch).on("cannot remove", &scratch)?;
-        }
-        match fs::remove_dir(&above) {
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
-            other => other.on("cannot remove", &above),
-        }
+        let point = parent.path_to(&self.name);
+        Ok((parent, point))
     }
-}
-
-/// Removes what a hold that a crash ended has added at `places`, durably: the mark of
-/// [`Place::is_marked`] must not come back after the marker is removed.
-///
-/// # Errors
-/// Names the act and path.
-pub fn clean(places: &[Place]) -> Result<(), Error> {
-    for place in places {
-        // On a file system that was made anew there may be no such directory.
-        if !exists(&place.parent)? {
-            continue;
-        }
-        place.clean()?;
-        let scratch = place.parent.join(SCRATCH);
-        let changed = if exists(&scratch)? { scratch } else { place.parent.clone() };
-        rustix::fs::fsync(open(&changed)?).on("cannot sync", &changed)?;
-    }
-    Ok(())
 }
 
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
@@ -340,6 +356,20 @@ pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
     Ok(())
 }
 
-fn open(directory: &Path) -> Result<OwnedFd, Error> {
-    rustix::fs::open(directory, DIRECTORY, Mode::empty()).on("cannot open", directory)
+/// Whether the mark of [`Place::is_marked`] is in `scratch`.
+fn has_mark(scratch: &SafeDirectory) -> Result<bool, Error> {
+    // What is in a directory of root alone is no link.
+    Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
+}
+
+/// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that
+/// comes back after its marker was given up must not look as if it never was held. The
+/// directories above are to be synced next.
+fn sync_mark(scratch: &SafeDirectory, work: &SafeDirectory) -> Result<(), Error> {
+    for name in ["work/incompat", "work"] {
+        let directory = work.open_directory(OsStr::new(name))?;
+        rustix::fs::fsync(directory).on("cannot sync", &work.path().join(name))?;
+    }
+    work.sync()?;
+    scratch.sync()
 }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsPickFlags, fsconfig_reconfigure, fsconfig_set_flag, fspick};
 use std::os::fd::OwnedFd;
 use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::Mount;
 
 /// Read-only overlays. Dropped before [`ReadOnly::keep`], it makes them writable again.
 #[derive(Debug, Default)]
@@ -25,12 +26,13 @@ impl ReadOnly {
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn make<'a>(places: impl Iterator<Item = &'a Place>) -> Result<Option<Self>, Error> {
+    pub fn make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
         let mut made = Self::default();
-        for place in places {
+        for (place, mount) in places {
             let path = place.path();
             let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_SYMLINK_NOFOLLOW;
-            let system = fspick(CWD, &path, flags).on("cannot open the mount on", &path)?;
+            let (_parent, point) = place.mount_point(mount)?;
+            let system = fspick(CWD, &point, flags).on("cannot open the mount on", &path)?;
             let is_made = eventually(|| match set(&system, "ro") {
                 Err(Errno::BUSY) => Ok(false),
                 other => other.map(|()| true),

@@ -83,6 +83,8 @@ impl Lock {
     /// open. Writes 0 to `started` after the file `path` was written, or the number of the error.
     fn run_guard(&mut self, path: &Path, started: OwnedFd, _locked: Vec<OwnedFd>) -> ! {
         process::set_name(c"synconce-guard");
+        // Only `ps` would show another command line.
+        let _ = process::replace_command_line(&format!("synconce-guard {}", self.name));
         process::leave_session();
         // A handler of `synconce hold run` would keep a shutdown's SIGTERM from ending the guard.
         signals::reset();

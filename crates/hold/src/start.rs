@@ -5,6 +5,7 @@ use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
+use crate::live;
 use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
@@ -16,19 +17,19 @@ use crate::patience::eventually;
 use crate::reach::{self, Unreached};
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
+use crate::safe_directory::{Astray, SafeDirectory};
 use crate::stop;
 use crate::unclean::unclean;
 use crate::users;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
-use std::fs::{self, DirBuilder, File};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, Mount};
 
 /// What [`start`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +78,8 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
             guard_again(&mut lock, &record)?;
             return Ok(Started::InForce);
         }
-        stop::end(&lock, record)?;
+        let again = |error| Failure::Again(config.name.clone(), Box::new(error));
+        stop::end(&lock, record).map_err(again)?;
     }
     refuse_overlaps(config)?;
     marker_place::refuse(config)?;
@@ -129,7 +131,7 @@ fn begin(
 }
 
 /// Whether anything of `record` is mounted.
-fn is_mounted(record: &Record) -> Result<bool, Error> {
+pub(crate) fn is_mounted(record: &Record) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     // A path that is gone is not mounted.
     let places = record.places().unwrap_or_default();
@@ -158,10 +160,8 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     let mut locked = Vec::new();
     let places = record.held().iter().zip(record.places()?);
     for (_, place) in places.filter(|(held, _)| held.kind == Kind::Bolt) {
-        let below = place.below();
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&below, flags, Mode::empty()).on("cannot open", &below)?;
-        runtime::lock_below(&file).on("cannot lock", &below)?;
+        let file = place.open_below()?;
+        runtime::lock_below(&file).on("cannot lock", &place.path())?;
         locked.push(file);
     }
     lock.guard(locked)
@@ -198,22 +198,49 @@ pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
     path.parent()?.canonicalize().ok()
 }
 
-/// Refuses a path that another hold has, too.
+/// Refuses a path that another hold has, too, by its name or by another: a link or a bind mount.
+/// A lock through one overlay is no lock in the other.
 fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let spot = |path: &Path| spot_of_missing(path, &mounts);
+    let ours: Vec<_> = config.hold.iter().map(|held| (&held.path, spot(&held.path))).collect();
     for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
         let other = Record::read(&name).map_err(|error| Failure::of_marker(&name, error))?;
         let Some(other) = other else { continue };
-        for held in other.held() {
-            let path = &held.path;
-            let is_near =
-                |ours: &&Held| ours.path.starts_with(path) || path.starts_with(&ours.path);
-            if let Some(ours) = config.hold.iter().find(is_near) {
-                let (path, is_unclean) = (ours.path.clone(), unclean(&other).is_some());
+        let places = other.places().unwrap_or_default();
+        for (index, held) in other.held().iter().enumerate() {
+            let theirs = places.get(index).and_then(|place| spot(&place.path()));
+            let is_near = |(path, spot): &&(&PathBuf, Option<Spotted>)| {
+                is_in_line(path, &held.path)
+                    || spot.as_ref().zip(theirs.as_ref()).is_some_and(|(ours, theirs)| {
+                        ours.0 == theirs.0 && is_in_line(&ours.1, &theirs.1)
+                    })
+            };
+            if let Some((path, _)) = ours.iter().find(is_near) {
+                let (path, is_unclean) = ((*path).clone(), unclean(&other).is_some());
                 return Err(Failure::Overlap { path, name, is_unclean });
             }
         }
     }
     Ok(())
+}
+
+/// The device of a file system, and a path in it.
+type Spotted = (u64, PathBuf);
+
+/// Whether one of both paths is the other, or a directory above.
+fn is_in_line(one: &Path, other: &Path) -> bool {
+    one.starts_with(other) || other.starts_with(one)
+}
+
+/// Returns where `path`, or what will be made there, is in its file system. A mount on `path`
+/// itself does not count: it may be the one of a hold.
+fn spot_of_missing(path: &Path, mounts: &[Mount]) -> Option<Spotted> {
+    let above =
+        path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let (above, real) = above?;
+    let (device, spot) = live::spot_of(&real, mounts)?;
+    Some((device, spot.join(path.strip_prefix(above).ok()?)))
 }
 
 /// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the
@@ -231,20 +258,17 @@ fn refuse_unshared(config: &Config) -> Result<(), Failure> {
 
 /// Makes the directory of a held path: it is missing before the daemon's first start, and after
 /// a wipe.
-fn make_parent(held: &Held, new: &mut Made) -> Result<(), Error> {
+fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
     let above = held.path.parent().unwrap_or(Path::new("/"));
-    let is_missing = |path: &&Path| path.symlink_metadata().is_err();
-    let missing: Vec<_> = above.ancestors().take_while(is_missing).collect();
-    missing.iter().rev().for_each(|path| new.add(path.to_path_buf()));
-    let mut builder = DirBuilder::new();
     // The daemon's user reaches its files, and no other user reads the directory.
-    builder.recursive(true).mode(0o711).create(above).on("cannot create", above)
+    SafeDirectory::make_all(above, |directory, name| new.add(directory, name))
 }
 
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
 fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
-    make_parent(held, new)?;
-    let place = Place::of(held)?;
+    let parent = make_parent(held, new)?;
+    parent.refuse_writable_by_all()?;
+    let place = Place::at(parent.path().to_owned(), held);
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     if place.mount(&mounts).is_some() {
@@ -254,15 +278,15 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
-    if path.symlink_metadata().is_err() {
-        make(held, &path, config, new)?;
+    match parent.look(place.name())? {
+        None => make(held, &parent, place.name(), config, new)?,
+        Some(found) => parent.refuse_hard_link(place.name(), &found)?,
     }
     refuse_users(&path, config)?;
     if held.kind != Kind::Bolt {
         return Ok(None);
     }
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(&path, flags, Mode::empty()).on("cannot open", &path)?;
+    let file = parent.open_file(place.name(), OFlags::RDWR)?;
     match runtime::lock_below(&file) {
         Err(Errno::WOULDBLOCK) => Err(Failure::InUse {
             starting: true,
@@ -296,9 +320,7 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
         Some(false) => unclean(Unclean::Marker),
         // Nothing is lost, and nothing synced yet: the marker that said so is gone.
         Some(true) => {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::open(place.parent(), flags, Mode::empty());
-            let parent = parent.on("cannot open", place.parent())?;
+            let parent = place.open_parent()?.readable()?;
             Ok(rustix::fs::syncfs(parent).on("cannot sync the file system of", place.parent())?)
         }
     }
@@ -306,20 +328,27 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
 
 /// Makes the missing `path`. The daemon may not be root's: it gets the owner and the mode of
 /// what is set aside, if there is such a file.
-fn make(held: &Held, path: &Path, config: &Config, new: &mut Made) -> Result<(), Error> {
-    match held.kind.is_file() {
-        true => {
-            let mut options = File::options();
-            options.write(true).create_new(true).mode(0o600).open(path).map(drop)
-        }
-        false => DirBuilder::new().mode(0o700).create(path),
-    }
-    .on("cannot create", path)?;
-    new.add(path.to_owned());
+fn make(
+    held: &Held,
+    parent: &SafeDirectory,
+    name: &OsStr,
+    config: &Config,
+    new: &mut Made,
+) -> Result<(), Error> {
+    let path = parent.path().join(name);
+    let made = match held.kind.is_file() {
+        true => parent.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL),
+        false => rustix::fs::mkdirat(parent, name, Mode::RWXU)
+            .on("cannot create", &path)
+            .and_then(|()| parent.open_directory(name)),
+    }?;
+    new.add(parent.try_clone()?, name.to_owned());
     let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
-    let former = former.symlink_metadata().on("cannot look at", &former)?;
-    lchown(path, Some(former.uid()), Some(former.gid())).on("cannot set the owner of", path)?;
-    fs::set_permissions(path, former.permissions()).on("cannot set the mode of", path)
+    let (user, group) = (Uid::from_raw(former.st_uid), Gid::from_raw(former.st_gid));
+    let owned = rustix::fs::fchown(&made, Some(user), Some(group));
+    owned.on("cannot set the owner of", &path)?;
+    let mode = Mode::from_raw_mode(former.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+    rustix::fs::fchmod(&made, mode).on("cannot set the mode of", &path)
 }
 
 /// Refuses a second daemon on the files of `config`: the first one has them open. It may be left
@@ -351,7 +380,9 @@ fn hold_all(record: &Record) -> Result<(), Error> {
 fn note_devices(record: &mut Record) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {
-        spot.device = place.mount(&mounts).map(device);
+        // Without the mount, another file has the name by now.
+        let mount = place.mount(&mounts).ok_or_else(|| Astray::Replaced.on(&place.path()))?;
+        spot.device = Some(device(mount));
     }
     record.write()
 }

@@ -8,8 +8,10 @@ use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
 use crate::record::Record;
 use crate::runtime;
+use crate::start::is_mounted;
 use crate::unclean::unclean;
 use serde::Serialize;
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
 
@@ -65,17 +67,39 @@ pub struct Status {
     pub cost: Option<String>,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
     pub synced_at_open: Vec<User>,
-    /// Why the hold is failed or interrupted, or in which mount namespace it is in force.
+    /// Why the hold is failed or interrupted, or where the overlays are.
     pub reason: Option<String>,
+}
+
+/// A look at all processes, for the states of several holds.
+#[derive(Debug, Default)]
+pub struct Look(OnceCell<View>);
+
+impl Look {
+    fn view(&self) -> Result<&View, Error> {
+        match self.0.get() {
+            Some(view) => Ok(view),
+            None => View::take().map(|view| self.0.get_or_init(|| view)),
+        }
+    }
 }
 
 /// Returns the state of the hold of `name`: by its marker, or by `config` if it has none.
 ///
 /// # Errors
 /// Names the act and path.
-pub fn status(name: &str, config: Option<&Config>) -> Result<Option<Status>, Error> {
-    match (Record::read(name)?, config) {
-        (Some(record), _) => of_record(&record).map(Some),
+pub fn status(name: &str, config: Option<&Config>, look: &Look) -> Result<Option<Status>, Error> {
+    let mut record = Record::read(name)?;
+    if let Some(found) = &record {
+        let status = of_record(found, look)?;
+        if status.state == State::Held {
+            return Ok(Some(status));
+        }
+        // The hold may have started or ended after the look.
+        record = Record::read(name)?;
+    }
+    match (record, config) {
+        (Some(record), _) => of_record(&record, &Look::default()).map(Some),
         // Not every user may look.
         (None, Some(config)) => Ok(Some(match lost::unclean(config).unwrap_or(None) {
             None => of(config, State::Off),
@@ -101,20 +125,26 @@ fn of(config: &Config, state: State) -> Status {
     }
 }
 
-fn of_record(record: &Record) -> Result<Status, Error> {
+fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
     let mut status = of(&record.config, State::Held);
     status.name.clone_from(&record.name);
     status.started = Some(record.started.clone());
     status.guarded = runtime::guard(&record.name).is_some();
     if let Some(why) = unclean(record) {
-        return Ok(Status { state: State::Interrupted, reason: Some(why.to_string()), ..status });
+        // While the overlays are mounted, `recover` cannot begin.
+        let is_held = why == Unclean::WriteBack && is_mounted(record)?;
+        let state = if is_held { State::Failed } else { State::Interrupted };
+        return Ok(Status { state, reason: Some(why.to_string()), ..status });
     }
-    let view = View::take()?;
-    for (overlay, held) in view.overlays(record)?.iter().zip(record.held()) {
+    let mut has_moved = false;
+    for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
         let leads_there = Place::of(held).is_ok_and(|now| now.path() == place.path());
         if let Some(at @ Obstacle::Elsewhere { is_home: true, .. }) = overlay.elsewhere() {
             status.reason = Some(at.to_string());
+        } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {
+            has_moved = true;
+            status.reason = Some(format!("{} is held still: {at}", held.path.display()));
         } else if overlay.mount.is_none() || !leads_there {
             status.missing.push(held.path.clone());
         } else if place.has_write_back_error() {
@@ -125,7 +155,7 @@ fn of_record(record: &Record) -> Result<Status, Error> {
     }
     if status.state == State::Failed {
         status.reason = Some(Unclean::WriteBack.to_string());
-    } else if !status.missing.is_empty() {
+    } else if has_moved || !status.missing.is_empty() {
         status.state = State::Incomplete;
     }
     Ok(status)

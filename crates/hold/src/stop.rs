@@ -9,8 +9,8 @@ use crate::patience::eventually;
 use crate::read_only::ReadOnly;
 use crate::record::{FileSystem, Record};
 use crate::runtime::Lock;
+use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::record::boot_id;
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, Mount};
 
 /// What [`stop`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,8 +65,9 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.
     let pins = pins(&record)?;
-    let fenced = mounted(&record)?;
-    let read_only = make_read_only(&fenced, &record)?;
+    let held = mounted(&record)?;
+    let read_only = make_read_only(&held, &record)?;
+    let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
     let mut failed = release_all(&record)?;
     read_only.keep();
     // After the unmount: only now it is known which copies followed it.
@@ -107,26 +108,29 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     Ok(left)
 }
 
-/// Returns the held places that have their overlay.
-fn mounted(record: &Record) -> Result<Vec<Place>, Error> {
+/// Returns the held places that have their overlay, and the mounts.
+fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let places = record.places()?.into_iter();
-    Ok(places.filter(|place| place.mount(&mounts).is_some()).collect())
+    let with_mount = |place: Place| {
+        let mount = place.mount(&mounts)?.clone();
+        Some((place, mount))
+    };
+    Ok(record.places()?.into_iter().filter_map(with_mount).collect())
 }
 
 /// Makes the overlays at `places` read-only.
-fn make_read_only(places: &[Place], record: &Record) -> Result<ReadOnly, Failure> {
+fn make_read_only(places: &[(Place, Mount)], record: &Record) -> Result<ReadOnly, Failure> {
     if mutant::is("hold-stop-copies-writable") {
         return Ok(ReadOnly::default());
     }
-    if let Some(made) = ReadOnly::make(places.iter())? {
+    if let Some(made) = ReadOnly::make(places)? {
         return Ok(made);
     }
     let view = View::take()?;
     let overlays = view.overlays(record)?;
     let named = overlays.iter().map(|overlay| (overlay.place.path(), overlay.users()));
     let named = named.into_iter().find(|(_, users)| !users.is_empty());
-    let (path, users) = named.unwrap_or_else(|| (places[0].path(), Vec::new()));
+    let (path, users) = named.unwrap_or_else(|| (places[0].0.path(), Vec::new()));
     Err(Failure::in_use(path, users, record))
 }
 
@@ -144,10 +148,8 @@ fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
 
 /// Opens the file systems of the held files.
 fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = |path: &Path| -> Result<_, Error> {
-        let pin = rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)?;
-        Ok((pin, path.to_owned()))
+        Ok((SafeDirectory::open(path)?.readable()?, path.to_owned()))
     };
     let (systems, places) = (record.file_systems.iter(), record.places()?);
     let mut pins = Vec::new();
@@ -189,19 +191,19 @@ fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
     }
     refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
     let mut failed = None;
-    for place in &held {
+    for (place, mount) in &held {
         failed = failed.or(place.has_write_back_error().then(|| place.path()));
-        release(place, record)?;
+        release(place, mount, record)?;
     }
     Ok(failed)
 }
 
 /// Unmounts `place`. Also what /proc does not show keeps it busy.
-fn release(place: &Place, record: &Record) -> Result<(), Failure> {
-    let is_free = || match place.release() {
-        Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => Ok(false),
-        Err(error) => Err(Failure::Act(Error::new("cannot unmount", &place.path(), error))),
-        Ok(()) => Ok(true),
+fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
+    let is_busy = |error: &Error| error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error());
+    let is_free = || match place.release(mount) {
+        Err(error) if is_busy(&error) => Ok(false),
+        released => released.map(|()| true).map_err(Failure::Act),
     };
     if eventually(is_free)? {
         return Ok(());

@@ -5,6 +5,7 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -288,6 +289,27 @@ fn open_descriptors() -> Vec<i32> {
     }
     let listed = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Replaces the command line of the calling process, which `ps` shows (proc(5)). What is longer than
+/// the present command line is cut off. [`std::env::args`] must not be called afterwards.
+///
+/// # Errors
+/// Those of reading and writing below /proc.
+pub fn replace_command_line(words: &str) -> io::Result<()> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    // The name, in parentheses, may contain blanks and parentheses. The addresses are the fields 48
+    // and 49.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
+    let mut addresses = fields.split_whitespace().skip(45).map(str::parse::<u64>);
+    let (Some(Ok(start)), Some(Ok(end))) = (addresses.next(), addresses.next()) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    // prctl(2) would need CAP_SYS_RESOURCE (PR_SET_MM_ARG_START).
+    let length = usize::try_from(end.saturating_sub(start)).unwrap_or_default();
+    let mut text: Vec<_> = words.bytes().take(length.saturating_sub(1)).collect();
+    text.resize(length, 0);
+    std::fs::File::options().write(true).open("/proc/self/mem")?.write_all_at(&text, start)
 }
 
 /// Sets the calling thread's name, which `ps` and `top` show; at most 15 bytes.

@@ -8,15 +8,18 @@ pub use self::show::{Report, reports};
 use crate::arguments::hold::{Hold, Named, Verb};
 use crate::exit;
 use crate::text::{notice, say, shell};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use synconce_durable::text::quote;
 use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::Failure;
 use synconce_hold::marker_place;
 use synconce_hold::record::{self, Record};
 use synconce_hold::start::{Daemon, Started, start};
 use synconce_hold::stop::{Left, Stopped, stop};
+use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
 
 /// A message for the user, and a command that helps.
 pub struct Trouble {
@@ -68,7 +71,7 @@ pub fn hold(arguments: Hold) -> ExitCode {
     }
     let done = match arguments.verb {
         Verb::Start(named) => begin(&named),
-        Verb::Stop(named) => end(&named),
+        Verb::Stop(named) => return in_child(|| end(&named)),
         Verb::Recover(arguments) => run::recover(&arguments),
         Verb::Settle(named) => run::settle(&named),
         Verb::Run(arguments) => return run::run(&arguments),
@@ -106,7 +109,8 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
         let is_here = Path::new(name).is_file() && path_of(name) != Path::new(name);
         let mut trouble = Trouble::from(error);
         if is_here {
-            trouble.hint = Some(format!("synconce hold start ./{}", name.display()));
+            trouble.hint =
+                Some(format!("synconce hold start {}", quote(&Path::new(".").join(name))));
         }
         trouble
     })
@@ -178,6 +182,34 @@ fn say_started(config: &Config, started: &Started) {
 fn has_directories(path: &Path) -> bool {
     let entries = path.read_dir().into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+}
+
+/// Does `act` in a child process, so that a signal ends the command also while a file system is
+/// frozen: a process that waits for the file system cannot be killed (fsfreeze(8)). The lock of the
+/// hold is the child's, so the next command waits for it.
+fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
+    let code = |done: Result<(), Trouble>| match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => trouble.report(),
+    };
+    match process::fork() {
+        Ok(Side::Child) => {
+            let followed = set_parent_process_death_signal(Some(Signal::KILL));
+            let done = followed.map_err(|error| format!("cannot stop: {error}").into());
+            let is_done = done.and_then(|()| act()).map_err(|trouble| trouble.report()).is_ok();
+            process::exit_now(if is_done { 0 } else { exit::FAILED.0.into() })
+        }
+        Ok(Side::Parent(child)) => {
+            let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
+            match process::wait(Whose::Id(child), options) {
+                Ok(Some((_, Change::Exited(code)))) => ExitCode::from(code as u8),
+                Ok(Some((_, Change::Killed(signal)))) => exit::by_signal(signal),
+                _ => exit::FAILED.into(),
+            }
+        }
+        // Only a signal could not end it.
+        Err(_) => code(act()),
+    }
 }
 
 fn end(named: &Named) -> Result<(), Trouble> {

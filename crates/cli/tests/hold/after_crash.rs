@@ -7,7 +7,8 @@ use crate::support::{Fixture, end};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::os::unix::fs::symlink;
-use synconce_testkit::harness::{Started, eventually, finish, isolated, isolated_alone};
+use std::path::PathBuf;
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
@@ -46,11 +47,16 @@ fn recover_and_settle_wait_for_other_commands_of_the_hold() {
 
 /// Takes the overlays of the hold away, and gives the marker the boot of another day.
 pub fn crash(fixture: &Fixture<'_>) {
-    for path in [fixture.file(), fixture.directory()] {
-        fixture.place.bare(&["umount", &path.display().to_string()]);
+    crash_at(fixture.place, &[fixture.file(), fixture.directory()]);
+}
+
+/// Does so for a hold of `held` with the name `t`.
+pub fn crash_at(place: &Place, held: &[PathBuf]) {
+    for path in held {
+        place.bare(&["umount", &path.display().to_string()]);
     }
-    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-    let marker = fixture.place.path("state/holds/t.json");
+    place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    let marker = place.path("state/holds/t.json");
     let mut record: serde_json::Value =
         serde_json::from_slice(&fs::read(&marker).unwrap()).expect("JSON");
     record["boot"] = "another".into();

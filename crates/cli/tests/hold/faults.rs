@@ -148,7 +148,7 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
             ["xfs_io", "-x", "-c", "shutdown", &fixture.rig.path().display().to_string()];
         assert_eq!(place.bare(&shutdown).status.code(), Some(0));
         let (status, code) = fixture.status();
-        assert_eq!((status["state"].as_str(), code), (Some("interrupted"), Some(4)));
+        assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)));
         let reason = status["reason"].as_str().expect("a reason");
         assert!(reason.contains("the disk lost writes"), "{reason}");
         let refused = fixture.hold("stop");

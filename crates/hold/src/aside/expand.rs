@@ -1,6 +1,7 @@
 //! From the paths of a hold's file to the files that are there.
 
 use super::{PREFIX, exists};
+use crate::safe_directory::{if_there, resolve};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -17,10 +18,7 @@ pub(super) fn all(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut paths = Vec::new();
     for pattern in patterns {
         let (Some(parent), Some(last)) = (pattern.parent(), pattern.file_name()) else { continue };
-        let parent = match parent.canonicalize() {
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            found => found.on("cannot look at", parent)?,
-        };
+        let Some(parent) = if_there(resolve(parent))? else { continue };
         match last.as_bytes().iter().any(|byte| b"*?".contains(byte)) {
             true => matching(&parent, last, &mut paths)?,
             false if is_ours(last.as_bytes()) => {}

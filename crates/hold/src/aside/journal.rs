@@ -155,19 +155,22 @@ impl Journal {
         let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
         let mut commands: Vec<_> = units.into_iter().map(stop).collect();
         let mut seen = BTreeSet::new();
-        // What an operator has put back is at its old name.
+        // What an operator has put back is at its old name. The daemon's user may have put links
+        // in the place of the directories.
         for (set, one) in self.moves(sets) {
             if set.finished && matches!(exists(&one.to), Ok(false)) || !seen.insert(&one.from) {
                 continue;
             }
             let replaced = replaced(one.to.parent().unwrap_or(&one.to));
             let away = replaced.join(one.to.file_name().unwrap_or_default());
+            let aside = quote(one.to.parent().unwrap_or(&one.to));
             let [from, to, replaced, away] =
                 [&one.from, &one.to, &replaced, &away].map(|path| quote(path));
             let is_there = |path: &str| format!("[ -e {path} ] || [ -L {path} ]");
             // A second run finds nothing to put back, and changes nothing.
             commands.push(format!(
-                "if {}; then if {}; then mkdir -p -- {replaced} && mv -T -- {from} {away}; fi && \
+                "if {}; then [ \"$(readlink -f {aside})\" = {aside} ] && ! [ -L {replaced} ] && \
+                 if {}; then mkdir -p -- {replaced} && mv -T -- {from} {away}; fi && \
                  mv -T -- {to} {from}; fi",
                 is_there(&to),
                 is_there(&from)

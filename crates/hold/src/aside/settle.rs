@@ -1,17 +1,15 @@
 //! The removal of what was set aside.
 
 use super::journal::{Journal, replaced};
-use super::{AsideError, PREFIX, exists, open, sync};
+use super::{AsideError, PREFIX, exists, split, sync};
 use crate::record;
 use crate::runtime::Lock;
-use rustix::fs::OFlags;
+use crate::safe_directory::{Astray, SafeDirectory, type_of};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::Context;
 use synconce_durable::replace;
-use synconce_fs::{RemoveOptions, remove};
 
 /// Removes what was set aside for the hold `name`, and the journal. To be called after the
 /// daemon has started without the files. A call that was cut short is finished by the next.
@@ -74,16 +72,15 @@ fn has_content(path: &Path) -> Result<bool, AsideError> {
     Ok(false)
 }
 
-/// Removes the directory `path` with its content. A missing directory has no entries.
+/// Removes the directory `path` with its content, if root made it. A missing directory has no
+/// entries.
 fn remove_directory(path: &Path) -> Result<u64, AsideError> {
-    let (Some(parent), Some(last)) = (path.parent(), path.file_name()) else { return Ok(0) };
-    if !exists(path)? {
-        return Ok(0);
-    }
-    let parent = open(parent, OFlags::empty())?;
-    let removed = remove(parent.as_fd(), last, &RemoveOptions::default(), &())?;
-    match removed.left.into_iter().next() {
-        Some(error) => Err(error.into()),
-        None => Ok(removed.entries),
+    let (above, name) = split(path);
+    let Some(parent) = SafeDirectory::open_if_there(above)? else { return Ok(0) };
+    match parent.look(name)? {
+        None => Ok(0),
+        // The directory of what was replaced is the work of an operator's mkdir(1).
+        Some(found) if type_of(&found).is_dir() && found.st_uid == 0 => Ok(parent.remove(name)?),
+        Some(_) => Err(Astray::NotOfRoot.on(path).into()),
     }
 }

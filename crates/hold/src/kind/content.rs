@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 /// How far the files of a directory are looked at.
-const DEEPEST: usize = 4;
+pub(super) const DEEPEST: usize = 4;
 /// The longest part of a text file that is read.
 const LONGEST: u64 = 1 << 20;
 

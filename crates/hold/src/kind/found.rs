@@ -3,10 +3,13 @@
 
 use super::bolt;
 use crate::config::Kind;
+use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use synconce_sys::overlay::link_to;
 
 const SQLITE: &[u8] = b"SQLite format 3\0";
 /// LMDB's magic number, after the header of the first page.
@@ -40,7 +43,7 @@ impl Found {
             Kind::Bolt => self.file.clone(),
             // The file is in member/snap or member/wal.
             Kind::Etcd => above(3),
-            _ if held == self.file => above(1),
+            _ if held == self.file || !self.file.starts_with(held) => above(1),
             _ => held.to_owned(),
         }
     }
@@ -88,9 +91,14 @@ fn starts_at(path: &Path, at: u64, wanted: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Opens the file `path` for reading.
+/// Opens the regular file `path` for reading.
+///
+/// The daemon's user may have put something else there. An open of a FIFO waits for a writer, and
+/// an open of a device may act on the device (watchdog, tape).
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    // The entry may have been replaced, and an open of a FIFO waits for a writer.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    File::options().read(true).custom_flags(flags).open(path)
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
+        FileType::RegularFile => File::open(link_to(found.as_fd())),
+        _ => Err(ErrorKind::InvalidInput.into()),
+    }
 }

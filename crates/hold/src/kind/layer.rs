@@ -4,14 +4,14 @@
 //! remove some of them: what the layer had deleted would be back.
 
 use super::refusal::Reason;
-use crate::directories::{Entries, walk};
-use rustix::fs::{AtFlags, FileType};
+use crate::directories::{DIRECTORY, Entries, walk};
+use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use synconce_durable::error::Error;
+use synconce_durable::error::{Context, Error};
 
 /// The prefixes of the attributes by which overlays find and merge their layers
 /// (Documentation/filesystems/overlayfs.rst).
@@ -34,7 +34,8 @@ impl From<Error> for End {
 /// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays, or
 /// a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
 pub(super) fn check(top: &Path) -> Result<(), Reason> {
-    match walk(top, look) {
+    let opened = rustix::fs::open(top, DIRECTORY, Mode::empty()).on("cannot open", top);
+    match opened.map_err(End::from).and_then(|directory| walk(directory, top, look)) {
         Ok(()) => Ok(()),
         Err(End::Layer(reason)) => Err(reason),
         Err(End::Failed(error)) => {

@@ -5,6 +5,7 @@ use crate::config::Kind;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use synconce_durable::text::quote;
 use synconce_sys::reason;
 
 /// Why a path may not be held.
@@ -145,7 +146,7 @@ impl Refusal {
             Reason::MountPoint => {
                 Some("hold a directory below the mount point, and keep the databases there".into())
             }
-            Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", file.display())),
+            Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", quote(file))),
             Reason::Postgresql(_) => Some(
                 "say kind = \"postgresql\" and throw_away = true in the hold's file".to_owned(),
             ),

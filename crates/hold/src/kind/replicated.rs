@@ -4,9 +4,10 @@
 //! option makes them held.
 
 use super::bolt;
-use super::content::{Contents, text};
+use super::content::{Contents, DEEPEST, text};
+use super::found::Found;
 use super::refusal::{Reason, Refusal};
-use crate::config::Held;
+use crate::config::{Held, Kind};
 use std::path::Path;
 
 /// A file that only a member of a replicated system has.
@@ -60,14 +61,49 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses a path that is a part of what has to be held or refused as a whole: a directory above
+/// has the signs of it.
+pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
+    let above = held.path.parent().and_then(|parent| parent.canonicalize().ok());
+    let Some(above) = above else { return Ok(()) };
+    let refuse = |reason: Reason| Err(reason.on(&held.path));
+    let part = |kind, file| refuse(Reason::OtherKind(held.kind, Found { kind, file }));
+    let mut postgresql = None;
+    for directory in above.ancestors().take(DEEPEST) {
+        let is_there = |name: &str| directory.join(name).exists();
+        for sign in &SIGNS {
+            let file = directory.join(sign.file);
+            let is_whole = sign.beside.is_none_or(is_there);
+            if file.is_file() && is_whole && sign.has_words(&file) {
+                return refuse(Reason::Replicated(sign.system.to_owned(), file));
+            }
+        }
+        let etcd = directory.join("member/snap/db");
+        if etcd.is_file() && !held.kind.is_file() {
+            check_etcd(&etcd).map_err(|reason| reason.on(&held.path))?;
+            return part(Kind::Etcd, etcd);
+        }
+        // The directory of each database in it has such a file, too.
+        let version = directory.join("PG_VERSION");
+        postgresql = version.is_file().then_some(version).or(postgresql);
+    }
+    match postgresql {
+        None => Ok(()),
+        Some(version) if !held.throw_away => refuse(Reason::Postgresql(version)),
+        Some(version) => part(Kind::Postgresql, version),
+    }
+}
+
 impl Sign {
     fn is_of(&self, file: &Path, contents: &Contents) -> bool {
-        let has_words = || {
+        self.beside.is_none_or(|name| contents.has_beside(file, name)) && self.has_words(file)
+    }
+
+    fn has_words(&self, file: &Path) -> bool {
+        self.words.is_empty() || {
             let text = text(file);
             self.words.iter().any(|word| text.contains(word))
-        };
-        self.beside.is_none_or(|name| contents.has_beside(file, name))
-            && (self.words.is_empty() || has_words())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::aside::AsideError;
 use crate::open_files::{User, named};
+use crate::safe_directory;
 use std::fmt;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
@@ -80,6 +81,15 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
+    /// Returns a command that helps, if it is the only one: see [`RecoverError::commands`].
+    pub fn remedy(&self) -> Option<String> {
+        match self {
+            Self::Aside(error) => error.remedy(),
+            Self::Failed(error) => safe_directory::remedy(error),
+            _ => None,
+        }
+    }
+
     /// Returns the commands by which an operator looks at the files and decides, each with what
     /// it does. Empty if the error is of another kind.
     pub fn commands(&self) -> Vec<(String, &'static str)> {

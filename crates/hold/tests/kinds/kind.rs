@@ -112,6 +112,8 @@ pub fn members_of_replicated_systems_are_refused(place: &Place) {
             1 => accepted(&etcd, Kind::Etcd),
             _ => [Kind::Etcd, Kind::Other].iter().for_each(|kind| refused(&etcd, *kind, &[words])),
         }
+        let part = if count > 1 { words } else { "member/snap/db is of etcd" };
+        refused(&etcd.join("member/wal"), Kind::Other, &[part]);
         let hint = format!("{etcd:?} and kind = \"etcd\"");
         refused(&database, Kind::Bolt, &["etcd is part of a set", &hint]);
         fs::write(&database, [7; 9000]).expect("a file");
@@ -137,6 +139,38 @@ pub fn members_of_replicated_systems_are_refused(place: &Place) {
     write(&kafka, "meta.properties", "version=1\nnode.id=3\n");
     refused(&kafka, Kind::Other, &["Kafka"]);
     refused(&write(disk.path(), "raft.db", ""), Kind::Bolt, &["Raft"]);
+}
+
+pub fn a_part_of_a_set_is_refused_by_what_is_above(_: &Place) {
+    let disk = disk();
+    for (part, signs, words) in [
+        ("zk/version-2", &["zk/myid"][..], "a ZooKeeper ensemble"),
+        ("kafka/topic-0", &["kafka/meta.properties"], "Kafka"),
+        ("mongo/journal", &["mongo/storage.bson", "mongo/WiredTiger"], "MongoDB"),
+        ("crdb/auxiliary", &["crdb/STORAGE_MIN_VERSION"], "CockroachDB"),
+        ("mysql/base", &["mysql/grastate.dat"], "Galera"),
+        ("pg/pg_wal", &["pg/PG_VERSION"], "of PostgreSQL"),
+        ("pg/base/1", &["pg/PG_VERSION", "pg/base/1/PG_VERSION"], "of PostgreSQL"),
+    ] {
+        let path = disk.path().join(part);
+        fs::create_dir_all(&path).expect("a directory");
+        for sign in signs {
+            write(disk.path(), sign, b"broker.id=1\n");
+        }
+        refused(&path, Kind::Other, &[words]);
+    }
+    let held = |path: &str| Held {
+        path: disk.path().join(path),
+        kind: Kind::Postgresql,
+        throw_away: true,
+    };
+    let refusal = inspect(&held("pg/base/1")).expect_err("a part");
+    let hint = refusal.remedy().unwrap_or_default();
+    assert!(hint.contains(&format!("{:?}", disk.path().join("pg"))), "{refusal}: {hint}");
+    assert!(inspect(&held("pg")).is_ok());
+    // Another directory beside is no part.
+    fs::create_dir_all(disk.path().join("other/version-2")).expect("a directory");
+    accepted(&disk.path().join("other/version-2"), Kind::Other);
 }
 
 pub fn postgresql_is_held_only_if_it_may_be_thrown_away(_: &Place) {

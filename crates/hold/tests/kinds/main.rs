@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         trial(kind::a_bolt_database_is_one_file_of_bbolt, &go::NEEDS),
         trial(kind::a_file_of_a_set_is_refused_with_its_directory, &[]),
         trial(kind::members_of_replicated_systems_are_refused, &go::NEEDS),
+        trial(kind::a_part_of_a_set_is_refused_by_what_is_above, &[]),
         trial(kind::postgresql_is_held_only_if_it_may_be_thrown_away, &[]),
         trial(kind::mounts_and_layers_are_refused, &[]),
         trial(kind::each_layer_of_an_overlay_is_refused, &[]),

@@ -2,7 +2,7 @@
 
 use crate::support::{
     DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_files, marker,
-    paths, recovered, set_aside, sh,
+    paths, recovered, release, set_aside, sh,
 };
 use std::fs;
 use std::path::Path;
@@ -182,7 +182,7 @@ fn leftovers_of_the_hold_are_removed_before_a_rename() {
         let error = recover(&config, Decision::ByFile).unwrap_err();
         assert!(error.to_string().contains("while it is held"), "{error}");
         assert!(listing() == before && has_marker(), "nothing is renamed below an overlay");
-        place.release().unwrap();
+        release(&place);
         assert!(attributes(&place.path()).contains("trusted.overlay."));
         let aside = set_aside(recovered(&config));
         assert_eq!(aside.paths, paths(&["other"]));

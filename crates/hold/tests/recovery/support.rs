@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_hold::config::Config;
 use synconce_hold::mounted::file_system_of;
-use synconce_hold::overlay::Place;
+use synconce_hold::overlay::{Place, SCRATCH};
 use synconce_hold::record::{self, Record};
 use synconce_hold::recover::{Decision, Recovered, SetAside, recover};
+use synconce_probe::mounts;
 
 /// The data directory of the daemon.
 pub const DATA: &str = "/var/lib/daemon";
@@ -96,10 +97,18 @@ pub fn has_marker() -> bool {
 pub fn leave_link(config: &Config) -> PathBuf {
     let place = Place::of(&config.hold[0]).expect("a place");
     place.hold().expect("a hold");
-    place.release().expect("a hold that no process uses");
-    let link = place.below();
+    release(&place);
+    let name = place.path().file_name().expect("a name").to_owned();
+    let link = place.parent().join(SCRATCH).join(&name).join("upper").join(name);
     assert!(link.exists());
     link
+}
+
+/// Unmounts the overlay of `place`.
+pub fn release(place: &Place) {
+    let mounts = mounts::ours().expect("the mounts");
+    let mount = place.mount(&mounts).expect("a hold");
+    place.release(mount).expect("a hold that no process uses");
 }
 
 /// Recovers by the hold's file.

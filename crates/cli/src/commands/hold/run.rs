@@ -93,12 +93,18 @@ fn refused(error: &RecoverError) -> Trouble {
     for (command, what) in &commands {
         message += &format!("\n  {command}    # {what}");
     }
-    message.into()
+    Trouble { message, hint: error.remedy() }
+}
+
+impl From<AsideError> for Trouble {
+    fn from(error: AsideError) -> Self {
+        Self { message: error.to_string(), hint: error.remedy() }
+    }
 }
 
 /// Removes what was set aside.
 pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
-    settled(&known(&named.name)?).map_err(|error| error.to_string().into())
+    Ok(settled(&known(&named.name)?)?)
 }
 
 fn settled(name: &str) -> Result<(), AsideError> {
@@ -140,7 +146,7 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
                 match settled(&config.name) {
                     // A command that used no held file.
                     Err(error @ AsideError::NotStarted(_)) => notice(&error.to_string()),
-                    settled => settled.map_err(|error| error.to_string())?,
+                    settled => settled?,
                 }
             }
             code(status)

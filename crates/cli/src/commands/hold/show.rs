@@ -16,7 +16,7 @@ use synconce_hold::aside::{Journal, Set};
 use synconce_hold::config::{AfterCrash, Config, name_of, path_of};
 use synconce_hold::error::Failure;
 use synconce_hold::record::Record;
-use synconce_hold::status::{State, Status, status};
+use synconce_hold::status::{Look, State, Status, status};
 use synconce_sys::reason;
 
 /// A hold, as it is shown.
@@ -36,6 +36,10 @@ impl Report {
         let name = &status.name;
         let advice = match status.state {
             State::Off | State::Held => None,
+            // The stop says what is to be done about overlays that are elsewhere.
+            State::Incomplete if status.missing.is_empty() => {
+                Some(format!("synconce hold stop {name}"))
+            }
             State::Incomplete => Some(format!("synconce hold start {name}")),
             State::Failed => Some(format!("synconce hold stop {name}")),
             State::Interrupted => Some(format!("synconce hold recover {name}")),
@@ -105,7 +109,10 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
     let (reports, troubles) = match arguments.names.is_empty() {
         true => reports()?,
-        false => split(arguments.names.iter().map(|name| report(name))),
+        false => split({
+            let look = Look::default();
+            arguments.names.iter().map(move |name| report(name, &look))
+        }),
     };
     match json {
         Some(sink) => sink.write(&reports)?,
@@ -131,13 +138,13 @@ fn split(
 
 /// Returns the hold that `word` names, and what is wrong with it: also a hold in force can have a
 /// file with which it does not start again.
-fn report(word: &OsStr) -> (Option<Report>, Option<Trouble>) {
+fn report(word: &OsStr, look: &Look) -> (Option<Report>, Option<Trouble>) {
     let name = match name_of(word) {
         Ok(name) => name,
         Err(error) => return (None, Some(error.into())),
     };
     let config = read(word);
-    match status(&name, config.as_ref().ok()) {
+    match status(&name, config.as_ref().ok(), look) {
         Err(error) => (None, Some(Failure::of_marker(&name, error).into())),
         Ok(None) => (None, config.err()),
         // The file of a hold may be removed while the hold is in force.
@@ -158,7 +165,8 @@ pub fn reports() -> Result<(Vec<Report>, Vec<Trouble>), String> {
         configured.map_err(|error| format!("cannot list holds: {}", reason(&error)))?;
     let marked = Record::names().map_err(|error| error.to_string())?;
     let names: BTreeSet<_> = configured.into_iter().chain(marked).collect();
-    Ok(split(names.iter().map(|name| report(OsStr::new(name)))))
+    let look = Look::default();
+    Ok(split(names.iter().map(|name| report(OsStr::new(name), &look))))
 }
 
 fn text(reports: &[Report]) -> String {

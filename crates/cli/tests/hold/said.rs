@@ -1,0 +1,249 @@
+//! What the verbs say of a hold that is not as it should be, and the commands of their hints.
+
+use crate::after_crash::crash_at;
+use crate::support::{Fixture, end, refused, sh, to_synconce};
+use rustix::process::Signal;
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{
+    Place, Started, children, eventually, finish, isolated, process_status,
+};
+
+/// Writes the file of the hold `name` with one directory.
+fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
+    // A text of JSON is one of TOML.
+    let path = serde_json::to_string(held).unwrap();
+    let text = format!("{settings}\n[[hold]]\npath = {path}\nkind = \"other\"\n");
+    place.write(&format!("{name}.toml"), &text);
+}
+
+/// Returns the commands of the lines of `text` that begin with `mark`.
+fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| line.strip_prefix("synconce: ")?.strip_prefix(mark))
+}
+
+#[test]
+fn the_hint_for_a_path_with_a_quote_is_a_command() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let at = fixture.rig.path().join("with 'quote\tand tab");
+        let (held, copy) = (at.join("db"), at.join("copy"));
+        fs::create_dir_all(&held).unwrap();
+        fs::create_dir_all(&copy).unwrap();
+        configure(place, "t", "", &held);
+        fixture.ok("start");
+        let mount = ["mount", "--bind", held.to_str().unwrap(), copy.to_str().unwrap()];
+        assert_eq!(place.bare(&mount).status.code(), Some(0));
+        let stopped = fixture.hold("stop");
+        assert!(stopped.stderr.contains("it is mounted on"), "{}", stopped.stderr);
+        commands(&stopped.stderr, "hint: ").for_each(|command| drop(sh(place, command)));
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_commands_that_put_back_a_name_with_a_tab_can_be_typed() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let held = fixture.rig.path().join("a\tb\nc\u{202e}d");
+        fs::create_dir_all(&held).unwrap();
+        configure(place, "t", "after_crash = \"wipe\"", &held);
+        fixture.ok("start");
+        fs::write(held.join("data"), "old").unwrap();
+        crash_at(place, std::slice::from_ref(&held));
+        let recovered = fixture.hold("recover");
+        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+        assert!(!held.exists());
+        let typed: Vec<_> = commands(&recovered.stderr, "  ").collect();
+        assert!(typed.iter().any(|command| command.contains("mv -T")), "{}", recovered.stderr);
+        typed.iter().for_each(|command| drop(sh(place, command)));
+        assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_file_system_that_aborted_its_journal_has_failed() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        // As ext4 does after an error of the disk (ext4(5), abort).
+        let point = fixture.rig.path().display().to_string();
+        place.bare(&["mount", "-o", "remount,abort", &point]);
+        assert!(fs::write(fixture.directory().join("new"), "").is_err());
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)), "{status}");
+        assert_eq!(status["advice"], "synconce hold stop t");
+        let stopped = fixture.hold("stop");
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("hint: synconce hold recover t\n"), "{}", stopped.stderr);
+        fixture.rig.unmount().unwrap();
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.rig.mount().unwrap();
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_disk_that_was_made_read_only_is_named_with_the_command_that_helps() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        // The guard has files of bbolt open.
+        configure(place, "t", "", &fixture.directory());
+        fixture.ok("start");
+        let point = fixture.rig.path().display().to_string();
+        sh(place, &format!("mount -o remount,ro {point}"));
+        assert_eq!(fixture.state(), "held");
+        let stopped = fixture.hold("stop");
+        let hint = format!("mount -o remount,rw {point}");
+        assert_eq!(stopped.status.code(), Some(125));
+        assert!(stopped.stderr.contains(&format!("hint: {hint}\n")), "{}", stopped.stderr);
+        sh(place, &hint);
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn files_that_are_held_under_another_name_are_not_said_to_be_synced() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let (first, second) = (fixture.rig.path().join("p"), fixture.rig.path().join("q"));
+        fs::create_dir_all(first.join("db")).unwrap();
+        configure(place, "t", "", &first.join("db"));
+        fixture.ok("start");
+        fs::rename(&first, &second).unwrap();
+        let status = fixture.status().0;
+        assert_eq!(status["state"], "incomplete");
+        assert_eq!(status["missing"].as_array().map(Vec::len), Some(0), "{status}");
+        let reason = status["reason"].as_str().expect("a reason");
+        let said = format!("is held still: it is mounted on {}/db now", second.display());
+        assert!(reason.contains(&said), "{reason}");
+        assert_eq!(status["advice"], "synconce hold stop t");
+        refused(&fixture, &["hint: move the directory back"]);
+        fs::rename(&second, &first).unwrap();
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_directory_is_held_once_whatever_its_name() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let at = |name: &str| -> PathBuf { fixture.rig.path().join(name) };
+        for name in ["a/db/inner", "bound", "inside"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let root = fixture.rig.path().display().to_string();
+        sh(
+            place,
+            &format!("cd {root}; mount --bind a bound; mount --bind a/db inside; ln -s a to"),
+        );
+        let names = ["a/db", "bound/db", "to/db", "inside/inner"];
+        for (name, other) in [("first", "a/db"), ("second", "bound/db"), ("third", "inside/inner")]
+        {
+            configure(place, name, "", &at(other));
+            let first = format!("./{name}.toml");
+            let started = finish(&mut place.synconce(&["hold", "start", &first]));
+            assert_eq!(started.status.code(), Some(0), "{}", started.stderr);
+            for alias in names.iter().filter(|alias| **alias != other) {
+                configure(place, "t", "", &at(alias));
+                let refused = fixture.hold("start");
+                assert_eq!(refused.status.code(), Some(125), "{other} {alias}");
+                let said = format!("it is in the hold {name}, too");
+                assert!(refused.stderr.contains(&said), "{other} {alias}: {}", refused.stderr);
+                assert!(refused.stderr.contains(&format!("hint: synconce hold stop {name}\n")));
+            }
+            let stopped = finish(&mut place.synconce(&["hold", "stop", &first]));
+            assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        }
+        sh(place, &format!("cd {root}; umount bound inside"));
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_start_that_has_to_end_a_part_of_the_hold_first_says_so() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let process = fixture.open(&fixture.directory().join("new"));
+        sh(place, &format!("umount {}", fixture.file().display()));
+        let refused = fixture.hold("start");
+        assert_eq!(refused.status.code(), Some(125));
+        let said = "cannot start the hold t, of which a part is in force: ";
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        end(process);
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_guard_has_a_command_line_of_its_own() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let guard: serde_json::Value =
+            serde_json::from_str(&place.read("runtime/holds/t.guard")).expect("JSON");
+        let words = fs::read_to_string(format!("/proc/{}/cmdline", guard["pid"])).unwrap();
+        assert_eq!(words.trim_end_matches('\0'), "synconce-guard t");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_on_a_frozen_file_system_can_be_killed() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let point = fixture.rig.path().display().to_string();
+        sh(place, &format!("fsfreeze --freeze {point}"));
+        let stop = Started::new(&mut place.synconce(&["hold", "stop", "./t.toml"]));
+        eventually("a process waits for the file system", || {
+            let mut processes = children(stop.pid()).into_iter();
+            processes.any(|(pid, _)| {
+                process_status(pid).get("State").is_some_and(|state| state.starts_with('D'))
+            })
+        });
+        to_synconce(&stop, Signal::INT);
+        assert_eq!(stop.end().signal(), Some(Signal::INT.as_raw()));
+        sh(place, &format!("fsfreeze --unfreeze {point}"));
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_states_of_many_holds_need_one_look_at_the_processes() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let names: Vec<_> = (0..12).map(|number| format!("h{number}")).collect();
+        for name in &names {
+            configure(place, name, "", &fixture.rig.path().join(name));
+            let start = ["hold", "start", &format!("./{name}.toml")];
+            assert_eq!(finish(&mut place.synconce(&start)).status.code(), Some(0));
+        }
+        let script = "strace -f -e trace=openat -o trace \"$0\" hold status --json";
+        let shown = place.bare(&["sh", "-c", script, synconce_testkit::harness::binary()]);
+        let shown: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        let states: Vec<_> =
+            shown.as_array().expect("holds").iter().map(|it| &it["state"]).collect();
+        assert_eq!(states, vec!["held"; names.len()]);
+        let looks = place.read("trace").matches("\"/proc/1/task\"").count();
+        assert!(looks <= 2, "{looks} looks");
+        for name in &names {
+            let stop = ["hold", "stop", &format!("./{name}.toml")];
+            assert_eq!(finish(&mut place.synconce(&stop)).status.code(), Some(0));
+        }
+        fixture.rig.down().unwrap();
+    });
+}

@@ -1,0 +1,63 @@
+//! The removal of what a hold added beside and on the held files.
+
+use super::{POINT, Place, SCRATCH, has_mark};
+use crate::attributes;
+use crate::safe_directory::{SafeDirectory, type_of};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::OsStr;
+use synconce_durable::error::{Context, Error};
+
+impl Place {
+    /// Removes what the hold added: its directories, the link, and the attributes on the
+    /// directories of a held directory. The overlay must not be mounted.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn clean(&self) -> Result<(), Error> {
+        match SafeDirectory::open_if_there(&self.parent)? {
+            Some(parent) => self.clean_in(&parent),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn clean_in(&self, parent: &SafeDirectory) -> Result<(), Error> {
+        // After a power cut a part of the directories may be missing.
+        let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };
+        if let Some(scratch) = all.inner(&self.name)? {
+            // A start that was killed may have left its overlay there.
+            let point = scratch.path_to(OsStr::new(POINT));
+            match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+                Err(Errno::INVAL | Errno::NOENT) => {}
+                other => other.on("cannot unmount", &scratch.path().join(POINT))?,
+            }
+            // Before the mark is removed, which shows that an overlay of a hold was mounted. Without
+            // the mark the attributes are not of the hold.
+            let held = parent.look(&self.name)?;
+            let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
+            if !self.is_file && is_directory && has_mark(&scratch)? {
+                attributes::restore(parent.open_directory(&self.name)?, &self.path())?;
+            }
+            all.remove(&self.name)?;
+        }
+        parent.remove_if_empty(OsStr::new(SCRATCH))
+    }
+}
+
+/// Removes what a hold that a crash ended has added at `places`, durably: the mark of
+/// [`Place::is_marked`] must not come back after the marker is removed.
+///
+/// # Errors
+/// Names the act and path.
+pub fn clean(places: &[Place]) -> Result<(), Error> {
+    for place in places {
+        // On a file system that was made anew there may be no such directory.
+        let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };
+        place.clean_in(&parent)?;
+        match parent.inner(OsStr::new(SCRATCH))? {
+            Some(all) => all.sync()?,
+            None => parent.sync()?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! The directories in which a hold makes, renames and removes files as root.
+//!
+//! A held path is often in a directory of the daemon's user. That user can put a link, or another
+//! directory, in the place of any name there, also between a check and a use. So each verb works on
+//! an open directory, follows no link below it, and enters only directories that root made.
+
+mod astray;
+mod resolve;
+
+pub use self::astray::{Astray, remedy};
+pub(crate) use self::resolve::resolve;
+
+use crate::directories::DIRECTORY;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_fs::{RemoveOptions, remove};
+use synconce_sys::overlay::link_to;
+
+/// Permission bits that a directory has for its owner alone.
+const OF_OTHERS: u32 = 0o077;
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct SafeDirectory {
+    /// May be of `O_PATH`, which needs no permission to read.
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+impl AsFd for SafeDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+}
+
+impl SafeDirectory {
+    /// Opens the directory `path`, which has no links.
+    ///
+    /// # Errors
+    /// Names the path; [`Astray::Link`] if a part of the path is a link now.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        resolve::without_links(path).map(|directory| Self { directory, path: path.to_owned() })
+    }
+
+    /// Opens the directory `path` as [`SafeDirectory::open`] does; `None` if it does not exist.
+    pub fn open_if_there(path: &Path) -> Result<Option<Self>, Error> {
+        if_there(Self::open(path))
+    }
+
+    /// Opens the directory to which `path` leads, and makes what is missing of it, for the
+    /// daemon's user to pass. Calls `made` for each directory that was made: with the one above.
+    pub fn make_all(path: &Path, mut made: impl FnMut(Self, OsString)) -> Result<Self, Error> {
+        let is_missing = |path: &&Path| path.symlink_metadata().is_err();
+        let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
+        let above = path.ancestors().nth(missing.len()).unwrap_or(Path::new("/"));
+        let mut at = Self::open(&resolve(above)?)?;
+        for name in missing.iter().rev().filter_map(|path| path.file_name()) {
+            let path = at.path.join(name);
+            let mode = Mode::from_raw_mode(0o711);
+            rustix::fs::mkdirat(&at, name, mode).on("cannot create", &path)?;
+            let directory = at.open_directory(name)?;
+            made(std::mem::replace(&mut at, Self { directory, path }), name.to_owned());
+        }
+        Ok(at)
+    }
+
+    /// Returns another descriptor of the directory.
+    pub fn try_clone(&self) -> Result<Self, Error> {
+        let directory =
+            self.directory.try_clone().on("cannot use the descriptor of", &self.path)?;
+        Ok(Self { directory, path: self.path.clone() })
+    }
+
+    /// Returns its path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns a path to `name` for calls that take no descriptor. It leads to this directory
+    /// whatever its name is by now.
+    pub fn path_to(&self, name: &OsStr) -> PathBuf {
+        Path::new(&link_to(self.as_fd())).join(name)
+    }
+
+    /// Looks at `name`, and follows no link; `None` if there is no such file.
+    pub fn look(&self, name: &OsStr) -> Result<Option<Stat>, Error> {
+        let stat = rustix::fs::statat(self, name, AtFlags::SYMLINK_NOFOLLOW);
+        if_there(stat.on("cannot look at", &self.path.join(name)))
+    }
+
+    /// Returns the id of the mount that `name` is on.
+    pub fn mount_of(&self, name: &OsStr) -> Result<u64, Error> {
+        let file = self.open_file(name, OFlags::PATH)?;
+        // A disk that was shut down answers no statx(2).
+        let info = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
+        let text = std::fs::read_to_string(&info).on("cannot read", Path::new(&info))?;
+        let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+        id.ok_or_else(|| Error::new("cannot read", Path::new(&info), ErrorKind::InvalidData))
+    }
+
+    /// Opens `name`, which is no link, with `flags`. Does not wait for the other end of a FIFO.
+    pub fn open_file(&self, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Error> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::openat(self, name, flags, mode).on("cannot open", &self.path.join(name))
+    }
+
+    /// Opens the directory `name`, whoever made it.
+    pub fn open_directory(&self, name: &OsStr) -> Result<OwnedFd, Error> {
+        let opened = rustix::fs::openat(self, name, DIRECTORY, Mode::empty());
+        opened.on("cannot open", &self.path.join(name))
+    }
+
+    /// Opens the directory `name` that root made, for itself alone; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Astray::NotOfRoot`] for anything else of this name.
+    pub fn inner(&self, name: &OsStr) -> Result<Option<Self>, Error> {
+        let path = self.path.join(name);
+        let opened = match rustix::fs::openat(self, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(Astray::NotOfRoot.on(&path)),
+            opened => opened.on("cannot open", &path)?,
+        };
+        let stat = rustix::fs::fstat(&opened).on("cannot look at", &path)?;
+        match stat.st_uid == 0 && stat.st_mode & OF_OTHERS == 0 {
+            true => Ok(Some(Self { directory: opened, path })),
+            false => Err(Astray::NotOfRoot.on(&path)),
+        }
+    }
+
+    /// Opens the directory `name` as [`SafeDirectory::inner`] does, and makes it if it is missing.
+    pub fn make(&self, name: &OsStr) -> Result<Self, Error> {
+        let missing = || Error::new("cannot open", &self.path.join(name), Errno::NOENT);
+        self.make_unless_removed(name)?.ok_or_else(missing)
+    }
+
+    /// Makes the directories `outer` and, in it, `name`. Another hold may have files in this
+    /// directory, and remove `outer` as soon as it is empty.
+    pub fn make_below(&self, outer: &OsStr, name: &OsStr) -> Result<(Self, Self), Error> {
+        loop {
+            let above = self.make_unless_removed(outer)?;
+            let Some(above) = above else { continue };
+            match above.make(name) {
+                Err(error) if error.io().kind() == ErrorKind::NotFound => {}
+                made => return Ok((above, made?)),
+            }
+        }
+    }
+
+    fn make_unless_removed(&self, name: &OsStr) -> Result<Option<Self>, Error> {
+        match rustix::fs::mkdirat(self, name, Mode::RWXU) {
+            Err(Errno::EXIST) => {}
+            made => made.on("cannot create", &self.path.join(name))?,
+        }
+        self.inner(name)
+    }
+
+    /// Removes `name` with everything below, and crosses no mount. Returns how many entries were
+    /// removed.
+    ///
+    /// # Errors
+    /// Names the first entry that stays.
+    pub fn remove(&self, name: &OsStr) -> Result<u64, Error> {
+        let removed = remove(self.as_fd(), name, &RemoveOptions::default(), &())?;
+        match removed.left.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(removed.entries),
+        }
+    }
+
+    /// Removes the directory `name` if it is empty.
+    pub fn remove_if_empty(&self, name: &OsStr) -> Result<(), Error> {
+        match rustix::fs::unlinkat(self, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+            other => other.on("cannot remove", &self.path.join(name)),
+        }
+    }
+
+    /// Syncs the directory.
+    pub fn sync(&self) -> Result<(), Error> {
+        rustix::fs::fsync(self.readable()?).on("cannot sync", &self.path)
+    }
+
+    /// Returns a descriptor of the directory that is not of `O_PATH`.
+    pub fn readable(&self) -> Result<OwnedFd, Error> {
+        rustix::fs::openat(self, c".", DIRECTORY, Mode::empty()).on("cannot open", &self.path)
+    }
+
+    /// Refuses a directory in which every user may replace what is there. A directory of the
+    /// daemon's user, or of its group, is meant to be that user's.
+    pub fn refuse_writable_by_all(&self) -> Result<(), Error> {
+        let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        match mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
+            true => Err(Astray::Writable.on(&self.path)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl SafeDirectory {
+    /// Refuses `found`, which is the file `name`, if it has other names and is of another user than
+    /// this directory: the directory's user may have linked a file of root here (link(2)).
+    pub fn refuse_hard_link(&self, name: &OsStr, found: &Stat) -> Result<(), Error> {
+        let own = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
+        let is_foreign = own.st_uid != 0 && found.st_uid != own.st_uid;
+        match is_foreign && found.st_nlink > 1 && !type_of(found).is_dir() {
+            true => Err(Astray::HardLink.on(&self.path.join(name))),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether `one` and `other` are the same file.
+pub(crate) fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+/// Returns the type of the file of `stat`.
+pub(crate) fn type_of(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Turns a missing file into `None`.
+pub(crate) fn if_there<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+    match found {
+        Err(error) if error.io().kind() == ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_directory_is_made_while_another_hold_removes_the_one_above() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only root makes such directories");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let at = SafeDirectory::open(&place.path().canonicalize().unwrap()).unwrap();
+        let (outer, is_over) = (OsStr::new("outer"), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    at.remove_if_empty(outer).unwrap();
+                }
+            });
+            for turn in 0..2000 {
+                let made = at.make_below(outer, OsStr::new("inner"));
+                let removed = made.and_then(|(outer, _)| outer.remove(OsStr::new("inner")));
+                if let Err(error) = removed {
+                    is_over.store(true, Ordering::Relaxed);
+                    panic!("{turn}: {error}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! What would lead root to another file.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use synconce_durable::error::Error;
+use synconce_durable::pins::mount_of;
+use synconce_durable::text::quote;
+use synconce_probe::mounts;
+
+/// Why root does not use a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Astray {
+    /// A link is there, and was not when the hold started.
+    Link,
+    /// The link is of this user, and leads to a directory of another one.
+    LinkOf(u32),
+    /// It has the name of a directory of a hold, and is not one that root made.
+    NotOfRoot,
+    /// All users may write in this directory.
+    Writable,
+    /// It has other names, and is not of the user of the directory.
+    HardLink,
+    /// It was replaced while it was looked at.
+    Replaced,
+}
+
+impl Astray {
+    /// Returns the error of a use of `path`.
+    pub(crate) fn on(self, path: &Path) -> Error {
+        Error::new("cannot use", path, io::Error::new(ErrorKind::PermissionDenied, self))
+    }
+}
+
+impl fmt::Display for Astray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link => f.write_str("it is a link"),
+            Self::LinkOf(user) => {
+                write!(f, "it is a link of the user {user} to a directory of another user")
+            }
+            Self::NotOfRoot => f.write_str("root did not make this directory"),
+            Self::Writable => f.write_str("all users may write in this directory"),
+            Self::HardLink => f.write_str("it is a hard link to a file of another user"),
+            Self::Replaced => f.write_str("it was replaced meanwhile"),
+        }
+    }
+}
+
+impl std::error::Error for Astray {}
+
+/// Returns a command that helps against `error`, if an [`Astray`] or a read-only file system is its
+/// cause.
+pub fn remedy(error: &Error) -> Option<String> {
+    if error.io().kind() == ErrorKind::ReadOnlyFilesystem {
+        let existing = error.path().ancestors().find(|above| above.exists())?;
+        let mounts = mounts::ours().ok()?;
+        let point = &mount_of(existing, &mounts).ok()?.point;
+        return Some(format!("mount -o remount,rw {}", quote(point)));
+    }
+    let cause = error.io().get_ref()?.downcast_ref::<Astray>()?;
+    let path = quote(error.path());
+    Some(match cause {
+        Astray::Link => format!("rm {path}, and put the directory back"),
+        Astray::LinkOf(_) => format!("chown --no-dereference root {path}, if the link is right"),
+        Astray::NotOfRoot => format!("mv -T {path} {}", quote(&foreign(error.path()))),
+        Astray::Writable => format!("chmod o-w {path}"),
+        Astray::HardLink => format!("ls -l {path}"),
+        Astray::Replaced => "stop the daemon".to_owned(),
+    })
+}
+
+/// Returns a name beside `path` for what is in the way.
+fn foreign(path: &Path) -> std::path::PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".foreign");
+    path.with_file_name(name)
+}
