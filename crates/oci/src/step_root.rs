@@ -69,7 +69,7 @@ pub(crate) enum Kept {
     Names,
     /// The upper directory is not found by the path in the mount table.
     Elsewhere,
-    /// A process uses the root, or the kernel does not tell.
+    /// A process or another mount namespace uses the root.
     InUse,
     /// The kernel is older than Linux 5.10.
     Kernel,
@@ -165,7 +165,9 @@ impl StepRoot {
     pub(crate) fn make_volatile(self) -> Result<VolatileRoot, Failure> {
         let upper = self.look().map_err(Failure::Kept)?;
         self.unmount_all()?;
-        if ustat::is_in_use(self.device.major, self.device.minor) != Some(false) {
+        // The kernel gives the number of an ended file system to the next one.
+        let is_free = ustat::is_in_use(self.device.major, self.device.minor) == Some(false);
+        if !is_free && self.is_upper_in_use() {
             return Err(self.undo(Kept::InUse));
         }
         if let Err(error) = self.mount_all(&format!("{}{VOLATILE}", self.options)) {
@@ -213,6 +215,19 @@ impl StepRoot {
             Ok(()) => Failure::Kept(why),
             Err(error) => Failure::Lost(format!("{error}, after the root was left because {why}")),
         }
+    }
+
+    /// Whether another overlay has the upper directory. With an index the kernel refuses such a
+    /// directory (`ovl_report_in_use`, 6.18), and any other by the mark.
+    fn is_upper_in_use(&self) -> bool {
+        let marked = std::fs::create_dir_all(self.work.join("work/incompat/volatile"));
+        let data = CString::new(format!("{},index=on", self.options)).unwrap_or_default();
+        let probe = marked
+            .map(|()| mount(&self.source, self.point(), "overlay", self.flags, data.as_c_str()));
+        if matches!(probe, Ok(Ok(()))) {
+            let _ = unmount(self.point(), UnmountFlags::NOFOLLOW);
+        }
+        !matches!(probe, Ok(Err(Errno::INVAL))) | self.remove_mark().is_err()
     }
 
     /// Removes the mark by which the kernel refuses to mount the work directory again.

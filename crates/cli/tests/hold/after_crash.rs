@@ -1,6 +1,7 @@
 //! What a recovery does not do after an unclean end: it does not run beside another command of
 //! the hold, and it does not give up files that it has not seen.
 
+use crate::places::edit;
 use crate::recovery::interrupted;
 use crate::support::{Fixture, end};
 use rustix::fs::{FlockOperation, flock};
@@ -181,6 +182,7 @@ fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
         // Otherwise the recovery fails earlier, when it removes what the hold left.
         let scratch = fixture.rig.path().join(".synconce-hold");
         fs::remove_dir_all(scratch).unwrap();
+        edit(place, |record| record["ending"] = true.into());
         fixture.rig.remount("ro").unwrap();
         let failed = fixture.hold("recover");
         assert_eq!(failed.status.code(), Some(125), "{}", failed.stderr);

@@ -126,7 +126,7 @@ fn a_backup_is_used_by_the_operators_word_and_never_set_aside() {
 }
 
 /// Changes the marker.
-fn edit(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
+pub fn edit(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
     let marker = place.path("state/holds/t.json");
     let text = fs::read_to_string(&marker).unwrap();
     let mut record = serde_json::from_str(&text).expect("JSON");

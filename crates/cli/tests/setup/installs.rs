@@ -1,6 +1,8 @@
 //! `synconce setup apt` in a Debian root of its own, with its apt and dpkg.
 
+use super::place::{Ended, SYNCONCE};
 use std::fs;
+use std::process::Command;
 use synconce_testkit::harness::{
     Debian, Place, Started, eventually, isolated, without_foreign_syncs, without_seccomp,
 };
@@ -173,6 +175,14 @@ fn dpkg_apt_and_others_are_upgraded_and_removed_below_their_wrappers() {
     isolated(|place| {
         let root = root(place);
         let untouched = "synconce setup apt --undo; dpkg-divert --list; dpkg -V | sort";
+        // From a machine without dpkg, such as an installer.
+        for words in [&["--undo"][..], &["--undo"], &[], &["--check"]] {
+            let mut outside = Command::new(SYNCONCE);
+            outside.args(["setup", "apt", "--root"]).arg(root.path("")).args(words);
+            let ended = Ended::of(outside.env("PATH", "/usr/sbin"));
+            assert_eq!(ended.code, Some(0), "{words:?}: {ended:?}");
+        }
+        root.sh("synconce setup apt --check");
         // Not installed at the set-up, so not diverted.
         assert_eq!(root.sh("dpkg -i /root/tasksel-1.deb >/dev/null; tasksel x"), "one x\n");
         root.sh("synconce setup apt");

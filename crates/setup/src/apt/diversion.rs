@@ -46,7 +46,7 @@ fn call(path: &Path, host: &Host, words: &[&OsStr]) -> Result<String, Error> {
     let output = match start(own.args(words)) {
         // A machine without dpkg, such as an installer: by the dpkg of that system.
         Err(error) if error.kind() == ErrorKind::NotFound && !host.is_running() => {
-            start(Command::new("chroot").arg(&root).arg("dpkg-divert").args(words))
+            start(Command::new("chroot").arg(&root).arg("/usr/bin/dpkg-divert").args(words))
         }
         other => other,
     };
