@@ -71,6 +71,10 @@ pub struct FileSystem {
     /// The super block. `None` in markers of older versions, and if sysfs does not show it.
     #[serde(default)]
     pub super_block: Option<SuperBlock>,
+    /// The errors that ext4 had counted. `None` in markers of older versions, and if sysfs does not
+    /// show the number.
+    #[serde(default)]
+    pub errors: Option<u64>,
 }
 
 /// The directory in sysfs of a super block: see [`synconce_probe::super_block`].
