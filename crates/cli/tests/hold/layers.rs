@@ -58,19 +58,19 @@ fn a_start_takes_no_attribute_of_a_layer_for_its_own() {
     });
 }
 
-/// Makes directories that are opaque in the hold, and has its end fail in the middle: `c` cannot be
-/// changed. Returns the attributes that were set.
+/// Makes opaque directories in the hold, each in the one before, and has its end fail at `c`, which
+/// cannot be changed. Returns the attributes that were set.
 fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
     let held = fixture.directory().display().to_string();
     let rig = fixture.rig.path().display().to_string();
-    sh(place, &format!("cd {held}; mkdir -p a b c d e"));
+    sh(place, &format!("cd {held}; mkdir -p a/b/c/d/e"));
     fixture.ok("start");
     // Through the overlay, chattr(1) would set no flag of the file below.
     sh(
         place,
         &format!(
-            "cd {held}; setfattr -n trusted.overlay.opaque -v y a b c d e
-             mkdir {rig}.below; mount --bind {rig} {rig}.below; chattr +i {rig}.below/databases/c
+            "cd {held}; setfattr -n trusted.overlay.opaque -v y a a/b a/b/c a/b/c/d a/b/c/d/e
+             mkdir {rig}.below; mount --bind {rig} {rig}.below; chattr +i {rig}.below/databases/a/b/c
              umount {rig}.below; rmdir {rig}.below"
         ),
     );
@@ -80,7 +80,7 @@ fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
     assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
     assert!(stopped.stderr.contains("cannot rename an attribute below"), "{}", stopped.stderr);
     assert!(attributes(place, &held).contains("trusted.overlay.opaque"), "none was renamed");
-    sh(place, &format!("chattr -i {held}/c"));
+    sh(place, &format!("chattr -i {held}/a/b/c"));
     meant
 }
 
