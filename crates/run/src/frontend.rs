@@ -34,8 +34,19 @@ use synconce_sys::{launch, origin};
 ///
 /// The process must have only one thread.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
-    set_up(options, observer)
-        .unwrap_or_else(|error| Finished::failed(RunError::set_up("cannot set up the run", &error)))
+    let adopted = process::adopts_orphans();
+    let mask = Set::of(&[]).block();
+    let finished = set_up(options, observer).unwrap_or_else(|error| {
+        Finished::failed(RunError::set_up("cannot set up the run", &error))
+    });
+    if !finished.began {
+        // The caller may execute the command in this process. execve(2) keeps both attributes.
+        if !adopted {
+            process::leave_orphans();
+        }
+        mask.set();
+    }
+    finished
 }
 
 fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
@@ -79,13 +90,7 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
-            let finished = frontend.watch()?;
-            if !finished.began {
-                // The caller may execute the command in this process.
-                process::leave_orphans();
-                mask.set();
-            }
-            Ok(finished)
+            frontend.watch()
         }
     }
 }

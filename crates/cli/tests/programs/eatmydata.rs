@@ -161,6 +161,38 @@ pub fn a_command_runs_where_nothing_can_be_held(place: &Place) {
     assert_eq!(finish(&mut reaper).stdout, "0\n");
 }
 
+/// Returns `strace INJECT ours/eatmydata WORDS`, which traces the first process alone.
+fn injected(place: &Place, inject: &str, words: &[&str]) -> Command {
+    let mut command = place.command("strace");
+    command.args(["-qq", "-o", "trace", "-e", inject, &place.text("ours/eatmydata")]).args(words);
+    command
+}
+
+pub fn a_failed_fork_leaves_the_command_its_signals_and_orphans(place: &Place) {
+    offer(place, &[]);
+    let shows = perl(
+        "my $is = pack('i', 9); syscall(157, 37, $is, 0, 0, 0); print unpack('i', $is), \"\\n\"; \
+         open(my $status, '<', '/proc/self/status'); print grep(/^SigBlk/, <$status>);",
+    );
+    let shows = shows.each_ref().map(String::as_str);
+    let fails = "inject=clone:error=EAGAIN:when=1";
+    let bare = place.bare(&shows);
+    assert!(bare.stdout.starts_with("0\nSigBlk:"), "{bare:?}");
+    let failed = finish(&mut injected(place, fails, &shows));
+    assert!(failed.stderr.contains("the command runs with real syncs"), "{failed:?}");
+    assert_eq!(failed.stdout, bare.stdout);
+
+    // A caller may have made the process a subreaper before execve(2).
+    let [perl, dash_e, becomes] = perl("syscall(157, 36, 1, 0, 0, 0); exec @ARGV;");
+    let becomes = [perl.as_str(), &dash_e, &becomes];
+    let ours = place.text("ours/eatmydata");
+    let bare = place.bare(&[&becomes[..], &shows].concat());
+    assert!(bare.stdout.starts_with("1\n"), "{bare:?}");
+    let mut failed = place.command(becomes[0]);
+    failed.env("SYNCONCE_STATE_DIR", "/proc/none").args(&becomes[1..]).arg(ours).args(shows);
+    assert_eq!(finish(&mut failed).stdout, bare.stdout);
+}
+
 /// Makes a chroot that has busybox, and this program as `/bin/eatmydata` with the link
 /// `/bin/sync` to it.
 fn chroot(place: &Place) {
