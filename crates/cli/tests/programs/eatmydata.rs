@@ -193,6 +193,21 @@ pub fn a_failed_fork_leaves_the_command_its_signals_and_orphans(place: &Place) {
     assert_eq!(finish(&mut failed).stdout, bare.stdout);
 }
 
+pub fn two_installations_do_not_call_each_other(place: &Place) {
+    offer(place, &["whoami"]);
+    for directory in ["theirs", "copy", "tools"] {
+        fs::create_dir(place.path(directory)).unwrap();
+    }
+    symlink(SCRIPT, place.path("theirs/whoami")).unwrap();
+    fs::copy(binary(), place.path("copy/eatmydata")).unwrap();
+    symlink("eatmydata", place.path("copy/whoami")).unwrap();
+    for (first, second) in [("theirs", "ours"), ("ours", "theirs"), ("copy", "ours")] {
+        let line = format!("PATH=$D/{first}:$D/{second}:$PATH exec timeout 60 whoami");
+        let finished = finish(shell(place, "none", &line).env("D", place.path("")));
+        assert_eq!(finished.stdout, "root\n", "{first}, {second}: {finished:?}");
+    }
+}
+
 /// Makes a chroot that has busybox, and this program as `/bin/eatmydata` with the link
 /// `/bin/sync` to it.
 fn chroot(place: &Place) {
