@@ -4,7 +4,6 @@
 //! stops and exit status, passes on signals that were sent to it alone, and shows the progress
 //! of the commit.
 
-use crate::accounts::Accounts;
 use crate::finished::{Finished, Observer, Outcome};
 use crate::held::{has_supervisor, outer};
 use crate::job;
@@ -234,8 +233,9 @@ impl Frontend<'_> {
 
     fn done(&mut self, summary: Summary) -> Finished {
         self.observer.progress_ends();
-        if let Some(end) = summary.end {
-            self.ending = end;
+        match summary.end {
+            Some(end) => self.ending = end,
+            None => self.keep_early(),
         }
         if !summary.stays {
             // Reaping adds the command's processor time to this process's, as time(1) expects.
@@ -268,6 +268,14 @@ impl Frontend<'_> {
         process::give_up_inherited(Some(rustix::stdio::stderr()));
     }
 
+    /// Sends this process the signals that arrived before a command that does not start. They
+    /// are delivered once this process's mask is restored.
+    fn keep_early(&mut self) {
+        for (received, _) in self.early.drain(..) {
+            signals::send(std::process::id(), received.signal);
+        }
+    }
+
     /// Passes signals on, except `known`. Returns `false` when the user stops waiting for the
     /// commit.
     fn pass_signals(&mut self, known: Option<i32>) -> bool {
@@ -296,23 +304,18 @@ impl Frontend<'_> {
 
     fn unfinished(mut self) -> Finished {
         self.observer.progress_ends();
-        Finished {
-            began: true,
-            ending: self.ending,
-            accounts: Accounts::default(),
-            outcome: self.outcome(Some(&RunError::Commit), None),
-            commit: None,
-            error: Some(RunError::Commit),
-            unfinished: std::mem::take(&mut self.waiting),
-        }
+        let unfinished = std::mem::take(&mut self.waiting);
+        Finished { unfinished, ..self.broken_off(RunError::Commit) }
     }
 
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
         self.release();
         let started = self.takeover.handover.command();
-        if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
-            self.command_runs(pid);
+        match started {
+            Some(pid) if matches!(self.ending, Ending::Unknown) => self.command_runs(pid),
+            Some(_) => {}
+            None => self.keep_early(),
         }
         let masks = supervisor_death::restore_masks(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
@@ -320,16 +323,15 @@ impl Frontend<'_> {
             supervisor_death::reap(pid);
         }
         supervisor_death::wait_for(masks);
-        let error = RunError::SupervisorDied { started: started.is_some() };
-        Finished {
-            began: started.is_some(),
-            ending: self.ending,
-            accounts: Accounts::default(),
-            outcome: self.outcome(Some(&error), None),
-            commit: None,
-            error: Some(error),
-            unfinished: Vec::new(),
-        }
+        let began = started.is_some();
+        Finished { began, ..self.broken_off(RunError::SupervisorDied { started: began }) }
+    }
+
+    /// Returns the end of a run that this process stops following because of `error`. The
+    /// command may have started.
+    fn broken_off(&self, error: RunError) -> Finished {
+        let outcome = self.outcome(Some(&error), None);
+        Finished { began: true, ending: self.ending, outcome, ..Finished::failed(error) }
     }
 
     /// Returns what became of the work of a run that ends with `error`.

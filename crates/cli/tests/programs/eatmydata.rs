@@ -3,6 +3,7 @@
 use super::hints::{allow_sudo, as_nobody, give};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use synconce_testkit::harness::{Need, Place, Trace, binary, finish, perl, without_seccomp};
 use synconce_testkit::process::Finished;
@@ -206,6 +207,14 @@ pub fn two_installations_do_not_call_each_other(place: &Place) {
         let finished = finish(shell(place, "none", &line).env("D", place.path("")));
         assert_eq!(finished.stdout, "root\n", "{first}, {second}: {finished:?}");
     }
+}
+
+pub fn a_signal_during_a_failing_set_up_is_for_the_command(place: &Place) {
+    offer(place, &[]);
+    let mut command = injected(place, "inject=ppoll:signal=TERM:when=1", &["echo", "runs"]);
+    let finished = finish(command.env("SYNCONCE_STATE_DIR", "/proc/none"));
+    assert_eq!(finished.status.signal(), Some(libc::SIGTERM), "{finished:?}");
+    assert_eq!(finished.stdout, "");
 }
 
 /// Makes a chroot that has busybox, and this program as `/bin/eatmydata` with the link
