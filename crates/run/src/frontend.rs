@@ -5,7 +5,7 @@
 //! of the commit.
 
 use crate::finished::{Finished, Observer, Outcome};
-use crate::held::{has_supervisor, outer};
+use crate::held::is_held;
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
@@ -24,7 +24,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_sys::handover::Takeover;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
-use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
 
@@ -89,17 +88,9 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
-            frontend.watch()
+            Ok(frontend.watch())
         }
     }
-}
-
-/// Whether this process is in a run already, which holds and commits for its descendants.
-/// [`run`] then executes the command in this process, and does not return.
-pub fn is_held() -> bool {
-    let outer = outer();
-    // A sealed filter outlives its run; then no commit would follow.
-    outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
 }
 
 /// Makes the outer run commit what `options` name: the outer run commits the file systems on
@@ -152,27 +143,31 @@ struct Frontend<'a> {
 }
 
 impl Frontend<'_> {
-    fn watch(mut self) -> io::Result<Finished> {
+    fn watch(mut self) -> Finished {
         loop {
             let mut fds = [self.socket.as_fd(), self.signals.as_fd(), self.third()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match rustix::event::poll(&mut fds, None) {
+                Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
-                other => other?,
-            };
+                Err(error) => {
+                    let error = RunError::set_up("cannot wait for the command", &error.into());
+                    return self.broken_off(error);
+                }
+            }
             let [message, signal, third] = fds.map(|fd| !fd.revents().is_empty());
             if signal && !self.pass_signals(None) {
-                return Ok(self.unfinished());
+                return self.unfinished();
             }
             if message {
                 match receive(&self.socket) {
                     Ok(Some(message)) => {
                         if let Some(finished) = self.handle(message) {
-                            return Ok(finished);
+                            return finished;
                         }
                     }
                     // The supervisor died, or sent an invalid message.
-                    _ => return Ok(self.supervisor_died()),
+                    _ => return self.supervisor_died(),
                 }
             } else if third {
                 // The command's execve(2) may wait for an answer.

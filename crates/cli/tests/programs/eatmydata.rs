@@ -217,6 +217,16 @@ pub fn a_signal_during_a_failing_set_up_is_for_the_command(place: &Place) {
     assert_eq!(finished.stdout, "");
 }
 
+pub fn a_command_that_may_have_started_is_not_started_again(place: &Place) {
+    offer(place, &[]);
+    let inject = "inject=ppoll:error=ENOMEM:when=2";
+    let finished = finish(&mut injected(place, inject, &["sh", "-c", "echo once >>ran;"]));
+    assert_eq!(finished.status.code(), Some(125), "{finished:?}");
+    let says = "synconce: cannot wait for the command: Cannot allocate memory\n";
+    assert!(finished.stderr.starts_with(says), "{finished:?}");
+    assert!(!place.path("ran").exists() || place.read("ran") == "once\n");
+}
+
 /// Makes a chroot that has busybox, and this program as `/bin/eatmydata` with the link
 /// `/bin/sync` to it.
 fn chroot(place: &Place) {

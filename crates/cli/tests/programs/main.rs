@@ -46,6 +46,10 @@ fn main() -> ExitCode {
             eatmydata::a_signal_during_a_failing_set_up_is_for_the_command,
             &eatmydata::NEEDS_STRACE,
         ),
+        trial(
+            eatmydata::a_command_that_may_have_started_is_not_started_again,
+            &eatmydata::NEEDS_STRACE,
+        ),
         trial(eatmydata::a_link_does_not_find_itself_in_a_chroot, &eatmydata::NEEDS_CHROOT),
         trial(eatmydata::inside_a_run_the_outer_run_holds, &eatmydata::NEEDS_STRACE),
         trial(eatmydata::a_user_calls_sudo_by_it, &hints::NEEDS_SUDO),
