@@ -21,8 +21,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_fs::{RemoveOptions, remove};
 use synconce_sys::overlay::link_to;
 
-/// Permission bits that a directory has for its owner alone.
-const OF_OTHERS: u32 = 0o077;
+/// Permission to write, for the group and for others.
+const OF_OTHERS: u32 = 0o022;
 
 /// An open directory.
 #[derive(Debug)]
@@ -116,7 +116,8 @@ impl SafeDirectory {
         opened.on("cannot open", &self.path.join(name))
     }
 
-    /// Opens the directory `name` that root made, for itself alone; `None` if there is none.
+    /// Opens the directory `name` that root made, and where no other user may write; `None` if there
+    /// is none.
     ///
     /// # Errors
     /// [`Astray::NotOfRoot`] for anything else of this name.

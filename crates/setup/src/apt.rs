@@ -99,28 +99,37 @@ fn read(host: &Host, steps: impl Fn(&Program) -> Result<Vec<Step>, Error>) -> Re
     Ok(plan)
 }
 
-/// Carries out a set-up. What a failed first set-up has changed until then is undone.
+/// Sets up, and returns what was done. What a failed first set-up has changed is undone.
 ///
 /// # Errors
-/// The error names the act and the path.
-pub fn apply(plan: &Plan, host: &Host) -> Result<(), Error> {
+/// As for [`plan`]; dpkg or another set-up is at work; the act that failed, and the path.
+pub fn set_up(host: &Host) -> Result<Plan, Error> {
+    // Before the plan: another set-up or undo would make it untrue.
     let _lock = lock(host)?;
+    let plan = plan(host)?;
     let is_first = plan.programs.iter().all(|(it, _)| it.is_untouched() || it.is_missing());
-    let made = carry_out(plan, host);
-    if made.is_err() && is_first {
-        // What remains after an error here, the next undo takes away.
-        let _ = plan_undo(host, false).and_then(|undo| take_away(&undo, host));
+    match carry_out(&plan, host) {
+        Ok(()) => Ok(plan),
+        Err(error) => {
+            if is_first {
+                // What remains after an error here, the next undo takes away.
+                let _ = plan_undo(host, false).and_then(|undo| take_away(&undo, host));
+            }
+            Err(error)
+        }
     }
-    made
 }
 
-/// Carries out an undo.
+/// Undoes a set-up, and returns what was done.
 ///
 /// # Errors
-/// The error names the act and the path. The next undo continues.
-pub fn undo(plan: &Plan, host: &Host) -> Result<(), Error> {
+/// As for [`plan_undo`]; dpkg or another set-up is at work; the act that failed, and the path. The
+/// next undo continues.
+pub fn undo(host: &Host, force: bool) -> Result<Plan, Error> {
     let _lock = lock(host)?;
-    take_away(plan, host)
+    let plan = plan_undo(host, force)?;
+    take_away(&plan, host)?;
+    Ok(plan)
 }
 
 fn take_away(plan: &Plan, host: &Host) -> Result<(), Error> {
@@ -184,7 +193,10 @@ fn lock(host: &Host) -> Result<Option<File>, Error> {
     };
     match rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::ACCESS | Errno::AGAIN) => {
-            let fault = Fault::new("is locked: dpkg is at work", "wait for its end, and try again");
+            let fault = Fault::new(
+                "is locked: dpkg or another set-up is at work",
+                "wait for its end, and try again",
+            );
             Err(fault.in_file(&path).into())
         }
         other => Ok(other.on("cannot lock", &path).map(|()| Some(lock))?),

@@ -140,13 +140,13 @@ fn a_directory_is_held_once_whatever_its_name() {
             fs::create_dir_all(at(name)).unwrap();
         }
         let root = fixture.rig.path().display().to_string();
-        sh(
-            place,
-            &format!("cd {root}; mount --bind a bound; mount --bind a/db inside; ln -s a to"),
-        );
-        let names = ["a/db", "bound/db", "to/db", "inside/inner"];
+        sh(place, &format!("cd {root}; mount --bind a bound; ln -s a to"));
+        let names = ["a/db", "bound/db", "to/db"];
         for (name, other) in [("first", "a/db"), ("second", "bound/db"), ("third", "inside/inner")]
         {
+            if other == "inside/inner" {
+                sh(place, &format!("cd {root}; mount --bind a/db inside"));
+            }
             configure(place, name, "", &at(other));
             let first = format!("./{name}.toml");
             let started = finish(&mut place.synconce(&["hold", "start", &first]));

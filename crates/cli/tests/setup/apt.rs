@@ -3,10 +3,12 @@
 
 use super::crashes::{CALLS, killed};
 use super::place::{Ended, Place, SYNCONCE};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use synconce_testkit::harness::eventually;
 
 const REAL: &str = "usr/lib/synconce/diverted";
 
@@ -148,6 +150,32 @@ fn a_failure_at_any_call_of_the_first_set_up_changes_nothing() {
 }
 
 #[test]
+fn a_set_up_and_an_undo_at_once_do_not_act_on_what_the_other_has_changed() {
+    for words in [&["apt", "--undo"][..], &["apt"]] {
+        let place = place("apt-at-once");
+        let before = state(&place);
+        // What a set-up that was killed leaves.
+        fs::create_dir_all(place.root.join(REAL)).unwrap();
+        fs::hard_link(place.root.join("usr/bin/dpkg"), place.root.join(REAL).join("dpkg")).unwrap();
+        let lock = place.root.join("var/lib/dpkg/lock");
+        let log = place.root.with_extension("strace");
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-qq", "-e", "trace=openat", "-e", "inject=openat:signal=STOP", "-P"]);
+        strace.arg(lock).arg("-o").arg(&log).arg(SYNCONCE).args(place.arguments(words));
+        let mut strace = strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        eventually("it stops before it locks", || text().contains("stopped by SIGSTOP"));
+        assert_eq!(place.setup(&["apt"]).code, Some(0));
+        let after = state(&place);
+        let stopped = text().split(' ').next().unwrap().parse().unwrap();
+        kill_process(Pid::from_raw(stopped).unwrap(), Signal::CONT).unwrap();
+        assert!(strace.wait().unwrap().success(), "{}", text());
+        fs::remove_file(&log).unwrap();
+        assert_eq!(state(&place), if words.len() == 1 { after } else { before });
+    }
+}
+
+#[test]
 fn a_program_that_dpkg_upgraded_while_a_set_up_was_half_done_is_the_one_that_stays() {
     let place = place("apt-upgraded");
     let program = place.root.join("usr/bin/dpkg");
@@ -199,6 +227,35 @@ fn a_link_of_update_alternatives_stays_and_its_target_is_diverted() {
 }
 
 #[test]
+fn a_link_to_another_program_is_refused_and_that_program_stays() {
+    let place = place("apt-links");
+    let link = |name: &str, target: &str| {
+        let path = place.root.join("usr/bin").join(name);
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink(target, path).unwrap();
+    };
+    place.program("usr/bin/busybox");
+    for (name, target) in [
+        ("dpkg", "busybox"),
+        ("tasksel", "eatmydata"),
+        ("apt", "/usr/bin/synconce"),
+        ("aptitude", "/nowhere/dpkg"),
+    ] {
+        link("eatmydata", "synconce");
+        link(name, target);
+        let before = state(&place);
+        let ended = place.setup(&["apt"]);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        let path = format!("{name}: is a link to another program");
+        assert!(ended.stderr.contains(&path), "{ended:?}");
+        assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
+        assert_eq!(before, state(&place));
+        fs::remove_file(place.root.join("usr/bin").join(name)).unwrap();
+        place.program(&format!("usr/bin/{name}"));
+    }
+}
+
+#[test]
 fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let place = place("apt-in-the-way");
     let refused = |words: &[&str], parts: [&str; 2]| {
@@ -240,7 +297,10 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let before = state(&place);
     let ended = Ended::of(command.args(place.arguments(&["apt"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
-    assert!(ended.stderr.contains("lock: is locked: dpkg is at work\n"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("lock: is locked: dpkg or another set-up is at work\n"),
+        "{ended:?}"
+    );
     assert_eq!(before, state(&place));
     // The script of a package runs while dpkg waits for the script.
     let ended = Ended::of(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));

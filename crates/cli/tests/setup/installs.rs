@@ -14,7 +14,7 @@ const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 const INSTALL: &str = "apt-get install -y -qq --no-download --no-install-recommends manpages-dev";
 
 /// Makes packages below /root: `daemon`, whose scripts call dpkg and start a daemon that syncs
-/// later; `waits`, whose script waits for a file; `broken`, whose script fails; `slow`, whose script ends its apt by a signal; and two
+/// later; `environment`, whose script writes variables; `waits`, whose script waits for a file; `broken`, whose script fails; `slow`, whose script ends its apt by a signal; and two
 /// versions of a `tasksel`.
 const PACKAGES: &str = r#"
 cd /root
@@ -34,6 +34,7 @@ perl /root/daemon.pl'
 package waits-1 'touch /root/waiting
 until [ -e /root/go-on ]; do sleep 0.05; done'
 package broken-1 'exit 3'
+package environment-1 'echo "$name $real $synconce $reason $word" >/root/environment'
 package slow-1 'victim=$(cat /root/victim)
 rm /root/victim
 kill -TERM $victim'
@@ -252,6 +253,28 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
         let ended = root.run(&["sh", "-c", script]);
         assert!(ended.status.success(), "{ended:?}");
         assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+        root.down();
+    });
+}
+
+#[test]
+fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
+    isolated(|place| {
+        let root = root(place);
+        let killed =
+            "dd if=/dev/zero of=/root/file bs=1 count=1 conv=fsync 2>/dev/null; kill -9 $PPID";
+        let run = Started::new(&mut root.command(&["synconce", "run", "--", "sh", "-c", killed]));
+        run.end();
+        root.sh("! synconce status >/dev/null 2>&1");
+        // The variables of the caller, as a script of a package sees them.
+        let script = "export name=mine real=r synconce=s reason=because word=w \
+                      LD_PRELOAD=libeatmydata.so; dpkg -i /root/environment-1.deb";
+        let ended = root.run(&["sh", "-c", script]);
+        assert!(ended.status.success(), "{ended:?}");
+        assert_eq!(ended.stderr.matches("an earlier run was interrupted").count(), 1, "{ended:?}");
+        assert!(!ended.stderr.contains("without a hold"), "{ended:?}");
+        assert!(ended.stderr.contains("libeatmydata.so, which drops syncs"), "{ended:?}");
+        assert_eq!(root.sh("cat /root/environment"), "mine r s because w\n");
         root.down();
     });
 }

@@ -151,8 +151,10 @@ pub(super) fn doubt(name: &str, state: &State, held: &[Held]) -> Result<Option<S
         _ => None,
     };
     if let Some(path) = restored {
-        let why = "is gone: a snapshot or a backup may have been restored";
-        return Ok(Some(format!("the mark of the hold beside {} {why}", path.display())));
+        return Ok(Some(format!(
+            "the mark of the hold beside {} is gone: a snapshot or a backup may have been restored",
+            path.display()
+        )));
     }
     let unseen = out_of_sight(name, state, held)?;
     let why = |path: PathBuf| {

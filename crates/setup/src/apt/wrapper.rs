@@ -5,7 +5,7 @@ use std::path::Path;
 
 const TEMPLATE: &str = include_str!("wrapper.sh");
 /// The line of the script that names synconce begins so.
-const SYNCONCE: &str = "synconce=";
+const SYNCONCE: &str = "synconce_program=";
 
 /// The words of dpkg that change packages, as patterns of a shell. Its short options can be
 /// joined in one word.

@@ -2,15 +2,16 @@
 # Written by `synconce setup apt`; `synconce setup apt --undo` takes it away.
 # Starts the real program in a run of synconce if the call changes packages. If no run can be
 # started, starts the real program without.
-name=@NAME@
-real=@REAL@
-synconce=@SYNCONCE@
+# The names of the variables begin with synconce_: an exported variable of the caller would change.
+synconce_name=@NAME@
+synconce_real=@REAL@
+synconce_program=@SYNCONCE@
 
 # Whether a call with these arguments changes packages. A call that is missed here is safe: its
 # syncs are real.
 changes() {
-	for word; do
-		case $word in
+	for synconce_word; do
+		case $synconce_word in
 @WORDS@
 		esac
 	done
@@ -23,26 +24,38 @@ machine() {
 	od -An -tx1 -j18 -N2 "$1" 2>/dev/null
 }
 
-if [ ! -e "$real" ]; then
-	echo "synconce: ${name} is not installed any more; synconce setup apt removes its wrapper" >&2
+if [ ! -e "$synconce_real" ]; then
+	echo "synconce: ${synconce_name} is not installed any more; synconce setup apt removes its wrapper" >&2
 	exit 127
 fi
 # No run for a user who cannot change packages, nor in what an earlier wrapper has given up.
 if [ -n "$SYNCONCE_UNHELD" ] || ! [ -w /var/lib/dpkg/status ] || ! changes "$@"; then
-	exec "$real" "$@"
+	exec "$synconce_real" "$@"
 fi
-if [ ! -x "$synconce" ]; then
-	reason="$synconce is not there"
-elif [ "$(machine "$synconce")" != "$(machine /bin/sh)" ]; then
-	reason="$synconce is damaged, or of another architecture"
+if [ ! -e "$synconce_program" ]; then
+	synconce_said="synconce: $synconce_program is not there"
+elif [ ! -x "$synconce_program" ]; then
+	synconce_said="synconce: $synconce_program is not executable"
+elif [ "$(machine "$synconce_program")" != "$(machine /bin/sh)" ]; then
+	synconce_said="synconce: $synconce_program is damaged, or of another architecture"
 else
 	# Whether a run can be started is tried first: once the real program has started, it must
 	# not be started again.
-	reason=$(exec 2>&1 </dev/null; "$synconce" run --quiet -- echo held; exit)
-	[ "$reason" != held ] || exec "$synconce" run -- "$real" "$@"
-	reason=$(echo "$reason" | sed -n '1s/^synconce: //p;1q')
-	[ -n "$reason" ] || reason="$synconce fails"
+	synconce_said=$(exec 2>&1 </dev/null; "$synconce_program" run --quiet -- echo held; exit)
+	case "
+$synconce_said
+" in
+	*"
+held
+"*)
+		# An earlier run that was interrupted is said once, and so here.
+		[ "$synconce_said" = held ] || echo "$synconce_said" | sed '/^held$/d' >&2
+		exec "$synconce_program" run -- "$synconce_real" "$@"
+		;;
+	esac
 fi
-echo "synconce: ${name} runs without a hold: ${reason}" >&2
+synconce_said=$(echo "$synconce_said" | sed -n '1s/^synconce: //p;1q')
+[ -n "$synconce_said" ] || synconce_said="$synconce_program fails"
+echo "synconce: ${synconce_name} runs without a hold: ${synconce_said}" >&2
 export SYNCONCE_UNHELD=1
-exec "$real" "$@"
+exec "$synconce_real" "$@"

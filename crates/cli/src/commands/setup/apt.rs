@@ -20,7 +20,10 @@ pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<Report, Failur
 }
 
 fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
-    let plan = apt::plan(host)?;
+    let plan = match arguments.check || arguments.dry_run {
+        true => apt::plan(host)?,
+        false => apt::set_up(host)?,
+    };
     let mut report = report(&plan, host, arguments);
     let is_set_up = report.changes.is_empty();
     let setup = host.setup("apt");
@@ -42,7 +45,6 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
         report.notes.push(DRY_RUN.to_owned());
         return Ok(report);
     }
-    apt::apply(&plan, host)?;
     report.notes.push(match is_set_up {
         true => "apt is set up already: nothing was changed".to_owned(),
         false => "from now on, each call that changes packages is a run".to_owned(),
@@ -51,13 +53,15 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
 }
 
 fn undo(arguments: &Setup, host: &Host) -> Result<Report, Error> {
-    let plan = apt::plan_undo(host, arguments.force)?;
+    let plan = match arguments.dry_run {
+        true => apt::plan_undo(host, arguments.force)?,
+        false => apt::undo(host, arguments.force)?,
+    };
     let mut report = report(&plan, host, arguments);
     if arguments.dry_run {
         report.notes.push(DRY_RUN.to_owned());
         return Ok(report);
     }
-    apt::undo(&plan, host)?;
     if report.changes.is_empty() {
         report.notes.push("apt was not set up by synconce: there is nothing to undo".to_owned());
     }
