@@ -219,14 +219,14 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
         let fixture = Fixture::new(place, "");
         let held = fixture.directory().display().to_string();
         fs::create_dir_all(fixture.directory().join("sub")).unwrap();
-        let volume = place.text("volume");
+        let volume = place.text("a volume");
         fs::create_dir(&volume).unwrap();
         let at_first = fixture.everything();
         for (source, writable) in [("", true), ("/sub", true), ("", false)] {
             let option = if writable { "rw" } else { "ro" };
             let bind = format!(
-                "mount --make-rprivate /; mount --bind {held}{source} {volume}; \
-                 mount -o remount,bind,{option} {volume}"
+                "mount --make-rprivate /; mount --bind {held}{source} '{volume}'; \
+                 mount -o remount,bind,{option} '{volume}'"
             );
             let refused = |process: Option<&Started>| {
                 let started = fixture.hold("start");
@@ -240,20 +240,20 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
                 let there = there.unwrap_or_default();
                 let said = format!("{volume} leads to its files without the hold{there}\n");
                 assert!(started.stderr.contains(&said), "{said}: {}", started.stderr);
-                assert!(started.stderr.contains(&format!("umount {volume}\n")));
+                assert!(started.stderr.contains(&format!("umount '{volume}'\n")));
             };
             let container = stays(place, &["unshare", "--mount", "sh"], &bind);
             refused(Some(&container));
             end(container);
             sh(place, &bind);
             refused(None);
-            sh(place, &format!("umount {volume}"));
+            sh(place, &format!("umount '{volume}'"));
             assert_eq!(fixture.everything(), at_first);
         }
         // The overlay covers a mount that receives it, here and in a service.
         sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
         let slave = ["unshare", "--mount", "--propagation", "slave", "sh"];
-        let service = stays(place, &slave, &format!("mount --bind {held} {volume}"));
+        let service = stays(place, &slave, &format!("mount --bind {held} '{volume}'"));
         fixture.ok("start");
         let lines = "grep -c ' - overlay synconce ' /proc/self/mountinfo";
         let seen = sh(place, &format!("nsenter --mount --target {} {lines}", service.pid()));
