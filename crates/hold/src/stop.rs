@@ -83,7 +83,9 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     lock.end_guard()?;
     if failed.is_none() {
         record.ending = true;
-        record.write()?;
+        // On a full disk the marker stays as it is. If the machine then stops before the end,
+        // `recover` finds the marks gone, and asks.
+        let _ = record.write();
         for place in record.places()? {
             place.clean()?;
         }
