@@ -111,7 +111,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
 }
 
 /// Returns the held places that have their overlay, and the mounts.
-fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
+pub(crate) fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let with_mount = |place: Place| {
         let mount = place.mount(&mounts)?.clone();
