@@ -116,6 +116,45 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
 }
 
 #[test]
+fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
+    isolated(|place| {
+        for (parent, there) in [("shared", "slave"), ("shared", "private"), ("private", "private")]
+        {
+            let fixture = Fixture::new(place, "");
+            sh(place, &format!("mount --make-{parent} {}", fixture.rig.path().display()));
+            fixture.ok("start");
+            let data = fixture.directory().join("data");
+            let words = ["--mount", "--propagation", there, binary(), "hold", "stop", "./t.toml"];
+            let refused = || {
+                let stopped = finish(place.command("unshare").args(words));
+                assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+                let said = "hint: nsenter --mount --target ";
+                assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
+                assert!(stopped.stderr.contains(" synconce hold stop t\n"), "{}", stopped.stderr);
+                assert_eq!(fixture.state(), "held");
+                fs::write(&data, "data").unwrap();
+            };
+            refused();
+            let reader = stays(place, &["sh"], &format!("exec 3<{}", data.display()));
+            refused();
+            end(reader);
+            fixture.ok("stop");
+            fixture.rig.down().unwrap();
+        }
+        // An unmount on one peer is one on all.
+        let fixture = Fixture::new(place, "");
+        sh(place, &format!("mount --make-shared {}", fixture.rig.path().display()));
+        fixture.ok("start");
+        let words = ["--mount", "--propagation", "unchanged", binary(), "hold", "stop", "./t.toml"];
+        let stopped = finish(place.command("unshare").args(words));
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        assert_eq!(fixture.state(), "off");
+        fs::write(fixture.directory().join("data"), "data").unwrap();
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_directory_that_another_container_holds_is_not_held_again() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");

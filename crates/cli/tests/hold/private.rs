@@ -268,6 +268,21 @@ fn a_stop_waits_for_a_writer_in_a_copy() {
 }
 
 #[test]
+fn a_stop_looks_for_no_process_while_the_overlays_are_read_only() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let stop = traced(&fixture, "fsconfig,umount2,openat", &[]);
+        assert_eq!(stop.end().code(), Some(0), "{}", stop.text());
+        let trace = place.read("trace");
+        let (_, after) = trace.rsplit_once("FSCONFIG_CMD_RECONFIGURE").expect("a change");
+        let (between, _) = after.split_once("umount2(").expect("an unmount");
+        assert!(!between.contains("\"/proc/1/"), "{between}");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
@@ -282,5 +297,24 @@ fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
         fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
+    isolated(|place| {
+        for call in ["syncfs", "unlink,unlinkat"] {
+            let fixture = Fixture::new(place, "");
+            fixture.ok("start");
+            let held = fixture.directory().display().to_string();
+            fs::write(fixture.directory().join("data"), "data").unwrap();
+            let process = stays(place, &PRIVATE, &format!("exec 3<{held}/data"));
+            let kill = format!("inject={call}:error=EINTR:signal=KILL:when=1");
+            assert!(!traced(&fixture, call, &["-e", &kill]).end().success());
+            assert!(!sh(place, "cat /proc/self/mountinfo").contains(" - overlay synconce "));
+            left_read_only(&fixture, &process, &held);
+            end(process);
+            fixture.rig.down().unwrap();
+        }
     });
 }
