@@ -33,7 +33,15 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
     let point = listed.map_or(existing, |one| &one.point).to_owned();
     let super_block = listed.and_then(super_block::of);
     let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
-    Ok(FileSystem { point, mount: mount.id, super_block })
+    let errors = super_block.as_ref().and_then(errors_of);
+    Ok(FileSystem { point, mount: mount.id, super_block, errors })
+}
+
+/// Returns the number of errors that the ext4 of `super_block` has counted. Only e2fsck(8) sets the
+/// number to 0.
+fn errors_of(super_block: &SuperBlock) -> Option<u64> {
+    let text = std::fs::read_to_string(super_block.directory.join("errors_count")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Whether `mount` is the one with the id `wanted`, which `path` is on.
@@ -92,15 +100,14 @@ pub(crate) fn has_failed(record: &Record) -> bool {
 }
 
 /// Whether ext4 has aborted its journal: it shows so (Linux 6.15), or is read-only and has counted
-/// errors. An operator's remount loses nothing.
+/// errors since the hold started. An operator's remount loses nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;
     };
     let has_errors = || {
-        let directory = system.super_block.as_ref().map(|it| it.directory.join("errors_count"));
-        let count = directory.and_then(|path| std::fs::read_to_string(path).ok());
-        count.is_some_and(|count| count.trim() != "0")
+        let now = system.super_block.as_ref().and_then(errors_of);
+        now.is_some_and(|now| now > system.errors.unwrap_or(0))
     };
     ["emergency_ro", "shutdown"].iter().any(|name| mount.has_option(name))
         || mount.has_option("ro") && has_errors()

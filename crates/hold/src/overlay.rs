@@ -10,6 +10,7 @@
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
 mod clean;
+mod take_back;
 
 pub use self::clean::clean;
 

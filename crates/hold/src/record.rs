@@ -54,6 +54,10 @@ pub struct Spot {
     /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
+    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is mounted,
+    /// and in markers of older versions.
+    #[serde(default)]
+    pub directories: Vec<FileId>,
 }
 
 /// A mounted file system below held files.
@@ -67,6 +71,10 @@ pub struct FileSystem {
     /// The super block. `None` in markers of older versions, and if sysfs does not show it.
     #[serde(default)]
     pub super_block: Option<SuperBlock>,
+    /// The errors that ext4 had counted. `None` in markers of older versions, and if sysfs does not
+    /// show the number.
+    #[serde(default)]
+    pub errors: Option<u64>,
 }
 
 /// The directory in sysfs of a super block: see [`synconce_probe::super_block`].
@@ -103,6 +111,17 @@ impl Record {
     /// As for [`Record::place`].
     pub fn places(&self) -> Result<Vec<Place>, Error> {
         (0..self.held().len()).map(|index| self.place(index)).collect()
+    }
+
+    /// Makes root the owner of the directories of all overlays again: see [`Place::take_back`].
+    ///
+    /// # Errors
+    /// As for [`Place::take_back`].
+    pub(crate) fn take_back(&self) -> Result<(), Error> {
+        for (spot, held) in self.spots.iter().zip(self.held()) {
+            Place::at(spot.parent.clone(), held).take_back(&spot.directories)?;
+        }
+        Ok(())
     }
 
     /// Returns the first held path that is without the mark of its overlay: a snapshot from before

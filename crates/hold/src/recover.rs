@@ -121,6 +121,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
             present::refuse_unmounted(record)?;
             present::refuse_elsewhere(record, decision)?;
             present::refuse_others(record, decision)?;
+            record.take_back()?;
             (&record.config, noting_edits(reason, &record.config, config))
         }
         _ => (config, reason),

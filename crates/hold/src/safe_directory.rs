@@ -11,7 +11,8 @@ pub use self::astray::{Astray, remedy};
 pub(crate) use self::resolve::resolve;
 
 use crate::directories::DIRECTORY;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use crate::file_id::FileId;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -133,6 +134,34 @@ impl SafeDirectory {
             true => Ok(Some(Self { directory: opened, path })),
             false => Err(Astray::NotOfRoot.on(&path)),
         }
+    }
+
+    /// Opens the directory `name` as [`SafeDirectory::inner`] does. Makes root its owner again if it
+    /// is the one that root `made`, as its inode number and the time of its birth show. A directory
+    /// without such a time may have the number of one that was removed.
+    ///
+    /// # Errors
+    /// As for [`SafeDirectory::inner`], or names a directory whose owner cannot be set.
+    pub fn inner_or_taken_back(
+        &self,
+        name: &OsStr,
+        made: Option<&FileId>,
+    ) -> Result<Option<Self>, Error> {
+        let error = match self.inner(name) {
+            Err(error) if Astray::of(&error) == Some(Astray::NotOfRoot) => error,
+            inner => return inner,
+        };
+        let Some(made) = made.filter(|made| made.born.is_some()) else { return Err(error) };
+        let Ok(directory) = self.open_directory(name) else { return Err(error) };
+        let path = self.path.join(name);
+        if FileId::of_open(&directory).on("cannot look at", &path)? != *made {
+            return Err(error);
+        }
+        // The owner first, who could change the mode again. The mode limits access lists, too.
+        let owned = rustix::fs::fchown(&directory, Some(Uid::ROOT), Some(Gid::ROOT));
+        owned.on("cannot set the owner of", &path)?;
+        rustix::fs::fchmod(&directory, Mode::RWXU).on("cannot set the mode of", &path)?;
+        Ok(Some(Self { directory, path }))
     }
 
     /// Opens the directory `name` as [`SafeDirectory::inner`] does, and makes it if it is missing.

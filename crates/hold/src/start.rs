@@ -159,6 +159,7 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     if runtime::guard(&record.name).is_some() {
         return Ok(());
     }
+    record.take_back()?;
     let mut locked = Vec::new();
     let places = record.held().iter().zip(record.places()?);
     for (_, place) in places.filter(|(held, _)| held.kind == Kind::Bolt) {
@@ -174,7 +175,8 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
     for held in &config.hold {
         let place = Place::of(held)?;
         let id = FileId::of(&place.path())?;
-        spots.push(Spot { parent: place.parent().to_owned(), device: None, id });
+        let parent = place.parent().to_owned();
+        spots.push(Spot { parent, device: None, id, directories: Vec::new() });
         // The directory above: the file itself may be missing, or held already.
         let system = file_system_of(place.parent())?;
         if !file_systems.contains(&system) {
@@ -377,7 +379,7 @@ fn hold_all(record: &Record) -> Result<(), Error> {
     record.places()?.iter().try_for_each(Place::hold)
 }
 
-/// Writes the devices of the overlays to the marker. They are known only after the mount; until
+/// Writes the devices of the overlays, and their directories, to the marker. They are known only after the mount; until
 /// then the marker says that the path decides. The daemon has not started.
 fn note_devices(record: &mut Record) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
@@ -385,6 +387,7 @@ fn note_devices(record: &mut Record) -> Result<(), Error> {
         // Without the mount, another file has the name by now.
         let mount = place.mount(&mounts).ok_or_else(|| Astray::Replaced.on(&place.path()))?;
         spot.device = Some(device(mount));
+        spot.directories = place.identities()?;
     }
     record.write()
 }

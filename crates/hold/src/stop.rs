@@ -60,7 +60,8 @@ pub fn stop(name: &str) -> Result<Stopped, Failure> {
 
 /// Ends the hold of `record`, of which any part may be mounted.
 pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure> {
-    // Before the first unmount, so that a daemon that still runs keeps the whole hold.
+    // Both before the first unmount, so that a daemon that still runs keeps the whole hold.
+    record.take_back()?;
     refuse_obstacles(&record)?;
     // Opened first: a descriptor reports the write-back errors since it was opened (syncfs(2)),
     // and the overlays those before.

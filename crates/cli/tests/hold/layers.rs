@@ -1,9 +1,10 @@
 //! Layers of overlays in held directories: their attributes are neither lost nor taken for those of
 //! the hold.
 
+use crate::after_crash::crash_at;
 use crate::support::{Fixture, sh};
 use std::fs;
-use synconce_testkit::harness::{Place, isolated};
+use synconce_testkit::harness::{Place, finish, isolated};
 
 /// Returns the attributes of overlays at and below the held directory, sorted.
 fn attributes(place: &Place, held: &str) -> String {
@@ -53,6 +54,58 @@ fn a_start_takes_no_attribute_of_a_layer_for_its_own() {
         assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
         assert!(refused.stderr.contains("a layer of an overlay"), "{}", refused.stderr);
         assert_eq!(attributes(place, &held), "trusted.overlay.opaque=\"y\"\n");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Makes directories that are opaque in the hold, and has its end fail in the middle: `c` cannot be
+/// changed. Returns the attributes that were set.
+fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
+    let held = fixture.directory().display().to_string();
+    let rig = fixture.rig.path().display().to_string();
+    sh(place, &format!("cd {held}; mkdir -p a b c d e"));
+    fixture.ok("start");
+    // Through the overlay, chattr(1) would set no flag of the file below.
+    sh(
+        place,
+        &format!(
+            "cd {held}; setfattr -n trusted.overlay.opaque -v y a b c d e
+             mkdir {rig}.below; mount --bind {rig} {rig}.below; chattr +i {rig}.below/databases/c
+             umount {rig}.below; rmdir {rig}.below"
+        ),
+    );
+    let meant = attributes(place, &held);
+    assert_eq!(meant, "trusted.overlay.opaque=\"y\"\n".repeat(5));
+    let stopped = fixture.hold("stop");
+    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("cannot rename an attribute below"), "{}", stopped.stderr);
+    assert!(attributes(place, &held).contains("trusted.overlay.opaque"), "none was renamed");
+    sh(place, &format!("chattr -i {held}/c"));
+    meant
+}
+
+#[test]
+fn a_stop_that_was_cut_short_is_finished_by_the_next_without_a_loss_of_attributes() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let meant = stop_in_the_middle(place, &fixture);
+        fixture.ok("stop");
+        assert_eq!(attributes(place, &fixture.directory().display().to_string()), meant);
+        assert!(!fixture.rig.path().join(".synconce-hold").exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_recovery_after_a_stop_that_was_cut_short_keeps_attributes() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let meant = stop_in_the_middle(place, &fixture);
+        crash_at(place, &[]);
+        let words = ["hold", "recover", "--keep", "./t.toml"];
+        let kept = finish(&mut place.synconce(&words));
+        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        assert_eq!(attributes(place, &fixture.directory().display().to_string()), meant);
         fixture.rig.down().unwrap();
     });
 }

@@ -14,6 +14,7 @@ mod layers;
 mod left;
 mod names;
 mod namespaces;
+mod owners;
 mod places;
 mod private;
 mod recovery;

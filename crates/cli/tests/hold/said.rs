@@ -88,6 +88,37 @@ fn a_file_system_that_aborted_its_journal_has_failed() {
 }
 
 #[test]
+fn an_error_that_ext4_counted_before_the_hold_is_none_of_the_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        configure(place, "t", "", &fixture.directory());
+        let point = fixture.rig.path().display().to_string();
+        let error = format!(
+            "d=/sys/fs/ext4/$(basename $(findmnt -no SOURCE {point})); \
+             echo 1 >$d/trigger_fs_error; sync -f {point}; cat $d/errors_count"
+        );
+        assert_eq!(sh(place, &error), "1\n");
+        // Until e2fsck(8).
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        fixture.ok("start");
+        let remount = |how| sh(place, &format!("mount -o remount,{how} {point}"));
+        remount("ro");
+        assert_eq!(fixture.state(), "held");
+        remount("rw");
+        fixture.ok("stop");
+        fixture.ok("start");
+        assert_eq!(sh(place, &error), "2\n");
+        assert_eq!(fixture.state(), "held");
+        remount("ro");
+        assert_eq!(fixture.state(), "failed");
+        remount("rw");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_disk_that_was_made_read_only_is_named_with_the_command_that_helps() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");

@@ -1,6 +1,6 @@
 //! The removal of what a hold added beside and on the held files.
 
-use super::{POINT, Place, SCRATCH, has_mark};
+use super::{POINT, Place, SCRATCH, WORK, has_mark};
 use crate::attributes;
 use crate::safe_directory::{SafeDirectory, type_of};
 use rustix::io::Errno;
@@ -36,7 +36,12 @@ impl Place {
             let held = parent.look(&self.name)?;
             let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
             if !self.is_file && is_directory && has_mark(&scratch)? {
-                attributes::restore(parent.open_directory(&self.name)?, &self.path())?;
+                let open = || parent.open_directory(&self.name);
+                if attributes::restore(open, &self.path(), &scratch)? {
+                    // The mark first: while it is there, the entry of `restore` must be there, too.
+                    scratch.remove(OsStr::new(WORK))?;
+                    attributes::sync_all(&scratch)?;
+                }
             }
             all.remove(&self.name)?;
         }

@@ -1,5 +1,6 @@
 //! What would lead root to another file.
 
+use crate::overlay::SCRATCH;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -26,6 +27,11 @@ pub enum Astray {
 }
 
 impl Astray {
+    /// Returns the cause of `error`, if it is of this kind.
+    pub(crate) fn of(error: &Error) -> Option<Self> {
+        error.io().get_ref()?.downcast_ref().copied()
+    }
+
     /// Returns the error of a use of `path`.
     pub(crate) fn on(self, path: &Path) -> Error {
         Error::new("cannot use", path, io::Error::new(ErrorKind::PermissionDenied, self))
@@ -58,16 +64,33 @@ pub fn remedy(error: &Error) -> Option<String> {
         let point = &mount_of(existing, &mounts).ok()?.point;
         return Some(format!("mount -o remount,rw {}", quote(point)));
     }
-    let cause = error.io().get_ref()?.downcast_ref::<Astray>()?;
+    let cause = Astray::of(error)?;
     let path = quote(error.path());
     Some(match cause {
         Astray::Link => format!("rm {path}, and put the directory back"),
         Astray::LinkOf(_) => format!("chown --no-dereference root {path}, if the link is right"),
-        Astray::NotOfRoot => format!("mv -T {path} {}", quote(&foreign(error.path()))),
+        Astray::NotOfRoot => give_to_root(error.path()),
         Astray::Writable => format!("chmod o-w {path}"),
         Astray::HardLink => format!("ls -l {path}"),
         Astray::Replaced => "stop the daemon".to_owned(),
     })
+}
+
+/// Returns the command after which root has the directory `path` of a hold. A `chown -R` above is a
+/// common cause. The files in the directory have the owner that the daemon needs: one may be a hard
+/// link to a held file. Returns the command that moves away what is no directory.
+fn give_to_root(path: &Path) -> String {
+    if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        return format!("mv -T {} {}", quote(path), quote(&foreign(path)));
+    }
+    // Neither command does harm if its user puts a link there meanwhile.
+    match path.ancestors().find(|above| above.ends_with(SCRATCH)) {
+        Some(scratch) => format!(
+            "find {} -maxdepth 2 -type d -exec chown -h root: {{}} + -exec chmod go-w {{}} +",
+            quote(scratch)
+        ),
+        None => format!("chown -h root: {0} && chmod go-w {0}", quote(path)),
+    }
 }
 
 /// Returns a name beside `path` for what is in the way.
