@@ -204,10 +204,7 @@ fn ignored_flushes(place: &Place, measured: &Measured) -> Option<Finding> {
         name: "flushes-ignored",
         seconds: None,
         workload: None,
-        cause: format!(
-            "a flush returns in {}, so there is little to save, and it may reach no medium",
-            micros(fastest)
-        ),
+        cause: format!("the fastest flush returns in {}: it may reach no medium", micros(fastest)),
         evidence: "the device has a volatile write cache, and is faster than such a disk can be"
             .to_owned(),
         remedy: "nothing here: ask the operator of the host whether the disk has a protected cache"

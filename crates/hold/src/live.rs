@@ -5,6 +5,7 @@ use crate::elsewhere;
 use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{self, OpenFile, User};
 use crate::overlay::Place;
+use crate::read_only::is_read_only;
 use crate::record::Record;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -157,10 +158,13 @@ impl Overlay<'_> {
     pub fn users_of_hold(&self) -> Vec<User> {
         let copies: HashSet<_> = match self.mount {
             Some(_) => self.copies().map(|(namespace, _)| namespace.number).collect(),
+            None if self.is_left() => return Vec::new(),
             None => HashSet::new(),
         };
+        let is_home = |number: &u64| *number == self.record.namespace;
         let has_copy = |pid: u32| {
-            namespaces::of(&pid.to_string()).is_some_and(|number| copies.contains(&number))
+            namespaces::of(&pid.to_string())
+                .is_some_and(|number| copies.contains(&number) && !is_home(&number))
         };
         self.users_that(|file| !has_copy(file.pid))
     }
@@ -206,13 +210,38 @@ impl Overlay<'_> {
     /// Returns a mount of the overlay in another namespace: the one of the namespace in which
     /// the hold was started, or else the first.
     pub fn elsewhere(&self) -> Option<Obstacle> {
-        let found = self.copies().map(|(namespace, mount)| {
-            let is_home = self.mount.is_none()
-                && namespace.number == self.record.namespace
-                && mount.point == self.place.path();
-            Obstacle::Elsewhere { point: mount.point.clone(), user: namespace.user(), is_home }
+        let found = self.copies().map(|(namespace, mount)| Obstacle::Elsewhere {
+            point: mount.point.clone(),
+            user: namespace.user(),
+            is_home: false,
         });
-        found.min_by_key(|found| !matches!(found, Obstacle::Elsewhere { is_home: true, .. }))
+        self.home().or_else(|| found.into_iter().next())
+    }
+
+    /// Returns the mount at the held path in the namespace in which the hold was started, if that
+    /// is another one and an unmount here leaves that mount: the mount here is the copy then.
+    pub fn home(&self) -> Option<Obstacle> {
+        let mut others = self.view.others.iter();
+        let home = others.find(|namespace| namespace.number == self.record.namespace)?;
+        let is_it = |mount: &&Mount| mount.point == self.place.path() && self.is_mine(mount);
+        let mount = home.mounts.iter().find(is_it)?;
+        // A mount receives the unmounts of its peers. A master receives none of its slaves.
+        let group = |mount, mounts| below(mount, mounts).and_then(|parent| parent.peer_group);
+        let there = group(mount, &home.mounts);
+        let here = self.mount.and_then(|at| group(at, &self.view.ours));
+        (there.is_none() || there != here).then(|| Obstacle::Elsewhere {
+            point: mount.point.clone(),
+            user: home.user(),
+            is_home: true,
+        })
+    }
+
+    /// Whether nothing can be written to the overlay, which no path leads to here: a stop has
+    /// made it read-only, and left it.
+    pub(crate) fn is_left(&self) -> bool {
+        let is_it = |mount: &Mount| self.device == Some(device(mount)) && self.is_mine(mount);
+        let is_left = |mount: &Mount| is_it(mount) && is_read_only(mount);
+        self.mount.is_none() && self.view.mounts().any(is_left)
     }
 
     /// Returns the first mount of the overlay in each other namespace in which one stays when the

@@ -10,6 +10,7 @@ use crate::record::Record;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
+use synconce_durable::text::quote;
 use synconce_probe::mounts::Mount;
 
 /// Which processes a hold does not reach.
@@ -33,11 +34,11 @@ impl Unreached {
     /// Returns a command that helps.
     pub fn remedy(&self) -> String {
         match self {
-            Self::Mount { point, user: None, .. } => format!("umount {}", point.display()),
+            Self::Mount { point, user: None, .. } => format!("umount {}", quote(point)),
             Self::Mount { point, user: Some(user), .. } => format!(
                 "end this process, or type: nsenter --mount --target {} umount {}",
                 user.pid,
-                point.display()
+                quote(point)
             ),
             Self::First(name, user) => {
                 format!("nsenter --mount --target {} synconce hold start {name}", user.pid)

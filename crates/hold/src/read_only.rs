@@ -27,22 +27,39 @@ impl ReadOnly {
     /// # Errors
     /// Names the act and path.
     pub fn make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
+        let mut made = None;
+        eventually(|| {
+            made = Self::try_make(places)?;
+            Ok::<_, Error>(made.is_some())
+        })?;
+        Ok(made)
+    }
+
+    /// Tries once. Between two tries all overlays are writable.
+    fn try_make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
         let mut made = Self::default();
         for (place, mount) in places {
-            let path = place.path();
-            let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_SYMLINK_NOFOLLOW;
-            let (_parent, point) = place.mount_point(mount)?;
-            let system = fspick(CWD, &point, flags).on("cannot open the mount on", &path)?;
-            let is_made = eventually(|| match set(&system, "ro") {
-                Err(Errno::BUSY) => Ok(false),
-                other => other.map(|()| true),
-            });
-            if !is_made.on("cannot make read-only", &path)? {
-                return Ok(None);
+            // A descriptor that failed to change the super block never changes it
+            // (`FS_CONTEXT_FAILED` in fs/fsopen.c).
+            let system = pick(place, mount)?;
+            match set(&system, "ro") {
+                Err(Errno::BUSY) => return Ok(None),
+                other => other.on("cannot make read-only", &place.path())?,
             }
             made.0.push(system);
         }
         Ok(Some(made))
+    }
+
+    /// Makes those of `places` writable again that a stop has left read-only: it was killed.
+    ///
+    /// # Errors
+    /// Names the act and path.
+    pub fn undo(places: &[(Place, Mount)]) -> Result<(), Error> {
+        for (place, mount) in places.iter().filter(|(_, mount)| is_read_only(mount)) {
+            set(&pick(place, mount)?, "rw").on("cannot make writable", &place.path())?;
+        }
+        Ok(())
     }
 
     /// Leaves the overlays read-only.
@@ -58,6 +75,18 @@ impl Drop for ReadOnly {
             let _ = set(system, "rw");
         }
     }
+}
+
+/// Whether the whole file system of `mount` is read-only, whatever mounts of it exist.
+pub(crate) fn is_read_only(mount: &Mount) -> bool {
+    mount.has_option("ro")
+}
+
+/// Opens the super block of `mount`, which is at `place`.
+fn pick(place: &Place, mount: &Mount) -> Result<OwnedFd, Error> {
+    let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_SYMLINK_NOFOLLOW;
+    let (_parent, point) = place.mount_point(mount)?;
+    fspick(CWD, &point, flags).on("cannot open the mount on", &place.path())
 }
 
 /// Sets `flag` of the super block; no other option and no flag of a mount changes (mount(2) would

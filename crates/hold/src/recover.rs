@@ -150,7 +150,7 @@ pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, Recover
         lock.end_guard()?;
         present::refuse_used(then)?;
     }
-    state.note_ending()?;
+    state.note_ending();
     // Before a rename: the links and attributes that the hold added are beside and on the files.
     overlay::clean(&places)?;
     present::look_at(held)?;

@@ -15,6 +15,7 @@ use crate::open_files::User;
 use crate::overlay::Place;
 use crate::patience::eventually;
 use crate::reach::{self, Unreached};
+use crate::read_only::ReadOnly;
 use crate::record::{Record, Spot};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{Astray, SafeDirectory};
@@ -76,6 +77,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
         }
         if record.config == *config && is_whole(&record)? {
             guard_again(&mut lock, &record)?;
+            ReadOnly::undo(&stop::mounted(&record)?)?;
             return Ok(Started::InForce);
         }
         let again = |error| Failure::Again(config.name.clone(), Box::new(error));

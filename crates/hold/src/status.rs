@@ -140,7 +140,7 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
         let leads_there = Place::of(held).is_ok_and(|now| now.path() == place.path());
-        if let Some(at @ Obstacle::Elsewhere { is_home: true, .. }) = overlay.elsewhere() {
+        if let (None, Some(at)) = (overlay.mount, overlay.home()) {
             status.reason = Some(at.to_string());
         } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {
             has_moved = true;

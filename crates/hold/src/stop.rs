@@ -1,7 +1,7 @@
 //! The end of a hold.
 
 use crate::error::Failure;
-use crate::live::{Overlay, View};
+use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
 use crate::open_files::User;
 use crate::overlay::{self, Place};
@@ -68,9 +68,10 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     let pins = pins(&record)?;
     let held = mounted(&record)?;
     let read_only = make_read_only(&held, &record)?;
-    let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
-    let mut failed = release_all(&record)?;
+    // At once: a program that opens a file now is refused.
+    let mut failed = unmount_all(&held, &record)?;
     read_only.keep();
+    let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
     // After the unmount: only now it is known which copies followed it.
     let left = unmount_copies(&record)?;
     // The last sync comes after the last writer.
@@ -84,7 +85,9 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     lock.end_guard()?;
     if failed.is_none() {
         record.ending = true;
-        record.write()?;
+        // On a full disk the marker stays as it is. If the machine then stops before the end,
+        // `recover` finds the marks gone, and asks.
+        let _ = record.write();
         for place in record.places()? {
             place.clean()?;
         }
@@ -110,7 +113,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
 }
 
 /// Returns the held places that have their overlay, and the mounts.
-fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
+pub(crate) fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let with_mount = |place: Place| {
         let mount = place.mount(&mounts)?.clone();
@@ -191,8 +194,13 @@ fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
         return Ok(None);
     }
     refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
+    unmount_all(&held, record)
+}
+
+/// Unmounts the overlays at `held`. Returns a path of which a write was lost.
+fn unmount_all(held: &[(Place, Mount)], record: &Record) -> Result<Option<PathBuf>, Failure> {
     let mut failed = None;
-    for (place, mount) in &held {
+    for (place, mount) in held {
         failed = failed.or(place.has_write_back_error().then(|| place.path()));
         release(place, mount, record)?;
     }
@@ -216,11 +224,18 @@ fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure>
 }
 
 /// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`:
-/// a stop cannot reach an overlay that was not mounted at its place.
+/// a stop cannot reach an overlay that was not mounted at its place. One that an earlier stop of the
+/// hold has left is read-only, too.
 fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
     let places = record.places()?.into_iter();
     let is_fenced = |place: &Place| fenced.iter().any(|one| one.path() == place.path());
-    let places: Vec<_> = places.filter(|place| !is_fenced(place)).collect();
+    let mut places: Vec<_> = places.filter(|place| !is_fenced(place)).collect();
+    if !places.is_empty() {
+        let view = View::take()?;
+        let overlays = view.overlays(record)?.into_iter();
+        let is_left: Vec<_> = overlays.filter(Overlay::is_left).map(|one| one.place).collect();
+        places.retain(|place| is_left.iter().all(|one| one.path() != place.path()));
+    }
     let mut left = None;
     let is_free = || {
         left = None;
@@ -279,11 +294,19 @@ fn in_use(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
 
 /// Returns what keeps an overlay beyond an unmount of the held path.
 fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
-    let blocked = |overlay: &Overlay<'_>| {
-        // A copy of an overlay that can be reached here is made read-only, and left.
-        let elsewhere = || overlay.elsewhere().filter(|_| overlay.mount.is_none());
-        let obstacle = overlay.obstacle_here().or_else(elsewhere)?;
-        Some(Failure::Blocked(overlay.place.path(), obstacle, record.name.clone()))
+    let first = |obstacle: fn(&Overlay<'_>) -> Option<Obstacle>| {
+        let found = overlays.iter().find_map(|overlay| Some((overlay, obstacle(overlay)?)));
+        found.map(|(overlay, obstacle)| {
+            Failure::Blocked(overlay.place.path(), obstacle, record.name.clone())
+        })
     };
-    in_use(overlays, record).or_else(|| overlays.iter().find_map(blocked))
+    // First: from here no other obstacle can be removed.
+    let found = first(|overlay| overlay.home()).or_else(|| in_use(overlays, record));
+    found.or_else(|| first(|overlay| overlay.obstacle_here().or_else(|| unreached(overlay))))
+}
+
+/// Returns a mount of `overlay` in another namespace, if a stop here cannot make it read-only.
+fn unreached(overlay: &Overlay<'_>) -> Option<Obstacle> {
+    let is_reached = overlay.mount.is_some() || overlay.is_left();
+    if is_reached { None } else { overlay.elsewhere() }
 }

@@ -4,9 +4,8 @@
 //! stops and exit status, passes on signals that were sent to it alone, and shows the progress
 //! of the commit.
 
-use crate::accounts::Accounts;
 use crate::finished::{Finished, Observer, Outcome};
-use crate::held::{has_supervisor, outer};
+use crate::held::is_held;
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
@@ -25,7 +24,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_sys::handover::Takeover;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
-use synconce_sys::seccomp::Outer;
 use synconce_sys::signals::{self, Reader, Received, Set};
 use synconce_sys::{launch, origin};
 
@@ -34,8 +32,19 @@ use synconce_sys::{launch, origin};
 ///
 /// The process must have only one thread.
 pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
-    set_up(options, observer)
-        .unwrap_or_else(|error| Finished::failed(RunError::set_up("cannot set up the run", &error)))
+    let adopted = process::adopts_orphans();
+    let mask = Set::of(&[]).block();
+    let finished = set_up(options, observer).unwrap_or_else(|error| {
+        Finished::failed(RunError::set_up("cannot set up the run", &error))
+    });
+    if !finished.began {
+        // The caller may execute the command in this process. execve(2) keeps both attributes.
+        if !adopted {
+            process::leave_orphans();
+        }
+        mask.set();
+    }
+    finished
 }
 
 fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
@@ -79,23 +88,9 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
                 ending: Ending::Unknown,
                 waiting: Vec::new(),
             };
-            let finished = frontend.watch()?;
-            if !finished.began {
-                // The caller may execute the command in this process.
-                process::leave_orphans();
-                mask.set();
-            }
-            Ok(finished)
+            Ok(frontend.watch())
         }
     }
-}
-
-/// Whether this process is in a run already, which holds and commits for its descendants.
-/// [`run`] then executes the command in this process, and does not return.
-pub fn is_held() -> bool {
-    let outer = outer();
-    // A sealed filter outlives its run; then no commit would follow.
-    outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
 }
 
 /// Makes the outer run commit what `options` name: the outer run commits the file systems on
@@ -148,27 +143,31 @@ struct Frontend<'a> {
 }
 
 impl Frontend<'_> {
-    fn watch(mut self) -> io::Result<Finished> {
+    fn watch(mut self) -> Finished {
         loop {
             let mut fds = [self.socket.as_fd(), self.signals.as_fd(), self.third()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
             match rustix::event::poll(&mut fds, None) {
+                Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
-                other => other?,
-            };
+                Err(error) => {
+                    let error = RunError::set_up("cannot wait for the command", &error.into());
+                    return self.broken_off(error);
+                }
+            }
             let [message, signal, third] = fds.map(|fd| !fd.revents().is_empty());
             if signal && !self.pass_signals(None) {
-                return Ok(self.unfinished());
+                return self.unfinished();
             }
             if message {
                 match receive(&self.socket) {
                     Ok(Some(message)) => {
                         if let Some(finished) = self.handle(message) {
-                            return Ok(finished);
+                            return finished;
                         }
                     }
                     // The supervisor died, or sent an invalid message.
-                    _ => return Ok(self.supervisor_died()),
+                    _ => return self.supervisor_died(),
                 }
             } else if third {
                 // The command's execve(2) may wait for an answer.
@@ -229,8 +228,9 @@ impl Frontend<'_> {
 
     fn done(&mut self, summary: Summary) -> Finished {
         self.observer.progress_ends();
-        if let Some(end) = summary.end {
-            self.ending = end;
+        match summary.end {
+            Some(end) => self.ending = end,
+            None => self.keep_early(),
         }
         if !summary.stays {
             // Reaping adds the command's processor time to this process's, as time(1) expects.
@@ -263,6 +263,14 @@ impl Frontend<'_> {
         process::give_up_inherited(Some(rustix::stdio::stderr()));
     }
 
+    /// Sends this process the signals that arrived before a command that does not start. They
+    /// are delivered once this process's mask is restored.
+    fn keep_early(&mut self) {
+        for (received, _) in self.early.drain(..) {
+            signals::send(std::process::id(), received.signal);
+        }
+    }
+
     /// Passes signals on, except `known`. Returns `false` when the user stops waiting for the
     /// commit.
     fn pass_signals(&mut self, known: Option<i32>) -> bool {
@@ -291,23 +299,18 @@ impl Frontend<'_> {
 
     fn unfinished(mut self) -> Finished {
         self.observer.progress_ends();
-        Finished {
-            began: true,
-            ending: self.ending,
-            accounts: Accounts::default(),
-            outcome: self.outcome(Some(&RunError::Commit), None),
-            commit: None,
-            error: Some(RunError::Commit),
-            unfinished: std::mem::take(&mut self.waiting),
-        }
+        let unfinished = std::mem::take(&mut self.waiting);
+        Finished { unfinished, ..self.broken_off(RunError::Commit) }
     }
 
     fn supervisor_died(mut self) -> Finished {
         self.observer.progress_ends();
         self.release();
         let started = self.takeover.handover.command();
-        if let (Ending::Unknown, Some(pid)) = (self.ending, started) {
-            self.command_runs(pid);
+        match started {
+            Some(pid) if matches!(self.ending, Ending::Unknown) => self.command_runs(pid),
+            Some(_) => {}
+            None => self.keep_early(),
         }
         let masks = supervisor_death::restore_masks(&self.takeover.handover, self.command);
         if let Some(pid) = self.command {
@@ -315,16 +318,15 @@ impl Frontend<'_> {
             supervisor_death::reap(pid);
         }
         supervisor_death::wait_for(masks);
-        let error = RunError::SupervisorDied { started: started.is_some() };
-        Finished {
-            began: started.is_some(),
-            ending: self.ending,
-            accounts: Accounts::default(),
-            outcome: self.outcome(Some(&error), None),
-            commit: None,
-            error: Some(error),
-            unfinished: Vec::new(),
-        }
+        let began = started.is_some();
+        Finished { began, ..self.broken_off(RunError::SupervisorDied { started: began }) }
+    }
+
+    /// Returns the end of a run that this process stops following because of `error`. The
+    /// command may have started.
+    fn broken_off(&self, error: RunError) -> Finished {
+        let outcome = self.outcome(Some(&error), None);
+        Finished { began: true, ending: self.ending, outcome, ..Finished::failed(error) }
     }
 
     /// Returns what became of the work of a run that ends with `error`.

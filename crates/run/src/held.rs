@@ -57,6 +57,14 @@ impl Request {
     }
 }
 
+/// Whether this process is in a run already, which holds and commits for its descendants.
+/// [`run`](crate::run) then executes the command in this process, and does not return.
+pub fn is_held() -> bool {
+    let outer = outer();
+    // A sealed filter outlives its run; then no commit would follow.
+    outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
+}
+
 /// Returns the kind of hold that the calling process is under.
 pub(crate) fn outer() -> Outer {
     seccomp::ask_outer(HANDSHAKE_FLAGS, HANDSHAKE_VALUE, i32::from(HANDSHAKE_SEALED_ERRNO))

@@ -44,7 +44,8 @@ mod workers;
 
 pub use accounts::{Accounts, Tally};
 pub use finished::{Finished, Observer, Outcome};
-pub use frontend::{execute_unheld, is_held, run};
+pub use frontend::{execute_unheld, run};
+pub use held::is_held;
 pub use options::Options;
 pub use policy::OwnFilter;
 pub use privileges::{Gain, gains};

@@ -203,6 +203,14 @@ pub fn adopt_orphans() -> io::Result<()> {
         .map(drop)
 }
 
+/// Returns whether the calling process is a subreaper.
+pub fn adopts_orphans() -> bool {
+    let mut adopts: libc::c_int = 0;
+    // SAFETY: the kernel writes one int into `adopts`.
+    unsafe { libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut adopts, 0, 0, 0) };
+    adopts != 0
+}
+
 /// Takes [`adopt_orphans`] back. The kernel would keep the attribute across execve(2).
 pub fn leave_orphans() {
     // SAFETY: takes no pointers. It cannot fail where `adopt_orphans` did not.

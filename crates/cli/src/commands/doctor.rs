@@ -6,7 +6,7 @@ use crate::exit;
 use crate::text::{bytes, printable, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Watch {
         let style = ProgressStyle::with_template("synconce: measuring {msg} [{elapsed}]");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         let signal = Arc::<AtomicUsize>::default();
-        for number in [SIGINT, SIGTERM, SIGHUP] {
+        for number in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
             if !is_ignored(number) {
                 // Without the handler the signal ends the process, and its files stay.
                 let flag = Arc::clone(&signal);

@@ -116,6 +116,45 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
 }
 
 #[test]
+fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
+    isolated(|place| {
+        for (parent, there) in [("shared", "slave"), ("shared", "private"), ("private", "private")]
+        {
+            let fixture = Fixture::new(place, "");
+            sh(place, &format!("mount --make-{parent} {}", fixture.rig.path().display()));
+            fixture.ok("start");
+            let data = fixture.directory().join("data");
+            let words = ["--mount", "--propagation", there, binary(), "hold", "stop", "./t.toml"];
+            let refused = || {
+                let stopped = finish(place.command("unshare").args(words));
+                assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+                let said = "hint: nsenter --mount --target ";
+                assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
+                assert!(stopped.stderr.contains(" synconce hold stop t\n"), "{}", stopped.stderr);
+                assert_eq!(fixture.state(), "held");
+                fs::write(&data, "data").unwrap();
+            };
+            refused();
+            let reader = stays(place, &["sh"], &format!("exec 3<{}", data.display()));
+            refused();
+            end(reader);
+            fixture.ok("stop");
+            fixture.rig.down().unwrap();
+        }
+        // An unmount on one peer is one on all.
+        let fixture = Fixture::new(place, "");
+        sh(place, &format!("mount --make-shared {}", fixture.rig.path().display()));
+        fixture.ok("start");
+        let words = ["--mount", "--propagation", "unchanged", binary(), "hold", "stop", "./t.toml"];
+        let stopped = finish(place.command("unshare").args(words));
+        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
+        assert_eq!(fixture.state(), "off");
+        fs::write(fixture.directory().join("data"), "data").unwrap();
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_directory_that_another_container_holds_is_not_held_again() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
@@ -219,14 +258,14 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
         let fixture = Fixture::new(place, "");
         let held = fixture.directory().display().to_string();
         fs::create_dir_all(fixture.directory().join("sub")).unwrap();
-        let volume = place.text("volume");
+        let volume = place.text("a volume");
         fs::create_dir(&volume).unwrap();
         let at_first = fixture.everything();
         for (source, writable) in [("", true), ("/sub", true), ("", false)] {
             let option = if writable { "rw" } else { "ro" };
             let bind = format!(
-                "mount --make-rprivate /; mount --bind {held}{source} {volume}; \
-                 mount -o remount,bind,{option} {volume}"
+                "mount --make-rprivate /; mount --bind {held}{source} '{volume}'; \
+                 mount -o remount,bind,{option} '{volume}'"
             );
             let refused = |process: Option<&Started>| {
                 let started = fixture.hold("start");
@@ -240,20 +279,20 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
                 let there = there.unwrap_or_default();
                 let said = format!("{volume} leads to its files without the hold{there}\n");
                 assert!(started.stderr.contains(&said), "{said}: {}", started.stderr);
-                assert!(started.stderr.contains(&format!("umount {volume}\n")));
+                assert!(started.stderr.contains(&format!("umount '{volume}'\n")));
             };
             let container = stays(place, &["unshare", "--mount", "sh"], &bind);
             refused(Some(&container));
             end(container);
             sh(place, &bind);
             refused(None);
-            sh(place, &format!("umount {volume}"));
+            sh(place, &format!("umount '{volume}'"));
             assert_eq!(fixture.everything(), at_first);
         }
         // The overlay covers a mount that receives it, here and in a service.
         sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
         let slave = ["unshare", "--mount", "--propagation", "slave", "sh"];
-        let service = stays(place, &slave, &format!("mount --bind {held} {volume}"));
+        let service = stays(place, &slave, &format!("mount --bind {held} '{volume}'"));
         fixture.ok("start");
         let lines = "grep -c ' - overlay synconce ' /proc/self/mountinfo";
         let seen = sh(place, &format!("nsenter --mount --target {} {lines}", service.pid()));

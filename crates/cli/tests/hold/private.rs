@@ -4,7 +4,7 @@
 use crate::support::{Fixture, end, refused, sh, stays};
 use std::fs;
 use std::time::{Duration, Instant};
-use synconce_testkit::harness::{Place, Started, a_few_times, eventually, isolated};
+use synconce_testkit::harness::{Place, Started, a_few_times, binary, eventually, isolated};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Starts a shell in a mount namespace that receives no mounts and unmounts.
@@ -238,5 +238,83 @@ fn a_start_that_repairs_the_hold_unmounts_idle_copies() {
         fixture.ok("stop");
         end(process);
         fixture.rig.down().unwrap();
+    });
+}
+
+/// Starts a stop that a tracer stops, kills or lets fail as `inject` says.
+fn traced(fixture: &Fixture<'_>, calls: &str, inject: &[&str]) -> Started {
+    let trace = format!("trace={calls}");
+    let words = [&["-f", "-qq", "-o", "trace", "-e", &trace], inject].concat();
+    let stop = [binary(), "hold", "stop", "./t.toml"];
+    Started::new(fixture.place.command("strace").args(words).args(stop))
+}
+
+#[test]
+fn a_stop_waits_for_a_writer_in_a_copy() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let process =
+            stays(place, &PRIVATE, &format!("exec 3>{}/new", fixture.directory().display()));
+        let stop = traced(&fixture, "fsconfig", &[]);
+        eventually("the overlay is busy", || {
+            fs::read_to_string(place.path("trace")).is_ok_and(|text| text.contains("EBUSY"))
+        });
+        end(process);
+        assert_eq!(stop.end().code(), Some(0), "{}", stop.text());
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_looks_for_no_process_while_the_overlays_are_read_only() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let stop = traced(&fixture, "fsconfig,umount2,openat", &[]);
+        assert_eq!(stop.end().code(), Some(0), "{}", stop.text());
+        let trace = place.read("trace");
+        let (_, after) = trace.rsplit_once("FSCONFIG_CMD_RECONFIGURE").expect("a change");
+        let (between, _) = after.split_once("umount2(").expect("an unmount");
+        assert!(!between.contains("\"/proc/1/"), "{between}");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let kill = "inject=umount2:error=EINTR:signal=KILL:when=1";
+        assert!(!traced(&fixture, "umount2", &["-e", kill]).end().success());
+        let new = fixture.directory().join("new");
+        assert!(fs::write(&new, "").is_err());
+        fixture.ok("start");
+        fs::write(&new, "new").unwrap();
+        fs::write(fixture.file(), "new").unwrap();
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
+    isolated(|place| {
+        for call in ["syncfs", "unlink,unlinkat"] {
+            let fixture = Fixture::new(place, "");
+            fixture.ok("start");
+            let held = fixture.directory().display().to_string();
+            fs::write(fixture.directory().join("data"), "data").unwrap();
+            let process = stays(place, &PRIVATE, &format!("exec 3<{held}/data"));
+            let kill = format!("inject={call}:error=EINTR:signal=KILL:when=1");
+            assert!(!traced(&fixture, call, &["-e", &kill]).end().success());
+            assert!(!sh(place, "cat /proc/self/mountinfo").contains(" - overlay synconce "));
+            left_read_only(&fixture, &process, &held);
+            end(process);
+            fixture.rig.down().unwrap();
+        }
     });
 }

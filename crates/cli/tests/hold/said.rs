@@ -278,3 +278,29 @@ fn the_states_of_many_holds_need_one_look_at_the_processes() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn a_stop_and_a_recovery_need_no_space_for_the_marker() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        let data = fixture.directory().join("data");
+        sh(place, "mkdir -p state; mount -t tmpfs -o size=64k other state");
+        let fill = || sh(place, "cat /dev/zero >state/fill 2>other || grep 'No space' other");
+        fixture.ok("start");
+        fs::write(&data, "data").unwrap();
+        fill();
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        place.remove("state/fill");
+        fixture.ok("start");
+        crash_at(place, &[fixture.directory(), fixture.file()]);
+        fill();
+        let keep = ["hold", "recover", "--keep", "./t.toml"];
+        let kept = finish(&mut place.synconce(&keep));
+        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        assert_eq!(fixture.state(), "off");
+        assert_eq!(fs::read_to_string(&data).unwrap(), "data");
+        sh(place, "umount state");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -3,6 +3,7 @@
 use super::hints::{allow_sudo, as_nobody, give};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use synconce_testkit::harness::{Need, Place, Trace, binary, finish, perl, without_seccomp};
 use synconce_testkit::process::Finished;
@@ -159,6 +160,71 @@ pub fn a_command_runs_where_nothing_can_be_held(place: &Place) {
     );
     reaper.env("SYNCONCE_STATE_DIR", "/proc/none").args([perl, dash_e, script]);
     assert_eq!(finish(&mut reaper).stdout, "0\n");
+}
+
+/// Returns `strace INJECT ours/eatmydata WORDS`, which traces the first process alone.
+fn injected(place: &Place, inject: &str, words: &[&str]) -> Command {
+    let mut command = place.command("strace");
+    command.args(["-qq", "-o", "trace", "-e", inject, &place.text("ours/eatmydata")]).args(words);
+    command
+}
+
+pub fn a_failed_fork_leaves_the_command_its_signals_and_orphans(place: &Place) {
+    offer(place, &[]);
+    let shows = perl(
+        "my $is = pack('i', 9); syscall(157, 37, $is, 0, 0, 0); print unpack('i', $is), \"\\n\"; \
+         open(my $status, '<', '/proc/self/status'); print grep(/^SigBlk/, <$status>);",
+    );
+    let shows = shows.each_ref().map(String::as_str);
+    let fails = "inject=clone:error=EAGAIN:when=1";
+    let bare = place.bare(&shows);
+    assert!(bare.stdout.starts_with("0\nSigBlk:"), "{bare:?}");
+    let failed = finish(&mut injected(place, fails, &shows));
+    assert!(failed.stderr.contains("the command runs with real syncs"), "{failed:?}");
+    assert_eq!(failed.stdout, bare.stdout);
+
+    // A caller may have made the process a subreaper before execve(2).
+    let [perl, dash_e, becomes] = perl("syscall(157, 36, 1, 0, 0, 0); exec @ARGV;");
+    let becomes = [perl.as_str(), &dash_e, &becomes];
+    let ours = place.text("ours/eatmydata");
+    let bare = place.bare(&[&becomes[..], &shows].concat());
+    assert!(bare.stdout.starts_with("1\n"), "{bare:?}");
+    let mut failed = place.command(becomes[0]);
+    failed.env("SYNCONCE_STATE_DIR", "/proc/none").args(&becomes[1..]).arg(ours).args(shows);
+    assert_eq!(finish(&mut failed).stdout, bare.stdout);
+}
+
+pub fn two_installations_do_not_call_each_other(place: &Place) {
+    offer(place, &["whoami"]);
+    for directory in ["theirs", "copy", "tools"] {
+        fs::create_dir(place.path(directory)).unwrap();
+    }
+    symlink(SCRIPT, place.path("theirs/whoami")).unwrap();
+    fs::copy(binary(), place.path("copy/eatmydata")).unwrap();
+    symlink("eatmydata", place.path("copy/whoami")).unwrap();
+    for (first, second) in [("theirs", "ours"), ("ours", "theirs"), ("copy", "ours")] {
+        let line = format!("PATH=$D/{first}:$D/{second}:$PATH exec timeout 60 whoami");
+        let finished = finish(shell(place, "none", &line).env("D", place.path("")));
+        assert_eq!(finished.stdout, "root\n", "{first}, {second}: {finished:?}");
+    }
+}
+
+pub fn a_signal_during_a_failing_set_up_is_for_the_command(place: &Place) {
+    offer(place, &[]);
+    let mut command = injected(place, "inject=ppoll:signal=TERM:when=1", &["echo", "runs"]);
+    let finished = finish(command.env("SYNCONCE_STATE_DIR", "/proc/none"));
+    assert_eq!(finished.status.signal(), Some(libc::SIGTERM), "{finished:?}");
+    assert_eq!(finished.stdout, "");
+}
+
+pub fn a_command_that_may_have_started_is_not_started_again(place: &Place) {
+    offer(place, &[]);
+    let inject = "inject=ppoll:error=ENOMEM:when=2";
+    let finished = finish(&mut injected(place, inject, &["sh", "-c", "echo once >>ran;"]));
+    assert_eq!(finished.status.code(), Some(125), "{finished:?}");
+    let says = "synconce: cannot wait for the command: Cannot allocate memory\n";
+    assert!(finished.stderr.starts_with(says), "{finished:?}");
+    assert!(!place.path("ran").exists() || place.read("ran") == "once\n");
 }
 
 /// Makes a chroot that has busybox, and this program as `/bin/eatmydata` with the link

@@ -37,6 +37,19 @@ fn main() -> ExitCode {
         trial(eatmydata::command_lines_end_as_those_of_the_script_do, &eatmydata::NEEDS),
         trial(eatmydata::what_a_command_synced_is_committed_at_its_end, &eatmydata::NEEDS_STRACE),
         trial(eatmydata::a_command_runs_where_nothing_can_be_held, &eatmydata::NEEDS_CHROOT),
+        trial(
+            eatmydata::a_failed_fork_leaves_the_command_its_signals_and_orphans,
+            &eatmydata::NEEDS_STRACE,
+        ),
+        trial(eatmydata::two_installations_do_not_call_each_other, &eatmydata::NEEDS),
+        trial(
+            eatmydata::a_signal_during_a_failing_set_up_is_for_the_command,
+            &eatmydata::NEEDS_STRACE,
+        ),
+        trial(
+            eatmydata::a_command_that_may_have_started_is_not_started_again,
+            &eatmydata::NEEDS_STRACE,
+        ),
         trial(eatmydata::a_link_does_not_find_itself_in_a_chroot, &eatmydata::NEEDS_CHROOT),
         trial(eatmydata::inside_a_run_the_outer_run_holds, &eatmydata::NEEDS_STRACE),
         trial(eatmydata::a_user_calls_sudo_by_it, &hints::NEEDS_SUDO),

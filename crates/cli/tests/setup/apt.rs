@@ -227,6 +227,35 @@ fn a_link_of_update_alternatives_stays_and_its_target_is_diverted() {
 }
 
 #[test]
+fn a_link_to_another_program_is_refused_and_that_program_stays() {
+    let place = place("apt-links");
+    let link = |name: &str, target: &str| {
+        let path = place.root.join("usr/bin").join(name);
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink(target, path).unwrap();
+    };
+    place.program("usr/bin/busybox");
+    for (name, target) in [
+        ("dpkg", "busybox"),
+        ("tasksel", "eatmydata"),
+        ("apt", "/usr/bin/synconce"),
+        ("aptitude", "/nowhere/dpkg"),
+    ] {
+        link("eatmydata", "synconce");
+        link(name, target);
+        let before = state(&place);
+        let ended = place.setup(&["apt"]);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        let path = format!("{name}: is a link to another program");
+        assert!(ended.stderr.contains(&path), "{ended:?}");
+        assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
+        assert_eq!(before, state(&place));
+        fs::remove_file(place.root.join("usr/bin").join(name)).unwrap();
+        place.program(&format!("usr/bin/{name}"));
+    }
+}
+
+#[test]
 fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let place = place("apt-in-the-way");
     let refused = |words: &[&str], parts: [&str; 2]| {

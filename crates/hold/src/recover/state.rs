@@ -72,16 +72,11 @@ impl State {
     }
 
     /// Notes durably that this recovery removes the marks beside the files: see
-    /// [`Record::restored`].
-    ///
-    /// # Errors
-    /// Names the act and path.
-    pub(super) fn note_ending(&self) -> Result<(), Error> {
-        match self {
-            Self::Unclean { record: Some(record), .. } => {
-                Record { ending: true, ..Record::clone(record) }.write()
-            }
-            _ => Ok(()),
+    /// [`Record::restored`]. On a full disk it does not: if the machine then stops before the end,
+    /// the next recovery asks.
+    pub(super) fn note_ending(&self) {
+        if let Self::Unclean { record: Some(record), .. } = self {
+            let _ = Record { ending: true, ..Record::clone(record) }.write();
         }
     }
 

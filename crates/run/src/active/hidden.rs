@@ -3,7 +3,8 @@
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
-use std::os::fd::OwnedFd;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 use synconce_durable::pins::mount_id;
@@ -11,13 +12,22 @@ use synconce_probe::mounts::{self, Mount};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
 /// Opens the root of `mount`, a mount of this process, in a copy of the mount namespace, in which
-/// what covers the mount is unmounted. The copy ends before this function returns. Returns `None`
-/// if the mount is gone, or if this process may not copy the namespace (`CAP_SYS_ADMIN`).
+/// what covers the mount is unmounted. The copy ends before this function returns; without
+/// `CAP_SYS_CHROOT`, shortly after. Returns `None` if the mount is gone, or if this process may not
+/// copy the namespace (`CAP_SYS_ADMIN`).
 pub(super) fn open(mount: &Mount) -> Option<OwnedFd> {
     let mount = mount.clone();
     // unshare(2) moves the calling thread alone.
     let thread = thread::Builder::new().name("hidden".into());
-    thread.spawn(move || open_in_copy(&mount)).ok()?.join().ok()?
+    thread.spawn(move || open_and_return(&mount)).ok()?.join().ok()?
+}
+
+fn open_and_return(mount: &Mount) -> Option<OwnedFd> {
+    let namespace = open_at(Path::new("/proc/thread-self/ns/mnt"), OFlags::RDONLY).ok()?;
+    let opened = open_in_copy(mount);
+    // A thread that exits leaves its namespace only after join() has returned.
+    let _ = move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount));
+    opened
 }
 
 fn open_in_copy(wanted: &Mount) -> Option<OwnedFd> {

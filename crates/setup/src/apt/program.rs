@@ -30,6 +30,8 @@ enum AtPath {
     Wrapper,
     /// A wrapper of another version, or whose synconce is not there.
     OldWrapper,
+    /// A link to a program of another name.
+    Link,
     Other,
 }
 
@@ -67,8 +69,13 @@ impl Program {
     /// # Errors
     /// A file that cannot be read; dpkg-divert fails; another diversion of the program.
     pub fn read(name: &str, host: &Host) -> Result<Self, Error> {
-        // aptitude is a link to another program, by update-alternatives(1).
-        let path = host.resolve(&Path::new("/usr/bin").join(name))?;
+        let typed = host.resolve(Path::new("/usr/bin"))?.join(name);
+        // aptitude is a link to aptitude-curses, by update-alternatives(1). A link to a program of
+        // another name, such as eatmydata or busybox, acts by the name of the link.
+        let target = host.resolve(&typed)?;
+        let target_name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let is_variant = target_name.strip_prefix(name).is_some_and(|it| it.starts_with('-'));
+        let path = if target_name == name || is_variant { target } else { typed };
         let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
         let at_path = match host.look(&path)? {
             Found::File(content, _) if wrapper::is_wrapper(&content) => {
@@ -78,7 +85,8 @@ impl Program {
                 }
             }
             Found::Absent => AtPath::Nothing,
-            Found::File(..) | Found::Link(_) => AtPath::Other,
+            Found::File(..) => AtPath::Other,
+            Found::Link(_) => AtPath::Link,
         };
         let at_real = match (identity(&real, host), identity(&path, host)) {
             (None, _) => AtReal::Nothing,
@@ -98,7 +106,7 @@ impl Program {
 
     /// Returns whether the program is not installed.
     pub fn is_missing(&self) -> bool {
-        self.at_real == AtReal::Nothing && self.at_path != AtPath::Other
+        self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
     /// Returns whether no set-up has touched the program.
@@ -109,13 +117,19 @@ impl Program {
     /// Returns the steps of a set-up.
     ///
     /// # Errors
-    /// A file that synconce did not write is in the place of the wrapper.
+    /// A file that synconce did not write is in the place of the wrapper; a link to another
+    /// program is in the place of the program.
     pub fn set_up(&self, host: &Host) -> Result<Vec<Step>, Error> {
         use Step::{Divert, Drop, Link, Wrap};
         if self.is_missing() {
             return self.undo(host, false);
         }
         let mut steps = match (self.at_path, self.at_real) {
+            (AtPath::Link, _) => {
+                let reason = "is a link to another program, which acts by the name of the link";
+                let fault = Fault::new(reason, "put the program itself there, and try again");
+                return Err(fault.in_file(&host.real(&self.path)).into());
+            }
             (AtPath::Wrapper, _) => Vec::new(),
             (AtPath::Nothing | AtPath::OldWrapper, _) | (AtPath::Other, AtReal::Same) => vec![Wrap],
             (AtPath::Other, AtReal::Nothing) => vec![Link, Wrap],
@@ -140,7 +154,9 @@ impl Program {
             (_, AtReal::Nothing) => None,
             (AtPath::Other, AtReal::Same) => Some(Drop),
             (AtPath::Other, AtReal::Other) if !self.is_diverted => Some(Drop),
-            (AtPath::Other, AtReal::Other) if !force => return Err(self.foreign(host)),
+            (AtPath::Other | AtPath::Link, AtReal::Other) if !force => {
+                return Err(self.foreign(host));
+            }
             (_, AtReal::Same | AtReal::Other) => Some(Restore),
         };
         steps.extend(last);
