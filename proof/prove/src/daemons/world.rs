@@ -96,7 +96,10 @@ impl World {
             let stat = read("stat");
             let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
             let parent = fields.split_whitespace().nth(1).and_then(|pid| pid.parse().ok());
-            all.push((pid, parent.unwrap_or(0), read("cmdline").contains(&base)));
+            // The words of a guard are its title.
+            let is_guard = read("comm") == "synconce-guard\n";
+            let words = read(if is_guard { "environ" } else { "cmdline" });
+            all.push((pid, parent.unwrap_or(0), words.contains(&base)));
         }
         let own = rustix::process::getpid().as_raw_pid();
         let named = all.iter().filter(|(pid, _, named)| *named && *pid != own);

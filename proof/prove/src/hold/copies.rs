@@ -4,6 +4,7 @@ use super::fixture::waited;
 use crate::Result;
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::patiently;
@@ -15,10 +16,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub(super) struct Copies(Group);
 
 impl Copies {
-    /// Starts the process: its namespace has a copy of each mount that is there now.
-    pub(super) fn make() -> Result<Self> {
-        let words = ["--user", "--map-root-user", "--mount", "--propagation", "private"];
-        let process = Group::spawn(Command::new("unshare").args(words).args(["sleep", "600"]))?;
+    /// Starts the process: its namespace has a copy of each mount that is there now. Unmounts on
+    /// `disk` do not reach the copies. All others do, because a copy would keep the disks of
+    /// other rows busy.
+    pub(super) fn make(disk: &Path) -> Result<Self> {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "--propagation", "slave"]);
+        command.args(["sh", "-c", "mount --make-private \"$1\" && exec sleep 600", "sh"]).arg(disk);
+        let process = Group::spawn(&mut command)?;
         let name = format!("/proc/{}/comm", process.pid());
         match waited(|| fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")) {
             true => Ok(Self(process)),

@@ -227,17 +227,20 @@ impl Fixture {
         Ok(left)
     }
 
-    /// Returns the processes whose words have a path of this fixture. An ended process has none.
+    /// Returns the processes whose words have a path of this fixture, and its guards, whose words
+    /// have no path but whose environment has. An ended process has neither.
     pub(super) fn processes(&self) -> Vec<Process> {
         let base = self.base().display().to_string();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let words = String::from_utf8_lossy(&words).replace('\0', " ");
+            let read = |name: &str| {
+                let words = fs::read(entry.path().join(name)).unwrap_or_default();
+                String::from_utf8_lossy(&words).replace('\0', " ")
+            };
             let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            if words.contains(&base) {
-                let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-                found.push(Process { pid, words, is_guard: name.trim() == "synconce-guard" });
+            let (words, is_guard) = (read("cmdline"), read("comm").trim() == "synconce-guard");
+            if words.contains(&base) || is_guard && read("environ").contains(&base) {
+                found.push(Process { pid, words, is_guard });
             }
         }
         found

@@ -132,7 +132,7 @@ fn perform(fixture: &Fixture, rig: &Rig) -> Result<()> {
         rig.disk().mark(&mark::starting(hold))?;
         fixture.must("start")?;
         fixture.write(count + 1, count + WITHIN)?;
-        let copies = Copies::make()?;
+        let copies = Copies::make(&fixture.disk())?;
         fixture.must("stop")?;
         // Without a marker nothing was stopped.
         fixture.release()?;
