@@ -1,6 +1,7 @@
 //! A step of BuildKit whose root is an overlay that the test mounts.
 
 use crate::bundles::{Runtime, compiled, config};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 use std::ffi::CString;
@@ -104,6 +105,25 @@ impl<'a> Step<'a> {
         command.arg("--log").arg(self.place.path("executor/runc-log.json"));
         command.args(["--log-format", "json", "run", "--bundle"]).arg(&self.bundle).arg(&self.id);
         command
+    }
+
+    /// Returns the command of a step whose synconce, and not the runtime, gets a signal at a call.
+    pub fn with_signal(&self, inject: &str, words: &[&str]) -> Command {
+        let step = self.command(words);
+        let mut strace = self.place.command("strace");
+        strace.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
+        strace.args(["--output=/dev/null", "--inject", inject]);
+        strace.arg(step.get_program()).args(step.get_args());
+        strace
+    }
+
+    /// Removes what a killed step leaves, as an engine does: it unmounts the root also if it is
+    /// not mounted any more.
+    pub fn clean_up(&self) {
+        let _ = finish(self.runtime.bare().args(["delete", "--force", &self.id]));
+        eventually("the root is unmounted", || {
+            unmount(self.root(), UnmountFlags::empty()) == Err(Errno::INVAL)
+        });
     }
 
     /// Starts a step, and waits until it prints "begun".
