@@ -43,8 +43,10 @@ const LONGEST: usize = 4095;
 pub(crate) enum Kept {
     /// `step-root` is `as-mounted`.
     Settings,
-    /// The runtime does not stay until the step ends.
+    /// No call of the engine shows the end of the step.
     Detached,
+    /// The classic builder does not work.
+    NoBuild,
     /// The container shares the process ids or the mounts of another.
     Shared,
     /// The root is read-only.
@@ -73,7 +75,8 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Settings => "step-root is not \"volatile\"",
-            Self::Detached => "the runtime does not stay until the step ends",
+            Self::Detached => "no call of the runtime shows the end of the step",
+            Self::NoBuild => "dockerd builds no image by its classic builder",
             Self::Shared => "the step shares the processes or the mounts of another container",
             Self::ReadOnly => "it is read-only",
             Self::NoOverlay => "it is not a mounted overlay",

@@ -1,6 +1,7 @@
 //! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
 //! the test in place of the engine, which mounts and unmounts the root.
 
+mod shim;
 mod step;
 
 use crate::runtimes;
@@ -25,7 +26,7 @@ const FEW: u64 = 40;
 pub fn trials() -> Vec<Trial> {
     let needs = &runtimes::RUNC;
     let many = trial(two_hundred_kills_leave_a_layer_that_can_be_built_again, needs);
-    vec![
+    let mut trials = vec![
         // Named in CONTRIBUTING.md.
         many.with_ignored_flag(true),
         trial(a_copy_up_syncs_nothing_and_the_layer_is_the_same, needs),
@@ -38,7 +39,9 @@ pub fn trials() -> Vec<Trial> {
         trial(kills_at_any_moment_leave_a_layer_that_can_be_built_again, needs),
         trial(a_root_that_cannot_be_volatile_stays_as_it_is, needs),
         trial(an_ordinary_container_and_a_step_without_an_overlay_are_not_touched, needs),
-    ]
+    ];
+    trials.extend(shim::trials());
+    trials
 }
 
 /// Sends a signal to synconce alone.
@@ -79,7 +82,7 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
 fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
-    fs::write(step.bundle.join("config.json"), Step::config(&["wait"]).to_string()).unwrap();
+    step.configure(&["wait"]);
     let mut explain = place.synconce(&["oci", "--explain"]);
     let explained =
         finish(explain.arg(&step.bundle).env("SYNCONCE_OCI_FILE", place.path("oci.toml")));
@@ -142,8 +145,7 @@ fn a_write_back_error_fails_the_step(place: &Place) {
     assert_eq!(status.code(), Some(125), "{text}");
     assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
     rig.disk().recover().unwrap();
-    step.assert_back();
-    step.unmount();
+    assert_eq!(step.mounted(), "");
     rig.down().unwrap();
 }
 
@@ -177,7 +179,7 @@ fn a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again(place: &Place) {
         for at in 1.. {
             // The signal is pending at the begin of the call, and kills at its end.
             let signal = format!("{call}:signal=KILL:when={at}");
-            let run = finish(&mut step.with_signal(&signal, &["chown", "/data"]));
+            let run = finish(&mut step.with_signal(&signal, step.command(&["chown", "/data"])));
             step.clean_up();
             step.mount();
             if run.status.success() {
@@ -266,8 +268,7 @@ fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &P
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
     let before = step.mounted();
-    fs::write(step.bundle.join("config.json"), Step::config(&["chown", "/data"]).to_string())
-        .unwrap();
+    step.configure(&["chown", "/data"]);
     let mut ordinary = step.runtime.wrapped();
     let id = step.runtime.id("ordinary");
     let started = finish(ordinary.args(["run", "--bundle"]).arg(&step.bundle).arg(id));

@@ -204,6 +204,10 @@ impl VolatileRoot {
     /// Syncs the file system of the layer, and mounts the root as the engine did. No process of
     /// the step may run any more.
     ///
+    /// After a failed sync the root stays unmounted, with the kernel's mark in the engine's work
+    /// directory: the kernel refuses to mount the layer. An engine that ignores errors of the
+    /// runtime fails then.
+    ///
     /// # Errors
     /// The layer may be incomplete on the disk. The message is for the user.
     pub(crate) fn end(self) -> Result<(), String> {
@@ -211,8 +215,17 @@ impl VolatileRoot {
             return Ok(());
         }
         let synced = self.sync();
-        let mounted = if mutant::is("step-root-volatile") { Ok(()) } else { self.mount_back() };
-        synced.and(mounted)
+        if mutant::is("step-root-volatile") {
+            return synced;
+        }
+        let Err(error) = synced else {
+            self.unmount()?;
+            return self.root.mount_all(&self.root.options);
+        };
+        // A read-only upper directory is refused without the mark, too.
+        let _ = std::fs::create_dir_all(self.root.work.join("work/incompat/volatile"));
+        let _ = self.unmount();
+        Err(error)
     }
 
     fn sync(&self) -> Result<(), String> {
@@ -224,13 +237,13 @@ impl VolatileRoot {
         synced.and(reported).map_err(|errno| failed("cannot sync the file system of", path, errno))
     }
 
-    fn mount_back(&self) -> Result<(), String> {
+    fn unmount(&self) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         loop {
             match self.root.unmount_all() {
                 Ok(()) => {
                     self.root.remove_work();
-                    return self.root.mount_all(&self.root.options);
+                    return Ok(());
                 }
                 Err(Failure::Kept(Kept::InUse)) if Instant::now() < end => {
                     std::thread::sleep(PAUSE);

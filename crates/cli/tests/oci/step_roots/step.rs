@@ -59,15 +59,24 @@ impl<'a> Step<'a> {
 
     /// Mounts the root, as an engine does.
     pub fn mount(&self) {
-        self.mount_at(&self.root(), "index=off");
+        self.try_mount().unwrap();
+    }
+
+    /// Mounts the root, as an engine does, and returns the kernel's error.
+    pub fn try_mount(&self) -> rustix::io::Result<()> {
+        self.try_mount_at(&self.root(), "index=off")
     }
 
     pub fn mount_at(&self, point: &Path, options: &str) {
+        self.try_mount_at(point, options).unwrap();
+    }
+
+    fn try_mount_at(&self, point: &Path, options: &str) -> rustix::io::Result<()> {
         let [lower, upper, work] =
             ["lower", "upper", "work"].map(|name| self.layer.join(name).display().to_string());
         let data = format!("lowerdir={lower},upperdir={upper},workdir={work},{options}");
         let data = CString::new(data).unwrap();
-        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str())
     }
 
     /// Unmounts the root, as an engine does.
@@ -94,26 +103,27 @@ impl<'a> Step<'a> {
         config
     }
 
-    /// Returns the command of a step that executes `words`.
-    pub fn command(&self, words: &[&str]) -> Command {
-        self.command_of(&Self::config(words))
+    /// Writes the configuration of a step that executes `words`.
+    pub fn configure(&self, words: &[&str]) {
+        fs::write(self.bundle.join("config.json"), Self::config(words).to_string()).unwrap();
     }
 
-    pub fn command_of(&self, config: &Value) -> Command {
-        fs::write(self.bundle.join("config.json"), config.to_string()).unwrap();
+    /// Returns the command of a step that executes `words`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        self.configure(words);
         let mut command = self.runtime.wrapped();
         command.arg("--log").arg(self.place.path("executor/runc-log.json"));
         command.args(["--log-format", "json", "run", "--bundle"]).arg(&self.bundle).arg(&self.id);
         command
     }
 
-    /// Returns the command of a step whose synconce, and not the runtime, gets a signal at a call.
-    pub fn with_signal(&self, inject: &str, words: &[&str]) -> Command {
-        let step = self.command(words);
+    /// Returns `call` of synconce with a signal at a call of the kernel: for synconce, not for its
+    /// children.
+    pub fn with_signal(&self, inject: &str, call: Command) -> Command {
         let mut strace = self.place.command("strace");
         strace.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
         strace.args(["--output=/dev/null", "--inject", inject]);
-        strace.arg(step.get_program()).args(step.get_args());
+        strace.arg(call.get_program()).args(call.get_args());
         strace
     }
 
