@@ -17,6 +17,7 @@ mod import;
 mod our_image;
 mod plain;
 mod runtimes;
+mod same_layers;
 mod set_up;
 mod step_roots;
 mod volatile_builds;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         dockerfile::trials(),
         our_image::trials(),
         set_up::trials(),
+        same_layers::trials(),
         step_roots::trials(),
         volatile_builds::trials(),
     ];
