@@ -13,7 +13,6 @@ use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
 use crate::work_dir::{self, WorkDir};
 use crate::{Error, files};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What to build, where and how often.
@@ -143,28 +142,25 @@ impl Fixture {
             let ending = format!("exit code 0, yet {what} in the image");
             iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher))
         };
-        let copied = self.dir("copied");
         if let Some(files) = self.options.chown {
             let last = files.saturating_sub(1);
             let file = format!("/src/{}/{last}", last % 10);
-            copy_out(docker, &file, &copied, launcher)?;
-            let owner = fs::metadata(&copied).map_err(Error::io("look at", &copied))?.uid();
-            return if owner == 1 { Ok(()) } else { Err(wrong("the owner is not changed")) };
+            let look =
+                ["run", "--rm", "--network", "none", RESULT, "stat", "--format", "%u", &file];
+            let is_changed = docker.output(&look, launcher)? == "1";
+            return if is_changed { Ok(()) } else { Err(wrong("the owner is not changed")) };
         }
-        copy_out(docker, "/var/lib/dpkg/status", &copied, launcher)?;
-        let text = files::read(&copied)?;
+        let create = ["create", "--network", "none", RESULT, "true"];
+        let container = docker.output(&create, launcher)?;
+        let status = self.dir("status");
+        let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
+        docker.client("look into the image", &["cp", &from, &to], launcher)?;
+        docker.client("remove a container", &["rm", &container], launcher)?;
+        let text = files::read(&status)?;
         let lacking =
             self.options.base.packages.iter().find(|package| !is_installed(&text, package));
         lacking.map_or(Ok(()), |package| Err(wrong(&format!("{package} is not installed"))))
     }
-}
-
-/// Copies a file of the built image, with its owner.
-fn copy_out(docker: &Docker, file: &str, to: &Path, launcher: &Launcher) -> Result<(), Error> {
-    let container = docker.output(&["create", "--network", "none", RESULT, "true"], launcher)?;
-    let (from, to) = (format!("{container}:{file}"), show(to));
-    docker.client("look into the image", &["cp", "--archive", &from, &to], launcher)?;
-    docker.client("remove a container", &["rm", &container], launcher)
 }
 
 /// Whether dpkg's status file lists a package as installed.
