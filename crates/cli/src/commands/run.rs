@@ -108,6 +108,7 @@ pub(super) fn options(arguments: Run) -> Options {
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats || arguments.json.is_some(),
+        record: None,
     }
 }
 
