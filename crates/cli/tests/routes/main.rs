@@ -12,4 +12,5 @@ mod namespaces;
 mod programs;
 mod support;
 mod users;
+mod watched;
 mod ways;
