@@ -14,6 +14,7 @@ mod explain;
 mod flushes;
 mod images;
 mod import;
+mod jobs;
 mod our_image;
 mod plain;
 mod runtimes;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         dockerfile::trials(),
+        jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),
         step_roots::trials(),
