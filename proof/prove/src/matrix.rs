@@ -28,6 +28,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
     jobs.extend(crate::tree::jobs(arguments));
     jobs.extend(crate::hold::jobs(arguments));
+    jobs.extend(crate::packages::jobs(arguments));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
     // A run that commits every mounted file system also waits for the disks of concurrent rows.
     let (alone, parallel): (Vec<_>, Vec<_>) =
