@@ -35,6 +35,9 @@ pub struct Options {
     /// Let `io_uring_setup(2)` through, whose syncs are not held. Otherwise it is answered with
     /// `ENOSYS`, so that programs fall back to calls that can be held.
     pub io_uring_pass: bool,
+    /// If the marker cannot be made durable, let the command run with real syncs. Otherwise the
+    /// command is terminated.
+    pub or_real: bool,
     /// Count calls by program as well.
     pub by_program: bool,
     /// Hold nothing: do each call, and write here how long it took.

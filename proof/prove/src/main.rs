@@ -18,6 +18,7 @@ mod hold;
 mod isolation;
 mod matrix;
 mod mutants;
+mod packages;
 mod reach;
 mod recording;
 mod report;

@@ -29,6 +29,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     // The longest rows first, so that none is alone at the end.
     let mut jobs = crate::tree::jobs(arguments);
     jobs.extend(crate::hold::jobs(arguments));
+    jobs.extend(crate::packages::jobs(arguments));
     jobs.extend(tasks.iter().map(Task::job));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
     if arguments.decisive {

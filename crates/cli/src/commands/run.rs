@@ -106,6 +106,7 @@ pub(super) fn options(arguments: Run) -> Options {
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
+        or_real: arguments.or_real,
         io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats || arguments.json.is_some(),
         record: None,
@@ -247,6 +248,9 @@ impl Observer for Screen {
                      their syncs were done",
                 );
                 notice("hint: docker run --cap-add SYS_PTRACE");
+            }
+            Notice::RealSyncs(error) => {
+                say(&format!("the command runs with real syncs: {error}"));
             }
             Notice::IoUringPassed => {
                 notice("io_uring was let through: the syncs that go through it were not held");
