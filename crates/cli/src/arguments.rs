@@ -23,6 +23,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+const EXAMPLES: &str = "\
+Examples:
+  synconce run -- apt-get install -y build-essential
+  sudo synconce setup docker
+  synconce status
+
+`synconce help run` prints the options of a command, and `man synconce-run` all about it.";
+
 /// Hold every disk sync of a command, and sync the disks once at its end
 #[derive(Debug, Parser)]
 #[command(
@@ -30,7 +38,8 @@ use std::time::Duration;
     version,
     disable_version_flag = true,
     disable_help_subcommand = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = EXAMPLES
 )]
 pub struct Arguments {
     /// Print the version

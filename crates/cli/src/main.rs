@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     let arguments = match arguments::parse(&words) {
         Ok(arguments) => arguments,
-        Err(error) => return help::wrong(&error),
+        Err(error) => return help::wrong(error),
     };
     if let Err(ended) = promise::keep(&arguments.command) {
         return ended;
