@@ -1,4 +1,5 @@
-//! Scenario `build`: a Docker build installs packages with apt.
+//! Scenario `build`: a Docker build installs packages with apt, or changes the owner of files of a
+//! layer below.
 //!
 //! Every variant builds the same steps from the same base, with downloaded packages, by the
 //! benchmark's own dockerd: its state is in the work directory, its sockets are in a /run that
@@ -51,9 +52,9 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "build".to_owned(),
         about: format!(
-            "docker build: COPY {} files, apt-get install {} on {}",
-            fixture::FILES,
-            options.base.packages.join(" "),
+            "docker build: COPY {} files, {} on {}",
+            options.files(),
+            options.command(),
             options.base.suite,
         ),
         dir: options.common.dir.clone(),

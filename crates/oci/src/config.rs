@@ -57,6 +57,16 @@ pub(crate) struct Rule {
     pub(crate) hold: bool,
 }
 
+/// Returns whether the operator's file of the system at `root` makes the roots of build steps
+/// volatile.
+///
+/// # Errors
+/// A message for the user.
+pub fn are_step_roots_volatile(root: &Path) -> Result<bool, String> {
+    let file = root.join(PATH.trim_start_matches('/'));
+    Ok(Settings::read(&file)?.step_root == StepRoot::Volatile)
+}
+
 impl Settings {
     /// Reads the operator's file; a missing file is the default.
     ///

@@ -271,6 +271,17 @@ mod tests {
     }
 
     #[test]
+    fn the_classic_builder_works_while_it_has_a_context() {
+        let root = root(|_, _, _| ());
+        let is_building = || found(&root).unwrap().is_building();
+        assert!(!is_building());
+        std::fs::create_dir_all(root.path().join("tmp/GetImageBlob12")).unwrap();
+        assert!(!is_building());
+        std::fs::create_dir(root.path().join("tmp/docker-builder3")).unwrap();
+        assert!(is_building());
+    }
+
+    #[test]
     fn an_image_brings_a_label_in_whatever_capitals() {
         let image = |text: &str| brings(&serde_json::from_str(text).unwrap(), "l");
         for text in [

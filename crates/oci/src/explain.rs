@@ -90,5 +90,6 @@ fn guess(bundle: &Path) -> Invocation {
         };
     }
     // .../io.containerd.runtime.v2.task/NAMESPACE/ID
-    Invocation { verb, root: Some(parent.to_owned()), id, ..Invocation::default() }
+    let log = Some(bundle.join("log.json"));
+    Invocation { verb, root: Some(parent.to_owned()), log, id, ..Invocation::default() }
 }

@@ -33,3 +33,5 @@ mod runtime;
 mod step;
 mod step_root;
 pub mod wrap;
+
+pub use config::are_step_roots_volatile;

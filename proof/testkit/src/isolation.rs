@@ -39,7 +39,7 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
         .args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
         .arg("--mount-proc")
         .arg(program)
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(INSIDE, "1");
     let finished = process::run(&mut command, limit).unwrap();
     let ran_one = finished.stdout.contains("test result: ok. 1 passed");

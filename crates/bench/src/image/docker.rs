@@ -42,6 +42,8 @@ pub(super) enum Runtime {
     Plain,
     /// `synconce-oci`, which wraps runc.
     Wrapped,
+    /// The same with `step-root = "volatile"`.
+    Volatile,
 }
 
 /// The state on the disk under test, and the daemon while it runs.
@@ -150,7 +152,10 @@ impl Docker {
 
     fn daemon_words(&self, runtime: Runtime, held: bool) -> Result<Vec<String>, Error> {
         let mut words = own_environment();
-        if runtime == Runtime::Wrapped {
+        if runtime != Runtime::Plain {
+            let roots = if runtime == Runtime::Volatile { "volatile" } else { "as-mounted" };
+            let settings = format!("step-root = \"{roots}\"\n");
+            files::write(self.dir.join("oci.toml"), settings.as_bytes())?;
             // BuildKit inside dockerd uses the runc found in PATH; from 26.0 on a variable
             // names it.
             let path = std::env::var("PATH").unwrap_or_default();

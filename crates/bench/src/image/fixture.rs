@@ -23,18 +23,36 @@ pub struct Options {
     pub common: Common,
     /// The packages, and the base that they are installed into.
     pub base: base::Options,
+    /// Instead of an install: the number of files whose owner the measured step changes.
+    pub chown: Option<usize>,
 }
 
 impl Options {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, base: base::Options::default() }
+        Self { common, base: base::Options::default(), chown: None }
+    }
+
+    /// Returns the number of files in the context.
+    pub(super) fn files(&self) -> usize {
+        self.chown.unwrap_or(FILES)
+    }
+
+    /// Returns the command of the measured step.
+    pub(super) fn command(&self) -> String {
+        match self.chown {
+            Some(_) => "chown -R 1:1 /src".to_owned(),
+            None => {
+                let packages = self.base.packages.join(" ");
+                format!("apt-get install --yes --no-download {packages}")
+            }
+        }
     }
 }
 
 /// Number of files in the context, and the bytes of each: a source tree of some size.
-pub(super) const FILES: usize = 1000;
+const FILES: usize = 1000;
 const BYTES: usize = 8 << 10;
 
 /// The dpkg configuration of the official images.
@@ -81,12 +99,12 @@ impl Fixture {
             files::write(path, bytes)
         };
         let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
-        for number in 0..FILES {
+        for number in 0..self.options.files() {
             let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
             write_file(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
         }
         for way in variants::ways() {
-            let text = way.dockerfile(&self.options.base.packages);
+            let text = way.dockerfile(&self.options.command());
             write_file(&self.dir(&format!("{}.Dockerfile", way.name)), text.as_bytes())?;
         }
         write_file(&self.dir("default/docker-apt-speedup"), SPEEDUP.as_bytes())?;
@@ -117,15 +135,23 @@ impl Fixture {
         docker.stop(launcher)
     }
 
-    /// Fails unless the packages are installed in the image.
-    fn require_installed(
-        &self,
-        iteration: &Iteration<'_>,
-        launcher: &Launcher,
-    ) -> Result<(), Error> {
+    /// Fails unless the measured step has done its work in the image.
+    fn require_work(&self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let Some(docker) = &self.docker else { return Ok(()) };
-        let container =
-            docker.output(&["create", "--network", "none", RESULT, "true"], launcher)?;
+        let wrong = |what: &str| {
+            let ending = format!("exit code 0, yet {what} in the image");
+            iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher))
+        };
+        if let Some(files) = self.options.chown {
+            let last = files.saturating_sub(1);
+            let file = format!("/src/{}/{last}", last % 10);
+            let look =
+                ["run", "--rm", "--network", "none", RESULT, "stat", "--format", "%u", &file];
+            let is_changed = docker.output(&look, launcher)? == "1";
+            return if is_changed { Ok(()) } else { Err(wrong("the owner is not changed")) };
+        }
+        let create = ["create", "--network", "none", RESULT, "true"];
+        let container = docker.output(&create, launcher)?;
         let status = self.dir("status");
         let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
         docker.client("look into the image", &["cp", &from, &to], launcher)?;
@@ -133,9 +159,7 @@ impl Fixture {
         let text = files::read(&status)?;
         let lacking =
             self.options.base.packages.iter().find(|package| !is_installed(&text, package));
-        let Some(package) = lacking else { return Ok(()) };
-        let ending = format!("exit code 0, yet {package} is not installed in the image");
-        Err(iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher)))
+        lacking.map_or(Ok(()), |package| Err(wrong(&format!("{package} is not installed"))))
     }
 }
 
@@ -193,7 +217,7 @@ impl Steps for Fixture {
     }
 
     fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        self.require_installed(iteration, launcher)
+        self.require_work(iteration, launcher)
     }
 
     fn clear(&mut self, _iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {

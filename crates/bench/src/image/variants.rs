@@ -21,7 +21,7 @@ pub(super) struct Way {
     base: &'static str,
     /// Instructions before the measured step.
     before: &'static str,
-    /// Words before apt-get in the measured step.
+    /// Words before the command of the measured step.
     prefix: &'static str,
     pub(super) runtime: Runtime,
     /// Whether the databases of BuildKit are held.
@@ -39,7 +39,7 @@ const IMAGE_DEFAULT: Way = Way {
     held: false,
 };
 
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 8] = [
     IMAGE_DEFAULT,
     Way {
         name: "full-fsync",
@@ -64,6 +64,19 @@ const WAYS: [Way; 6] = [
         name: "wrapper-hold",
         about: "the wrapper, and BuildKit's databases are held",
         runtime: Runtime::Wrapped,
+        held: true,
+        ..IMAGE_DEFAULT
+    },
+    Way {
+        name: "volatile",
+        about: "the wrapper with step-root = \"volatile\"",
+        runtime: Runtime::Volatile,
+        ..IMAGE_DEFAULT
+    },
+    Way {
+        name: "volatile-hold",
+        about: "the same, and BuildKit's databases are held",
+        runtime: Runtime::Volatile,
         held: true,
         ..IMAGE_DEFAULT
     },
@@ -106,13 +119,10 @@ pub(super) fn all() -> Vec<Variant> {
 }
 
 impl Way {
-    /// Returns the Dockerfile.
-    pub(super) fn dockerfile(&self, packages: &[String]) -> String {
+    /// Returns the Dockerfile whose measured step is `command`.
+    pub(super) fn dockerfile(&self, command: &str) -> String {
         let Self { base, before, prefix, .. } = self;
-        format!(
-            "FROM {base}\nCOPY . /src\n{before}RUN {prefix}apt-get install --yes --no-download {}\n",
-            packages.join(" ")
-        )
+        format!("FROM {base}\nCOPY . /src\n{before}RUN {prefix}{command}\n")
     }
 }
 
@@ -122,13 +132,13 @@ mod tests {
 
     #[test]
     fn all_install_by_the_same_words_and_only_ours_differ_by_the_runtime() {
-        let packages = ["gcc", "make"].map(str::to_owned);
         for way in ways() {
-            let text = way.dockerfile(&packages);
+            let text = way.dockerfile("apt-get install gcc");
             let step = text.lines().last().expect("there are lines");
             let bare = step.replace("eatmydata ", "");
-            assert_eq!(bare, "RUN apt-get install --yes --no-download gcc make", "{}", way.name);
+            assert_eq!(bare, "RUN apt-get install gcc", "{}", way.name);
             assert_eq!(way.runtime == Runtime::Wrapped, way.name.starts_with("wrapper"));
+            assert_eq!(way.runtime == Runtime::Volatile, way.name.starts_with("volatile"));
         }
     }
 

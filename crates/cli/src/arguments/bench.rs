@@ -21,7 +21,7 @@ pub enum Scenario {
     ///
     /// Builds the same steps by a dockerd of its own, interleaved: as an image's
     /// default has it, with every sync, under eatmydata, by synconce-oci, by synconce-oci with
-    /// BuildKit's databases held, and by synconce as SHELL. No other daemon, cache or image is touched.
+    /// BuildKit's databases held, with volatile roots of steps, and by synconce as SHELL. No other daemon, cache or image is touched.
     Build(Build),
     /// Put one key in each of many transactions: bbolt, SQLite, LMDB and others, by every way
     ///
@@ -128,6 +128,9 @@ pub struct Build {
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: Base,
+    /// Instead of an install, change the owner of FILES files of the layer below
+    #[arg(long, value_name = "FILES")]
+    pub chown: Option<usize>,
     /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,

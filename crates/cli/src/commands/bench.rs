@@ -95,9 +95,9 @@ fn install_options(arguments: Install) -> install::Options {
 }
 
 fn build_options(arguments: Build) -> image::Options {
-    let Build { dir, rounds, variants, base, .. } = arguments;
+    let Build { dir, rounds, variants, base, chown, .. } = arguments;
     let common = common(image::Options::new(dir).common, rounds, variants);
-    image::Options { common, base: base_options(base, base::Options::default()) }
+    image::Options { common, base: base_options(base, base::Options::default()), chown }
 }
 
 fn db_options(arguments: Db) -> db::Options {

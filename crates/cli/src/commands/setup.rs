@@ -203,7 +203,9 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
             false => format!("{name} is set up already: nothing was changed"),
         };
         let set_up = arguments.check.then_some(true);
-        return Ok(Report { set_up, notes: vec![note], ..Report::default() });
+        let roots = step_roots(engine, arguments);
+        let notes = [note].into_iter().chain(roots).collect();
+        return Ok(Report { set_up, notes, ..Report::default() });
     }
     let changed = |Change { path, act }: &Change| Changed {
         act: match act {
@@ -235,6 +237,23 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
         report.notes.push(engine.restart(host));
     }
     Ok(report)
+}
+
+/// Returns what a check says of the roots of build steps.
+fn step_roots(engine: Engine, arguments: &Setup) -> Option<String> {
+    // Podman and Buildah mount their roots as volatile themselves.
+    let mounts_plainly = matches!(engine, Engine::Docker | Engine::Buildkit | Engine::Containerd);
+    if !arguments.check || !mounts_plainly {
+        return None;
+    }
+    let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
+    Some(match synconce_oci::are_step_roots_volatile(root) {
+        Ok(true) => "the roots of build steps are volatile".to_owned(),
+        Ok(false) => "the roots of build steps are not volatile: step-root = \"volatile\" in \
+                      /etc/synconce/oci.toml makes them so"
+            .to_owned(),
+        Err(error) => error,
+    })
 }
 
 fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {

@@ -18,6 +18,7 @@ mod jobs;
 mod our_image;
 mod plain;
 mod runtimes;
+mod same_layers;
 mod set_up;
 mod step_roots;
 mod volatile_builds;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),
+        same_layers::trials(),
         step_roots::trials(),
         volatile_builds::trials(),
     ];

@@ -11,6 +11,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, Started, eventually, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -24,6 +25,8 @@ const NEEDS: [Need; 4] = [
 
 /// The files of the layer below.
 const FILES: u64 = 300;
+/// How often dockerd is killed.
+const KILLS: u64 = 20;
 const CHOWN: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n\
                      RUN [\"/bin/busybox\", \"chown\", \"-R\", \"1:1\", \"/data\"]\n";
 /// Two stages, of which one has a cache; both steps run at once.
@@ -43,7 +46,10 @@ const COUNT: &str = "[\"/bin/busybox\", \"sh\", \"-c\", \
                      \"busybox find /data -type f -user 1 | busybox wc -l\"]";
 
 pub fn trials() -> Vec<Trial> {
+    let kills = trial(kills_of_dockerd_leave_a_data_root_that_builds, &NEEDS);
     vec![
+        // Named in CONTRIBUTING.md.
+        kills.with_ignored_flag(true),
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
         trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
@@ -191,6 +197,31 @@ fn that_fail_or_are_cancelled_leave_no_volatile_root(place: &Place) {
     eventually("the roots are unmounted", || overlays() == 0);
     world.flushes(&docker.buildkit(), CHOWN);
     assert_owned(&docker);
+    docker.stop();
+    world.end();
+}
+
+/// Kills dockerd, its containerd and its steps at moments during builds of both builders.
+fn kills_of_dockerd_leave_a_data_root_that_builds(place: &Place) {
+    let world = World::new(place);
+    place.write("context/Dockerfile", CHOWN);
+    for at in 0..KILLS {
+        let docker = world.start();
+        let builder = if at % 2 == 0 { "1" } else { "0" };
+        let mut command = docker.command(builder);
+        let words = ["build", "--network", "none", "--no-cache", "context"];
+        let build = Started::new(command.args(words));
+        std::thread::sleep(Duration::from_millis(at * 2000 / KILLS));
+        docker.kill();
+        build.end();
+    }
+    let docker = world.start();
+    for _ in 0..2 {
+        world.flushes(&docker.buildkit(), CHOWN);
+        assert_owned(&docker);
+        world.flushes(&docker.classic(), CHOWN);
+        assert_owned(&docker);
+    }
     docker.stop();
     world.end();
 }

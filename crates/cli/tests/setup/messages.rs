@@ -24,6 +24,23 @@ fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
 }
 
 #[test]
+fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
+    let place = Place::new("roots");
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let says = |text: &str, part: &str| {
+        let file = place.root.join("etc/synconce/oci.toml");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+        let ended = place.setup(&["docker", "--check"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
+    };
+    says("", "synconce: the roots of build steps are not volatile: step-root = ");
+    says("step-root = \"volatile\"\n", "synconce: the roots of build steps are volatile\n");
+    says("step-rot = \"volatile\"\n", "synconce: cannot understand ");
+}
+
+#[test]
 fn a_dry_run_shows_a_diff_and_writes_nothing() {
     let place = Place::new("dry");
     let before = place.snapshot();

@@ -273,3 +273,26 @@ fn as_mounted(mount: &Mount) -> Option<String> {
     });
     is_ours.then(|| before.collect::<Vec<_>>().join(","))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use synconce_probe::mounts::parse;
+
+    #[test]
+    fn the_options_of_the_engine_are_found_in_a_root_of_synconce_alone() {
+        let line = "40 30 0:50 / /m rw - overlay overlay rw,lowerdir=/l,upperdir=/u,workdir=/w,index=off\n";
+        let root = StepRoot::find(Path::new("/m"), &parse(line)).unwrap();
+        let volatile = |options: &str| {
+            let line = line.replace(&root.options, options);
+            as_mounted(&parse(&line)[0])
+        };
+        let options = root.volatile_options();
+        assert!(options.contains("workdir=/w/synconce-step,") && options.ends_with(",volatile"));
+        assert_eq!(volatile(&options), Some(root.options.clone()));
+        let renamed = options.replace(",volatile", ",fsync=volatile");
+        assert_eq!(volatile(&renamed), Some(root.options.clone()));
+        assert_eq!(volatile(&format!("{}{VOLATILE}", root.options)), None);
+        assert_eq!(volatile(&root.options), None);
+    }
+}

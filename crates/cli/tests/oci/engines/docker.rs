@@ -104,6 +104,12 @@ impl<'a> Docker<'a> {
     pub fn stop(self) {
         stop("dockerd", &self.daemon);
     }
+
+    /// Kills dockerd and the processes of its group.
+    pub fn kill(self) {
+        self.daemon.signal(rustix::process::Signal::KILL).unwrap();
+        self.daemon.wait(synconce_testkit::harness::limit()).unwrap();
+    }
 }
 
 impl Builder for With<'_> {
