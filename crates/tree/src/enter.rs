@@ -9,12 +9,14 @@
 //! - `/etc/resolv.conf` is the host's, read-only, mounted over the tree's own. If the tree has
 //!   no such file, or has a link whose target is missing, an empty file is made there (at the
 //!   link's target) while the command runs, and removed afterwards.
+//! - `/etc/hosts` is a file in memory: the host's, with localhost and the host name if they are
+//!   missing there. The command can write to the file; what it writes is not in the tree.
 //! - `/run` and `/tmp` are the tree's own, as in a chroot: files that the command writes there
 //!   are kept.
 //! - Mount points that had to be made are removed when the command has ended, and the times of
 //!   their parent directories are restored. Within a bind mount they stay.
-//! - The System V IPC namespace is new and ends with the command. Network, host name and users
-//!   are the host's.
+//! - The IPC and UTS namespaces are new: System V IPC, POSIX message queues, and the host name,
+//!   which is at first the host's. Network and users are the host's.
 //!
 //! The processes: the caller waits and forwards signals. The caller's child is the init of the
 //! pid namespace and reaps. The command is the init's child, in the caller's process group, so
@@ -22,16 +24,19 @@
 
 mod environment;
 mod furnish;
+mod hosts;
 mod init;
 mod places;
 mod report;
 mod user;
 
+pub use self::environment::PATH;
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::system::sethostname;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, PipeReader};
@@ -42,7 +47,7 @@ use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Set};
 
 /// What to execute, where, and as which user. The JSON form can hold any path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnterSpec {
     /// The root: a directory, mounted or not.
     pub root: OsString,
@@ -58,6 +63,9 @@ pub struct EnterSpec {
     /// The command's working directory in the tree; `/` by default.
     #[serde(default)]
     pub directory: Option<OsString>,
+    /// The host name; the host's by default.
+    #[serde(default)]
+    pub hostname: Option<String>,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.
@@ -96,7 +104,9 @@ fn passed_on() -> Vec<i32> {
     signals.filter(|signal| *signal != Signal::CONT.as_raw()).collect()
 }
 
-/// Executes the command of `spec` in its root, and waits for its end. The calling process must
+/// Executes the command of `spec` in its root, and waits for its end. The command gets the
+/// environment of the calling process, and the variables of its user and PATH where the
+/// environment lacks them. The calling process must
 /// have one thread and `CAP_SYS_ADMIN`, and must do nothing afterwards but end as the command
 /// did: its mounts, its children's pid namespace and its signal mask are changed for good. If
 /// its parent ends, it is killed, with all processes inside.
@@ -108,7 +118,10 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
-    unshare(flags).on("cannot make namespaces for", root)?;
+    unshare(flags | UnshareFlags::NEWUTS).on("cannot make namespaces for", root)?;
+    if let Some(name) = &spec.hostname {
+        sethostname(name.as_bytes()).on("cannot set the host name of", root)?;
+    }
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;
     let mut places = Places::of(root)?;
@@ -128,6 +141,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
 fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
     let mut wanted: Vec<(PathBuf, Kind)> =
         ["/proc", "/sys", "/dev"].map(|path| (path.into(), Kind::Directory)).into();
+    wanted.push((hosts::HOSTS.into(), Kind::File));
     if furnish::has_resolver() {
         wanted.push((furnish::RESOLVER.into(), Kind::File));
     }

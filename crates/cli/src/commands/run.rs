@@ -102,6 +102,7 @@ fn hint_at_io_uring(finished: &Finished) {
 pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
+        environment: None,
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,

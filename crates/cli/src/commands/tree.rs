@@ -2,6 +2,7 @@
 
 mod bar;
 mod enter;
+mod environment;
 mod export;
 mod failure;
 mod make;

@@ -11,11 +11,13 @@ mod chroots;
 mod concurrent;
 mod ends;
 mod everything;
+mod full_disks;
 mod mounts;
 mod options;
 mod programs;
 mod promises;
 mod readers;
+mod rooms;
 mod roots;
 mod runs;
 mod site;
@@ -41,6 +43,8 @@ fn main() -> ExitCode {
         attributes::trials(),
         chroots::trials(),
         ends::trials(),
+        full_disks::trials(),
+        rooms::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),

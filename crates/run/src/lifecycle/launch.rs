@@ -28,7 +28,9 @@ pub(super) fn launch_held(
     presence: Option<&Presence>,
 ) -> Result<Launched, RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
-    let command = launching::command(&options.command, Some(active.id())).map_err(bad)?;
+    let environment = options.environment.as_deref();
+    let command = launching::command(&options.command, environment, Some(active.id()));
+    let command = command.map_err(bad)?;
     // No supervisor sees the first call of a sealed run, so its marker is durable before the
     // launch.
     let launch_sealed = |active: &mut Active| {

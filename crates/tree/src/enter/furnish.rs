@@ -1,16 +1,19 @@
 //! Mounts /proc, /sys, /dev and binds in a root.
 
+use super::hosts::{self, HOSTS};
 use super::places::{Kind, Places, find};
 use super::{Bind, EnterSpec};
 use crate::overlay::lock_attached;
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, symlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
 };
 use rustix::process::{chdir, chroot, fchdir, pivot_root};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::mounting::{Reach, make_read_only};
@@ -55,6 +58,7 @@ pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
     let mut places = Places::kept(root.try_clone().on("cannot enter", path)?);
     mount_proc(&mut places)?;
     mount_sys(&mut places)?;
+    mount_hosts(&mut places)?;
     mount_dev(&mut places)?;
     if has_resolver() {
         mount_bind(&mut places, Path::new(RESOLVER), Path::new(RESOLVER), true)?;
@@ -102,6 +106,37 @@ fn mount_sys(places: &mut Places) -> Result<(), Error> {
         return Ok(());
     }
     put_locked(places, &clone_tree(path)?, path, Kind::Directory)
+}
+
+/// Mounts a file in memory on `/etc/hosts`.
+fn mount_hosts(places: &mut Places) -> Result<(), Error> {
+    let path = Path::new(HOSTS);
+    let options = [("mode", "0755"), ("source", "hosts")];
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let memory = new_mount("tmpfs", &options, safe).on("cannot mount", path)?;
+    // Before Linux 6.15 a mount that was never attached cannot be cloned. The tree's `/dev` is
+    // mounted later.
+    put(places, &memory, Path::new("/dev"), Kind::Directory)?;
+    let file = file_in(&memory).on("cannot make, in memory,", path)?;
+    put(places, &file, path, Kind::File)
+}
+
+/// Writes the content of `/etc/hosts` to a file on `memory`, unmounts `memory`, and returns a
+/// mount of the file alone.
+fn file_in(memory: &OwnedFd) -> io::Result<OwnedFd> {
+    let (name, mode) = ("hosts", Mode::from_raw_mode(0o644));
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(memory, name, flags, mode)?;
+    // openat(2) applies the umask.
+    rustix::fs::fchmod(&file, mode)?;
+    let host = rustix::system::uname();
+    File::from(file).write_all(&hosts::content(&host.nodename().to_string_lossy()))?;
+    let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = open_tree(memory, name, clone)?;
+    unmount(format!("/proc/self/fd/{}", memory.as_raw_fd()), UnmountFlags::DETACH)?;
+    Ok(mount)
 }
 
 fn mount_dev(places: &mut Places) -> Result<(), Error> {

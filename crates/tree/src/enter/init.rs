@@ -120,8 +120,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         outside.tell(&Report::Failed(error.to_string()));
         return 125;
     }
-    let is_directory = |path: &Path| path.is_dir();
-    let environment = environment::made(env::vars_os(), user, directory, is_directory);
+    let environment = environment::made(env::vars_os(), user, directory);
     before.set();
     let error = match command(&spec.command, &environment) {
         Ok(command) => execute_in_place(&command),
