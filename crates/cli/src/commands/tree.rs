@@ -6,6 +6,7 @@ mod environment;
 mod export;
 mod failure;
 mod make;
+mod modes;
 mod mount;
 mod output;
 mod run;

@@ -22,6 +22,7 @@ mod roots;
 mod runs;
 mod site;
 mod sparse;
+mod terminals;
 mod users;
 mod verbs;
 mod words;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         ends::trials(),
         full_disks::trials(),
         rooms::trials(),
+        terminals::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),

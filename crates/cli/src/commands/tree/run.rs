@@ -3,6 +3,7 @@
 use super::bar::Bar;
 use super::environment;
 use super::failure::Failure;
+use super::modes::Modes;
 use super::output::Output;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
@@ -136,7 +137,10 @@ fn work(
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
     let variables = environment::for_command(arguments, &env::vars_os().collect(), inside)?;
     let command = (entering(own, arguments, root, binds), variables);
-    let finished = hold(arguments, command, binds, report)?;
+    let modes = Modes::of_terminal();
+    let finished = hold(arguments, command, binds, report);
+    modes.restore();
+    let finished = finished?;
     session.detach()?;
     Ok(finished)
 }
