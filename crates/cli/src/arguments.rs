@@ -23,6 +23,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+const EXAMPLES: &str = "\
+Examples:
+  synconce run -- apt-get install -y build-essential
+  sudo synconce setup docker
+  synconce status
+
+`synconce help run` prints the options of a command, and `man synconce-run` all about it.";
+
 /// Hold every disk sync of a command, and sync the disks once at its end
 #[derive(Debug, Parser)]
 #[command(
@@ -30,7 +38,8 @@ use std::time::Duration;
     version,
     disable_version_flag = true,
     disable_help_subcommand = true,
-    max_term_width = 100
+    max_term_width = 100,
+    after_help = EXAMPLES
 )]
 pub struct Arguments {
     /// Print the version
@@ -119,7 +128,7 @@ pub enum Command {
     /// the place of each starts it in a run, with one commit at its end. Where no run can be
     /// started, the wrapper starts the program as before, and says so in one line.
     Setup(Setup),
-    /// Say why installs and builds are slow in a directory, and what to change
+    /// Say why installs and builds are slow in a directory, or where a command waits for syncs
     ///
     /// Measures syncs, flushes of the device and names in PATH, and reads limits of control
     /// groups, mount options and what skips syncs already. The findings are sorted by the least
@@ -127,8 +136,12 @@ pub enum Command {
     /// changed. Temporary files are in a directory PATH/.synconce-doctor-*, which is
     /// removed at the end, also after Ctrl-C.
     ///
+    /// With COMMAND, runs the command once with its syncs timed, and says how long it waited, by
+    /// program, call and directory, and what `synconce run` would save at least. Writes with
+    /// O_SYNC, io_uring and mapped memory are not timed; the report names them.
+    ///
     /// Exit code: 0 also with findings, 1 if a finding reaches --fail-on, 125 if PATH cannot be
-    /// measured.
+    /// measured. With COMMAND, the command's own.
     Doctor(Doctor),
     /// Measure synconce and its rivals, interleaved
     Bench(Bench),

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     let arguments = match arguments::parse(&words) {
         Ok(arguments) => arguments,
-        Err(error) => return help::wrong(&error),
+        Err(error) => return help::wrong(error),
     };
     if let Err(ended) = promise::keep(&arguments.command) {
         return ended;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
-        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Help(arguments) => help::help(&arguments.command),
         Command::Version => help::version(),

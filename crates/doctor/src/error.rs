@@ -24,11 +24,23 @@ pub enum Error {
         /// Why it failed.
         error: io::Error,
     },
+    /// The file is not a record of a command.
+    NoRecord,
+    /// A record cannot be read.
+    Unreadable(io::Error),
     /// A signal has arrived; the temporary files are removed.
     Interrupted(i32),
 }
 
 impl Error {
+    pub(crate) fn unreadable(error: io::Error) -> Self {
+        match error.kind() {
+            // Not text.
+            io::ErrorKind::InvalidData => Self::NoRecord,
+            _ => Self::Unreadable(error),
+        }
+    }
+
     /// Returns a function that makes the failure of `act` with the file `path`.
     pub(crate) fn io<E: Into<io::Error>>(act: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
@@ -59,6 +71,8 @@ impl fmt::Display for Error {
             Self::Io { act, path, error } => {
                 write!(f, "cannot {act} {}: {}", path.display(), reason(error))
             }
+            Self::NoRecord => f.write_str("not a record of `synconce doctor -o`"),
+            Self::Unreadable(error) => f.write_str(&reason(error)),
             Self::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
         }
     }

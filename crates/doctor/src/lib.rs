@@ -3,10 +3,12 @@
 //! seconds that its remedy saves for a stated workload.
 //!
 //! [`examine`] does all I/O. [`finding`] and [`text`] are pure: values in, values out. Nothing
-//! outside of one temporary directory is written.
+//! outside of one temporary directory is written. [`examine_record`] reads what `synconce-run`
+//! recorded of a command.
 #![forbid(unsafe_code)]
 
 mod cgroup;
+mod command;
 mod context;
 mod device;
 mod error;
@@ -19,6 +21,9 @@ mod scratch;
 mod text;
 
 pub use cgroup::{Limit, LimitKind};
+pub use command::{
+    CommandReport, Ending, Group, NotCovered, Savings, Slowest, Waits, examine_record,
+};
 pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;
 pub use error::Error;

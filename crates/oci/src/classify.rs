@@ -191,7 +191,7 @@ impl Context<'_> {
 
     /// Recognises a shim's `create` in buildkitd's default namespace. Only root on
     /// containerd's socket can choose that namespace.
-    fn is_buildkit_on_containerd(&self) -> bool {
+    pub(crate) fn is_buildkit_on_containerd(&self) -> bool {
         let is_made = |id: &String| {
             id.len() == 25
                 && id.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase())
@@ -216,7 +216,7 @@ impl Context<'_> {
             && self.call.pid_file.as_deref() == Some(&self.bundle.join("pid"))
     }
 
-    fn records(&self) -> Option<Records> {
+    pub(crate) fn records(&self) -> Option<Records> {
         Records::find(self.facts, self.call.id.as_deref()?)
     }
 }

@@ -132,6 +132,18 @@ impl Records {
             && !set.iter().any(|set| *set)
     }
 
+    /// Returns whether dockerd's classic builder works: it has the context of each build under way
+    /// in `<data-root>/tmp/docker-builder<NUMBER>` (builder/remotecontext/archive.go).
+    pub(crate) fn is_building(&self) -> bool {
+        let tmp = self.directory.ancestors().nth(2).map(|root| root.join("tmp"));
+        let entries = tmp.and_then(|tmp| std::fs::read_dir(tmp).ok());
+        entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("docker-builder"))
+    }
+
     /// Returns the value of a label, set by the container or by its image.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.container.config.labels.as_ref()?.get(key).map(String::as_str)

@@ -10,13 +10,14 @@
 //!   step, and the engine stores the result.
 //! - **verdict** (`classify::Verdict`): whether a container is held, and why.
 //!
-//! Only `create` and `run` are handled. The sealed hold is added to `linux.seccomp` of the
+//! Only `create`, `run` and `delete` are handled. The sealed hold is added to `linux.seccomp` of the
 //! bundle's `config.json` (`profile`), and the runtime is executed in this process, with the
 //! same arguments, descriptors and environment. On any error before that, the container is not
 //! changed, and its syncs are done.
 //!
-//! If the root of a step becomes volatile (`step_root`), the runtime is executed in a child
-//! process (`foreground`), because the root has to be mounted back after the step.
+//! If the root of a step becomes volatile (`step`, `step_root`), the runtime is executed in a
+//! child process (`foreground`) by the call after which the root has to be mounted back: `run`,
+//! or `delete`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -29,5 +30,6 @@ mod invocation;
 mod podman;
 mod profile;
 mod runtime;
+mod step;
 mod step_root;
 pub mod wrap;

@@ -4,25 +4,20 @@
 //! option `volatile` (Linux 5.10) prevents these syncs. [`StepRoot::make_volatile`] mounts the same
 //! layers again with that option. [`VolatileRoot::end`] mounts them as the engine did, because
 //! the engine writes to the root once more after the step (BuildKit's `MountStubsCleaner`). The
-//! engine's own unmount then makes the layer durable, as without synconce.
-//!
-//! The kernel leaves a mark in the work directory of a volatile overlay and refuses to mount such a
-//! directory again (Documentation/filesystems/overlayfs.rst). The mark is removed at once. A
-//! step that is cut short is not recorded by the engine, so nothing reads its unsynced files.
+//! engine's own unmount then makes the layer durable, as without synconce. A step that is cut
+//! short is not recorded by the engine, so nothing reads its unsynced files.
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
-use std::ffi::CString;
+mod volatile;
+
+pub(crate) use volatile::{Failure, VolatileRoot};
+
+use rustix::mount::MountFlags;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-use synconce_durable::mutant;
 use synconce_probe::mounts::{DeviceId, Mount};
-use synconce_sys::{overlay, reason, ustat};
+use synconce_sys::reason;
+use volatile::OWN_WORK;
 
 /// The options that mean the same when they are given again.
 const KNOWN: [&str; 12] = [
@@ -42,17 +37,16 @@ const KNOWN: [&str; 12] = [
 const VOLATILE: &str = ",volatile";
 /// mount(2) reads one page of options, with a terminating zero.
 const LONGEST: usize = 4095;
-/// How long the end of a step waits for processes of the host that have a file of the root open.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a root stays as the engine mounted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     /// `step-root` is `as-mounted`.
     Settings,
-    /// The runtime does not stay until the step ends.
+    /// No call of the engine shows the end of the step.
     Detached,
+    /// The classic builder does not work.
+    NoBuild,
     /// The container shares the process ids or the mounts of another.
     Shared,
     /// The root is read-only.
@@ -81,7 +75,8 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Settings => "step-root is not \"volatile\"",
-            Self::Detached => "the runtime does not stay until the step ends",
+            Self::Detached => "no call of the runtime shows the end of the step",
+            Self::NoBuild => "dockerd builds no image by its classic builder",
             Self::Shared => "the step shares the processes or the mounts of another container",
             Self::ReadOnly => "it is read-only",
             Self::NoOverlay => "it is not a mounted overlay",
@@ -108,15 +103,6 @@ pub(crate) struct StepRoot {
     options: String,
     upper: PathBuf,
     work: PathBuf,
-}
-
-/// Why a root is not volatile.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The root is mounted as the engine mounted it.
-    Kept(Kept),
-    /// The root is not mounted any more. The message is for the user.
-    Lost(String),
 }
 
 impl StepRoot {
@@ -157,109 +143,6 @@ impl StepRoot {
             work: path("workdir")?,
         })
     }
-
-    /// Mounts the layers as volatile, at the same places.
-    ///
-    /// # Errors
-    /// The root is as it was, or is lost.
-    pub(crate) fn make_volatile(self) -> Result<VolatileRoot, Failure> {
-        let upper = self.look().map_err(Failure::Kept)?;
-        self.unmount_all()?;
-        // The kernel gives the number of an ended file system to the next one.
-        let is_free = ustat::is_in_use(self.device.major, self.device.minor) == Some(false);
-        if !is_free && self.is_upper_in_use() {
-            return Err(self.undo(Kept::InUse));
-        }
-        if let Err(error) = self.mount_all(&format!("{}{VOLATILE}", self.options)) {
-            return Err(self.undo(Kept::Failed(error)));
-        }
-        if let Err(error) = self.remove_mark() {
-            self.unmount_all()?;
-            return Err(self.undo(Kept::Failed(error)));
-        }
-        Ok(VolatileRoot { root: self, upper })
-    }
-
-    /// Unmounts the overlay everywhere, or nowhere.
-    fn unmount_all(&self) -> Result<(), Failure> {
-        for (at, point) in self.points.iter().enumerate().rev() {
-            let Err(errno) = unmount(point, UnmountFlags::NOFOLLOW) else { continue };
-            self.bind(at + 1).map_err(Failure::Lost)?;
-            return Err(Failure::Kept(match errno {
-                Errno::BUSY => Kept::InUse,
-                _ => Kept::Failed(failed("cannot unmount", point, errno)),
-            }));
-        }
-        Ok(())
-    }
-
-    /// Mounts the overlay with `options` everywhere.
-    fn mount_all(&self, options: &str) -> Result<(), String> {
-        let data = CString::new(options).unwrap_or_default();
-        mount(&self.source, self.point(), "overlay", self.flags, data.as_c_str())
-            .map_err(|errno| failed("cannot mount the overlay on", self.point(), errno))?;
-        self.bind(1)
-    }
-
-    /// Binds the overlay at the first point to all points from the one with number `from` on.
-    fn bind(&self, from: usize) -> Result<(), String> {
-        self.points.iter().skip(from).try_for_each(|point| {
-            mount_bind(self.point(), point)
-                .map_err(|errno| failed("cannot mount the overlay on", point, errno))
-        })
-    }
-
-    /// Mounts the overlay as the engine did, after everything is unmounted.
-    fn undo(&self, why: Kept) -> Failure {
-        match self.mount_all(&self.options) {
-            Ok(()) => Failure::Kept(why),
-            Err(error) => Failure::Lost(format!("{error}, after the root was left because {why}")),
-        }
-    }
-
-    /// Whether another overlay has the upper directory. With an index the kernel refuses such a
-    /// directory (`ovl_report_in_use`, 6.18), and any other by the mark.
-    fn is_upper_in_use(&self) -> bool {
-        let marked = std::fs::create_dir_all(self.work.join("work/incompat/volatile"));
-        let data = CString::new(format!("{},index=on", self.options)).unwrap_or_default();
-        let probe = marked
-            .map(|()| mount(&self.source, self.point(), "overlay", self.flags, data.as_c_str()));
-        if matches!(probe, Ok(Ok(()))) {
-            let _ = unmount(self.point(), UnmountFlags::NOFOLLOW);
-        }
-        !matches!(probe, Ok(Err(Errno::INVAL))) | self.remove_mark().is_err()
-    }
-
-    /// Removes the mark by which the kernel refuses to mount the work directory again.
-    fn remove_mark(&self) -> Result<(), String> {
-        let mark = self.work.join("work/incompat");
-        std::fs::remove_dir_all(&mark).map_err(|error| failed("cannot remove", &mark, error))
-    }
-
-    /// Opens the upper directory, after a look at everything that can be seen before a change.
-    fn look(&self) -> Result<OwnedFd, Kept> {
-        if !overlay::kernel_is_at_least(5, 10) {
-            return Err(Kept::Kernel);
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let upper = rustix::fs::open(&self.upper, flags, Mode::empty());
-        let upper = upper.map_err(|_| Kept::Elsewhere)?;
-        // The root of an overlay has the times of its upper directory.
-        let identity = |path: &Path| {
-            let found = path.metadata().ok()?;
-            let changed = (found.ctime(), found.ctime_nsec(), found.mtime(), found.mtime_nsec());
-            Some((changed, found.mode(), found.uid(), found.gid()))
-        };
-        let below = identity(&self.upper).ok_or(Kept::Elsewhere)?;
-        if identity(self.point()) != Some(below) || !self.work.join("work").is_dir() {
-            return Err(Kept::Elsewhere);
-        }
-        Ok(upper)
-    }
-
-    fn point(&self) -> &Path {
-        &self.points[0]
-    }
 }
 
 /// Checks that the options of the overlay can be given once more.
@@ -284,7 +167,7 @@ fn check_options(mount: &Mount) -> Result<(), Kept> {
         name.ends_with("dir").then_some(paths).filter(|_| name != "redirect_dir")
     });
     let is_plain = |paths: &str| paths.split(':').all(|path| path.starts_with('/'));
-    let is_short = mount.options.len() + VOLATILE.len() <= LONGEST;
+    let is_short = mount.options.len() + OWN_WORK.len() + VOLATILE.len() <= LONGEST;
     if mount.options.contains('\\') || !layers.into_iter().all(is_plain) || !is_short {
         return Err(Kept::Names);
     }
@@ -310,50 +193,6 @@ fn flags(options: &str) -> Result<MountFlags, Kept> {
 
 fn failed(act: &str, path: &Path, error: impl Into<io::Error>) -> String {
     format!("{act} {}: {}", path.display(), reason(&error.into()))
-}
-
-/// A root that is volatile while the step runs.
-#[derive(Debug)]
-pub(crate) struct VolatileRoot {
-    root: StepRoot,
-    /// The upper directory, opened before the step: syncfs(2) on a descriptor reports the
-    /// write-back errors since it was opened (errseq, Linux 5.8).
-    upper: OwnedFd,
-}
-
-impl VolatileRoot {
-    /// Mounts the root as the engine did, and syncs the file system of the layer. No process of
-    /// the step may run any more.
-    ///
-    /// # Errors
-    /// The layer may be incomplete on the disk. The message is for the user.
-    pub(crate) fn end(self) -> Result<(), String> {
-        if mutant::is("step-root-unsynced") {
-            return Ok(());
-        }
-        let mounted = if mutant::is("step-root-volatile") { Ok(()) } else { self.mount_back() };
-        let path = &self.root.upper;
-        let synced = rustix::fs::syncfs(&self.upper);
-        let synced = synced.map_err(|errno| failed("cannot sync the file system of", path, errno));
-        mounted.and(synced)
-    }
-
-    fn mount_back(&self) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match self.root.unmount_all() {
-                Ok(()) => return self.root.mount_all(&self.root.options),
-                Err(Failure::Kept(Kept::InUse)) if Instant::now() < end => {
-                    std::thread::sleep(PAUSE);
-                }
-                Err(Failure::Lost(error)) => return Err(error),
-                Err(Failure::Kept(why)) => {
-                    let point = self.root.point().display();
-                    return Err(format!("cannot mount {point} as before the step: {why}"));
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use crate::bundle::Bundle;
 use crate::classify::{Context, Reason, Verdict, classify};
-use crate::config::{Settings, StepRoot as Setting};
-use crate::foreground;
+use crate::config::Settings;
 use crate::invocation::Invocation;
 use crate::profile::{self, Edited};
 use crate::runtime::{self, Tried};
-use crate::step_root::{Failure, Kept, StepRoot, VolatileRoot};
+use crate::step;
+use crate::step_root::{Kept, StepRoot};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -28,7 +28,7 @@ pub enum Ended {
 }
 
 /// Executes the runtime for an engine that called it as `name`: in this process, or, if the root
-/// of a step is volatile, in a child process.
+/// of a step has to be mounted back afterwards, in a child process.
 pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
     let call = Invocation::parse(arguments);
     let pid = std::process::id();
@@ -45,6 +45,9 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
             Err(_) => return Ended::Failed(error),
         },
     };
+    if let Some(ended) = step::mount_back(&call, &runtime, arguments, &tried) {
+        return ended;
+    }
     if call.makes_container() {
         if let Some(why) = runtime::refusal(&runtime) {
             let runtime = runtime.display();
@@ -52,9 +55,12 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
         }
         match hold(&call, &settings) {
             Ok(None) => {}
-            Ok(Some(root)) => match make_volatile(&call, root) {
-                Ok(None) => {}
-                Ok(Some(root)) => return step(root, &runtime, arguments, &tried),
+            Ok(Some(root)) => match step::make_volatile(&call, root) {
+                Ok(Some(root)) if call.verb == "run" => {
+                    return step::run(root, &runtime, arguments, &tried);
+                }
+                // The root of a `create` ends with `delete`.
+                Ok(_) => {}
                 Err(error) => return Ended::Failed(error),
             },
             // The container's syncs are done. If the bundle is invalid, the runtime reports it
@@ -67,44 +73,10 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
     Ended::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
 }
 
-/// Makes the root of a step volatile. Returns `None` if the root stays as the engine mounted it.
-/// A line in the runtime's log says which, so that an operator can count them.
-///
-/// # Errors
-/// The root is not mounted any more. The message is for the user.
-fn make_volatile(
-    call: &Invocation,
-    root: Result<StepRoot, Kept>,
-) -> Result<Option<VolatileRoot>, String> {
-    let why = match root.map(StepRoot::make_volatile) {
-        Ok(Ok(root)) => {
-            note(call, "info", "the root of this step is volatile");
-            return Ok(Some(root));
-        }
-        Ok(Err(Failure::Lost(error))) => return Err(error),
-        Ok(Err(Failure::Kept(why))) | Err(why) => why,
-    };
-    if why != Kept::Settings {
-        note(call, "info", &format!("the root of this step is as the engine mounted it: {why}"));
-    }
-    Ok(None)
-}
-
-/// Executes the runtime for a step whose root is volatile.
-fn step(root: VolatileRoot, runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {
-    let ended = foreground::run(runtime, arguments, tried).unwrap_or_else(|error| {
-        Ended::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
-    });
-    match root.end() {
-        Ok(()) => ended,
-        Err(error) => Ended::Failed(error),
-    }
-}
-
 /// Writes a line for the operator to the runtime's log, if that is a JSON file, because standard
 /// error may be the container's own. Engines treat only lines of the level `error` as failures.
 /// Without such a log, warnings are written to standard error.
-fn note(call: &Invocation, level: &str, message: &str) {
+pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
     let line = json!({
         "level": level,
         "msg": format!("synconce-oci: {message}"),
@@ -150,7 +122,7 @@ pub(crate) struct Plan {
     /// The profile with the hold, if the container is held.
     pub(crate) edited: Option<Edited>,
     /// The root that becomes volatile, or why it does not; `None` if the container is not a held
-    /// step of BuildKit.
+    /// step of BuildKit or of the classic builder.
     pub(crate) root: Option<Result<StepRoot, Kept>>,
 }
 
@@ -214,29 +186,7 @@ impl Plan {
                 Some(profile::hold(seccomp).map_err(wrong)?)
             }
         };
-        let is_step = edited.is_some() && context.is_buildkit();
-        let root = is_step.then(|| step_root(&context));
+        let root = step::root(&context, &verdict);
         Ok(Self { bundle, verdict, edited, root })
     }
-}
-
-/// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
-fn step_root(context: &Context<'_>) -> Result<StepRoot, Kept> {
-    if context.settings.step_root == Setting::AsMounted {
-        return Err(Kept::Settings);
-    }
-    if context.call.detaches {
-        return Err(Kept::Detached);
-    }
-    let facts = context.facts;
-    // All processes of a pid namespace end with its first.
-    if !["pid", "mount"].iter().all(|kind| facts.has_own_namespace(kind)) {
-        return Err(Kept::Shared);
-    }
-    if facts.root.readonly {
-        return Err(Kept::ReadOnly);
-    }
-    let root = context.bundle.join(&facts.root.path);
-    let root = root.canonicalize().map_err(|_| Kept::NoOverlay)?;
-    StepRoot::find(&root, context.mounts)
 }

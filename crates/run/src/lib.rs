@@ -4,6 +4,7 @@
 //! forks once. The *frontend* stays in the caller's process, and mirrors the command's stops
 //! and its exit status. The *supervisor* is the command's parent: it answers the command's
 //! calls, commits, and stays for survivors.
+//! With [`Options::record`] nothing is held, and each call is timed ([`Recording`]).
 //! `lifecycle` alone owns the order of the steps.
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ mod state;
 mod supervisor;
 mod supervisor_death;
 mod tracee_locks;
+mod watch;
 mod workers;
 
 pub use accounts::{Accounts, Tally};
@@ -57,3 +59,4 @@ pub use request::{RequestError, commit, in_flight};
 pub use rules::{Reason, RuleError, RuleKind};
 pub use run_error::{Act, NoRules, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
+pub use watch::Recording;

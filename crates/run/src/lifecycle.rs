@@ -96,7 +96,7 @@ fn start(
     let rules = Rules::resolve(options).map_err(RunError::Rule)?.map(Arc::new);
     let mut active = prepare::prepare(options)?;
     // Without a socket no process outside the run can ask for a checkpoint.
-    let presence = Presence::new(active.id()).ok();
+    let presence = if options.record.is_some() { None } else { Presence::new(active.id()).ok() };
     let privileges = privileges::Watch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {

@@ -1,8 +1,10 @@
 //! The options of a run.
 
 use crate::run_error::NoRules;
+use crate::watch::Recording;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options of a run. By default it commits nothing.
@@ -38,6 +40,8 @@ pub struct Options {
     pub io_uring_pass: bool,
     /// Count calls by program as well.
     pub by_program: bool,
+    /// Hold nothing: do each call, and write here how long it took.
+    pub record: Option<Arc<Recording>>,
 }
 
 impl Options {

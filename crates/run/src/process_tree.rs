@@ -118,7 +118,7 @@ pub(crate) fn exists(pid: u32) -> bool {
 }
 
 /// Returns the state of `thread` of `pid` (proc_pid_stat(5)).
-fn state(pid: u32, thread: u32) -> Option<char> {
+pub(crate) fn state(pid: u32, thread: u32) -> Option<char> {
     let bytes = fs::read(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
     parse_stat(thread, &String::from_utf8_lossy(&bytes)).map(|(_, _, state)| state)
 }

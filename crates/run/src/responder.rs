@@ -14,6 +14,7 @@ use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
 use crate::state::{Admitted, Changing, Shared, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
+use crate::watch::Watch;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,6 +63,8 @@ pub(crate) struct Responder {
     proc_is_ours: bool,
     traced: TraceeLocks,
     real: RealTrees,
+    /// Times the calls, in a run that holds nothing.
+    watch: Option<Watch>,
 }
 
 impl Responder {
@@ -74,7 +77,13 @@ impl Responder {
     ) -> Self {
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
         let (traced, real) = Default::default();
-        Self { options, listener, frontend, command, state, proc_is_ours, traced, real }
+        let watch = Watch::of(&options);
+        Self { options, listener, frontend, command, state, proc_is_ours, traced, real, watch }
+    }
+
+    /// Returns what times the calls, in a run that holds nothing.
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
     }
 
     /// Answers `pending`. Work that has to be done before, and may take long, is done only if
@@ -85,6 +94,12 @@ impl Responder {
         pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
+        if let Some(watch) = &self.watch {
+            return match may_wait {
+                true => watch.answer(&self.listener, fd_info, pending),
+                false => Handled::MayBlock,
+            };
+        }
         let decision = decide(fd_info, pending, &self.options);
         if fd_info.take_missed() {
             return Handled::MayBlock;
@@ -330,7 +345,7 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
     }
     let one_file =
         [Call::Fsync, Call::Fdatasync, Call::SyncFileRange, Call::Preadv2, Call::Pwritev2];
-    let file = one_file.contains(&pending.call).then(|| callers_file(pending)).flatten();
+    let file = one_file.contains(&pending.call).then(|| callers_file(pending).ok()).flatten();
     // Left to the kernel: it reports errors of a mapping, of a whole file system, or of aio
     // requests.
     let Some(file) = file else { return Some(Answer::Continue) };
@@ -339,9 +354,12 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
 }
 
 /// Returns a duplicate of the descriptor that the call is about.
-fn callers_file(pending: &PendingCall) -> Option<OwnedFd> {
+///
+/// # Errors
+/// Those of [`file_of`]; `EBADF` if the descriptor is closed.
+pub(crate) fn callers_file(pending: &PendingCall) -> Result<OwnedFd, Errno> {
     let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
-    file_of(pending.notification.thread, fd).ok()
+    file_of(pending.notification.thread, fd)
 }
 
 /// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6).

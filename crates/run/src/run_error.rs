@@ -77,6 +77,8 @@ pub enum RunError {
     Rule(RuleError),
     /// The run cannot follow `--only` and `--except`.
     Rules(NoRules),
+    /// Another program listens to this process already, so no call can be timed.
+    ForeignListener,
     /// The supervisor was killed.
     SupervisorDied {
         /// Whether the command had started.
@@ -148,6 +150,7 @@ impl RunError {
             (Self::Rules(NoRules::ForeignListener), _) => {
                 "leave them out, or start the run outside the other program"
             }
+            (Self::ForeignListener, _) => "start the command outside the other program",
             (Self::RootUnwritable(_), _) => {
                 "a second marker is kept below --root, which has to be writable"
             }
@@ -205,6 +208,10 @@ impl fmt::Display for RunError {
             Self::Clear(act) => write!(f, "everything is durable, but {act}"),
             Self::Rule(error) => error.fmt(f),
             Self::Rules(why) => write!(f, "cannot use --only and --except: {why}"),
+            Self::ForeignListener => f.write_str(
+                "cannot time the calls of the command: another program supervises the system \
+                 calls here",
+            ),
             Self::SupervisorDied { started: false } => {
                 f.write_str("the supervisor was killed before the command started")
             }

@@ -116,6 +116,9 @@ impl<'a> Supervisor<'a> {
             }
         };
         self.settle();
+        if let (Stopped::Ended(end), Some(responder)) = (&stopped, &self.responder) {
+            responder.watch().into_iter().for_each(|watch| watch.end(*end));
+        }
         self.wake_frontend_for_good();
         stopped
     }
@@ -182,8 +185,10 @@ impl<'a> Supervisor<'a> {
         if self.workers.run(job).is_ok() {
             return;
         }
-        // No thread can be created: the limit of processes is reached.
-        if !answers_here || responder.answer(&mut self.fd_info, &pending, true) == Handled::MayBlock
+        // No thread can be created: the limit of processes is reached. The loop waits for no disk.
+        let may_wait = responder.watch().is_none();
+        if !answers_here
+            || responder.answer(&mut self.fd_info, &pending, may_wait) == Handled::MayBlock
         {
             // An extra sync is safe.
             self.state.lock().accounts.count(call.name(), None, End::Passed);

@@ -47,6 +47,7 @@ pub use held::Daemon;
 use error::Error;
 use host::Host;
 use plan::Plan;
+use std::path::Path;
 
 /// What is configured on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,12 @@ pub(crate) fn header(engine: Engine) -> String {
     format!(
         "# Written by `synconce setup {command}`; `synconce setup {command} --undo` takes it away.\n"
     )
+}
+
+/// Whether `engine` was set up on the system with the state directory `state`, also for a user
+/// without the right to read the journal.
+pub fn is_set_up(engine: Engine, state: &Path) -> bool {
+    state.join("setup").join(engine.name()).is_dir()
 }
 
 /// Plans the set-up of `engine`.

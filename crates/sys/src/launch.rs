@@ -34,7 +34,7 @@ pub struct Command {
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     /// Whether the filter gets a listener.
-    pub supervised: bool,
+    pub listen: Listen,
     /// The filter's instructions.
     pub program: &'a [Instruction],
 }
@@ -122,7 +122,7 @@ pub fn launch(
 /// Executes `command` in this process, with the inherited dispositions. Returns only the
 /// error.
 pub fn execute_in_place(command: &Command) -> io::Error {
-    let filter = Filter { supervised: false, program: &[] };
+    let filter = Filter { listen: Listen::No, program: &[] };
     let mut shared = Shared::new(command, filter, Set::of(&[]));
     origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
@@ -219,7 +219,7 @@ fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError
 
 /// Installs the filter. Sets no_new_privs only if the kernel demands it.
 fn install(shared: &mut Shared<'_>) -> io::Result<()> {
-    let listen = if shared.filter.supervised { Listen::Yes } else { Listen::No };
+    let listen = shared.filter.listen;
     let installed = match seccomp::install(shared.filter.program, listen) {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
             seccomp::set_no_new_privs()?;

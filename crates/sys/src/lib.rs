@@ -8,10 +8,11 @@
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
 //! by their handles; [`overlay`] mounts one.
-//! [`ustat`] says whether a file system is in use. [`reason`] puts an error in words.
+//! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
+pub mod file_sync;
 pub mod handle;
 pub mod handover;
 pub mod launch;

@@ -20,20 +20,32 @@ pub struct Instruction {
 
 /// Whether the filter gets a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listen {
-    /// Return a notification descriptor.
+pub enum Listen {
+    /// Return a notification descriptor. A signal interrupts the wait for an answer.
     Yes,
+    /// Like `Yes`, but once a call was received only a fatal signal interrupts the wait
+    /// (`WAIT_KILLABLE_RECV`, Linux 5.19). Before Linux 5.19 the same as `Yes`.
+    UntilAnswered,
     /// No listener: the filter alone answers.
     No,
+}
+
+impl Listen {
+    const fn wait_flag(self) -> libc::c_ulong {
+        match self {
+            Self::UntilAnswered => libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+            Self::Yes | Self::No => 0,
+        }
+    }
 }
 
 /// Installs `program` on the calling thread, which must have `CAP_SYS_ADMIN` in its user
 /// namespace or no_new_privs set.
 ///
-/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations). Does not
-/// use `WAIT_KILLABLE_RECV` (5.19): a caller whose call was received could then not be frozen
-/// while the supervisor is frozen, so a cgroup freezer would wait forever. Async-signal-safe: it
-/// allocates nothing.
+/// Uses `SPEC_ALLOW` (before 5.16 a filter otherwise turns on speculation mitigations). With
+/// [`Listen::Yes`] does not use `WAIT_KILLABLE_RECV` (5.19): a caller whose call was received
+/// could then not be frozen while the supervisor is frozen, so a cgroup freezer would wait
+/// forever. Async-signal-safe: it allocates nothing.
 ///
 /// # Errors
 /// `EACCES` without the privilege, `EBUSY` if another filter of the thread has a listener
@@ -44,7 +56,13 @@ pub(crate) fn install(program: &[Instruction], listen: Listen) -> io::Result<Opt
         install_with(program, spec)?;
         return Ok(None);
     }
-    let fd = install_with(program, spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    let with_listener = spec | libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    let fd = match install_with(program, with_listener | listen.wait_flag()) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            install_with(program, with_listener)?
+        }
+        other => other?,
+    };
     // SAFETY: with NEW_LISTENER the call returns a new descriptor that has no other owner.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
 }

@@ -17,12 +17,16 @@ use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::is_installed;
 use crate::{Arguments, Result};
-use engine::Engine;
+use engine::{Calls, Engine};
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::rig::Survivors;
 
-const NAME: &str = "step: a volatile root";
+/// The rows of sound disks.
+const ROWS: [(&str, Calls); 2] = [
+    ("step: a volatile root", Calls::Run),
+    ("step: a volatile root, by a shim", Calls::CreateAndDelete),
+];
 
 /// Steps of the end of a step.
 pub(crate) const MUTANTS: [(&str, &str); 2] = [
@@ -38,11 +42,11 @@ const AFTER: Duration = Duration::from_millis(80);
 /// Returns the rows that `arguments` select.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let mut add = |role: Role, name: &str, disk, tool: &Tool, cuts| -> Result<()> {
+    let mut add = |role: Role, name: &str, calls, disk, tool: &Tool, cuts| -> Result<()> {
         let mode = Mode::Sealed;
         let config = Config { mode, ..Config::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, config) {
-            let findings = make(disk, tool, cuts, arguments.seed)?;
+            let findings = make(calls, disk, tool, cuts, arguments.seed)?;
             let row = Row { role, name: name.to_owned(), config, findings };
             eprintln!("{row}");
             rows.push(row);
@@ -51,14 +55,16 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     };
     let shipped = Tool::Synconce(arguments.synconce.clone());
     for disk in Disk::SOUND {
-        add(Role::Promise, NAME, disk, &shipped, arguments.cuts)?;
+        for (name, calls) in ROWS {
+            add(Role::Promise, name, calls, disk, &shipped, arguments.cuts)?;
+        }
     }
     for (mutant, _) in MUTANTS {
         let Some(program) = &arguments.mutants else { continue };
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
         for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
-            add(Role::Mutant, mutant, disk, &tool, arguments.mutant_cuts)?;
+            add(Role::Mutant, mutant, Calls::Run, disk, &tool, arguments.mutant_cuts)?;
         }
     }
     Ok(rows)
@@ -66,7 +72,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 
 /// Records as many steps as `cuts` need, and cuts each. A mutant's row ends when the mutant is
 /// caught.
-fn make(disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
+fn make(calls: Calls, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
     let missing = ["runc", "busybox"].into_iter().find(|program| !is_installed(program));
     if let Some(program) = missing {
         let skipped = Some(format!("{program} is not installed"));
@@ -86,12 +92,13 @@ fn make(disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
             true => LoadKind::writing_back(round as u64),
             false => LoadKind::of(round as u64),
         };
-        findings.merge(record_and_cut(disk, tool, load, count, &mut random)?);
+        findings.merge(record_and_cut(calls, disk, tool, load, count, &mut random)?);
     }
     Ok(findings)
 }
 
 fn record_and_cut(
+    calls: Calls,
     disk: Disk,
     tool: &Tool,
     load: LoadKind,
@@ -99,7 +106,7 @@ fn record_and_cut(
     random: &mut fastrand::Rng,
 ) -> Result<Findings> {
     let began = Instant::now();
-    let engine = Engine::new(disk, tool)?;
+    let engine = Engine::new(disk, tool, calls)?;
     let log_of = || engine.rig().disk();
     let background_load = BackgroundLoad::start(load, &engine.own(), &[engine.upper()]);
     log_of().mark(mark::START)?;

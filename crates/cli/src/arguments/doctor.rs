@@ -2,6 +2,7 @@
 
 use super::Json;
 use clap::{Args, ValueHint};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// `synconce doctor`
@@ -19,7 +20,9 @@ pub struct Doctor {
     /// writes the file where it is installed.
     #[arg(long)]
     pub full: bool,
-    /// Exit with 1 if one finding costs at least SECONDS
+    /// Exit with 1 if one finding costs, or `run` saves, at least SECONDS
+    ///
+    /// A command that fails keeps its exit code.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub fail_on: Option<u32>,
     /// Look at the context DIR of an image build, in place of a disk
@@ -29,6 +32,21 @@ pub struct Doctor {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,
+    /// Keep the record of a command in FILE: one JSON object a line
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        requires = "command")]
+    pub output: Option<PathBuf>,
+    /// Report on a record that --output kept, in place of a disk
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["path", "quick", "full", "context", "command"])]
+    pub read: Option<PathBuf>,
+    /// Run COMMAND once, and say how long it waits for syncs, in place of a disk
+    ///
+    /// Nothing is held. The report goes to standard error, with --json, too. The exit code is
+    /// the command's.
+    #[arg(last = true, value_name = "COMMAND",
+        conflicts_with_all = ["path", "quick", "full", "context"])]
+    pub command: Vec<OsString>,
     /// Where the report is printed as JSON.
     #[command(flatten)]
     pub json: Json,

@@ -198,9 +198,19 @@ const SETUP: Sections = Sections {
 const DOCTOR: Sections = Sections {
     exit_status: &[
         ("0", "The report is printed, with or without findings."),
-        ("1", "With --fail-on: a finding costs at least that many seconds."),
-        ("125", "PATH cannot be measured, or the command line is wrong."),
-        ("a signal", "A signal ended the measurement. Temporary files are removed."),
+        (
+            "1",
+            "With --fail-on: a finding costs, or a run of COMMAND saves, at least that many seconds.",
+        ),
+        (
+            "the command's own",
+            "COMMAND was run. 126 if it cannot be executed, 127 if it is not found.",
+        ),
+        ("125", "PATH or COMMAND cannot be measured, or the command line is wrong."),
+        (
+            "a signal",
+            "A signal ended the measurement, whose temporary files are removed, or COMMAND.",
+        ),
     ],
     files: &[(
         "PATH/.synconce-doctor-*",
@@ -211,6 +221,8 @@ const DOCTOR: Sections = Sections {
         ("synconce doctor /var/lib/docker", "Measure where Docker builds images."),
         ("synconce doctor --full --json=report.json .", "Keep all figures."),
         ("synconce doctor --context .", "Show what an image build sends, and what it need not."),
+        ("synconce doctor -o record -- make test", "Say how long the tests wait for syncs."),
+        ("synconce doctor --read record", "Report on them again."),
         ("synconce doctor --fail-on 30 || echo slow", "Check the disk of a CI runner."),
     ],
     see_also: &[("synconce-run", "1"), ("synconce-bench", "1"), ("fsync", "2"), ("cgroups", "7")],

@@ -1,5 +1,7 @@
 //! `synconce doctor`
 
+mod command;
+
 use crate::arguments::doctor::Doctor;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
@@ -15,7 +17,10 @@ use synconce_doctor::{Context, Depth, Error, Observer, Options, Report, examine,
 use synconce_sys::signals::is_ignored;
 
 /// Examines a directory and prints what was found.
-pub fn doctor(arguments: &Doctor) -> ExitCode {
+pub fn doctor(arguments: Doctor) -> ExitCode {
+    if !arguments.command.is_empty() {
+        return command::watch(arguments);
+    }
     let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
         Ok(json) => json,
         Err(error) => {
@@ -23,6 +28,9 @@ pub fn doctor(arguments: &Doctor) -> ExitCode {
             return exit::FAILED.into();
         }
     };
+    if let Some(record) = &arguments.read {
+        return command::read(record, json, arguments.fail_on);
+    }
     let mut watch = Watch::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
@@ -30,7 +38,7 @@ pub fn doctor(arguments: &Doctor) -> ExitCode {
             .map_or_else(|code| code, |_| ExitCode::SUCCESS);
     }
     let options = Options {
-        path: arguments.path.clone(),
+        path: arguments.path,
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
         is_held: synconce_run::is_held(),
     };
@@ -86,7 +94,7 @@ fn fail(error: &Error) -> ExitCode {
             false => doctor(parent),
         }),
         Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
-        Error::Io { .. } | Error::Interrupted(_) => None,
+        _ => None,
     };
     if let Some(hint) = hint {
         say(&format!("hint: {hint}"));

@@ -4,7 +4,7 @@ use crate::arguments::{self, Arguments};
 use crate::exit;
 use crate::text::{say, shell};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Error};
+use clap::{Arg, Command, CommandFactory, Error};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ pub fn help(words: &[String]) -> ExitCode {
     for word in words {
         match command.find_subcommand(word) {
             Some(inner) => command = inner,
-            None if command.has_subcommands() => break,
+            None if command.has_subcommands() || takes(command, word) => break,
             None => return print(&unknown(words)),
         }
     }
@@ -28,6 +28,12 @@ pub fn help(words: &[String]) -> ExitCode {
         Ok(_) => print(&unknown(words)),
         Err(help) => print(&help),
     }
+}
+
+/// Whether `word` is one of the values of an operand, such as `docker` of `setup`.
+fn takes(command: &Command, word: &str) -> bool {
+    let mut values = command.get_positionals().flat_map(Arg::get_possible_values);
+    values.any(|value| value.matches(word, false))
 }
 
 /// Prints the version.
@@ -40,8 +46,10 @@ pub fn version() -> ExitCode {
 
 /// Prints what clap says about a command line; returns the exit code. Where the first word is
 /// a program, the hint names the command that holds its syncs.
-pub fn wrong(error: &Error) -> ExitCode {
+pub fn wrong(mut error: Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
+    suggest_swapped(&mut error, &words);
+    let error = &error;
     let Some(program) = mistaken_for_a_command(error, &words) else { return print(error) };
     say(&format!("{program} is not a command of synconce"));
     let text = |word: &OsString| word.to_string_lossy().into_owned();
@@ -53,6 +61,25 @@ pub fn wrong(error: &Error) -> ExitCode {
     let or = similar.map(|name| format!("; or: synconce {name}")).unwrap_or_default();
     say(&format!("hint: synconce run -- {command}{or}"));
     exit::FAILED.into()
+}
+
+/// Adds the command to `error` that differs from the first word by two exchanged letters, one
+/// added, left out or wrong: in a word as short as `rnu` clap's own measure finds nothing.
+fn suggest_swapped(error: &mut Error, words: &[OsString]) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return;
+    };
+    let is_first = words.first().is_some_and(|first| first == OsStr::new(word));
+    if !is_first || error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return;
+    }
+    let near = |name: &str| strsim::osa_distance(name, word) == 1;
+    let names = Arguments::command();
+    let names = names.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
+    let near: Vec<_> = names.filter(|name| near(name)).map(str::to_owned).collect();
+    if !near.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
+    }
 }
 
 /// Prints help, the version or an error.

@@ -111,6 +111,10 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
         if is_here {
             trouble.hint =
                 Some(format!("synconce hold start {}", quote(&Path::new(".").join(name))));
+        } else if let Some(name @ ("docker" | "buildkit" | "containerd")) = name.to_str()
+            && !path_of(OsStr::new(name)).exists()
+        {
+            trouble.hint = Some(format!("synconce setup {name} --hold"));
         }
         trouble
     })

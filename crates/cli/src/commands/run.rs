@@ -1,5 +1,6 @@
 //! `synconce run`
 
+mod hints;
 mod privileges;
 
 use self::privileges::Typed;
@@ -48,12 +49,16 @@ pub fn run(arguments: Run) -> ExitCode {
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
     warn_of_preloads();
+    let command = arguments.command.clone();
     let finished = synconce_run::run(&options(arguments), &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
         stats::print(&finished, &clock, &manner, json);
     }
-    end(&finished)
+    let code = end(&finished);
+    hints::quoted_command(&finished, &command);
+    hints::work_of_a_daemon(&finished, &command);
+    code
 }
 
 /// Prints why the run failed, if it did, and ends as the command did.
@@ -61,7 +66,7 @@ pub(super) fn end(finished: &Finished) -> ExitCode {
     match &finished.error {
         Some(error) => fail(error, finished),
         None => {
-            hint_at_io_uring(finished);
+            hints::refused_io_uring(finished);
             end_as(finished.ending)
         }
     }
@@ -88,17 +93,6 @@ pub(super) fn warn_of_preloads() {
     }
 }
 
-/// Prints a hint if the command failed after its io_uring was refused: some programs then say
-/// that the kernel has none.
-fn hint_at_io_uring(finished: &Finished) {
-    let setup = finished.accounts.calls.get("io_uring_setup");
-    let is_refused = setup.is_some_and(|tally| tally.refused > 0);
-    if is_refused && finished.ending != Ending::Exited(0) {
-        notice("io_uring was refused (ENOSYS), and the command failed");
-        notice("hint: if it needs io_uring: synconce run --io-uring pass");
-    }
-}
-
 pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
@@ -115,6 +109,7 @@ pub(super) fn options(arguments: Run) -> Options {
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
         io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats || arguments.json.is_some(),
+        record: None,
     }
 }
 

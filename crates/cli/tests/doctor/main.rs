@@ -1,11 +1,14 @@
-//! `synconce doctor` at places with a planted cause: the cause is named first.
+//! `synconce doctor` at places with a planted cause: the cause is named first; and
+//! `synconce doctor -- COMMAND`.
 //!
 //! Every test runs isolated (see `harness::isolated`), as root. A test whose program or
 //! hierarchy of control groups is missing is ignored, and prints why. No test judges by a time
 //! that a busy machine makes longer: the rig's flushes have a least time.
 
 mod causes;
+mod command;
 mod context;
+mod ends;
 mod limits;
 mod manners;
 mod skipped;
@@ -17,7 +20,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let of_files = [
         causes::trials(),
+        command::trials(),
         context::trials(),
+        ends::trials(),
         limits::trials(),
         manners::trials(),
         skipped::trials(),

@@ -2,6 +2,7 @@
 
 use crate::support::Fixture;
 use std::fs;
+use std::path::Path;
 use synconce_testkit::harness::{Place, finish, isolated};
 use synconce_testkit::process::Finished;
 
@@ -30,6 +31,10 @@ fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
                 let said = refused(place, &[verb, name]);
                 assert!(said.contains("cannot "), "{verb} {name}: {said}");
             }
+        }
+        if !Path::new("/etc/synconce/hold.d/containerd.toml").exists() {
+            let said = refused(place, &["start", "containerd"]);
+            assert!(said.ends_with("hint: synconce setup containerd --hold\n"), "{said}");
         }
         for directory in ["runtime/holds", "state/holds"] {
             assert!(!place.path(directory).exists(), "{directory}");

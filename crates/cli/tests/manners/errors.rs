@@ -7,6 +7,8 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(no_message_has_the_number_of_an_error, &[]),
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
+        trial(a_quoted_command_line_gets_the_one_that_works, &[]),
+        trial(a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon, &[]),
     ]
 }
 
@@ -46,5 +48,36 @@ fn every_command_says_the_same_of_a_root_that_does_not_exist(place: &Place) {
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
         let wanted = "synconce: cannot use --root none: no such directory\nsynconce: hint: ";
         assert!(ended.stderr.starts_with(wanted), "{words:?}: {ended:?}");
+    }
+}
+
+fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {
+    for (quoted, works) in [
+        ("echo hello", "leave the quotes out: synconce run -- echo hello"),
+        ("cd / && true", "synconce run -- sh -c 'cd / && true'"),
+    ] {
+        let ended = finish(&mut place.held(&[], &[quoted]));
+        assert_eq!(ended.status.code(), Some(127), "{quoted}: {ended:?}");
+        let wanted = format!("No such file or directory\nsynconce: hint: {works}\n");
+        assert!(ended.stderr.ends_with(&wanted), "{quoted}: {ended:?}");
+    }
+    let one = finish(&mut place.held(&[], &["ehco"]));
+    assert!(!one.stderr.contains("hint:"), "{one:?}");
+}
+
+/// A script stands for the client: what counts is that nothing is held, and the name.
+fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
+    let docker = place.write("docker", "#!/bin/sh\ncase $1 in sync) sync;; fail) exit 7;; esac\n");
+    place.bare(&["chmod", "+x", "docker"]);
+    let docker = docker.to_str().unwrap();
+    let build = finish(&mut place.held(&[], &[docker, "build", "."]));
+    assert!(build.status.success(), "{build:?}");
+    let wanted = "synconce: nothing was held: dockerd does the syncs, and is not part of the run\n\
+                  synconce: hint: sudo synconce setup docker\n";
+    assert_eq!(build.stderr, wanted);
+    for (options, word) in [(&["--quiet"][..], "build"), (&[], "run"), (&[], "sync"), (&[], "fail")]
+    {
+        let ended = finish(&mut place.held(options, &[docker, word]));
+        assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
     }
 }

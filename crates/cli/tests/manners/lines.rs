@@ -7,6 +7,8 @@ use synconce_testkit::process::Finished;
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(help_of_a_command_is_what_its_option_prints, &[]),
+        trial(help_of_a_command_with_its_operand_is_that_of_the_command, &[]),
+        trial(the_help_has_commands_to_type_and_names_the_manual, &[]),
         trial(help_of_no_command_is_an_error, &[]),
         trial(every_form_of_version_prints_the_same, &[]),
         trial(a_program_as_the_first_word_gets_the_run_that_holds_it, &[]),
@@ -28,6 +30,24 @@ fn help_of_a_command_is_what_its_option_prints(place: &Place) {
         assert!(help.stdout.contains("Usage: synconce"), "{words:?}: {help:?}");
         assert_eq!(help.stdout, option.stdout, "{words:?}");
     }
+}
+
+/// `help setup docker` is typed after `setup docker`.
+fn help_of_a_command_with_its_operand_is_that_of_the_command(place: &Place) {
+    let wanted = ends(place, &["setup", "--help"]).stdout;
+    for words in [["help", "setup", "docker"], ["help", "setup", "apt"]] {
+        let help = ends(place, &words);
+        assert!(help.status.success() && help.stdout == wanted, "{words:?}: {help:?}");
+    }
+    let none = ends(place, &["help", "setup", "dokcer"]);
+    assert_eq!(none.status.code(), Some(125), "{none:?}");
+}
+
+fn the_help_has_commands_to_type_and_names_the_manual(place: &Place) {
+    let help = ends(place, &["--help"]).stdout;
+    let examples: Vec<_> = help.lines().filter(|line| line.contains("synconce run -- ")).collect();
+    assert!(examples.len() == 1 && help.contains("  sudo synconce setup docker\n"), "{help}");
+    assert!(help.contains("man synconce-run"), "{help}");
 }
 
 fn help_of_no_command_is_an_error(place: &Place) {
@@ -74,7 +94,12 @@ fn a_program_as_the_first_word_gets_the_run_that_holds_it(place: &Place) {
 }
 
 fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
-    for (words, nearest) in [(&["statsu"][..], "'status'"), (&["tree", "clnoe"], "'clone'")] {
+    for (words, nearest) in [
+        (&["statsu"][..], "'status'"),
+        (&["rnu", "true"], "'run'"),
+        (&["ru"], "'run'"),
+        (&["tree", "clnoe"], "'clone'"),
+    ] {
         let ended = ends(place, words);
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
         assert!(ended.stderr.contains(nearest), "{words:?}: {ended:?}");

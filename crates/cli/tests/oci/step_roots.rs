@@ -1,11 +1,11 @@
 //! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
 //! the test in place of the engine, which mounts and unmounts the root.
 
+mod shim;
 mod step;
 
 use crate::runtimes;
 use libtest_mimic::Trial;
-use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -25,17 +25,23 @@ const FEW: u64 = 40;
 
 pub fn trials() -> Vec<Trial> {
     let needs = &runtimes::RUNC;
-    vec![
+    let many = trial(two_hundred_kills_leave_a_layer_that_can_be_built_again, needs);
+    let mut trials = vec![
+        // Named in CONTRIBUTING.md.
+        many.with_ignored_flag(true),
         trial(a_copy_up_syncs_nothing_and_the_layer_is_the_same, needs),
         trial(the_root_is_volatile_while_the_step_runs_and_is_mounted_back, needs),
         trial(a_root_that_is_bound_is_volatile_at_both_places, needs),
         trial(an_exit_code_and_a_signal_are_passed_on, needs),
         trial(a_write_back_error_fails_the_step, needs),
         trial(a_killed_step_leaves_a_root_that_can_be_mounted_again, needs),
+        trial(a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again, needs),
         trial(kills_at_any_moment_leave_a_layer_that_can_be_built_again, needs),
         trial(a_root_that_cannot_be_volatile_stays_as_it_is, needs),
         trial(an_ordinary_container_and_a_step_without_an_overlay_are_not_touched, needs),
-    ]
+    ];
+    trials.extend(shim::trials());
+    trials
 }
 
 /// Sends a signal to synconce alone.
@@ -76,7 +82,7 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
 fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
-    fs::write(step.bundle.join("config.json"), Step::config(&["wait"]).to_string()).unwrap();
+    step.configure(&["wait"]);
     let mut explain = place.synconce(&["oci", "--explain"]);
     let explained =
         finish(explain.arg(&step.bundle).env("SYNCONCE_OCI_FILE", place.path("oci.toml")));
@@ -139,8 +145,7 @@ fn a_write_back_error_fails_the_step(place: &Place) {
     assert_eq!(status.code(), Some(125), "{text}");
     assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
     rig.disk().recover().unwrap();
-    step.assert_back();
-    step.unmount();
+    assert_eq!(step.mounted(), "");
     rig.down().unwrap();
 }
 
@@ -165,26 +170,50 @@ fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
     rig.down().unwrap();
 }
 
-/// Kills the runtime and synconce earlier or later, also while the root is mounted anew.
-fn kills_at_any_moment_leave_a_layer_that_can_be_built_again(place: &Place) {
-    const KILLS: u64 = 24;
+/// Kills synconce at each of its calls that change mounts or the work directory.
+fn a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
-    for at in 0..KILLS {
+    let mut kills = 0;
+    for call in ["umount2", "mount", "mkdir", "unlinkat", "/^(clone|fork|vfork)", "syncfs"] {
+        for at in 1.. {
+            // The signal is pending at the begin of the call, and kills at its end.
+            let signal = format!("{call}:signal=KILL:when={at}");
+            let run = finish(&mut step.with_signal(&signal, step.command(&["chown", "/data"])));
+            step.clean_up();
+            step.mount();
+            if run.status.success() {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 6, "{kills}");
+    step.chown();
+    step.assert_back();
+    assert_eq!(fs::metadata(step.root().join("data/1")).unwrap().uid(), 1);
+    step.unmount();
+    rig.down().unwrap();
+}
+
+/// Kills synconce and the runtime earlier or later.
+fn kills_at_any_moment_leave_a_layer_that_can_be_built_again(place: &Place) {
+    kill_often(place, 12);
+}
+
+fn two_hundred_kills_leave_a_layer_that_can_be_built_again(place: &Place) {
+    kill_often(place, 200);
+}
+
+fn kill_often(place: &Place, kills: u64) {
+    let rig = Rig::builder().up().unwrap();
+    let step = Step::new(place, rig.path());
+    for at in 0..kills {
         let running = Started::new(&mut step.command(&["chown", "/data"]));
-        std::thread::sleep(Duration::from_millis(at * 5));
+        std::thread::sleep(Duration::from_micros(at * 120_000 / kills));
         running.signal(Signal::KILL).unwrap();
         running.end();
-        let _ = finish(step.runtime.bare().args(["delete", "--force", &step.id]));
-        // An engine unmounts the root even if it is not mounted any more.
-        eventually("the root is unmounted", || {
-            unmount(step.root(), UnmountFlags::empty()) == Err(Errno::INVAL)
-        });
-        // The engine throws the layer away, and makes it anew.
-        for name in ["upper", "work"] {
-            fs::remove_dir_all(step.layer.join(name)).unwrap();
-            fs::create_dir(step.layer.join(name)).unwrap();
-        }
+        step.clean_up();
         step.mount();
     }
     step.chown();
@@ -239,8 +268,7 @@ fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &P
     let rig = Rig::builder().up().unwrap();
     let step = Step::new(place, rig.path());
     let before = step.mounted();
-    fs::write(step.bundle.join("config.json"), Step::config(&["chown", "/data"]).to_string())
-        .unwrap();
+    step.configure(&["chown", "/data"]);
     let mut ordinary = step.runtime.wrapped();
     let id = step.runtime.id("ordinary");
     let started = finish(ordinary.args(["run", "--bundle"]).arg(&step.bundle).arg(id));

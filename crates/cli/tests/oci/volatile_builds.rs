@@ -1,10 +1,15 @@
-//! Builds by a real dockerd with overlay2 and `step-root = "volatile"`.
+//! Builds by real engines whose roots are overlays, with `step-root = "volatile"`.
 
+use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
+use crate::engines::containerd::Containerd;
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Builder, Given, Site, prepare, report};
+use crate::engines::{Builder, Given, SOCKET, Site, prepare, report};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
+use serde_json::json;
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use synconce_testkit::harness::{Need, Place, Started, eventually, trial};
 use synconce_testkit::process::Finished;
@@ -31,11 +36,19 @@ const STAGES: &str = "FROM scratch AS base\nCOPY busybox /bin/\nCOPY data /data\
     COPY --from=other /copied /copied\n\
     RUN [\"/bin/busybox\", \"rm\", \"/data/1\"]\n";
 
+/// Prints how the root of a step is mounted.
+const LOOK: &str = "[\"/bin/busybox\", \"grep\", \" / / \", \"/proc/self/mountinfo\"]";
+/// Prints how many files have the owner that [`CHOWN`] sets.
+const COUNT: &str = "[\"/bin/busybox\", \"sh\", \"-c\", \
+                     \"busybox find /data -type f -user 1 | busybox wc -l\"]";
+
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
-        trial(by_the_classic_builder_are_as_before, &NEEDS),
+        trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
+        trial(by_buildkitd_hardly_flush, &buildkit::NEEDS),
+        trial(by_buildkitd_on_containerd_hardly_flush, &buildkit::NEEDS_CONTAINERD),
     ]
 }
 
@@ -93,6 +106,21 @@ impl<'a> World<'a> {
         (count("root of this step is volatile"), count("root of this step is as the engine"))
     }
 
+    /// Asserts that a build has far fewer flushes with a volatile root, and sees this root.
+    fn assert_hardly_flush(&self, what: &str, builder: &impl Builder) {
+        self.choose("as-mounted");
+        let as_mounted = self.flushes(builder, CHOWN);
+        self.choose("volatile");
+        let volatile = self.flushes(builder, CHOWN);
+        report(&format!("{what}: {as_mounted} flushes as mounted, {volatile} volatile"));
+        assert!(as_mounted > volatile + FILES, "{as_mounted} and {volatile}");
+        let build = self.build(builder, &format!("{CHOWN}RUN {LOOK}\nRUN {COUNT}\n"));
+        let printed = format!("{}{}", build.stdout, build.stderr);
+        assert!(build.status.success() && printed.contains("volatile"), "{build:?}");
+        assert!(printed.contains(&format!(" {FILES}\n")), "{build:?}");
+        assert_none_volatile();
+    }
+
     fn end(self) {
         drop(self.site);
         self.rig.down().unwrap();
@@ -104,6 +132,12 @@ fn shell(docker: &Docker<'_>, script: &str) -> String {
     let run = docker.run(&[], &["/bin/busybox", "sh", "-ec", script]);
     assert!(run.status.success(), "{run:?}");
     run.stdout
+}
+
+/// Asserts that the image has the files with the owner that [`CHOWN`] sets.
+fn assert_owned(docker: &Docker<'_>) {
+    let owned = "busybox find /data -type f -user 1 | busybox wc -l";
+    assert_eq!(shell(docker, owned).trim(), FILES.to_string());
 }
 
 fn assert_none_volatile() {
@@ -125,8 +159,7 @@ fn of_docker_hardly_flush_and_are_whole(place: &Place) {
     ));
     assert_eq!(world.steps(), (1, 0));
     assert!(as_mounted > volatile + FILES, "{as_mounted} and {volatile}");
-    let owned = "busybox find /data -type f -user 1 | busybox wc -l";
-    assert_eq!(shell(&docker, owned).trim(), FILES.to_string());
+    assert_owned(&docker);
     world.flushes(&docker.buildkit(), STAGES);
     assert_eq!(world.steps().0 + world.steps().1, 4, "{:?}", world.steps());
     let all = "busybox find /data /copied -type f | busybox xargs busybox grep -l '^file ' | \
@@ -157,20 +190,73 @@ fn that_fail_or_are_cancelled_leave_no_volatile_root(place: &Place) {
     };
     eventually("the roots are unmounted", || overlays() == 0);
     world.flushes(&docker.buildkit(), CHOWN);
-    let owned = "busybox find /data -type f -user 1 | busybox wc -l";
-    assert_eq!(shell(&docker, owned).trim(), FILES.to_string());
+    assert_owned(&docker);
     docker.stop();
     world.end();
 }
 
-fn by_the_classic_builder_are_as_before(place: &Place) {
+fn by_the_classic_builder_hardly_flush_and_containers_are_as_before(place: &Place) {
     let world = World::new(place);
     let docker = world.start();
-    let flushes = world.flushes(&docker.classic(), CHOWN);
-    assert!(flushes >= FILES, "{flushes}");
-    assert_eq!(world.steps(), (0, 0));
-    let owned = "busybox find /data -type f -user 1 | busybox wc -l";
-    assert_eq!(shell(&docker, owned).trim(), FILES.to_string());
+    world.choose("as-mounted");
+    let as_mounted = world.flushes(&docker.classic(), CHOWN);
+    world.choose("volatile");
+    let volatile = world.flushes(&docker.classic(), CHOWN);
+    report(&format!("classic builder: {as_mounted} flushes as mounted, {volatile} volatile"));
+    assert!(as_mounted > volatile + FILES, "{as_mounted} and {volatile}");
+    assert_owned(&docker);
+    assert_none_volatile();
+    // The step sees its own root.
+    let looks = format!("{CHOWN}RUN {LOOK}\n");
+    let build = world.build(&docker.classic(), &looks);
+    assert!(build.status.success() && build.stdout.contains("volatile"), "{build:?}");
+    a_container_of_the_api_is_no_step(&world, &docker);
     docker.stop();
+    world.end();
+}
+
+/// A client of the API can make a container whose records are those of a step. Such a container is
+/// held. Its root is not volatile, because dockerd builds no image meanwhile.
+fn a_container_of_the_api_is_no_step(world: &World<'_>, docker: &Docker<'_>) {
+    let image = docker.client("1", &["inspect", "--format", "{{.Id}}", "probed"]);
+    let alike = json!({
+        "Image": image.stdout.trim_end(),
+        "Cmd": ["/bin/busybox", "sh", "-c", "busybox grep ' / / ' /proc/self/mountinfo >/look"],
+        "Entrypoint": [],
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {"LogConfig": {"Type": "none"}, "NetworkMode": "none"},
+    });
+    let post = |path: &str, body: &str| {
+        let mut socket = UnixStream::connect(SOCKET.trim_start_matches("unix://")).unwrap();
+        let head = "HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length:";
+        write!(socket, "POST {path} {head} {}\r\n\r\n{body}", body.len()).unwrap();
+        std::io::read_to_string(socket).unwrap()
+    };
+    let made = post("/containers/create?name=alike", &alike.to_string());
+    assert!(made.contains(" 201 "), "{made}");
+    post("/containers/alike/start", "");
+    post("/containers/alike/wait", "");
+    let to = world.site.place.path("look");
+    let copied = docker.client("1", &["cp", "alike:/look", to.to_str().unwrap()]);
+    assert!(copied.status.success(), "{copied:?}");
+    let look = fs::read_to_string(to).unwrap();
+    assert!(look.contains(" overlay ") && !look.contains("volatile"), "{look}");
+}
+
+fn by_buildkitd_hardly_flush(place: &Place) {
+    let world = World::new(place);
+    let buildkit = BuildKit::with_snapshotter(&world.site, Worker::Oci, "overlayfs");
+    world.assert_hardly_flush("buildkitd", &buildkit);
+    buildkit.stop();
+    world.end();
+}
+
+fn by_buildkitd_on_containerd_hardly_flush(place: &Place) {
+    let world = World::new(place);
+    let containerd = Containerd::start(&world.site);
+    let buildkit = BuildKit::with_snapshotter(&world.site, ON_CONTAINERD, "overlayfs");
+    world.assert_hardly_flush("buildkitd on containerd", &buildkit);
+    buildkit.stop();
+    containerd.stop();
     world.end();
 }

@@ -11,4 +11,5 @@ mod namespaces;
 mod programs;
 mod support;
 mod users;
+mod watched;
 mod ways;

@@ -43,10 +43,10 @@ impl Count {
 }
 
 /// The expected accounts of each way, by call.
-struct Expected(BTreeMap<String, Vec<(String, Counts)>>);
+pub struct Expected(BTreeMap<String, Vec<(String, Counts)>>);
 
 impl Expected {
-    fn of(place: &Place, program: &str) -> Self {
+    pub fn of(place: &Place, program: &str) -> Self {
         let list = place.bare(Path::new("/"), &[program, "list"]);
         assert!(list.status.success(), "{list:?}");
         Self(list.stdout.lines().map(parse_way).collect())
@@ -61,6 +61,14 @@ impl Expected {
         }
         let unknown: Vec<_> = seen.keys().filter(|name| !self.0.contains_key(**name)).collect();
         assert!(unknown.is_empty(), "accounts of others: {unknown:?}");
+    }
+
+    /// Asserts that `seen` is the number of `call`, whatever a run does with them.
+    pub fn assert_total(&self, call: &str, seen: u64) {
+        let of_call = self.0.values().flatten().filter(|(name, _)| name == call);
+        let sum = of_call.fold([Count::NONE; 3], |sum, (_, counts)| plus(sum, *counts));
+        let total = Count::NONE.plus(sum[0]).plus(sum[1]).plus(sum[2]);
+        assert!(total.fits(seen), "{call}: {seen}, and not {total:?}");
     }
 
     fn assert_calls(&self, run: &Run) {

@@ -1,12 +1,12 @@
 //! `synconce setup apt` in a Debian root of its own, with its apt and dpkg.
 
-use super::place::{Ended, SYNCONCE};
+use super::place::{Ended, SYNCONCE, manifest_of};
 use std::fs;
 use std::process::Command;
 use synconce_testkit::harness::{
     Debian, Place, Started, eventually, isolated, without_foreign_syncs, without_seccomp,
 };
-use synconce_testkit::manifest::{self, Manifest, Options};
+use synconce_testkit::manifest;
 
 const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 
@@ -77,24 +77,6 @@ fn root(place: &Place) -> Debian {
     root
 }
 
-/// Returns the files of the root, without what each call of apt changes.
-fn manifest(root: &Debian) -> Manifest {
-    let mut options = Options::default();
-    for path in [
-        "var/log/**",
-        "var/cache/**",
-        "var/lib/apt/**",
-        "var/lib/synconce",
-        "var/lib/synconce/**",
-        "var/lib/dpkg/*-old",
-        "lost+found",
-        ".host",
-    ] {
-        options = options.ignore(path).unwrap();
-    }
-    Manifest::with(root.path(""), &options).unwrap()
-}
-
 fn flushes(root: &Debian) -> u64 {
     root.rig.disk().stats().unwrap().flushes
 }
@@ -104,10 +86,10 @@ fn an_install_is_one_run_with_one_commit_and_gives_the_files_of_a_plain_one() {
     isolated(|place| {
         let _barrier = without_foreign_syncs();
         let (plain, ours) = (Debian::new(&place.path("plain")), Debian::new(&place.path("ours")));
-        let untouched = manifest(&ours);
+        let untouched = manifest_of(&ours, &[]);
         ours.sh("synconce setup apt");
         ours.sh("synconce setup apt --undo");
-        assert_eq!(manifest::diff(&untouched, &manifest(&ours)), []);
+        assert_eq!(manifest::diff(&untouched, &manifest_of(&ours, &[])), []);
 
         ours.sh("synconce setup apt");
         let count = |root: &Debian| {
@@ -119,7 +101,7 @@ fn an_install_is_one_run_with_one_commit_and_gives_the_files_of_a_plain_one() {
         println!("{real} flushes plain, {held} with the set-up");
         assert!(real > 1000 && held < 40, "{real} plain, {held} with the set-up");
         ours.sh("synconce status && synconce setup apt --undo");
-        assert_eq!(manifest::diff(&manifest(&plain), &manifest(&ours)), []);
+        assert_eq!(manifest::diff(&manifest_of(&plain, &[]), &manifest_of(&ours, &[])), []);
         let list = "dpkg-divert --list | sort; dpkg -V | sort; dpkg --audit";
         assert_eq!(plain.sh(list), ours.sh(list));
         plain.down();

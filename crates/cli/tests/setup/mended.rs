@@ -1,7 +1,8 @@
 //! An install that was cut short, and the commands that `synconce status` prints.
 
+use super::place::manifest_of;
 use synconce_testkit::harness::{Debian, isolated};
-use synconce_testkit::manifest::{self, Manifest, Options};
+use synconce_testkit::manifest;
 
 const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron";
 const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
@@ -29,21 +30,8 @@ sed -n 's/^  then: //p' /root/said >>/root/mend
 sh -ex /root/mend </dev/null && synconce status
 "#;
 
-/// Returns the files of the root, without logs, caches and account files' backups.
-fn manifest(root: &Debian) -> Manifest {
-    let mut options = Options::default();
-    let noise = ["var/log/**", "var/cache/**", "var/lib/apt/**", "root/**", "etc/*-", "etc/*.org"];
-    for path in noise.into_iter().chain([
-        "var/lib/synconce",
-        "var/lib/synconce/**",
-        "var/lib/dpkg/*-old",
-        "lost+found",
-        ".host",
-    ]) {
-        options = options.ignore(path).unwrap();
-    }
-    Manifest::with(root.path(""), &options).unwrap()
-}
+/// Files of the home directory, and the account files' backups.
+const NOISE: [&str; 3] = ["root/**", "etc/*-", "etc/*.org"];
 
 /// Takes long: every package of the root is installed again.
 #[test]
@@ -58,12 +46,14 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
         let ended = root.run(&["sh", "-c", MEND]);
         assert!(ended.status.success(), "{ended:?}");
         println!("{}", ended.stdout);
-        let mended = (manifest(&root), root.sh("dpkg --audit; dpkg-divert --list | sort"));
+        let mended =
+            (manifest_of(&root, &NOISE), root.sh("dpkg --audit; dpkg-divert --list | sort"));
         root.down();
 
         let plain = Debian::new(&place.path("plain"));
         plain.sh(&format!("synconce setup apt; {INSTALL}; {AGAIN}"));
-        let wanted = (manifest(&plain), plain.sh("dpkg --audit; dpkg-divert --list | sort"));
+        let wanted =
+            (manifest_of(&plain, &NOISE), plain.sh("dpkg --audit; dpkg-divert --list | sort"));
         plain.down();
         assert_eq!(manifest::diff(&wanted.0, &mended.0), []);
         assert_eq!(wanted.1, mended.1);

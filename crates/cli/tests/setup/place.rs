@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use synconce_testkit::harness::Debian;
+use synconce_testkit::manifest::{Manifest, Options};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 
@@ -103,4 +105,24 @@ impl Ended {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
+}
+
+/// Returns the files of the root, without those that each call of apt changes, and without
+/// what matches one of the patterns in `also`.
+pub fn manifest_of(root: &Debian, also: &[&str]) -> Manifest {
+    let mut options = Options::default();
+    let changed = [
+        "var/log/**",
+        "var/cache/**",
+        "var/lib/apt/**",
+        "var/lib/synconce",
+        "var/lib/synconce/**",
+        "var/lib/dpkg/*-old",
+        "lost+found",
+        ".host",
+    ];
+    for path in changed.iter().chain(also) {
+        options = options.ignore(path).unwrap();
+    }
+    Manifest::with(root.path(""), &options).unwrap()
 }

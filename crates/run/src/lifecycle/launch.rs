@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use synconce_filter::{Answer, Program, Spec, native_abis, program};
 use synconce_sys::handover::Takeover;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
-use synconce_sys::seccomp::Instruction;
+use synconce_sys::seccomp::{Instruction, Listen};
 use synconce_sys::signals::Set;
 
 /// Launches the command. In a sealed run the filter leads to `presence`.
@@ -28,9 +28,9 @@ pub(super) fn launch_held(
     presence: Option<&Presence>,
 ) -> Result<Launched, RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
+    let id = options.record.is_none().then(|| active.id());
     let environment = options.environment.as_deref();
-    let command = launching::command(&options.command, environment, Some(active.id()));
-    let command = command.map_err(bad)?;
+    let command = launching::command(&options.command, environment, id).map_err(bad)?;
     // No supervisor sees the first call of a sealed run, so its marker is durable before the
     // launch.
     let launch_sealed = |active: &mut Active| {
@@ -46,7 +46,7 @@ pub(super) fn launch_held(
         let spec =
             Spec { identity: presence.map(Presence::identity), ..spec(options, Answer::Sealed) };
         let program = instructions(&program(&spec, native_abis()));
-        let filter = Filter { supervised: false, program: &program };
+        let filter = Filter { listen: Listen::No, program: &program };
         let launched = launch(&command, filter, mask, takeover);
         launched.map_err(|error| launch_error(error, options))
     };
@@ -54,10 +54,14 @@ pub(super) fn launch_held(
         return launch_sealed(active);
     }
     let supervised = instructions(&program(&spec(options, Answer::Supervised), native_abis()));
-    let filter = Filter { supervised: true, program: &supervised };
+    let listen = if options.record.is_some() { Listen::UntilAnswered } else { Listen::Yes };
+    let filter = Filter { listen, program: &supervised };
     match launch(&command, filter, mask, takeover) {
         // EBUSY: a listener of another program is installed already (seccomp(2)).
         Err(LaunchError::Filter(error)) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+            if options.record.is_some() {
+                return Err(RunError::ForeignListener);
+            }
             if options.has_rules() {
                 return Err(RunError::Rules(NoRules::ForeignListener));
             }

@@ -46,8 +46,8 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
         }
     }
     // The run file informs people and tests; a run works without it.
-    let directory =
-        standard_paths::runtime().filter(|path| options.commit || may_hold_a_trace(path));
+    let directory = standard_paths::runtime()
+        .filter(|path| options.record.is_none() && (options.commit || may_hold_a_trace(path)));
     let run_file = directory.and_then(|path| RunFile::create(&path, &record).ok());
     let named = named(options, &mounts, &pins);
     let before = mounts.iter().map(|mount| mount.device).collect();

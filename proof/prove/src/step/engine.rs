@@ -10,8 +10,8 @@ use std::ffi::CString;
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::Rig;
@@ -28,8 +28,18 @@ const STEP: &str = "chown -R 1:1 /data; i=0; mkdir /new; \
     while [ $i -lt 40 ]; do echo content $i >/new/$i; i=$((i+1)); done; \
     cp -r /data /copy; mv /new/1 /moved; rm /data/2; dd if=/data/3 of=/data/4 2>/dev/null; sync";
 
+/// How the engine calls the runtime.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// BuildKit: `run`.
+    Run,
+    /// A shim of containerd: `create`, `start`, and `delete` after the step.
+    CreateAndDelete,
+}
+
 pub(super) struct Engine {
     rig: Rig,
+    calls: Calls,
     control: TempDir,
     program: PathBuf,
     mutant: Option<&'static str>,
@@ -37,7 +47,7 @@ pub(super) struct Engine {
 
 impl Engine {
     /// Makes the disk with the layers and, elsewhere, the bundle.
-    pub(super) fn new(disk: Disk, tool: &Tool) -> Result<Self> {
+    pub(super) fn new(disk: Disk, tool: &Tool, calls: Calls) -> Result<Self> {
         let (program, mutant) = match tool {
             Tool::Synconce(program) => (program.clone(), None),
             Tool::Mutant { program, mutant, .. } => (program.clone(), Some(*mutant)),
@@ -45,7 +55,7 @@ impl Engine {
         };
         let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
         let rig = disk.rig(384 << 20).record(true).up()?;
-        let engine = Self { rig, control, program, mutant };
+        let engine = Self { rig, calls, control, program, mutant };
         engine.make_layers()?;
         engine.make_bundle()?;
         Ok(engine)
@@ -76,10 +86,12 @@ impl Engine {
         self.bundle().join("rootfs")
     }
 
-    /// Returns an id that no other container has: the random end of the directory's name.
+    /// Returns an id of 25 letters and digits, as BuildKit makes them. No other container has it:
+    /// the directory's name is random.
     fn id(&self) -> String {
-        let name = self.control.path().file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
+        let name = self.control.path().file_name().unwrap_or_default().to_string_lossy();
+        let name: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        format!("{:0>25}", name.to_lowercase())
     }
 
     fn make_layers(&self) -> Result<()> {
@@ -139,21 +151,60 @@ impl Engine {
     }
 
     fn run(&self) -> Result<()> {
-        let control = self.control.path();
-        let log = control.join("executor/runc-log.json");
-        let mut command = Command::new(control.join("runc"));
-        command.arg("--root").arg(control.join("state")).arg("--log").arg(&log);
-        command.args(["--log-format", "json", "run", "--bundle"]).arg(self.bundle()).arg(self.id());
-        command.env("SYNCONCE_OCI_FILE", control.join("oci.toml"));
-        if let Some(mutant) = self.mutant {
-            command.env("SYNCONCE_MUTANT", mutant);
+        let bundle = self.bundle();
+        let log = match self.calls {
+            Calls::Run => self.control.path().join("executor/runc-log.json"),
+            Calls::CreateAndDelete => bundle.join("log.json"),
+        };
+        let make = |verb| {
+            let mut command = self.runtime(&log);
+            command.arg(verb).arg("--bundle").arg(&bundle).arg(self.id());
+            command
+        };
+        match self.calls {
+            Calls::Run => finish("the step", patiently(LIMIT), &mut make("run"))?,
+            Calls::CreateAndDelete => {
+                // The container inherits standard output.
+                let mut create = make("create");
+                create.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                finish("create", patiently(LIMIT), &mut create)?;
+                finish("start", patiently(LIMIT), self.runtime(&log).arg("start").arg(self.id()))?;
+                self.wait(&log)?;
+                let mut delete = self.runtime(&log);
+                finish("delete", patiently(LIMIT), delete.arg("delete").arg(self.id()))?;
+            }
         }
-        finish("the step", patiently(LIMIT), &mut command)?;
         let log = fs::read_to_string(log)?;
         match log.contains("the root of this step is volatile") {
             true => Ok(()),
             false => Err(format!("the root was not volatile: {log}").into()),
         }
+    }
+
+    /// Returns a call of the runtime, up to its verb.
+    fn runtime(&self, log: &Path) -> Command {
+        let control = self.control.path();
+        let mut command = Command::new(control.join("runc"));
+        // The directory is named after a namespace of containerd.
+        command.arg("--root").arg(control.join("buildkit")).arg("--log").arg(log);
+        command.args(["--log-format", "json"]).env("SYNCONCE_OCI_FILE", control.join("oci.toml"));
+        if let Some(mutant) = self.mutant {
+            command.env("SYNCONCE_MUTANT", mutant);
+        }
+        command
+    }
+
+    /// Waits until the container has no process.
+    fn wait(&self, log: &Path) -> Result<()> {
+        let end = Instant::now() + patiently(LIMIT);
+        while Instant::now() < end {
+            let state = self.runtime(log).arg("state").arg(self.id()).output()?;
+            if String::from_utf8_lossy(&state.stdout).contains("\"stopped\"") {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err("the step does not end".into())
     }
 
     /// Removes the stub of a mount, as BuildKit's `MountStubsCleaner` does.

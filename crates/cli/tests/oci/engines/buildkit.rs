@@ -43,9 +43,13 @@ pub struct BuildKit<'a> {
 
 impl<'a> BuildKit<'a> {
     pub fn start(site: &'a Site<'a>, worker: Worker) -> Self {
+        Self::with_snapshotter(site, worker, "native")
+    }
+
+    pub fn with_snapshotter(site: &'a Site<'a>, worker: Worker, snapshotter: &str) -> Self {
         let runtime = site.runtime();
         let common = format!(
-            "enabled = true\nsnapshotter = \"native\"\nnetworkMode = \"host\"\n\
+            "enabled = true\nsnapshotter = {snapshotter:?}\nnetworkMode = \"host\"\n\
              defaultCgroupParent = {:?}\n",
             site.cgroups.parent()
         );

@@ -63,7 +63,7 @@ impl<'a> Docker<'a> {
         docker
     }
 
-    fn client(&self, buildkit: &str, words: &[&str]) -> Finished {
+    pub fn client(&self, buildkit: &str, words: &[&str]) -> Finished {
         finish(self.command(buildkit).args(words))
     }
 

@@ -1,6 +1,7 @@
 //! A step of BuildKit whose root is an overlay that the test mounts.
 
 use crate::bundles::{Runtime, compiled, config};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 use std::ffi::CString;
@@ -58,15 +59,24 @@ impl<'a> Step<'a> {
 
     /// Mounts the root, as an engine does.
     pub fn mount(&self) {
-        self.mount_at(&self.root(), "index=off");
+        self.try_mount().unwrap();
+    }
+
+    /// Mounts the root, as an engine does, and returns the kernel's error.
+    pub fn try_mount(&self) -> rustix::io::Result<()> {
+        self.try_mount_at(&self.root(), "index=off")
     }
 
     pub fn mount_at(&self, point: &Path, options: &str) {
+        self.try_mount_at(point, options).unwrap();
+    }
+
+    fn try_mount_at(&self, point: &Path, options: &str) -> rustix::io::Result<()> {
         let [lower, upper, work] =
             ["lower", "upper", "work"].map(|name| self.layer.join(name).display().to_string());
         let data = format!("lowerdir={lower},upperdir={upper},workdir={work},{options}");
         let data = CString::new(data).unwrap();
-        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str()).unwrap();
+        mount("overlay", point, "overlay", MountFlags::empty(), data.as_c_str())
     }
 
     /// Unmounts the root, as an engine does.
@@ -93,17 +103,37 @@ impl<'a> Step<'a> {
         config
     }
 
-    /// Returns the command of a step that executes `words`.
-    pub fn command(&self, words: &[&str]) -> Command {
-        self.command_of(&Self::config(words))
+    /// Writes the configuration of a step that executes `words`.
+    pub fn configure(&self, words: &[&str]) {
+        fs::write(self.bundle.join("config.json"), Self::config(words).to_string()).unwrap();
     }
 
-    pub fn command_of(&self, config: &Value) -> Command {
-        fs::write(self.bundle.join("config.json"), config.to_string()).unwrap();
+    /// Returns the command of a step that executes `words`.
+    pub fn command(&self, words: &[&str]) -> Command {
+        self.configure(words);
         let mut command = self.runtime.wrapped();
         command.arg("--log").arg(self.place.path("executor/runc-log.json"));
         command.args(["--log-format", "json", "run", "--bundle"]).arg(&self.bundle).arg(&self.id);
         command
+    }
+
+    /// Returns `call` of synconce with a signal at a call of the kernel: for synconce, not for its
+    /// children.
+    pub fn with_signal(&self, inject: &str, call: Command) -> Command {
+        let mut strace = self.place.command("strace");
+        strace.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
+        strace.args(["--output=/dev/null", "--inject", inject]);
+        strace.arg(call.get_program()).args(call.get_args());
+        strace
+    }
+
+    /// Removes what a killed step leaves, as an engine does: it unmounts the root also if it is
+    /// not mounted any more.
+    pub fn clean_up(&self) {
+        let _ = finish(self.runtime.bare().args(["delete", "--force", &self.id]));
+        eventually("the root is unmounted", || {
+            unmount(self.root(), UnmountFlags::empty()) == Err(Errno::INVAL)
+        });
     }
 
     /// Starts a step, and waits until it prints "begun".

@@ -1,0 +1,124 @@
+//! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
+
+use crate::arguments::doctor::Doctor;
+use crate::commands::json::{Sink, Stream};
+use crate::commands::run::{self, Screen};
+use crate::exit;
+use crate::text::{printable, say, shell};
+use rustix::fs::MemfdFlags;
+use std::env;
+use std::fs::File;
+use std::io::{self, BufReader, Seek};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use synconce_doctor::{CommandReport, Error, examine_record};
+use synconce_run::{Ending, Options, Recording};
+use synconce_sys::reason;
+
+/// Runs the command with its syncs timed, prints the report, and ends as the command did.
+pub(super) fn watch(arguments: Doctor) -> ExitCode {
+    if synconce_run::is_held() {
+        say("cannot time the syncs of a command: a run of synconce holds this process");
+        say("hint: start `synconce doctor` outside of the run");
+        return exit::FAILED.into();
+    }
+    let opened = Sink::open(arguments.json.json.as_deref(), Stream::Errors)
+        .and_then(|json| Ok((json, record(arguments.output.as_deref())?)));
+    let (json, record) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            say(&error);
+            return exit::FAILED.into();
+        }
+    };
+    let words: Vec<_> = env::args_os().collect();
+    let own = &words[..words.len().saturating_sub(arguments.command.len())];
+    let mut screen = Screen::typed(own, &arguments.command);
+    run::warn_of_preloads();
+    let recording = Arc::new(Recording::to(record));
+    let record = Some(Arc::clone(&recording));
+    let watched = Options { command: arguments.command, record, ..Options::default() };
+    let finished = synconce_run::run(&watched, &mut screen);
+    if !finished.began {
+        return run::end(&finished);
+    }
+    let report = match report(&recording.file()) {
+        Ok(report) => report,
+        Err(error) => {
+            say(&format!("cannot read the record: {error}"));
+            return exit::FAILED.into();
+        }
+    };
+    if let Err(error) = print(&report, json, Stream::Errors) {
+        say(&error);
+        return exit::FAILED.into();
+    }
+    match finished.ending {
+        Ending::Exited(0) if is_costly(&report, arguments.fail_on) && finished.error.is_none() => {
+            exit::COSTLY.into()
+        }
+        _ => run::end(&finished),
+    }
+}
+
+/// Prints the report of a record that was kept.
+pub(super) fn read(path: &Path, json: Option<Sink>, fail_on: Option<u32>) -> ExitCode {
+    let opened = File::open(path).map_err(|error| reason(&error));
+    let report = opened.and_then(|file| report(&file).map_err(|error| error.to_string()));
+    let printed = match report {
+        Ok(report) => print(&report, json, Stream::Output).map(|()| report),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    };
+    match printed {
+        Ok(report) if is_costly(&report, fail_on) => exit::COSTLY.into(),
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&error);
+            exit::FAILED.into()
+        }
+    }
+}
+
+/// Makes the file of the record, in memory without a path.
+fn record(path: Option<&Path>) -> Result<File, String> {
+    let made = match path {
+        Some(path) => {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true).open(path)
+        }
+        None => {
+            let made = rustix::fs::memfd_create("synconce-record", MemfdFlags::CLOEXEC);
+            made.map(File::from).map_err(io::Error::from)
+        }
+    };
+    let name = path.map_or_else(|| "memory".to_owned(), |path| path.display().to_string());
+    let file = made.map_err(|error| format!("cannot write to {name}: {}", reason(&error)))?;
+    // The report is made from the file.
+    match file.metadata().is_ok_and(|meta| meta.is_file()) {
+        true => Ok(file),
+        false => Err(format!("cannot write to {name}: not a regular file")),
+    }
+}
+
+fn report(mut record: &File) -> Result<CommandReport, Error> {
+    // The record of a pipe has no position, and is read as it comes.
+    let _ = record.rewind();
+    examine_record(BufReader::new(record))
+}
+
+fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(), String> {
+    if let Some(sink) = json {
+        return sink.write(report);
+    }
+    let words = ["synconce", "run", "--"].map(str::to_owned);
+    let again = shell(&[&words[..], &report.command].concat());
+    // Names of files and programs may come from another user.
+    let lines = report.text(&again);
+    let lines: String = lines.lines().map(|line| printable(line) + "\n").collect();
+    Sink::Standard(stream).write_text(&lines)
+}
+
+fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {
+    limit.is_some_and(|limit| report.savings.at_least >= f64::from(limit))
+}

@@ -1,0 +1,262 @@
+//! `synconce doctor -- COMMAND`: counts, waits, and what a run would save.
+
+use crate::support::rig;
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::FsKind;
+
+pub fn trials() -> Vec<Trial> {
+    let strace = Need::Program("strace", "strace");
+    vec![
+        trial(dpkg_has_the_counts_of_strace, &[strace]),
+        trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
+        trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
+        trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
+        trial(what_has_no_time_is_named, &[Need::Program("fio", "fio")]),
+        trial(a_command_without_syncs_needs_two_lines, &[]),
+        trial(a_record_that_was_kept_gives_the_same_report, &[]),
+        trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
+    ]
+}
+
+/// Returns the command `synconce doctor OPTIONS -- WORDS` in `directory`.
+pub fn watched(place: &Place, directory: &Path, options: &[&str], words: &[&str]) -> Command {
+    let mut command = place.synconce(&["doctor"]);
+    command.args(options).arg("--").args(words).current_dir(directory);
+    command
+}
+
+/// Runs the command with `--json`, and returns the report.
+fn report(place: &Place, directory: &Path, words: &[&str]) -> (Value, Finished) {
+    let file = place.text("report");
+    let json = format!("--json={file}");
+    let ended = finish(&mut watched(place, directory, &[&json], words));
+    let text = fs::read_to_string(&file).unwrap();
+    (serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {ended:?}")), ended)
+}
+
+/// Returns the number of syncs by call.
+fn calls(report: &Value) -> Vec<(String, u64)> {
+    let groups = report["waits"]["by_call"].as_array().unwrap();
+    let count = |group: &Value| {
+        (group["name"].as_str().unwrap().to_owned(), group["calls"].as_u64().unwrap())
+    };
+    let mut calls: Vec<_> = groups.iter().map(count).collect();
+    calls.sort();
+    calls
+}
+
+/// Returns the number of syncs by call in the output of `strace -f`.
+fn traced(trace: &str) -> Vec<(String, u64)> {
+    let names = ["fdatasync", "fsync", "sync", "sync_file_range", "syncfs"];
+    let count = |name: &str| {
+        let call = format!(" {name}(");
+        trace.lines().filter(|line| line.contains(&call)).count() as u64
+    };
+    let counts = names.iter().map(|name| ((*name).to_owned(), count(name)));
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+const TRACE: &str = "trace=fsync,fdatasync,sync,syncfs,sync_file_range";
+
+/// A package of 30 files, and an empty root for dpkg.
+const PACKAGE: &str = r#"
+mkdir -p package/DEBIAN package/usr/share/many
+for at in $(seq 30); do echo "$at" >"package/usr/share/many/$at"; done
+printf 'Package: many\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+    >package/DEBIAN/control
+dpkg-deb --root-owner-group -Znone --build package many.deb >/dev/null
+"#;
+
+fn dpkg_has_the_counts_of_strace(place: &Place) {
+    let rig = rig(FsKind::Ext4, 1);
+    let here = rig.path();
+    let sh = |script: &str| {
+        let ended = finish(place.command("sh").args(["-ec", script]).current_dir(here));
+        assert!(ended.status.success(), "{ended:?}");
+    };
+    sh(PACKAGE);
+    let install = |root: &str| {
+        sh(&format!(
+            "mkdir -p {root}/var/lib/dpkg/updates {root}/var/lib/dpkg/info; \
+             touch {root}/var/lib/dpkg/status"
+        ));
+        [
+            "dpkg",
+            "--force-not-root",
+            "--force-bad-path",
+            &format!("--root={root}"),
+            "-i",
+            "many.deb",
+        ]
+        .map(str::to_owned)
+    };
+    let words = install("bare");
+    let mut strace = place.command("strace");
+    strace.args(["-f", "-o", "trace", "-e", TRACE]).args(words).current_dir(here);
+    let bare = finish(&mut strace);
+    assert!(bare.status.success(), "{bare:?}");
+    let words = install("watched");
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let (report, ended) = report(place, here, &words);
+    assert_eq!(bare.stdout, ended.stdout);
+    assert!(ended.status.success(), "{ended:?}");
+    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
+    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 20), "{wanted:?}");
+    assert_eq!(calls(&report), wanted);
+    assert_eq!(report["waits"]["by_program"][0]["name"], "dpkg");
+    assert_eq!(report["waits"]["by_program"].as_array().map(Vec::len), Some(1));
+    // One process, which does nothing while it waits.
+    let critical = report["savings"]["critical"].as_f64().unwrap();
+    assert!(critical > 0.5 * report["waits"]["covered"].as_f64().unwrap(), "{report:#}");
+}
+
+/// Writes and syncs a file 40 times.
+const SYNCS: &str = "
+import os
+file = os.open('file', os.O_CREAT | os.O_RDWR)
+for at in range(40):
+    os.write(file, b'x' * 5000)
+    os.fsync(file)
+";
+
+fn waits_are_those_of_strace_and_at_least_those_of_the_disk(place: &Place) {
+    let rig = rig(FsKind::Ext4, 8);
+    let words = ["strace", "-f", "-T", "-o", "trace", "-e", TRACE, "python3", "-c", SYNCS];
+    let (report, ended) = report(place, rig.path(), &words);
+    assert!(ended.status.success(), "{ended:?}");
+    let trace = fs::read_to_string(rig.path().join("trace")).unwrap();
+    let took = |line: &str| line.strip_suffix('>')?.rsplit_once('<')?.1.parse::<f64>().ok();
+    let theirs: f64 = trace.lines().filter_map(took).sum();
+    let ours = report["waits"]["seconds"].as_f64().unwrap();
+    assert_eq!(calls(&report), [("fsync".to_owned(), 40)]);
+    // A sync of an append waits for at least one flush of 8 ms.
+    assert!(ours > 0.3 && report["waits"]["by_call"][0]["median"].as_f64() > Some(0.0075));
+    // strace measures its own stops as well, which a busy machine makes longer.
+    assert!(ours <= theirs, "{ours} {theirs}");
+    assert_eq!(report["waits"]["bytes_known_of"], 40);
+    let (slowest, critical) = (&report["waits"]["slowest"][0], &report["savings"]["critical"]);
+    assert_eq!(slowest["ancestry"][0], "strace", "{report:#}");
+    assert!(slowest["file"].as_str().unwrap().ends_with("/file"), "{report:#}");
+    assert!(critical.as_f64() > Some(0.8 * ours), "{report:#}");
+    // At the least, one commit of ten flushes remains.
+    let saved = report["savings"]["at_least"].as_f64().unwrap();
+    assert!(saved > 0.3 * ours && saved < ours, "{report:#}");
+}
+
+/// A hundred threads, each of which syncs a file of its own once all run.
+const THREADS: &str = "
+import os, threading
+together = threading.Barrier(100)
+def sync(at):
+    file = os.open(f'file{at}', os.O_CREAT | os.O_RDWR)
+    together.wait()
+    for _ in range(3):
+        os.write(file, b'x' * 100)
+        os.fsync(file)
+threads = [threading.Thread(target=sync, args=(at,)) for at in range(100)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+";
+
+fn a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up(place: &Place) {
+    let rig = rig(FsKind::Ext4, 4);
+    let (report, ended) = report(place, rig.path(), &["python3", "-c", THREADS]);
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(calls(&report), [("fsync".to_owned(), 300)]);
+    let number = |at: &Value| at.as_f64().unwrap();
+    let (sum, covered) = (number(&report["waits"]["seconds"]), number(&report["waits"]["covered"]));
+    assert!(covered < sum / 3.0 && covered <= number(&report["seconds"]), "{report:#}");
+    assert!(number(&report["savings"]["about"]) <= covered, "{report:#}");
+}
+
+/// A process that syncs, while another computes.
+const BESIDE: &str = "
+import os, time
+worker = os.fork()
+if worker == 0:
+    while not os.path.exists('done'): pass
+    os._exit(0)
+file = os.open('file', os.O_CREAT | os.O_RDWR)
+for at in range(40):
+    os.write(file, b'x' * 100)
+    os.fsync(file)
+open('done', 'w')
+os.waitpid(worker, 0)
+";
+
+fn a_sync_beside_other_work_is_not_on_the_critical_path(place: &Place) {
+    let rig = rig(FsKind::Ext4, 8);
+    let (report, ended) = report(place, rig.path(), &["python3", "-c", BESIDE]);
+    assert!(ended.status.success(), "{ended:?}");
+    let savings = &report["savings"];
+    assert!(report["waits"]["covered"].as_f64() > Some(0.3), "{report:#}");
+    assert!(savings["samples"].as_u64() > Some(5), "{report:#}");
+    assert!(savings["critical"].as_f64() < Some(0.1), "{report:#}");
+    assert_eq!(savings["at_least"], 0.0);
+}
+
+fn what_has_no_time_is_named(place: &Place) {
+    let rig = rig(FsKind::Ext4, 0);
+    let options = ["--name=x", "--rw=write", "--bs=4k", "--size=40k", "--sync=dsync"];
+    let words = [&["fio"], &options[..], &["--ioengine=psync", "--thread"]].concat();
+    let ended = finish(&mut watched(place, rig.path(), &[], &words));
+    assert!(ended.status.success(), "{ended:?}");
+    let line = "  not timed    writes to files that were opened with O_SYNC or O_DSYNC: ";
+    let line = ended.stderr.lines().find_map(|it| it.strip_prefix(line)).unwrap_or_default();
+    assert!(line.contains(" openat by fio, "), "{ended:?}");
+    assert!(line.ends_with("; `synconce run` takes the sync away"), "{ended:?}");
+}
+
+fn a_command_without_syncs_needs_two_lines(place: &Place) {
+    let here = place.path("");
+    let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", "cat; echo err >&2; exit 3"]));
+    assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+    assert_eq!(ended.stdout, "");
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (3, "err"), "{ended:?}");
+    assert!(lines[1].starts_with("sh: no sync was waited for in "), "{ended:?}");
+    assert!(lines[2].starts_with("sh -c cat; echo err >&2; exit 3: exit code 3, "), "{ended:?}");
+}
+
+const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";
+
+fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
+    let here = place.path("");
+    let words = ["python3", "-c", ONE];
+    let ended = finish(&mut watched(place, &here, &["-o", "record"], &words));
+    assert!(ended.status.success() && ended.stdout == "out\n", "{ended:?}");
+    let first = ended.stderr.lines().next();
+    assert_eq!(first, ended.stderr.lines().last(), "{ended:?}");
+    assert!(first.unwrap().starts_with("python3: 1 sync was waited for, "), "{ended:?}");
+    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
+    assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+    assert_eq!(read.stdout, ended.stderr);
+}
+
+fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {
+    place.write(
+        "record",
+        "{\"record\":1,\"command\":[\"sleep\",\"1\"]}\n\
+         {\"call\":\"fsync\",\"at\":5,\"thread\":1,\"wait\":9000000,\"would\":\"hold\"}\n\
+         {\"call\":\"fsy",
+    );
+    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
+    assert!(read.status.success(), "{read:?}");
+    assert!(read.stdout.contains("sleep: 1 sync was waited for, 9.0 ms of "), "{read:?}");
+    assert!(read.stdout.contains("; the record has no end\n"), "{read:?}");
+    for (name, why) in [
+        ("none", "cannot read none: No such file or directory"),
+        ("other", "cannot read other: not a record of `synconce doctor -o`"),
+    ] {
+        place.write("other", "text\n");
+        let read = finish(&mut place.synconce(&["doctor", "--read", name]));
+        assert_eq!(read.status.code(), Some(125), "{read:?}");
+        assert_eq!(read.stderr, format!("synconce: {why}\n"));
+    }
+}

@@ -1,0 +1,134 @@
+//! `synconce doctor -- COMMAND`: exit codes, signals, and killed processes.
+
+use crate::command::watched;
+use libtest_mimic::Trial;
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{
+    Place, Started, Terminal, children, eventually, exists, finish, perl, trial, under_a_listener,
+};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(exit_codes_and_signals_are_those_of_the_command, &[]),
+        trial(a_costly_command_ends_with_one_unless_it_fails, &[]),
+        trial(ctrl_c_ends_the_command_and_the_report_is_printed, &[]),
+        trial(a_killed_doctor_ends_the_command, &[]),
+        trial(a_killed_supervisor_leaves_the_command_its_syncs, &[]),
+        trial(inside_of_a_run_and_below_a_listener_nothing_is_started, &[]),
+        trial(nothing_is_written_beside_the_record, &[]),
+    ]
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
+    kill_process(pid, signal).expect("the process is there");
+}
+
+fn exit_codes_and_signals_are_those_of_the_command(place: &Place) {
+    let here = place.path("");
+    let end = |words: &[&str]| finish(&mut watched(place, &here, &[], words));
+    assert_eq!(end(&["sh", "-c", "exit 42"]).status.code(), Some(42));
+    let killed = end(&["sh", "-c", "kill -KILL $$"]);
+    assert_eq!(killed.status.signal(), Some(9), "{killed:?}");
+    assert!(killed.stderr.contains(": ended by signal 9, "), "{killed:?}");
+    let missing = end(&["./none"]);
+    assert_eq!(missing.status.code(), Some(127));
+    let wanted = "synconce: cannot execute ./none: No such file or directory\n";
+    assert_eq!(missing.stderr, wanted);
+    place.write("text", "");
+    assert_eq!(end(&["./text"]).status.code(), Some(126));
+    let wrong = finish(&mut place.synconce(&["doctor", "/", "--", "true"]));
+    assert_eq!(wrong.status.code(), Some(125), "{wrong:?}");
+    let unwritable = finish(&mut watched(place, &here, &["-o", "/none/x"], &["touch", "ran"]));
+    assert_eq!(unwritable.status.code(), Some(125), "{unwritable:?}");
+    let wanted = "synconce: cannot write to /none/x: No such file or directory\n";
+    assert_eq!(unwritable.stderr, wanted);
+    assert!(!place.path("ran").exists());
+}
+
+fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {
+    let record = |code: u32| {
+        let call = r#"{"call":"fsync","thread":1,"wait":9000000,"would":"hold","at":"#;
+        let calls: String = (0..1000).map(|at| format!("{call}{}}}\n", at * 10_000)).collect();
+        format!(
+            "{{\"record\":1,\"command\":[\"x\"]}}\n{calls}{{\"end\":{{\"Exited\":{code}}},\
+             \"at\":10000000,\"looks\":1000,\"alone\":1000}}\n"
+        )
+    };
+    place.write("record", &record(0));
+    let end = |limit: &str| {
+        let words = ["doctor", "--read", "record", "--fail-on", limit];
+        finish(&mut place.synconce(&words)).status.code()
+    };
+    assert_eq!((end("8"), end("9")), (Some(1), Some(0)));
+    let here = place.path("");
+    let fails = watched(place, &here, &["--fail-on", "1"], &["sh", "-c", "exit 3"]);
+    assert_eq!(finish(&mut { fails }).status.code(), Some(3));
+}
+
+fn ctrl_c_ends_the_command_and_the_report_is_printed(place: &Place) {
+    let mut terminal = Terminal::shell(place);
+    terminal.line("$SYNCONCE doctor -- sh -c 'echo ready; sleep 60'");
+    terminal.expect("ready");
+    terminal.write("\u{3}");
+    terminal.expect("sh: no sync was waited for in ");
+    terminal.expect("ended by signal 2");
+    assert_eq!(terminal.code(), "130");
+}
+
+/// Starts a command under doctor that writes its pid to `pid`, waits for `go`, and syncs.
+fn start(place: &Place) -> (Started, u32, u32) {
+    let words = perl(
+        "say_to('pid', $$); Time::HiRes::sleep(0.01) until -e 'go'; \
+         sync_file('data'); say_to('synced', hold());",
+    );
+    let words = words.each_ref().map(String::as_str);
+    let started = Started::new(&mut watched(place, &place.path(""), &[], &words));
+    let command = place.wait_for("pid").trim().parse().unwrap();
+    let supervisor = children(started.pid())[0].0;
+    (started, supervisor, command)
+}
+
+fn a_killed_doctor_ends_the_command(place: &Place) {
+    let (started, supervisor, command) = start(place);
+    kill(started.pid(), Signal::KILL);
+    eventually("the command ends", || !exists(command));
+    eventually("the supervisor ends", || !exists(supervisor));
+    let status = place.status(&[]);
+    assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+}
+
+fn a_killed_supervisor_leaves_the_command_its_syncs(place: &Place) {
+    let (started, supervisor, _) = start(place);
+    kill(supervisor, Signal::KILL);
+    place.write("go", "");
+    assert_eq!(place.wait_for("synced"), "free\n");
+    let ended = started.end();
+    assert_eq!(ended.code(), Some(125), "{}", started.text());
+    assert!(started.text().contains("the supervisor was killed"), "{}", started.text());
+}
+
+fn inside_of_a_run_and_below_a_listener_nothing_is_started(place: &Place) {
+    let synconce = place.synconce(&[]).get_program().to_str().unwrap().to_owned();
+    let inner = [&synconce, "doctor", "--", "touch", "ran"];
+    let held = place.run(&[], &inner);
+    let wanted = "synconce: cannot time the syncs of a command: a run of synconce holds this \
+                  process\nsynconce: hint: start `synconce doctor` outside of the run\n";
+    assert_eq!((held.status.code(), &*held.stderr), (Some(125), wanted));
+    let around = under_a_listener();
+    let words: Vec<_> = around.iter().map(String::as_str).chain(inner).collect();
+    let below = place.bare(&words);
+    assert_eq!(below.status.code(), Some(125), "{below:?}");
+    assert!(below.stderr.contains("synconce: cannot time the calls of the command: "), "{below:?}");
+    assert!(!place.path("ran").exists());
+}
+
+fn nothing_is_written_beside_the_record(place: &Place) {
+    let here = place.path("");
+    let script = "env | grep -c SYNCONCE_RUN=; true";
+    let ended = finish(&mut watched(place, &here, &["-o", "record"], &["sh", "-c", script]));
+    assert_eq!(ended.stdout, "0\n", "{ended:?}");
+    let left = crate::support::names(&here);
+    assert_eq!(left, ["record"], "{left:?}");
+}

@@ -1,0 +1,185 @@
+//! The calls of a shim of containerd for a step of BuildKit: `create`, `start` and `delete`.
+
+use super::step::{FILES, Step, assert_well};
+use super::{FEW, runtimes};
+use libtest_mimic::Trial;
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use synconce_testkit::harness::{Place, eventually, finish, trial, without_foreign_syncs};
+use synconce_testkit::rig::{Fault, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    let needs = &runtimes::RUNC;
+    vec![
+        trial(the_root_is_volatile_from_create_to_delete, needs),
+        trial(a_write_back_error_leaves_a_layer_that_no_engine_can_mount, needs),
+        trial(a_kill_at_any_call_of_a_shim_leaves_a_layer_that_can_be_mounted_again, needs),
+        trial(a_root_that_a_killed_engine_left_volatile_is_mounted_back_first, needs),
+        trial(containers_of_other_namespaces_are_not_touched, needs),
+    ]
+}
+
+/// A step in the given namespace of containerd.
+struct Shim<'a> {
+    step: Step<'a>,
+    namespace: &'static str,
+}
+
+impl<'a> Shim<'a> {
+    fn new(place: &'a Place, rig: &Rig) -> Self {
+        Self { step: Step::new(place, rig.path()), namespace: "buildkit" }
+    }
+
+    /// Returns the arguments of the shim's call `verb`.
+    fn words(&self, verb: &[&str]) -> Vec<OsString> {
+        let step = &self.step;
+        let state = step.bundle.join("state").join(self.namespace);
+        let before = ["--root".into(), state.into(), "--log".into()];
+        let log = [step.bundle.join("log.json").into(), "--log-format".into(), "json".into()];
+        let mut words: Vec<OsString> = before.into_iter().chain(log).collect();
+        words.extend(verb.iter().map(OsString::from));
+        words.push(OsString::from(&step.id));
+        words
+    }
+
+    fn call(&self, verb: &[&str]) -> Command {
+        let mut command = self.step.runtime.wrapped();
+        command.args(self.words(verb));
+        command
+    }
+
+    fn create(&self, words: &[&str]) -> Command {
+        self.step.configure(words);
+        self.call(&["create", "--bundle", self.step.bundle.to_str().unwrap()])
+    }
+
+    /// Waits for the end of the container's processes.
+    fn wait(&self) {
+        eventually("the container ends", || {
+            let state = finish(self.step.runtime.bare().args(self.words(&["state"])));
+            state.stdout.contains("\"stopped\"")
+        });
+    }
+
+    /// Changes the owner of the files of the layer below.
+    fn chown(&self) {
+        assert_well(&finish(&mut self.create(&["chown", "/data"])));
+        assert!(self.step.is_volatile(), "{}", self.step.mounted());
+        assert_well(&finish(&mut self.call(&["start"])));
+        self.wait();
+        assert_well(&finish(&mut self.call(&["delete"])));
+        self.step.assert_back();
+        assert_eq!(fs::metadata(self.step.root().join("data/1")).unwrap().uid(), 1);
+    }
+
+    /// Removes what a killed call leaves, as an engine does.
+    fn clean_up(&self) {
+        let _ = finish(self.step.runtime.bare().args(self.words(&["delete", "--force"])));
+        self.step.clean_up();
+    }
+}
+
+fn the_root_is_volatile_from_create_to_delete(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    let flushes = || rig.disk().stats().unwrap().flushes;
+    let before = flushes();
+    shim.chown();
+    let made = flushes() - before;
+    println!("{FILES} files: {made} flushes");
+    assert!(made < FEW, "{made}");
+    // A runtime that refuses to delete leaves the root as it is.
+    assert_well(&finish(&mut shim.create(&["until", "/grown", "/end"])));
+    assert_well(&finish(&mut shim.call(&["start"])));
+    let refused = finish(&mut shim.call(&["delete"]));
+    assert!(!refused.status.success() && shim.step.is_volatile(), "{refused:?}");
+    let forced = finish(&mut shim.call(&["delete", "--force"]));
+    assert!(forced.status.success(), "{forced:?}");
+    shim.step.assert_back();
+    shim.step.unmount();
+    rig.down().unwrap();
+}
+
+/// dockerd ignores an error of the runtime after a step, and then mounts the layer once more.
+fn a_write_back_error_leaves_a_layer_that_no_engine_can_mount(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().passthrough(false).up().unwrap();
+    let shim = Shim::new(place, &rig);
+    assert_well(&finish(&mut shim.create(&["syncs", "/grown", "64"])));
+    assert_well(&finish(&mut shim.call(&["start"])));
+    shim.wait();
+    // Metadata can be written, so the disk stays writable.
+    rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
+    // Another process sees the error first.
+    let seen = rustix::fs::syncfs(fs::File::open(&shim.step.layer).unwrap());
+    assert_eq!(seen, Err(Errno::IO));
+    rig.disk().recover().unwrap();
+    let ended = finish(&mut shim.call(&["delete"]));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("cannot sync the file system of "), "{ended:?}");
+    assert_eq!(shim.step.mounted(), "");
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+fn a_kill_at_any_call_of_a_shim_leaves_a_layer_that_can_be_mounted_again(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    for (verb, call) in [
+        ("create", "umount2"),
+        ("create", "mount"),
+        ("delete", "umount2"),
+        ("delete", "mount"),
+        ("delete", "syncfs"),
+    ] {
+        let kill = format!("{call}:signal=KILL:when=1");
+        let create = shim.create(&["syncs", "/grown", "1"]);
+        if verb == "create" {
+            let killed = finish(&mut shim.step.with_signal(&kill, create));
+            assert!(!killed.status.success(), "{killed:?}");
+        } else {
+            assert_well(&finish(&mut { create }));
+            assert_well(&finish(&mut shim.call(&["start"])));
+            shim.wait();
+            let killed = finish(&mut shim.step.with_signal(&kill, shim.call(&["delete"])));
+            assert!(!killed.status.success(), "{killed:?}");
+        }
+        shim.clean_up();
+        shim.step.mount();
+    }
+    shim.chown();
+    shim.step.unmount();
+    rig.down().unwrap();
+}
+
+fn a_root_that_a_killed_engine_left_volatile_is_mounted_back_first(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    assert_well(&finish(&mut shim.create(&["syncs", "/grown", "1"])));
+    let deleted = finish(shim.step.runtime.bare().args(shim.words(&["delete", "--force"])));
+    assert!(deleted.status.success() && shim.step.is_volatile(), "{deleted:?}");
+    // The engine starts the container once more, now by other settings.
+    shim.step.choose("as-mounted");
+    assert_well(&finish(&mut shim.create(&["syncs", "/grown", "1"])));
+    shim.step.assert_back();
+    shim.clean_up();
+    rig.down().unwrap();
+}
+
+fn containers_of_other_namespaces_are_not_touched(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim { namespace: "moby", ..Shim::new(place, &rig) };
+    let before = shim.step.mounted();
+    assert_well(&finish(&mut shim.create(&["syncs", "/grown", "1"])));
+    assert_eq!(shim.step.mounted(), before);
+    assert_well(&finish(&mut shim.call(&["start"])));
+    shim.wait();
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    assert_eq!(shim.step.mounted(), before);
+    shim.step.unmount();
+    rig.down().unwrap();
+}

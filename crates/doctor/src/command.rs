@@ -1,0 +1,60 @@
+//! Where the time of a command went: reads the record of its syncs, and says what they cost.
+
+mod record;
+mod savings;
+mod text;
+mod waits;
+
+use self::record::Record;
+use crate::error::Error;
+use serde::Serialize;
+use std::io::BufRead;
+
+pub use self::record::Ending;
+pub use self::savings::Savings;
+pub use self::waits::{Group, NotCovered, Slowest, Waits};
+
+/// What is known about the syncs of a command.
+#[derive(Clone, Debug, Serialize)]
+pub struct CommandReport {
+    /// One sentence.
+    pub verdict: String,
+    /// The words of the command.
+    pub command: Vec<String>,
+    /// How the command ended; none if the record has no end.
+    pub ended: Option<Ending>,
+    /// Seconds from the start of the command to its end, or to its last sync.
+    pub seconds: f64,
+    /// The syncs.
+    pub waits: Waits,
+    /// What `synconce run` would save.
+    pub savings: Savings,
+    /// What was not timed.
+    pub not_covered: Vec<NotCovered>,
+}
+
+/// Reads a record and derives the report.
+///
+/// # Errors
+/// The record cannot be read, or is none.
+pub fn examine_record(record: impl BufRead) -> Result<CommandReport, Error> {
+    let record = Record::read(record)?;
+    let waits = Waits::of(&record);
+    let savings = Savings::of(&record, &waits);
+    let not_covered = NotCovered::of(&record);
+    let seconds = record.seconds();
+    let verdict = text::verdict(&record, &waits, &savings, &not_covered);
+    let (command, ended) = (record.command, record.ended);
+    Ok(CommandReport { verdict, command, ended, seconds, waits, savings, not_covered })
+}
+
+impl CommandReport {
+    /// Returns the report for a terminal. `again` is the command line of the same command under
+    /// `synconce run`.
+    pub fn text(&self, again: &str) -> String {
+        text::render(self, again)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! The report of a command for a terminal.
+
+use super::record::{Ending, Record};
+use super::waits::{Group, NotCovered, Slowest, Waits};
+use super::{CommandReport, Savings};
+use crate::text::bytes;
+use std::fmt::Write;
+
+/// A saving below this, in seconds, is none: starting a command takes as long.
+const WORTH: f64 = 0.1;
+/// How many groups of a kind are shown.
+const SHOWN: usize = 5;
+
+/// Returns the verdict: one sentence.
+pub(super) fn verdict(
+    record: &Record,
+    waits: &Waits,
+    savings: &Savings,
+    not_covered: &[NotCovered],
+) -> String {
+    let name = record.command.first().map_or("", String::as_str);
+    let took = seconds(record.seconds());
+    let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
+    if waits.calls == 0 {
+        let rest = match not_covered {
+            [] => "`synconce run` saves nothing".to_owned(),
+            [first, ..] => format!("not timed: {}", first.what),
+        };
+        return format!("{name}: no sync was waited for in {took}; {rest}{cut}");
+    }
+    let counted = format!(
+        "{name}: {} waited for, {} of {took}",
+        if waits.calls == 1 {
+            "1 sync was".to_owned()
+        } else {
+            format!("{} syncs were", whole(waits.calls))
+        },
+        seconds(waits.covered)
+    );
+    let saved = if savings.at_least >= WORTH {
+        format!(
+            "`synconce run` saves at least {}, about {}",
+            seconds(savings.at_least),
+            seconds(savings.about)
+        )
+    } else if savings.about >= WORTH {
+        format!("`synconce run` may save {}", seconds(savings.about))
+    } else {
+        "`synconce run` saves nothing worth it".to_owned()
+    };
+    format!("{counted}; {saved}{cut}")
+}
+
+/// Returns the lines of `report`. Without a sync these are two.
+pub(super) fn render(report: &CommandReport, again: &str) -> String {
+    let waits = &report.waits;
+    let mut text = format!("{}\n", report.verdict);
+    if waits.calls == 0 && report.not_covered.is_empty() {
+        let _ = writeln!(text, "{}", ended(report));
+        return text;
+    }
+    // A write to a string cannot fail.
+    let _ = writeln!(text, "\n{}", ended(report));
+    if waits.calls > 0 {
+        totals(&mut text, waits, &report.savings);
+        groups(&mut text, "by call", &waits.by_call);
+        groups(&mut text, "by program", &waits.by_program);
+        groups(&mut text, "by directory", &waits.by_directory);
+        for (at, slow) in waits.slowest.iter().enumerate() {
+            let _ = writeln!(text, "  {:<13}{}", if at == 0 { "longest" } else { "" }, one(slow));
+        }
+    }
+    for kind in &report.not_covered {
+        let _ = writeln!(text, "  not timed    {}", not_timed(kind));
+    }
+    if report.savings.about >= WORTH {
+        let _ = writeln!(text, "  do           {again}");
+        let _ = writeln!(
+            text,
+            "  risk         a power cut during the run leaves files empty or old; `synconce status` \
+             then reports the run"
+        );
+    }
+    let _ = writeln!(text, "\n{}", report.verdict);
+    text
+}
+
+fn ended(report: &CommandReport) -> String {
+    let how = match report.ended {
+        Some(Ending::Exited(code)) => format!("exit code {code}"),
+        Some(Ending::Killed(signal)) => format!("ended by signal {signal}"),
+        Some(Ending::Unknown) | None => "end unknown".to_owned(),
+    };
+    format!("{}: {how}, {}", report.command.join(" "), seconds(report.seconds))
+}
+
+fn totals(text: &mut String, waits: &Waits, savings: &Savings) {
+    let failed =
+        if waits.failed > 0 { format!(", {} failed", waits.failed) } else { String::new() };
+    let written = match waits.bytes_known_of {
+        0 => String::new(),
+        count => format!("; {} syncs had {} to write", whole(count), bytes(waits.bytes as f64)),
+    };
+    let _ = writeln!(
+        text,
+        "  syncs        {}{failed}, {} of waits in all{written}",
+        whole(waits.calls),
+        seconds(waits.seconds)
+    );
+    let _ = writeln!(
+        text,
+        "  critical     {} +/- {} while nothing else of the command could run ({} samples)",
+        seconds(savings.critical),
+        seconds(savings.critical_error),
+        whole(savings.samples)
+    );
+    let _ = writeln!(text, "  commit       {} at the end of a run", seconds(savings.commit));
+}
+
+fn groups(text: &mut String, title: &str, groups: &[Group]) {
+    for (at, group) in groups.iter().take(SHOWN).enumerate() {
+        let title = if at == 0 { title } else { "" };
+        let calls = whole(group.calls);
+        let name = if group.name.is_empty() { "(unknown)" } else { &group.name };
+        let _ = writeln!(
+            text,
+            "  {title:<13}{calls:>7} {:>8}  p50 {:>8}  p99 {:>8}  {name}",
+            seconds(group.seconds),
+            seconds(group.median),
+            seconds(group.p99),
+        );
+    }
+    if groups.len() > SHOWN {
+        let rest = &groups[SHOWN..];
+        let calls = whole(rest.iter().map(|group| group.calls).sum());
+        let waited = seconds(rest.iter().map(|group| group.seconds).sum());
+        let others =
+            if rest.len() == 1 { "1 other".to_owned() } else { format!("{} others", rest.len()) };
+        let _ = writeln!(text, "  {:<13}{calls:>7} {waited:>8}  {others}", "");
+    }
+}
+
+fn one(slow: &Slowest) -> String {
+    let line: Vec<_> = std::iter::once(&slow.program).chain(&slow.ancestry).cloned().collect();
+    let file = slow.file.as_deref().unwrap_or("(no file)");
+    let written = slow.bytes.map_or_else(String::new, |count| format!(", {}", bytes(count as f64)));
+    format!(
+        "{} {} {file}{written} by {} (pid {})",
+        seconds(slow.seconds),
+        slow.call,
+        line.join(" < "),
+        slow.process
+    )
+}
+
+fn not_timed(kind: &NotCovered) -> String {
+    let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
+    let held = if kind.is_held { "; `synconce run` takes the sync away" } else { "" };
+    format!("{}: {} {} by {}{file}{held}", kind.what, whole(kind.calls), kind.call, kind.program)
+}
+
+/// Formats seconds as us, ms or s.
+fn seconds(value: f64) -> String {
+    match value {
+        ..0.001 => format!("{:.0} us", value * 1e6),
+        0.001..1.0 => format!("{:.1} ms", value * 1e3),
+        1.0..100.0 => format!("{value:.1} s"),
+        _ => format!("{value:.0} s"),
+    }
+}
+
+fn whole(value: u64) -> String {
+    crate::text::whole(value as f64)
+}

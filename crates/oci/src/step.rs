@@ -1,0 +1,151 @@
+//! A build step whose root is volatile, from the engine's first call of the runtime to the last.
+//!
+//! BuildKit calls `run`, which returns at the end of the step. A shim of containerd calls
+//! `create`, and `delete` once no process of the step runs any more. Between these calls, the
+//! mount table alone records that the root is volatile.
+
+use crate::bundle::Bundle;
+use crate::classify::{Context, Reason, Verdict};
+use crate::config::StepRoot as Setting;
+use crate::foreground;
+use crate::invocation::Invocation;
+use crate::runtime::Tried;
+use crate::step_root::{Failure, Kept, StepRoot, VolatileRoot};
+use crate::wrap::{Ended, note};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use synconce_sys::reason;
+
+/// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
+/// Returns `None` if the container is not a held step whose root the engine mounts plainly.
+pub(crate) fn root(context: &Context<'_>, verdict: &Verdict) -> Option<Result<StepRoot, Kept>> {
+    let Verdict::Hold(why) = verdict else { return None };
+    let is_of_shim = context.is_buildkit_on_containerd() || *why == Reason::ClassicBuild;
+    if !is_of_shim && !context.is_buildkit() {
+        return None;
+    }
+    Some(find(context, is_of_shim, why))
+}
+
+fn find(context: &Context<'_>, is_of_shim: bool, why: &Reason) -> Result<StepRoot, Kept> {
+    if context.settings.step_root == Setting::AsMounted {
+        return Err(Kept::Settings);
+    }
+    if context.call.detaches || is_of_shim && bundle_of_shim(context.call) != Some(context.bundle) {
+        return Err(Kept::Detached);
+    }
+    // A client of dockerd's API can make a container with the same properties as a step's.
+    let is_building = || context.records().is_some_and(|records| records.is_building());
+    if *why == Reason::ClassicBuild && !is_building() {
+        return Err(Kept::NoBuild);
+    }
+    let facts = context.facts;
+    // All processes of a pid namespace end with its first.
+    if !["pid", "mount"].iter().all(|kind| facts.has_own_namespace(kind)) {
+        return Err(Kept::Shared);
+    }
+    if facts.root.readonly {
+        return Err(Kept::ReadOnly);
+    }
+    let root = context.bundle.join(&facts.root.path);
+    let root = root.canonicalize().map_err(|_| Kept::NoOverlay)?;
+    StepRoot::find(&root, context.mounts)
+}
+
+/// Returns the bundle of a shim's call. A shim gives the log `BUNDLE/log.json` to each call, and
+/// the bundle has the name of the container (containerd 1.6 to 2.4).
+fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
+    let log = call.log.as_deref().filter(|log| log.is_absolute())?;
+    let bundle = log.parent()?;
+    let is_bundle = log.file_name() == Some(OsStr::new("log.json"))
+        && bundle.file_name() == call.id.as_ref().map(OsStr::new);
+    is_bundle.then_some(bundle)
+}
+
+/// Makes the root of a step volatile. Returns `None` if the root stays as the engine mounted it.
+/// A line in the runtime's log says which, so that an operator can count them.
+///
+/// # Errors
+/// The root is not mounted any more. The message is for the user.
+pub(crate) fn make_volatile(
+    call: &Invocation,
+    root: Result<StepRoot, Kept>,
+) -> Result<Option<VolatileRoot>, String> {
+    let why = match root.map(StepRoot::make_volatile) {
+        Ok(Ok(root)) => {
+            note(call, "info", "the root of this step is volatile");
+            return Ok(Some(root));
+        }
+        Ok(Err(Failure::Lost(error))) => return Err(error),
+        Ok(Err(Failure::Kept(why))) | Err(why) => why,
+    };
+    if why != Kept::Settings {
+        note(call, "info", &format!("the root of this step is as the engine mounted it: {why}"));
+    }
+    Ok(None)
+}
+
+/// Executes the runtime's `run` for a step whose root is volatile.
+pub(crate) fn run(
+    root: VolatileRoot,
+    runtime: &Path,
+    arguments: &[OsString],
+    tried: &Tried,
+) -> Ended {
+    let ended = execute(runtime, arguments, tried);
+    root.end().map_or_else(Ended::Failed, |()| ended)
+}
+
+/// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by
+/// `create` if the engine was killed during the step and uses the layer again. Returns how the
+/// call ended, or `None` if the runtime is still to be executed.
+pub(crate) fn mount_back(
+    call: &Invocation,
+    runtime: &Path,
+    arguments: &[OsString],
+    tried: &Tried,
+) -> Option<Ended> {
+    let is_delete = match call.verb.as_str() {
+        "delete" => true,
+        "create" => false,
+        _ => return None,
+    };
+    let root = match left_volatile(call) {
+        Ok(root) => root?,
+        Err(error) => {
+            if is_delete {
+                execute(runtime, arguments, tried);
+            }
+            return Some(Ended::Failed(error));
+        }
+    };
+    if !is_delete {
+        return root.end().err().map(Ended::Failed);
+    }
+    let ended = execute(runtime, arguments, tried);
+    // A runtime refuses to delete a container with processes, and keeps its state.
+    let state = call.root.as_ref().zip(call.id.as_ref()).map(|(root, id)| root.join(id));
+    if state.is_none_or(|state| state.exists()) {
+        return Some(ended);
+    }
+    Some(root.end().map_or_else(Ended::Failed, |()| ended))
+}
+
+fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {
+    foreground::run(runtime, arguments, tried).unwrap_or_else(|error| {
+        Ended::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
+    })
+}
+
+/// Finds the root of the container of a shim's `call` if an earlier call has made it volatile.
+///
+/// # Errors
+/// The message is for the user.
+fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
+    let Some(bundle) = bundle_of_shim(call) else { return Ok(None) };
+    let facts = Bundle::read(&bundle.join("config.json")).and_then(|bundle| bundle.facts());
+    // The runtime reports a bundle that is missing or invalid.
+    let Ok(facts) = facts else { return Ok(None) };
+    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Ok(None) };
+    VolatileRoot::find(&root, &synconce_probe::mounts::read("self").unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! Times the syncs of a command, and holds none.
+//!
+//! A sync of a descriptor is done by a worker thread on the caller's own open file
+//! (pidfd_getfd(2)): the kernel reports write-back errors by open file, so the result is the one
+//! that the caller would have got. The caller waits as it would in the kernel: only a fatal
+//! signal ends the wait (Linux 5.19). A call that needs the caller's memory, rights or mounts is
+//! left to the kernel and recorded without a time.
+
+mod callers;
+mod line;
+mod sampler;
+
+use self::callers::Callers;
+use self::line::{Call as CallLine, End, Start, Would};
+use self::sampler::Sampler;
+use crate::caller::Memory;
+use crate::fd_info::FdInfo;
+use crate::options::Options;
+use crate::policy::{Decision, PendingCall, decide};
+use crate::protocol::Ending;
+use crate::responder::{Handled, callers_file};
+use crate::serve::released_answer;
+use rustix::io::Errno;
+use serde::Serialize;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use synconce_filter::{Call, args};
+use synconce_sys::file_sync;
+use synconce_sys::notify::{Answer, Listener};
+
+/// Where the times of a command are written, one JSON object a line.
+#[derive(Debug)]
+pub struct Recording {
+    file: Mutex<File>,
+    began: Instant,
+}
+
+impl Recording {
+    /// Returns a recording to `file` of a command that starts now.
+    pub fn to(file: File) -> Self {
+        Self { file: Mutex::new(file), began: Instant::now() }
+    }
+
+    /// Returns the file, to read it from its beginning, once the command has ended.
+    pub fn file(&self) -> MutexGuard<'_, File> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one line. A disk that is full makes the record incomplete, and its reader says so.
+    fn write(&self, line: &impl Serialize) {
+        let Ok(mut text) = serde_json::to_vec(line) else { return };
+        text.push(b'\n');
+        let _ = self.file().write_all(&text);
+    }
+
+    /// Returns the microseconds since the start.
+    fn micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Answers the calls of a command that is watched, from any worker thread.
+pub(crate) struct Watch {
+    record: Arc<Recording>,
+    callers: Mutex<Callers>,
+    sampler: Arc<Sampler>,
+}
+
+impl Watch {
+    /// Returns the watch over a command that has just started, if `options` ask for a record.
+    pub(crate) fn of(options: &Options) -> Option<Self> {
+        let record = options.record.clone()?;
+        record.write(&Start::of(&options.command));
+        Some(Self { record, callers: Mutex::default(), sampler: Arc::default() })
+    }
+
+    /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
+    pub(crate) fn answer(
+        &self,
+        listener: &Listener,
+        fd_info: &mut FdInfo,
+        pending: &PendingCall,
+    ) -> Handled {
+        let notification = &pending.notification;
+        let would = match decide(fd_info, pending, &Options::default()) {
+            Decision::Ignore | Decision::Handshake | Decision::Request(_) => {
+                // An error means that the caller has exited.
+                let _ = listener.answer(notification.id, released_answer(notification));
+                return Handled::Done;
+            }
+            Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) => Would::Hold,
+            Decision::Refuse(_) => Would::Refuse,
+            _ => Would::Pass,
+        };
+        let opened = is_by_descriptor(pending.call).then(|| callers_file(pending)).transpose();
+        let (file, closed) = match opened {
+            Ok(file) => (file, false),
+            Err(error) => (None, error == Errno::BADF),
+        };
+        // The file, and all that /proc shows, is of the caller only if the caller still waits.
+        let mut line = self.describe(pending, file.as_ref(), would);
+        if closed {
+            // The kernel finds this, too, and waits for nothing.
+            (line.wait, line.errno) = (Some(0), Some(Errno::BADF.raw_os_error()));
+        }
+        if !listener.is_valid(notification.id) {
+            return Handled::Done;
+        }
+        let answer = self.perform(pending, file, line);
+        // Recorded before: the command may end once its last call is answered.
+        let _ = listener.answer(notification.id, answer);
+        Handled::Done
+    }
+
+    /// Does the call and closes `file`, which the caller may need unused. Returns the answer.
+    fn perform(&self, pending: &PendingCall, file: Option<OwnedFd>, mut line: CallLine) -> Answer {
+        if file.is_none() && pending.call != Call::Sync {
+            self.record.write(&line);
+            return Answer::Continue;
+        }
+        let waits = (line.would == Would::Hold).then(|| self.sampler.enter(line.thread));
+        line.at = self.record.micros();
+        let began = Instant::now();
+        let done = sync(pending, file.as_ref());
+        let wait = began.elapsed();
+        drop(waits);
+        drop(file);
+        line.wait = Some(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
+        line.errno = done.err().map(Errno::raw_os_error);
+        self.record.write(&line);
+        done.map_or_else(|error| Answer::Errno(error.raw_os_error()), |()| Answer::Value(0))
+    }
+
+    fn describe(&self, pending: &PendingCall, file: Option<&OwnedFd>, would: Would) -> CallLine {
+        let thread = pending.notification.thread;
+        let caller = self.callers.lock().unwrap_or_else(PoisonError::into_inner).of(thread);
+        let path = match file {
+            Some(file) => link(&format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => named(pending),
+        };
+        let bytes = file.filter(|_| would == Would::Hold);
+        CallLine {
+            call: pending.call.name(),
+            at: self.record.micros(),
+            thread,
+            caller,
+            file: path,
+            bytes: bytes.and_then(unwritten),
+            wait: None,
+            errno: None,
+            would,
+        }
+    }
+
+    /// Records the end of the command.
+    pub(crate) fn end(&self, ending: Ending) {
+        let (looks, alone) = self.sampler.looks();
+        self.record.write(&End { end: ending, at: self.record.micros(), looks, alone });
+    }
+}
+
+/// Files larger than this are not asked for their unwritten bytes: the kernel looks at each page.
+const LARGE: u64 = 256 << 20;
+
+fn unwritten(file: &OwnedFd) -> Option<u64> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    let is_small = u64::try_from(stat.st_size).is_ok_and(|size| size <= LARGE);
+    (is_file && is_small).then(|| file_sync::unwritten_bytes(file.as_fd())).flatten()
+}
+
+fn is_by_descriptor(call: Call) -> bool {
+    matches!(call, Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange)
+}
+
+/// Does the sync of `pending` on `file`.
+fn sync(pending: &PendingCall, file: Option<&OwnedFd>) -> Result<(), Errno> {
+    match (pending.call, file) {
+        (Call::Fsync, Some(file)) => rustix::fs::fsync(file),
+        (Call::Fdatasync, Some(file)) => rustix::fs::fdatasync(file),
+        (Call::Syncfs, Some(file)) => rustix::fs::syncfs(file),
+        (Call::SyncFileRange, Some(file)) => {
+            let (offset, length, flags) =
+                args::sync_file_range(pending.abi, &pending.notification.args);
+            let done = file_sync::sync_file_range(file.as_fd(), offset, length, flags);
+            done.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        }
+        _ => {
+            rustix::fs::sync();
+            Ok(())
+        }
+    }
+}
+
+/// Returns the file of a call that is left to the kernel, as the caller names it.
+fn named(pending: &PendingCall) -> Option<String> {
+    let thread = pending.notification.thread;
+    let path = |index: usize| {
+        let path = Memory::open(thread, false).ok()?.path(pending.notification.args[index]).ok()?;
+        Some(path.to_string_lossy().into_owned())
+    };
+    match pending.call {
+        Call::Open | Call::Umount => path(0),
+        Call::Openat | Call::Openat2 => path(1),
+        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => None,
+        Call::Preadv2 | Call::Pwritev2 | Call::Ioctl => {
+            link(&format!("/proc/{thread}/fd/{}", args::descriptor(pending.notification.args[0])))
+        }
+        _ => None,
+    }
+}
+
+fn link(path: &str) -> Option<String> {
+    Some(std::fs::read_link(path).ok()?.to_string_lossy().into_owned())
+}

@@ -1,0 +1,65 @@
+//! The lines of a record: one JSON object each. `synconce-doctor` reads them.
+
+use super::callers::Caller;
+use crate::protocol::Ending;
+use serde::Serialize;
+use std::ffi::OsString;
+
+/// The first line.
+#[derive(Serialize)]
+pub(super) struct Start {
+    /// The version of the format.
+    record: u32,
+    command: Vec<String>,
+}
+
+impl Start {
+    pub(super) fn of(command: &[OsString]) -> Self {
+        let words = command.iter().map(|word| word.to_string_lossy().into_owned());
+        Self { record: 1, command: words.collect() }
+    }
+}
+
+/// What `synconce run` would do with a call.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Would {
+    Hold,
+    Pass,
+    Refuse,
+}
+
+/// A call.
+#[derive(Serialize)]
+pub(super) struct Call {
+    pub call: &'static str,
+    /// When the call began, in microseconds since the command started.
+    pub at: u64,
+    pub thread: u32,
+    #[serde(flatten)]
+    pub caller: Caller,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The bytes of the file that were not on the disk when the call began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// How long the sync took, in nanoseconds; absent for a call that was left to the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<u64>,
+    /// Why the call failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errno: Option<i32>,
+    pub would: Would,
+}
+
+/// The last line.
+#[derive(Serialize)]
+pub(super) struct End {
+    pub end: Ending,
+    /// Microseconds since the command started.
+    pub at: u64,
+    /// How often the processes were looked at while a sync was waited for.
+    pub looks: u64,
+    /// How often of these no other thread of the command ran or was about to run.
+    pub alone: u64,
+}

@@ -1,0 +1,124 @@
+//! How often nothing else of the command could run while a sync was waited for.
+//!
+//! At random moments during waits, a thread looks at the state of each thread of the command.
+//! The kernel has no count of this: a wait for a journal is not counted as a wait for I/O
+//! (`/proc/pressure`), and sums of processor time do not show what could have run.
+
+use crate::process_tree::state;
+use std::collections::HashSet;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The mean time between two looks, if a look takes at most a twentieth of it.
+const PAUSE: Duration = Duration::from_millis(2);
+const SHARE: u32 = 20;
+
+#[derive(Default)]
+pub(super) struct Sampler(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Threads whose syncs are in progress.
+    waiting: HashSet<u32>,
+    looks: u64,
+    alone: u64,
+    has_thread: bool,
+}
+
+/// A wait in progress; it ends when this value is dropped.
+pub(super) struct Wait<'a>(&'a Sampler, u32);
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.lock().waiting.remove(&self.1);
+    }
+}
+
+impl Sampler {
+    /// Notes that `thread` waits for a sync.
+    pub(super) fn enter(self: &Arc<Self>, thread: u32) -> Wait<'_> {
+        let is_first = {
+            let mut state = self.lock();
+            state.waiting.insert(thread);
+            !std::mem::replace(&mut state.has_thread, true)
+        };
+        if is_first {
+            let sampler = Arc::downgrade(self);
+            // Without the thread there are no looks, and the report says less.
+            let _ = thread::Builder::new().name("look".into()).spawn(move || look_on(&sampler));
+        }
+        Wait(self, thread)
+    }
+
+    /// Returns how often was looked, and how often nothing else could run.
+    pub(super) fn looks(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.looks, state.alone)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks once, if a sync is waited for.
+    fn look(&self) {
+        let waiting = self.lock().waiting.clone();
+        if waiting.is_empty() {
+            return;
+        }
+        let Some(runs) = anything_runs(&waiting) else { return };
+        let mut state = self.lock();
+        state.looks += 1;
+        state.alone += u64::from(!runs);
+    }
+}
+
+/// Looks until the sampler is dropped.
+fn look_on(sampler: &Weak<Sampler>) {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut mean = PAUSE;
+    loop {
+        // xorshift64: pauses between half and one and a half of the mean, so that no rhythm of
+        // the command is met.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        thread::sleep(mean / 2 + mean * (random % 1024) as u32 / 1024);
+        let Some(sampler) = sampler.upgrade() else { return };
+        let began = Instant::now();
+        sampler.look();
+        mean = PAUSE.max(began.elapsed() * SHARE);
+    }
+}
+
+/// Whether a thread of the command that is not in `waiting` runs, may run, or is in an
+/// uninterruptible wait. Returns `None` if the kernel lists no children (`CONFIG_PROC_CHILDREN`).
+fn anything_runs(waiting: &HashSet<u32>) -> Option<bool> {
+    let us = std::process::id();
+    let mut open = Vec::new();
+    for thread in threads(us) {
+        open.extend(children(us, thread)?);
+    }
+    while let Some(process) = open.pop() {
+        for thread in threads(process) {
+            if !waiting.contains(&thread) && matches!(state(process, thread), Some('R' | 'D')) {
+                return Some(true);
+            }
+            open.extend(children(process, thread).unwrap_or_default());
+        }
+    }
+    Some(false)
+}
+
+fn threads(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Returns the children that `thread` of `process` has made or adopted (proc(5)).
+fn children(process: u32, thread: u32) -> Option<Vec<u32>> {
+    let list = fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()?;
+    Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+}
