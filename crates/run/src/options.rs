@@ -12,6 +12,9 @@ use std::time::Duration;
 pub struct Options {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
+    /// The command's environment, without the variable that names the run. By default it is the
+    /// environment of this process.
+    pub environment: Option<Vec<(OsString, OsString)>>,
     /// Answer by the filter alone.
     pub sealed: bool,
     /// Commit at the end, and keep a marker until then.

@@ -96,6 +96,7 @@ pub(super) fn warn_of_preloads() {
 pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
+        environment: None,
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
