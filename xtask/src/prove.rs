@@ -68,6 +68,9 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
     let quick = words.contains(&"--quick");
     let has = |flag: &str| words.contains(&flag);
     let defaults: &[&str] = if quick { &QUICK } else { &LONG };
+    if quick {
+        command.arg("--decisive");
+    }
     for pair in defaults.chunks_exact(2).filter(|pair| !has(pair[0])) {
         command.args(pair);
     }

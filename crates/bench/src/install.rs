@@ -7,6 +7,7 @@
 mod fixture;
 mod manifest;
 mod variants;
+mod wrappers;
 
 pub use fixture::Options;
 

@@ -216,6 +216,11 @@ pub struct Run {
     /// How to answer a program that sets up io_uring, whose syncs no filter sees
     #[arg(long, value_name = "ANSWER", value_enum, default_value_t = IoUring::Refuse)]
     pub io_uring: IoUring,
+    /// Let the command run with real syncs if the marker cannot be written
+    ///
+    /// For the wrappers of `setup apt`. Otherwise the command is ended, with exit code 125.
+    #[arg(long, hide = true, conflicts_with = "sealed")]
+    pub or_real: bool,
     /// Print statistics on standard error: calls held and passed, the commit, the wall time
     #[arg(short = 'v', long)]
     pub stats: bool,

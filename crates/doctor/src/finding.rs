@@ -4,7 +4,7 @@
 use crate::cgroup::{Limit, LimitKind};
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
-use crate::place::Place;
+use crate::place::{Place, Space};
 use crate::report::Host;
 use crate::text::{bytes, micros};
 use serde::Serialize;
@@ -60,8 +60,8 @@ pub(crate) struct Facts<'a> {
     pub place: &'a Place,
     pub host: &'a Host,
     pub limits: &'a [Limit],
-    /// Whether the place had too little space for temporary files.
-    pub is_full: bool,
+    /// Whether the place had space for temporary files.
+    pub space: Space,
 }
 
 /// Returns the findings, the most costly first; those without a figure follow.
@@ -109,6 +109,9 @@ pub(crate) fn verdict(
         let kind = if facts.place.in_memory { "in memory" } else { "volatile" };
         let name = &facts.place.type_name;
         return format!("{path}: nothing to change: {name} is {kind}, and no sync reaches a disk");
+    }
+    if facts.space == Space::TooSmall {
+        return format!("{path}: nothing was measured: the file system is too small");
     }
     match measured.fsync {
         Some(times) => {
@@ -291,10 +294,10 @@ fn full(facts: &Facts<'_>) -> Option<Finding> {
     let place = facts.place;
     let used = place.used_percent();
     let path: &Path = &place.mount_point;
-    let (name, cause) = match facts.is_full {
-        true => ("full", "the file system has too little free space to measure"),
-        false if used >= NEARLY_FULL => ("nearly-full", "a file system this full slows down"),
-        false => return None,
+    let (name, cause) = match facts.space {
+        Space::Full => ("full", "the file system has too little free space to measure"),
+        _ if used >= NEARLY_FULL => ("nearly-full", "a file system this full slows down"),
+        _ => return None,
     };
     let files = place.available_files.map_or_else(String::new, |it| format!(", {it} free files"));
     Some(Finding {

@@ -34,6 +34,7 @@ pub use place::{Overlay, Place};
 pub use report::{NotMeasured, Report};
 
 use measure::Budget;
+use place::Space;
 use std::path::PathBuf;
 
 /// How long the measurements take.
@@ -76,22 +77,27 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
     let in_force = in_force::find(options.is_held)?;
     let budget = Budget::of(options.depth);
     let mut not_measured = Vec::new();
-    let is_full = !place.has_space_for(budget.bytes());
+    let space = place.space_for(budget.bytes());
     let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);
     let no_syncs = match (is_held, place.needs_no_sync()) {
         (true, _) => Some("syncs of this process are answered without being done"),
         (false, true) => Some("no sync reaches a disk here"),
         (false, false) => None,
     };
-    let measured = if is_full {
-        let why = "the file system has too little free space for temporary files";
-        not_measured.push(NotMeasured::new("syncs, names and writes", why));
-        Measured::default()
-    } else {
-        measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?
+    let too_little = match space {
+        Space::Enough => None,
+        Space::Full => Some("the file system has too little free space for temporary files"),
+        Space::TooSmall => Some("the file system is too small for temporary files"),
+    };
+    let measured = match too_little {
+        None => measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?,
+        Some(why) => {
+            not_measured.push(NotMeasured::new("syncs, names and writes", why));
+            Measured::default()
+        }
     };
     let host = report::Host::read();
-    let facts = finding::Facts { place: &place, host: &host, limits: &limits, is_full };
+    let facts = finding::Facts { place: &place, host: &host, limits: &limits, space };
     let findings = finding::derive(&facts, &in_force, &measured);
     let verdict = finding::verdict(&facts, &in_force, &measured, &findings);
     Ok(Report { verdict, place, host, limits, in_force, measured, not_measured, findings })

@@ -29,6 +29,8 @@ pub struct Place {
     pub used: u64,
     /// Bytes that this user can still write.
     pub available: u64,
+    /// Files that the file system can have; `None` if it does not limit them.
+    pub files: Option<u64>,
     /// Files that can still be made; `None` if the file system does not limit them.
     pub available_files: Option<u64>,
     /// Whether written data are in memory only.
@@ -56,15 +58,33 @@ pub struct Overlay {
     pub metacopy: bool,
 }
 
+/// Whether there is space for temporary files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Enough,
+    /// There would be, if files were removed.
+    Full,
+    /// There would not be in the empty file system either.
+    TooSmall,
+}
+
 /// Below this number of free files a measurement is not possible.
 const FILES: u64 = 10_000;
 
 impl Place {
-    /// Whether `bytes` of temporary files leave the file system usable for others.
-    pub(crate) fn has_space_for(&self, bytes: u64) -> bool {
+    /// Returns whether `bytes` of temporary files leave the file system usable for others.
+    pub(crate) fn space_for(&self, bytes: u64) -> Space {
+        let (wanted, is_enough) =
+            (2 * bytes, |files: Option<u64>| files.is_none_or(|it| it >= FILES));
         // A file system that does not say its size may have space.
-        let has_bytes = self.size == 0 || self.available >= 2 * bytes;
-        has_bytes && self.available_files.is_none_or(|files| files >= FILES)
+        let has = |bytes: u64| self.size == 0 || bytes >= wanted;
+        if has(self.available) && is_enough(self.available_files) {
+            Space::Enough
+        } else if has(self.size) && is_enough(self.files) {
+            Space::Full
+        } else {
+            Space::TooSmall
+        }
     }
 
     /// Returns the part of the file system that is in use, in percent, as df(1) does.
@@ -105,6 +125,7 @@ pub(crate) fn look(path: &Path) -> Result<Place, Error> {
         size: space.f_blocks * unit,
         used: (space.f_blocks - space.f_bfree.min(space.f_blocks)) * unit,
         available: space.f_bavail * unit,
+        files: (space.f_files > 0).then_some(space.f_files),
         available_files: (space.f_files > 0).then_some(space.f_favail),
         in_memory: false,
         overlay: None,

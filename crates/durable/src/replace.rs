@@ -187,6 +187,14 @@ pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Makes the names of the directory of `path` durable, which another program has changed.
+///
+/// # Errors
+/// Names the act and path.
+pub fn sync_directory_of(path: &Path) -> Result<(), Error> {
+    Place::open(path)?.sync()
+}
+
 /// A name in an open directory.
 struct Place<'a> {
     path: &'a Path,
@@ -226,7 +234,10 @@ impl<'a> Place<'a> {
         let written = set_up(file.as_fd())
             .map_err(Into::into)
             .and_then(|()| file.write_all(content))
-            .and_then(|()| file.sync_all());
+            .and_then(|()| match mutant::is("setup-unsynced") {
+                true => Ok(()),
+                false => file.sync_all(),
+            });
         written.map_err(|error| self.give_up(error)).on("cannot write", self.path)
     }
 
@@ -237,7 +248,7 @@ impl<'a> Place<'a> {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        if mutant::is("hold-marker-directory-unsynced") {
+        if mutant::is("hold-marker-directory-unsynced") || mutant::is("setup-directory-unsynced") {
             return Ok(());
         }
         rustix::fs::fsync(&self.directory).on("cannot sync the directory of", self.path)

@@ -103,6 +103,8 @@ pub enum Failure {
         /// Whether the other hold needs a recovery.
         is_unclean: bool,
     },
+    /// One of these two paths of a hold leads into the other.
+    Alias(PathBuf, PathBuf),
     /// A volatile overlay is mounted on the path, and no marker has it.
     HeldAlready(PathBuf),
     /// A process can write to the files without the hold.
@@ -146,6 +148,7 @@ impl Failure {
             Self::Overlap { name, .. } | Self::Changed(name) => {
                 Some(format!("synconce hold stop {name}"))
             }
+            Self::Alias(..) => Some("leave one of the two paths out of the hold's file".to_owned()),
             Self::Blocked(path, obstacle, name) => Some(remove(path, obstacle, name)),
             Self::Unreached(why) => Some(why.remedy()),
             Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
@@ -184,6 +187,11 @@ fn remove(path: &Path, obstacle: &Obstacle, name: &str) -> String {
             )
         }
     }
+}
+
+fn say_alias(path: &Path, other: &Path) -> String {
+    let (path, other) = (path.display(), other.display());
+    format!("cannot hold {path} and {other}: a link or a bind mount leads from one into the other")
 }
 
 impl fmt::Display for Obstacle {
@@ -235,6 +243,7 @@ impl fmt::Display for Failure {
             Self::Overlap { path, name, .. } => {
                 write!(f, "cannot hold {}: it is in the hold {name}, too", path.display())
             }
+            Self::Alias(path, other) => f.write_str(&say_alias(path, other)),
             Self::MarkerInside(directory, path) => {
                 let (directory, path) = (directory.display(), path.display());
                 write!(f, "cannot hold {path}: the markers of holds are in it, in {directory}")

@@ -24,6 +24,7 @@ pub mod marker_place;
 pub mod mounted;
 pub mod namespaces;
 pub mod open_files;
+mod overlaps;
 pub mod overlay;
 mod patience;
 pub mod reach;

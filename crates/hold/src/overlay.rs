@@ -236,7 +236,7 @@ impl Place {
 
     /// Whether an overlay of the held path exists that is not mounted over the path: what
     /// /proc does not show can keep the overlay, such as a descriptor that was sent and not yet
-    /// received. The kernel refuses a second overlay with an index and the same upper directory
+    /// received. The kernel refuses a second overlay with an index and the same work directory
     /// (`ovl_report_in_use` in fs/overlayfs/super.c). `None` if a directory of the overlay is not
     /// where it belongs.
     ///
@@ -249,14 +249,8 @@ impl Place {
             let Some(directory) = scratch.inner(OsStr::new(name))? else { return Ok(None) };
             found.push(directory.readable()?);
         }
-        if !self.is_file {
-            let parent = self.open_parent()?;
-            match parent.look(&self.name)? {
-                Some(found) if type_of(&found).is_dir() => {}
-                _ => return Ok(None),
-            }
-            found[0] = parent.open_directory(&self.name)?;
-        }
+        // The work directory decides. A held directory is also the upper directory of a copy that an
+        // earlier stop left read-only, so an empty directory takes its place here.
         let [upper, work, lower] = &found[..] else { return Ok(None) };
         let second = mounted(MountAttrFlags::empty(), |context| {
             context.lowers(&[lower.as_fd()])?;

@@ -3,6 +3,7 @@
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::overlay::Place;
+use crate::runtime;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -131,7 +132,7 @@ impl Record {
     /// Names the path that cannot be looked at.
     pub(crate) fn restored(&self) -> Result<Option<PathBuf>, Error> {
         // After a write-back error a stop had removed the marks already.
-        if self.ending || self.failed {
+        if self.ending || self.has_noted_failure() {
             return Ok(None);
         }
         for (place, spot) in self.places()?.iter().zip(&self.spots) {
@@ -189,12 +190,33 @@ impl Record {
         }
     }
 
+    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop would
+    /// not see the error.
+    ///
+    /// The disk of the marker may be full, or the one that lost the writes. A note in memory is
+    /// enough then: after the next boot the marker is unclean whatever it says.
+    ///
+    /// # Errors
+    /// Names the marker, if neither could be written.
+    pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
+        self.failed = true;
+        let noted = runtime::note_failure(&self.name);
+        self.write().or_else(|error| noted.map_err(|_| error))
+    }
+
+    /// Whether [`Record::note_failure`] was called for this hold.
+    pub(crate) fn has_noted_failure(&self) -> bool {
+        self.failed || runtime::has_noted_failure(&self.name)
+    }
+
     /// Removes the marker of the hold `name` durably.
     ///
     /// # Errors
     /// Names the act and path.
     pub fn clear(name: &str) -> Result<(), Error> {
-        replace::remove(&path(name))
+        replace::remove(&path(name))?;
+        // After the marker: a marker without its note would say that nothing is lost.
+        runtime::forget_failure(name)
     }
 
     /// Returns the names of the holds that have a marker, sorted.

@@ -152,6 +152,28 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
     (started(guard.pid).ok()? == guard.started && !has_ended(&process)).then_some(process)
 }
 
+/// Notes that the disk of the hold `name` lost writes, in an empty file: a full tmpfs has an inode
+/// left.
+pub(crate) fn note_failure(name: &str) -> Result<(), Error> {
+    let path = failure_path(name);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot create", &path).map(drop)
+}
+
+/// Whether [`note_failure`] was called for the hold `name`.
+pub(crate) fn has_noted_failure(name: &str) -> bool {
+    failure_path(name).exists()
+}
+
+/// Removes what [`note_failure`] made.
+pub(crate) fn forget_failure(name: &str) -> Result<(), Error> {
+    let path = failure_path(name);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other.on("cannot remove", &path),
+    }
+}
+
 /// Writes the file by which [`guard`] finds the calling process.
 fn write_guard(path: &Path) -> io::Result<()> {
     let pid = std::process::id();
@@ -187,6 +209,10 @@ fn started(pid: u32) -> io::Result<String> {
 
 fn guard_path(name: &str) -> PathBuf {
     directory().join(format!("{name}.guard"))
+}
+
+fn failure_path(name: &str) -> PathBuf {
+    directory().join(format!("{name}.failed"))
 }
 
 fn directory() -> PathBuf {

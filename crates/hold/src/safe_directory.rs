@@ -111,7 +111,7 @@ impl SafeDirectory {
         rustix::fs::openat(self, name, flags, mode).on("cannot open", &self.path.join(name))
     }
 
-    /// Opens the directory `name`, whoever made it.
+    /// Opens the directory `name`, of any owner.
     pub fn open_directory(&self, name: &OsStr) -> Result<OwnedFd, Error> {
         let opened = rustix::fs::openat(self, name, DIRECTORY, Mode::empty());
         opened.on("cannot open", &self.path.join(name))
@@ -157,7 +157,8 @@ impl SafeDirectory {
         if FileId::of_open(&directory).on("cannot look at", &path)? != *made {
             return Err(error);
         }
-        // The owner first, who could change the mode again. The mode limits access lists, too.
+        // Sets the owner first: the former owner could change the mode. The mode limits access lists,
+        // too.
         let owned = rustix::fs::fchown(&directory, Some(Uid::ROOT), Some(Gid::ROOT));
         owned.on("cannot set the owner of", &path)?;
         rustix::fs::fchmod(&directory, Mode::RWXU).on("cannot set the mode of", &path)?;
@@ -222,24 +223,12 @@ impl SafeDirectory {
         rustix::fs::openat(self, c".", DIRECTORY, Mode::empty()).on("cannot open", &self.path)
     }
 
-    /// Refuses a directory in which every user may replace what is there. A directory of the
-    /// daemon's user, or of its group, is meant to be that user's.
-    pub fn refuse_writable_by_all(&self) -> Result<(), Error> {
-        let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
-        let mode = Mode::from_raw_mode(stat.st_mode);
-        match mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
-            true => Err(Astray::Writable.on(&self.path)),
-            false => Ok(()),
-        }
-    }
-}
-
-impl SafeDirectory {
-    /// Refuses `found`, which is the file `name`, if it has other names and is of another user than
-    /// this directory: the directory's user may have linked a file of root here (link(2)).
+    /// Refuses `found`, which is the file `name`, if it has other names and another user may have
+    /// linked it here (link(2)): the user of this directory, or any user if all may write here.
     pub fn refuse_hard_link(&self, name: &OsStr, found: &Stat) -> Result<(), Error> {
         let own = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
-        let is_foreign = own.st_uid != 0 && found.st_uid != own.st_uid;
+        let is_for_all = Mode::from_raw_mode(own.st_mode).contains(Mode::WOTH);
+        let is_foreign = is_for_all || own.st_uid != 0 && found.st_uid != own.st_uid;
         match is_foreign && found.st_nlink > 1 && !type_of(found).is_dir() {
             true => Err(Astray::HardLink.on(&self.path.join(name))),
             false => Ok(()),

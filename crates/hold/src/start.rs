@@ -5,13 +5,13 @@ use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
-use crate::live;
 use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::namespaces::{self, device};
 use crate::open_files::User;
+use crate::overlaps;
 use crate::overlay::Place;
 use crate::patience::eventually;
 use crate::reach::{self, Unreached};
@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts;
 
 /// What [`start`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,8 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
         let again = |error| Failure::Again(config.name.clone(), Box::new(error));
         stop::end(&lock, record).map_err(again)?;
     }
-    refuse_overlaps(config)?;
+    overlaps::refuse_in_one(config)?;
+    overlaps::refuse(config)?;
     marker_place::refuse(config)?;
     let mut new = Made::default();
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
@@ -94,6 +95,8 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     }
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
+    // A verb that was killed may have left the note of an earlier hold.
+    runtime::forget_failure(&config.name)?;
     record.write()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
@@ -202,51 +205,6 @@ pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
     path.parent()?.canonicalize().ok()
 }
 
-/// Refuses a path that another hold has, too, by its name or by another: a link or a bind mount.
-/// A lock through one overlay is no lock in the other.
-fn refuse_overlaps(config: &Config) -> Result<(), Failure> {
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let spot = |path: &Path| spot_of_missing(path, &mounts);
-    let ours: Vec<_> = config.hold.iter().map(|held| (&held.path, spot(&held.path))).collect();
-    for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
-        let other = Record::read(&name).map_err(|error| Failure::of_marker(&name, error))?;
-        let Some(other) = other else { continue };
-        let places = other.places().unwrap_or_default();
-        for (index, held) in other.held().iter().enumerate() {
-            let theirs = places.get(index).and_then(|place| spot(&place.path()));
-            let is_near = |(path, spot): &&(&PathBuf, Option<Spotted>)| {
-                is_in_line(path, &held.path)
-                    || spot.as_ref().zip(theirs.as_ref()).is_some_and(|(ours, theirs)| {
-                        ours.0 == theirs.0 && is_in_line(&ours.1, &theirs.1)
-                    })
-            };
-            if let Some((path, _)) = ours.iter().find(is_near) {
-                let (path, is_unclean) = ((*path).clone(), unclean(&other).is_some());
-                return Err(Failure::Overlap { path, name, is_unclean });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The device of a file system, and a path in it.
-type Spotted = (u64, PathBuf);
-
-/// Whether one of both paths is the other, or a directory above.
-fn is_in_line(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
-}
-
-/// Returns where `path`, or what will be made there, is in its file system. A mount on `path`
-/// itself does not count: it may be the one of a hold.
-fn spot_of_missing(path: &Path, mounts: &[Mount]) -> Option<Spotted> {
-    let above =
-        path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
-    let (above, real) = above?;
-    let (device, spot) = live::spot_of(&real, mounts)?;
-    Some((device, spot.join(path.strip_prefix(above).ok()?)))
-}
-
 /// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the
 /// directory over itself, without the mounts of the hold (`setupDaemonRootPropagation` in
 /// moby), and wait for ever for the locks that the guard has.
@@ -271,7 +229,6 @@ fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
 fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
     let parent = make_parent(held, new)?;
-    parent.refuse_writable_by_all()?;
     let place = Place::at(parent.path().to_owned(), held);
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;

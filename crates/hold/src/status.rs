@@ -6,6 +6,7 @@ use crate::live::{Obstacle, View};
 use crate::lost;
 use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
+use crate::read_only::is_read_only;
 use crate::record::Record;
 use crate::runtime;
 use crate::start::is_mounted;
@@ -23,7 +24,7 @@ pub enum State {
     Off,
     /// In force.
     Held,
-    /// In force, but not every path is mounted: the syncs of the others are real.
+    /// In force, but not every path is mounted, or a stop was cut short.
     Incomplete,
     /// A write-back error: every sync fails, until the hold is stopped and recovered.
     Failed,
@@ -136,7 +137,7 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
         let state = if is_held { State::Failed } else { State::Interrupted };
         return Ok(Status { state, reason: Some(why.to_string()), ..status });
     }
-    let mut has_moved = false;
+    let (mut has_moved, mut is_fenced) = (false, false);
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
         let leads_there = Place::of(held).is_ok_and(|now| now.path() == place.path());
@@ -149,13 +150,17 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
             status.missing.push(held.path.clone());
         } else if place.has_write_back_error() {
             status.state = State::Failed;
+        } else if overlay.mount.is_some_and(is_read_only) {
+            is_fenced = true;
+            let path = held.path.display();
+            status.reason = Some(format!("{path} can only be read: a stop was cut short"));
         } else {
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
         }
     }
     if status.state == State::Failed {
         status.reason = Some(Unclean::WriteBack.to_string());
-    } else if has_moved || !status.missing.is_empty() {
+    } else if has_moved || is_fenced || !status.missing.is_empty() {
         status.state = State::Incomplete;
     }
     Ok(status)

@@ -68,20 +68,19 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     let pins = pins(&record)?;
     let held = mounted(&record)?;
     let read_only = make_read_only(&held, &record)?;
+    let mut failed = lost_write(&held);
+    if failed.is_some() {
+        // Before the unmount, which ends the overlay that shows the error.
+        record.note_failure()?;
+    }
     // At once: a program that opens a file now is refused.
-    let mut failed = unmount_all(&held, &record)?;
+    unmount_all(&held, &record)?;
     read_only.keep();
     let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
     // After the unmount: only now it is known which copies followed it.
     let left = unmount_copies(&record)?;
     // The last sync comes after the last writer.
-    if let Err(error) = refuse_remains(&record, &fenced) {
-        if failed.is_some() {
-            record.failed = true;
-            record.write()?;
-        }
-        return Err(error);
-    }
+    refuse_remains(&record, &fenced)?;
     lock.end_guard()?;
     if failed.is_none() {
         record.ending = true;
@@ -104,8 +103,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     }
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now.
-        record.failed = true;
-        record.write()?;
+        record.note_failure()?;
         return Err(Failure::WriteBack(path, record.name));
     }
     Record::clear(&record.name)?;
@@ -187,24 +185,25 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     Ok(pins)
 }
 
-/// Unmounts the overlays at the held paths. Returns a path of which a write was lost.
-fn release_all(record: &Record) -> Result<Option<PathBuf>, Failure> {
+/// Unmounts the overlays at the held paths.
+fn release_all(record: &Record) -> Result<(), Failure> {
     let held = mounted(record)?;
     if held.is_empty() {
-        return Ok(None);
+        return Ok(());
     }
     refuse(|| Ok(in_use(&View::take()?.overlays(record)?, record)))?;
     unmount_all(&held, record)
 }
 
-/// Unmounts the overlays at `held`. Returns a path of which a write was lost.
-fn unmount_all(held: &[(Place, Mount)], record: &Record) -> Result<Option<PathBuf>, Failure> {
-    let mut failed = None;
-    for (place, mount) in held {
-        failed = failed.or(place.has_write_back_error().then(|| place.path()));
-        release(place, mount, record)?;
-    }
-    Ok(failed)
+/// Returns a path of `held` of which a write was lost.
+fn lost_write(held: &[(Place, Mount)]) -> Option<PathBuf> {
+    let mut places = held.iter().map(|(place, _)| place);
+    places.find(|place| place.has_write_back_error()).map(Place::path)
+}
+
+/// Unmounts the overlays at `held`.
+fn unmount_all(held: &[(Place, Mount)], record: &Record) -> Result<(), Failure> {
+    held.iter().try_for_each(|(place, mount)| release(place, mount, record))
 }
 
 /// Unmounts `place`. Also what /proc does not show keeps it busy.

@@ -12,7 +12,7 @@ pub fn unclean(record: &Record) -> Option<Unclean> {
     match () {
         () if record.boot.is_empty() || boot.is_empty() => Some(Unclean::UnknownBoot),
         () if record.boot != boot => Some(Unclean::Boot),
-        () if record.failed || has_failed(record) => Some(Unclean::WriteBack),
+        () if record.has_noted_failure() || has_failed(record) => Some(Unclean::WriteBack),
         () => match were_mounted(record) {
             Some(true) => None,
             Some(false) => Some(Unclean::Unmounted),

@@ -56,7 +56,7 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
     }
     if is_inner {
         ask_outer_run(options);
-        return Ok(execute_unheld(&options.command));
+        return Ok(execute_in(&options.command, options.environment.as_deref()));
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
@@ -109,8 +109,12 @@ fn ask_outer_run(options: &Options) {
 /// Executes `words` in this process, whose syncs it does not hold. Returns only if that fails.
 /// `words` must not be empty.
 pub fn execute_unheld(words: &[OsString]) -> Finished {
+    execute_in(words, None)
+}
+
+fn execute_in(words: &[OsString], environment: Option<&[(OsString, OsString)]>) -> Finished {
     origin::forget_runtime_stdio();
-    let error = match launching::command(words, None) {
+    let error = match launching::command(words, environment, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     };

@@ -9,16 +9,23 @@ use synconce_sys::launch::Command;
 /// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Returns what to execute for `words`, in this environment with the run's id added.
+/// Returns what to execute for `words`, in `environment` or, by default, in the environment of
+/// this process, with the run's id added.
 ///
 /// # Errors
 /// `EINVAL` for a word with a NUL byte or an empty command.
-pub(crate) fn command(words: &[OsString], run: Option<&str>) -> io::Result<Command> {
+pub(crate) fn command(
+    words: &[OsString],
+    environment: Option<&[(OsString, OsString)]>,
+    run: Option<&str>,
+) -> io::Result<Command> {
     let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    let variables = environment.map_or_else(|| env::vars_os().collect(), <[_]>::to_vec);
     let mut environment = Vec::new();
-    for (name, value) in env::vars_os().filter(|(name, _)| run.is_none() || name != RUN_VARIABLE) {
-        environment.push(join(&name, "=", &value)?);
+    for (name, value) in variables.iter().filter(|(name, _)| run.is_none() || name != RUN_VARIABLE)
+    {
+        environment.push(join(name, "=", value)?);
     }
     if let Some(run) = run {
         environment.push(c_string(format!("{RUN_VARIABLE}={run}").into())?);

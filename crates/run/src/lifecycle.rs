@@ -166,7 +166,7 @@ impl Started {
                 }
                 let summary = Summary {
                     accounts: closed.accounts,
-                    error: closed.failure,
+                    error: closed.failure.filter(|_| !options.or_real),
                     end: Some(end),
                     ..Summary::default()
                 };

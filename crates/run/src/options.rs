@@ -12,6 +12,9 @@ use std::time::Duration;
 pub struct Options {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
+    /// The command's environment, without the variable that names the run. By default it is the
+    /// environment of this process.
+    pub environment: Option<Vec<(OsString, OsString)>>,
     /// Answer by the filter alone.
     pub sealed: bool,
     /// Commit at the end, and keep a marker until then.
@@ -35,6 +38,9 @@ pub struct Options {
     /// Let `io_uring_setup(2)` through, whose syncs are not held. Otherwise it is answered with
     /// `ENOSYS`, so that programs fall back to calls that can be held.
     pub io_uring_pass: bool,
+    /// If the marker cannot be made durable, let the command run with real syncs. Otherwise the
+    /// command is terminated.
+    pub or_real: bool,
     /// Count calls by program as well.
     pub by_program: bool,
     /// Hold nothing: do each call, and write here how long it took.

@@ -89,6 +89,8 @@ pub enum Notice {
     MarkerInMemory(PathBuf),
     /// A sealed run held syncs on FUSE file systems mounted here and did not commit them.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
+    /// The marker could not be made durable: no call was held, and every sync is real.
+    RealSyncs(RunError),
     /// io_uring was allowed; its syncs were not held.
     IoUringPassed,
     /// With rules, syncs of callers that could not be examined were done.

@@ -268,6 +268,7 @@ impl Responder {
     fn begin(&self, work: Work) {
         let (state, frontend, command) =
             (self.state.clone(), Arc::clone(&self.frontend), self.command);
+        let or_real = self.options.or_real;
         let conclude = move |done: Done| {
             if let Done::Marked(Ok(path)) = &done {
                 // Sent before a call is held: if the supervisor is killed, only the frontend
@@ -279,6 +280,10 @@ impl Responder {
                     notice
                         .into_iter()
                         .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
+                }
+                // No call was held before, and none will be.
+                Err(error) if or_real => {
+                    let _ = send(&*frontend, &Message::Notice(Notice::RealSyncs(error)));
                 }
                 // The command cannot be held as was asked, so it is terminated.
                 Err(_) => drop(signals::send(command, Signal::TERM.as_raw())),

@@ -12,7 +12,7 @@ mod sampler;
 
 use self::callers::Callers;
 use self::line::{Call as CallLine, End, Start, Would};
-use self::sampler::Sampler;
+use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
 use crate::fd_info::FdInfo;
 use crate::options::Options;
@@ -157,8 +157,8 @@ impl Watch {
 
     /// Records the end of the command.
     pub(crate) fn end(&self, ending: Ending) {
-        let (looks, alone) = self.sampler.looks();
-        self.record.write(&End { end: ending, at: self.record.micros(), looks, alone });
+        let Looks { count: looks, alone, lost } = self.sampler.looks();
+        self.record.write(&End { end: ending, at: self.record.micros(), looks, alone, lost });
     }
 }
 

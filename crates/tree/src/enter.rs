@@ -6,43 +6,54 @@
 //! - `/dev` is in memory: null, zero, full, random, urandom, tty, and for root console; a
 //!   devpts of its own with ptmx, shm, and the links to `/proc/self/fd`. The tree's own `/dev`
 //!   is hidden and not changed.
+//! - If standard input and output are a terminal, the command has a terminal of its own in that
+//!   devpts, which is also its console.
 //! - `/etc/resolv.conf` is the host's, read-only, mounted over the tree's own. If the tree has
 //!   no such file, or has a link whose target is missing, an empty file is made there (at the
 //!   link's target) while the command runs, and removed afterwards.
+//! - `/etc/hosts` is a file in memory: the host's, with localhost and the host name if they are
+//!   missing there. The command can write to the file; what it writes is not in the tree.
 //! - `/run` and `/tmp` are the tree's own, as in a chroot: files that the command writes there
 //!   are kept.
 //! - Mount points that had to be made are removed when the command has ended, and the times of
 //!   their parent directories are restored. Within a bind mount they stay.
-//! - The System V IPC namespace is new and ends with the command. Network, host name and users
-//!   are the host's.
+//! - The IPC and UTS namespaces are new: System V IPC, POSIX message queues, and the host name,
+//!   which is at first the host's. Network and users are the host's.
 //!
 //! The processes: the caller waits and forwards signals. The caller's child is the init of the
-//! pid namespace and reaps. The command is the init's child, in the caller's process group, so
-//! that it has the terminal as any other job has.
+//! pid namespace and reaps. The command is the init's child. With a terminal of its own, the
+//! command is the terminal's foreground job, and the init leads the session. Otherwise the command
+//! is in the caller's process group.
 
 mod environment;
 mod furnish;
+mod hosts;
 mod init;
 mod places;
 mod report;
+mod terminal;
 mod user;
 
+pub use self::environment::PATH;
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
+use self::terminal::{Devpts, Terminal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::system::sethostname;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
-use synconce_sys::signals::{self, Reader, Set};
+use synconce_sys::signals::{self, Reader, Received, Set};
 
 /// What to execute, where, and as which user. The JSON form can hold any path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnterSpec {
     /// The root: a directory, mounted or not.
     pub root: OsString,
@@ -58,6 +69,9 @@ pub struct EnterSpec {
     /// The command's working directory in the tree; `/` by default.
     #[serde(default)]
     pub directory: Option<OsString>,
+    /// The host name; the host's by default.
+    #[serde(default)]
+    pub hostname: Option<String>,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.
@@ -96,7 +110,9 @@ fn passed_on() -> Vec<i32> {
     signals.filter(|signal| *signal != Signal::CONT.as_raw()).collect()
 }
 
-/// Executes the command of `spec` in its root, and waits for its end. The calling process must
+/// Executes the command of `spec` in its root, and waits for its end. The command gets the
+/// environment of the calling process, and the variables of its user and PATH where the
+/// environment lacks them. The calling process must
 /// have one thread and `CAP_SYS_ADMIN`, and must do nothing afterwards but end as the command
 /// did: its mounts, its children's pid namespace and its signal mask are changed for good. If
 /// its parent ends, it is killed, with all processes inside.
@@ -108,17 +124,21 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
-    unshare(flags).on("cannot make namespaces for", root)?;
+    unshare(flags | UnshareFlags::NEWUTS).on("cannot make namespaces for", root)?;
+    if let Some(name) = &spec.hostname {
+        sethostname(name.as_bytes()).on("cannot set the host name of", root)?;
+    }
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;
     let mut places = Places::of(root)?;
     for (path, kind) in wanted_places(spec)? {
         places.make(&path, kind)?;
     }
+    let devpts = Devpts::new()?;
     let before = Set::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
-    let ending = attended(spec, before).on("cannot run a command in", root)?;
+    let ending = attended(spec, devpts, before).on("cannot run a command in", root)?;
     // All processes inside have ended.
     drop(places);
     ending.map_err(|why| Error::new("cannot enter", root, io::Error::other(why)))
@@ -128,6 +148,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
 fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
     let mut wanted: Vec<(PathBuf, Kind)> =
         ["/proc", "/sys", "/dev"].map(|path| (path.into(), Kind::Directory)).into();
+    wanted.push((hosts::HOSTS.into(), Kind::File));
     if furnish::has_resolver() {
         wanted.push((furnish::RESOLVER.into(), Kind::File));
     }
@@ -142,42 +163,53 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
 }
 
 /// Starts the init and attends it. The inner error is what the init reported.
-fn attended(spec: &EnterSpec, before: Set) -> io::Result<Result<Ending, String>> {
+fn attended(spec: &EnterSpec, devpts: Devpts, before: Set) -> io::Result<Result<Ending, String>> {
     let reader = Reader::new(&Set::of(&passed_on()))?;
     let (reports, telling) = io::pipe()?;
     let (life, alive) = io::pipe()?;
     match fork()? {
         Side::Child => {
             drop((reports, alive, reader));
-            init::run(spec, before, &Teller::of(telling), &life);
+            init::run(spec, before, devpts, (&Teller::of(telling), &life));
             exit_now(0)
         }
         Side::Parent(pid) => {
             drop((telling, life));
-            let ending = attend(pid, reports, &reader)?;
+            let mut terminal = devpts.outside()?;
+            let ending = attend(pid, (reports, alive), &reader, &mut terminal);
+            if let Some(terminal) = &mut terminal {
+                terminal.restore();
+                if let Ok(Ok(Ending::Killed(signal))) = &ending {
+                    terminal.signal_the_job(*signal);
+                }
+            }
             wait(Whose::Id(pid), WaitFor { ends: true, block: true, ..WaitFor::default() })?;
-            drop(alive);
-            Ok(ending)
+            ending
         }
     }
 }
 
 /// Forwards signals until the init has reported how the command ended and has exited.
-fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<Ending, String>> {
-    let mut reports = Reports::of(reports);
+fn attend(
+    pid: u32,
+    (reports, alive): (PipeReader, PipeWriter),
+    signals: &Reader,
+    terminal: &mut Option<Terminal>,
+) -> io::Result<Result<Ending, String>> {
+    let (mut reports, mut alive) = (Reports::of(reports), Some(alive));
     let mut ending = None;
     loop {
-        let mut fds =
-            [PollFd::new(reports.descriptor(), PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        if !reports.has_more() {
-            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
-        }
-        let heard = reports.has_more() || !fds[0].revents().is_empty();
+        let has_more = reports.has_more();
+        let fds = [reports.descriptor().as_fd(), signals.as_fd()];
+        let is_readable = match terminal {
+            Some(terminal) => terminal.wait(fds, has_more)?[0],
+            None if has_more => true,
+            None => readable(fds)?,
+        };
         while let Some(received) = signals.next() {
-            if received.is_to_this_process() {
-                signals::send(pid, received.signal);
-            }
+            pass_on(received, pid, terminal.as_ref());
         }
+        let heard = has_more || is_readable;
         match heard.then(|| reports.next()).transpose()? {
             None => {}
             Some(None) => {
@@ -187,11 +219,37 @@ fn attend(pid: u32, reports: PipeReader, signals: &Reader) -> io::Result<Result<
                 return Ok(ending.unwrap_or_else(killed));
             }
             Some(Some(Report::Stopped(signal))) => {
+                terminal.iter_mut().for_each(Terminal::restore);
                 signals::stop_by(signal);
                 signals::send(pid, Signal::CONT.as_raw());
             }
             // The first report is the cause of later ones.
-            Some(Some(report)) => ending = ending.or_else(|| Some(report.into_ending())),
+            Some(Some(report)) => {
+                ending = ending.or_else(|| Some(report.into_ending()));
+                if let Some(terminal) = terminal {
+                    terminal.show_the_rest();
+                    // The init, which waits for this, ends now.
+                    drop(alive.take());
+                }
+            }
         }
+    }
+}
+
+/// Waits until one of `fds` is readable. Returns whether it is the first.
+fn readable(fds: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
+    let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+    Ok(!fds[0].revents().is_empty())
+}
+
+/// Passes a signal on to the init `pid`. A signal of the caller's terminal reaches the command by
+/// itself, unless the command has a terminal of its own.
+fn pass_on(received: Received, pid: u32, terminal: Option<&Terminal>) {
+    match terminal {
+        Some(terminal) if received.signal == Signal::WINCH.as_raw() => terminal.resize(),
+        Some(_) => drop(signals::send(pid, received.signal)),
+        None if received.is_to_this_process() => drop(signals::send(pid, received.signal)),
+        None => {}
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct TestResult {
     /// What a failed test printed.
     pub failure: Option<String>,
     pub elapsed: Duration,
+    /// Time on the processors, of the test's processes.
+    pub processor: Duration,
 }
 
 /// Runs `tests`, `workers` at a time, and then, one after another, those that have to run alone.
@@ -75,16 +77,18 @@ fn command(test: &Test<'_>, mark: &str) -> Command {
 }
 
 fn result(ended: synconce_testkit::Result<Finished>, began: Instant) -> TestResult {
+    let processor = ended.as_ref().map_or(Duration::ZERO, |ended| ended.processor);
     let failure = match ended {
         // A program with a harness of its own may run nothing, and succeed.
         Ok(ended) if ended.status.success() && ended.stdout.contains("ok. 1 passed") => None,
         Ok(ended) => Some(format!("{}\n{}{}", ended.status, ended.stderr, ended.stdout)),
         Err(error) => Some(error.to_string()),
     };
-    TestResult { failure, elapsed: began.elapsed() }
+    TestResult { failure, elapsed: began.elapsed(), processor }
 }
 
 fn print(test: &Test<'_>, result: &TestResult) {
     let word = if result.failure.is_some() { "FAIL" } else { "pass" };
-    eprintln!("{word} {:7.2} s  {}", result.elapsed.as_secs_f64(), test.id());
+    let [elapsed, processor] = [result.elapsed, result.processor].map(|time| time.as_secs_f64());
+    eprintln!("{word} {elapsed:7.2} s {processor:7.2} s  {}", test.id());
 }

@@ -31,6 +31,26 @@ const NEEDS_ROOT: [&str; 4] = [
     "synconce-sys overlay::tests::layers_in_one_value_are_mounted_and_too_many_are_refused",
 ];
 
+/// The tests that take longest start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 16] = [
+    "synconce::documents commands::docs/trees.md",
+    "synconce::documents commands::README.md",
+    "synconce::documents commands::docs/build-tools.md",
+    "synconce::tree base_unchanged::by_large_changes_on_btrfs",
+    "synconce::setup mended::an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints",
+    "synconce::programs benchmark::all_engines_put_and_those_that_are_held_hardly_flush",
+    "synconce::tree base_unchanged::by_large_changes_on_xfs",
+    "synconce::tree programs::apt::on_btrfs",
+    "synconce::tree base_unchanged::by_no_way_to_write_on_btrfs",
+    "synconce::setup apt::a_kill_at_any_call_leaves_programs_that_work_and_the_next_set_up_or_undo_goes_on",
+    "synconce::tree base_unchanged::by_large_changes_on_ext4",
+    "synconce::tree programs::apt::on_xfs",
+    "synconce::tree programs::apt::on_ext4",
+    "synconce::tree base_unchanged::by_no_way_to_write_on_xfs",
+    "synconce-prove::prove tree::walk::alter::tests::equal_seeds_give_equal_trees_and_other_seeds_other_trees",
+    "synconce-fs::trees shapes::a_directory_of_two_hundred_thousand_entries_is_copied_compared_and_removed",
+];
+
 /// A test program that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Program {
@@ -54,6 +74,12 @@ impl Test<'_> {
     /// Whether the test, of a quick program, needs root or a disk all the same.
     pub(crate) fn needs_root(&self) -> bool {
         NEEDS_ROOT.contains(&self.id().as_str())
+    }
+
+    /// Returns the place of the test among those that start first; nothing if it is not there.
+    pub(crate) fn place_among_longest(&self) -> Option<usize> {
+        let id = self.id();
+        LONGEST.iter().position(|name| *name == id)
     }
 
     /// Returns the names of the program and of the test.
@@ -95,21 +121,22 @@ pub(crate) fn build() -> (Vec<Program>, Option<String>) {
 
 /// Returns the names above that no program and no test has, for instance after a rename.
 pub(crate) fn unknown_names(programs: &[Program]) -> Option<String> {
-    unknown(programs, &QUICK, &NEEDS_ROOT)
+    unknown(programs, &QUICK, &[("NEEDS_ROOT", &NEEDS_ROOT), ("LONGEST", &LONGEST)])
 }
 
-fn unknown(programs: &[Program], quick: &[&str], needs_root: &[&str]) -> Option<String> {
+fn unknown(programs: &[Program], quick: &[&str], tests: &[(&str, &[&str])]) -> Option<String> {
     let find = |name: &str| programs.iter().find(|program| program.name == name);
     let is_test = |id: &str| {
         let (program, test) = id.split_once(' ')?;
         let (names, _) = find(program)?.list(&[]).ok()?;
         names.iter().any(|name| name == test).then_some(())
     };
+    let in_lists = tests.iter().flat_map(|(list, ids)| ids.iter().map(move |id| (list, id)));
     let quick = quick.iter().filter(|name| find(name).is_none());
-    let needs_root = needs_root.iter().filter(|id| is_test(id).is_none());
+    let tests = in_lists.filter(|(_, id)| is_test(id).is_none());
     let lines: String = quick
         .map(|name| format!("QUICK: there is no test program {name}\n"))
-        .chain(needs_root.map(|id| format!("NEEDS_ROOT: there is no test {id}\n")))
+        .chain(tests.map(|(list, id)| format!("{list}: there is no test {id}\n")))
         .collect();
     (!lines.is_empty()).then_some(lines)
 }
@@ -224,11 +251,12 @@ mod tests {
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&path, executable).unwrap();
         let programs = [Program::new("made", path, directory.path().to_owned())];
-        assert_eq!(unknown(&programs, &["made"], &["made a::test"]), None);
-        let said = unknown(&programs, &["made", "other"], &["made a::tes", "other a::test"]);
+        assert_eq!(unknown(&programs, &["made"], &[("LIST", &["made a::test"])]), None);
+        let said =
+            unknown(&programs, &["made", "other"], &[("LIST", &["made a::tes", "other a::test"])]);
         let lines = "QUICK: there is no test program other\n\
-                     NEEDS_ROOT: there is no test made a::tes\n\
-                     NEEDS_ROOT: there is no test other a::test\n";
+                     LIST: there is no test made a::tes\n\
+                     LIST: there is no test other a::test\n";
         assert_eq!(said.as_deref(), Some(lines));
     }
 }

@@ -67,8 +67,8 @@ pub(crate) fn list<'a>(
     interleaved(tests)
 }
 
-/// Returns `tests` with those of each program spread over all, unit tests last: neighbours in a
-/// program often wait for the same locks.
+/// Returns `tests` with the longest first and unit tests last, and otherwise those of each
+/// program spread over all: neighbours in a program often wait for the same locks.
 fn interleaved(tests: Vec<Test<'_>>) -> Vec<Test<'_>> {
     let mut counts: BTreeMap<&Program, (usize, usize)> = BTreeMap::new();
     for test in &tests {
@@ -79,7 +79,12 @@ fn interleaved(tests: Vec<Test<'_>>) -> Vec<Test<'_>> {
         .map(|test| {
             let (count, before) = counts.get_mut(test.program).expect("it was counted");
             *before += 1;
-            ((test.program.is_unit, *before * 1_000_000 / *count), test)
+            let spread = *before * 1_000_000 / *count;
+            let place = match test.place_among_longest() {
+                Some(place) => (0, place),
+                None => (1 + usize::from(test.program.is_unit), spread),
+            };
+            (place, test)
         })
         .collect();
     placed.sort_by_key(|(place, _)| *place);
@@ -97,17 +102,24 @@ fn look_again(test: &Test<'_>, said: String, mark: &str, report: &mut Report) {
     report.failed(&test.id(), said);
 }
 
+/// Prints the tests that took the most processor time, which other tests do not change; each
+/// with its whole time.
 fn print_slowest(tests: &[Test<'_>], results: &[TestResult]) {
     let mut slowest: Vec<_> = tests.iter().zip(results).collect();
-    slowest.sort_by_key(|(_, result)| std::cmp::Reverse(result.elapsed));
-    let sum: Duration = results.iter().map(|result| result.elapsed).sum();
+    slowest.sort_by_key(|(_, result)| std::cmp::Reverse(result.processor));
+    let sum = |time: fn(&TestResult) -> Duration| {
+        results.iter().map(time).sum::<Duration>().as_secs_f64()
+    };
+    let (elapsed, processor) = (sum(|result| result.elapsed), sum(|result| result.processor));
+    let count = tests.len();
     eprintln!(
-        "== {} tests, {:.0} s one after another; the slowest:",
-        tests.len(),
-        sum.as_secs_f64()
+        "== {count} tests, {elapsed:.0} s one after another, {processor:.0} s of processor time; \
+         of the slowest both:"
     );
     for (test, result) in slowest.into_iter().take(SLOWEST) {
-        eprintln!("{:7.2} s  {}", result.elapsed.as_secs_f64(), test.id());
+        let [elapsed, processor] =
+            [result.elapsed, result.processor].map(|time| time.as_secs_f64());
+        eprintln!("{elapsed:7.2} s {processor:7.2} s  {}", test.id());
     }
 }
 

@@ -18,6 +18,7 @@ mod hold;
 mod isolation;
 mod matrix;
 mod mutants;
+mod packages;
 mod reach;
 mod recording;
 mod report;
@@ -112,6 +113,10 @@ struct Arguments {
     /// Omit the rows of the rivals
     #[arg(long)]
     no_rivals: bool,
+    /// Make only what decides the result: no rivals, no removed steps that no file system needs,
+    /// and each mutant until one configuration catches it
+    #[arg(long)]
+    decisive: bool,
     /// Seed the random choices with N
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,

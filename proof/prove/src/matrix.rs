@@ -8,9 +8,10 @@ use crate::cuts::{Findings, cut};
 use crate::expected::{Expected, passes};
 use crate::recording::record;
 use crate::report::{print, write_json};
-use crate::row::{Job, Row};
+use crate::row::{Job, Role, Row};
 use crate::tool::Tool;
 use crate::{Arguments, Result};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tasks::{Task, tasks};
@@ -25,15 +26,21 @@ const PER_RECORDING: usize = 120;
 /// Makes every row; returns whether each shows what is expected.
 pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     let tasks = tasks(arguments);
-    let mut jobs: Vec<Job<'_>> = tasks.iter().map(Task::job).collect();
-    jobs.extend(crate::tree::jobs(arguments));
+    // The longest rows first, so that none is alone at the end.
+    let mut jobs = crate::tree::jobs(arguments);
     jobs.extend(crate::hold::jobs(arguments));
+    jobs.extend(crate::packages::jobs(arguments));
+    jobs.extend(tasks.iter().map(Task::job));
     jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
+    if arguments.decisive {
+        jobs.retain(|job| job.role.expected() != Expected::Shown);
+        jobs = spread_mutants(jobs);
+    }
     // A run that commits every mounted file system also waits for the disks of concurrent rows.
     let (alone, parallel): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
-    let mut rows = run_jobs(&parallel, arguments.seed, WORKERS)?;
-    rows.extend(run_jobs(&alone, arguments.seed, 1)?);
+    let mut rows = run_jobs(&parallel, arguments, WORKERS)?;
+    rows.extend(run_jobs(&alone, arguments, 1)?);
     rows.extend(crate::errors::rows(arguments)?);
     rows.extend(crate::reach::rows(arguments)?);
     rows.extend(crate::step::rows(arguments)?);
@@ -47,7 +54,32 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     Ok(passes(&rows, arguments.allow_missing))
 }
 
-fn run_jobs(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
+/// Moves the second row of each mutant behind the first rows of all others, and so on: a row is
+/// not made if an earlier row has caught its mutant.
+fn spread_mutants(jobs: Vec<Job<'_>>) -> Vec<Job<'_>> {
+    let mut rows_before: BTreeMap<String, usize> = BTreeMap::new();
+    let mut numbered = Vec::new();
+    for job in jobs {
+        let number = rows_before.entry(job.name.clone()).or_default();
+        *number += usize::from(is_mutant(job.role));
+        numbered.push((*number, job));
+    }
+    numbered.sort_by_key(|(number, _)| *number);
+    numbered.into_iter().map(|(_, job)| job).collect()
+}
+
+/// Whether one row of this name has to catch the mutant.
+fn is_mutant(role: Role) -> bool {
+    role.expected() == Expected::BrokenSomewhere
+}
+
+/// Whether a row has caught the mutant of `job`.
+fn is_caught(job: &Job<'_>, rows: &[(usize, Row)]) -> bool {
+    let caught = |row: &Row| row.name == job.name && row.findings.broken() > 0;
+    is_mutant(job.role) && rows.iter().any(|(_, row)| caught(row))
+}
+
+fn run_jobs(jobs: &[Job<'_>], arguments: &Arguments, workers: usize) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);
@@ -57,7 +89,10 @@ fn run_jobs(jobs: &[Job<'_>], seed: u64, workers: usize) -> Result<Vec<Row>> {
                 while failure.lock().is_ok_and(|failure| failure.is_none()) {
                     let index = next.fetch_add(1, SeqCst);
                     let Some(job) = jobs.get(index) else { return };
-                    match job.row(seed.wrapping_add(index as u64)) {
+                    if arguments.decisive && is_caught(job, &rows.lock().expect("no row panics")) {
+                        continue;
+                    }
+                    match job.row(arguments.seed.wrapping_add(index as u64)) {
                         Ok(row) => {
                             eprintln!("{row}");
                             // Print a broken promise at once: it must not be lost if the hours
@@ -121,5 +156,43 @@ impl Task {
             findings.merge(cut(&recorded, count, seed, until_broken)?);
         }
         Ok(findings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CommandLine;
+    use crate::config::{Config, Disk, MarkerPlace};
+    use clap::Parser;
+
+    fn job(role: Role, name: &str, lost: usize) -> Job<'static> {
+        let found = (lost > 0).then_some(("lost", lost)).into_iter().collect();
+        let findings = Findings { cuts: 1, found, ..Findings::default() };
+        let config = Config::supervised(Disk::Ext4, MarkerPlace::Same);
+        let make = Box::new(move |_| Ok(findings.clone()));
+        Job { role, name: name.to_owned(), config, make }
+    }
+
+    fn made(words: &[&str]) -> Vec<String> {
+        let words = ["prove", "--synconce", "/program"].iter().chain(words);
+        let arguments = CommandLine::parse_from(words).arguments.unwrap();
+        let jobs = spread_mutants(vec![
+            job(Role::Mutant, "missed", 0),
+            job(Role::Mutant, "missed", 0),
+            job(Role::Mutant, "caught", 1),
+            job(Role::Mutant, "caught", 1),
+            job(Role::Promise, "promise", 0),
+            job(Role::Promise, "promise", 0),
+        ]);
+        let rows = run_jobs(&jobs, &arguments, 1).unwrap();
+        rows.into_iter().map(|row| row.name).collect()
+    }
+
+    #[test]
+    fn a_mutant_that_is_caught_has_no_further_row_where_only_the_result_counts() {
+        let first = ["promise", "promise", "missed", "caught"];
+        assert_eq!(made(&["--decisive"]), [&first[..], &["missed"]].concat());
+        assert_eq!(made(&[]), [&first[..], &["missed", "caught"]].concat());
     }
 }

@@ -181,6 +181,14 @@ impl Tool {
         command
     }
 
+    /// Returns the tool as it ships, for a mutant.
+    pub(crate) fn shipped(&self) -> Self {
+        match self {
+            Self::Mutant { shipped, .. } => Self::Synconce(shipped.clone()),
+            _ => self.clone(),
+        }
+    }
+
     /// Returns the program of synconce.
     fn program(&self) -> Option<&Path> {
         match self {

@@ -26,6 +26,8 @@ pub struct Finished {
     pub stderr: String,
     /// Time from the start to the end.
     pub elapsed: Duration,
+    /// Time on the processors, of the command and of all descendants that were waited for.
+    pub processor: Duration,
 }
 
 /// Runs a command to its end, in a process group that is then killed. The command's stdin is
@@ -44,7 +46,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
         });
     };
     let elapsed = group.started.elapsed();
-    Ok(Finished { status, stdout: group.stdout()?, stderr: group.stderr()?, elapsed })
+    let processor = group.processor_time();
+    Ok(Finished { status, stdout: group.stdout()?, stderr: group.stderr()?, elapsed, processor })
 }
 
 /// A command in its own process group. Dropping the value kills the group: the command and
@@ -106,6 +109,19 @@ impl Group {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.pid), options).context("wait in", "/proc")?;
         Ok(status.as_ref().map(exit_status))
+    }
+
+    /// Returns the processor time of the command, which has ended, and of all descendants that
+    /// were waited for; zero where /proc cannot be read.
+    fn processor_time(&self) -> Duration {
+        // A zombie still has its line. The name in parentheses may contain anything, so fields
+        // are counted from the last parenthesis: utime, stime, cutime and cstime are 11 to 14.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let stat = stat.unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        let ticks = fields.split_whitespace().skip(11).take(4);
+        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
 
     /// Sends a signal to the whole group.

@@ -2,6 +2,7 @@
 
 use super::manifest::{self, Manifest};
 use super::variants::{NSPAWN, PLAIN};
+use super::wrappers;
 use crate::Error;
 use crate::base::{self, Base, Recipe};
 use crate::command::{show, words};
@@ -171,6 +172,7 @@ impl Steps for Fixture {
         if iteration.variant.name != NSPAWN {
             self.chroot_mounts = Some(ChrootMounts::new(&self.root)?);
         }
+        wrappers::set_up(iteration.variant, &self.root, launcher)?;
         Ok(IterationConfig {
             values: BTreeMap::from([("root".to_owned(), show(&self.root))]),
             settle: Some(self.root.clone()),
@@ -180,6 +182,7 @@ impl Steps for Fixture {
 
     fn check(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         self.require_installed(iteration, launcher)?;
+        wrappers::undo(iteration.variant, &self.root, launcher)?;
         if let Some(mut chroot_mounts) = self.chroot_mounts.take() {
             chroot_mounts.unmount()?;
         }

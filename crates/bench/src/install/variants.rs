@@ -43,6 +43,13 @@ const NSPAWN_COMMAND: [&str; 13] = [
     "{root}",
 ];
 
+/// Programs of the root are diverted to wrappers that set the preload, as eatmydata-udeb does it
+/// in the Debian installer.
+pub(super) const DIVERTS: &str = "eatmydata-diverts";
+
+/// `synconce setup apt` in the root.
+pub(super) const SETUP: &str = "synconce-setup";
+
 /// The variable that the script `eatmydata` sets; starting the script would take time.
 const PRELOAD: [&str; 1] = ["LD_PRELOAD=libeatmydata.so"];
 
@@ -83,9 +90,11 @@ pub(super) fn all(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let chroot =
         |preload: &[&str], options: &[&str]| [words(&CHROOT), install(preload, options)].concat();
     let unsafe_io = chroot(&[], &["-o", "DPkg::Options::=--force-unsafe-io"]);
-    let about = "the same, then sync -f inside the time";
-    let mut synced = variant("eatmydata-sync", about, Promise::Durable, chroot(&PRELOAD, &[]));
-    synced.commands.push(words(&["sync", "-f", "{root}"]));
+    let synced = |name: &str, about: &str, preload: &[&str]| {
+        let mut variant = variant(name, about, Promise::Durable, chroot(preload, &[]));
+        variant.commands.push(words(&["sync", "-f", "{root}"]));
+        variant
+    };
     let nspawn = words(&NSPAWN_COMMAND);
     let about = "syncs dropped by systemd-nspawn's filter";
     let command = [nspawn.clone(), install(&[], &[])].concat();
@@ -93,7 +102,8 @@ pub(super) fn all(synconce: &Path, packages: &[String]) -> Vec<Variant> {
         variant(PLAIN, "dpkg with its own syncs", Promise::OwnSyncs, chroot(&[], &[])),
         variant("force-unsafe-io", "dpkg with force-unsafe-io", Promise::Nothing, unsafe_io),
         variant("eatmydata", "syncs dropped by a preload", Promise::Nothing, chroot(&PRELOAD, &[])),
-        synced,
+        synced("eatmydata-sync", "the same, then sync -f inside the time", &PRELOAD),
+        synced(DIVERTS, "the same by diverted programs", &[]),
         Variant {
             needs: vec![Need::new("systemd-nspawn", "systemd-container")],
             trial: Some([nspawn, words(&["/bin/true"])].concat()),
@@ -103,7 +113,11 @@ pub(super) fn all(synconce: &Path, packages: &[String]) -> Vec<Variant> {
     let ours = OURS.map(|(name, about, promise, flags)| {
         variant(name, about, promise, chroot(&[], &[])).held(&show(synconce), flags)
     });
-    rivals.into_iter().chain(ours).collect()
+    let setup = Variant {
+        needs: vec![Need::new(&show(synconce), "synconce")],
+        ..variant(SETUP, "held by `setup apt`, one commit", Promise::Durable, chroot(&[], &[]))
+    };
+    rivals.into_iter().chain(ours).chain([setup]).collect()
 }
 
 #[cfg(test)]
@@ -146,12 +160,14 @@ mod tests {
             .filter(|v| v.promise == Promise::Durable)
             .map(|v| v.name)
             .collect();
-        assert_eq!(durable, ["eatmydata-sync", "synconce", "synconce-sealed"]);
+        assert_eq!(durable, ["eatmydata-sync", DIVERTS, "synconce", "synconce-sealed", SETUP]);
     }
 
     #[test]
     fn ours_differ_in_their_flags_alone() {
-        let sealed = variants().pop().expect("there are variants");
+        let all = variants();
+        let sealed = all.iter().rfind(|variant| variant.name.starts_with("synconce-sealed"));
+        let sealed = sealed.expect("there are variants");
         assert_eq!(
             sealed.commands[0][..7],
             ["/opt/synconce", "run", "--sealed", "--no-commit", "--", "chroot", "{root}"]

@@ -30,7 +30,7 @@ pub enum Verb {
     /// Show holds, what they hold, and what a crash of the machine would cost now
     ///
     /// A hold is `off`, `held`, `incomplete` (some paths are not mounted, so their syncs are
-    /// real), `failed` (the disk lost a write, so every sync fails) or `interrupted` (the machine,
+    /// real, or a stop was cut short), `failed` (the disk lost a write, so every sync fails) or `interrupted` (the machine,
     /// the disk or a file system stopped while the files were held).
     ///
     /// The fields of the JSON are in `man synconce-hold-status`.

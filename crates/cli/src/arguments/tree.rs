@@ -38,8 +38,9 @@ pub enum Verb {
     /// Run a command in a clone, or a shell, with its syncs held
     ///
     /// The command's root is the clone, in namespaces of its own for mounts and processes,
-    /// with /proc, /dev, /sys and the host's resolv.conf. Its syncs are held. When it ends,
-    /// so does every process that it started. Its changes stay in the clone NAME, and are
+    /// with /proc, /dev, /sys, and the host's resolv.conf and hosts. Of the caller's environment
+    /// the command gets TERM, proxies, and what a Debian build reads. When the command ends, so
+    /// does every process that it started. Its changes stay in the clone NAME, and are
     /// durable after `tree commit`. With --from the changes are thrown away, or committed by
     /// --commit if the command exits with 0. If a signal ends the command, the changes are
     /// thrown away.
@@ -153,6 +154,19 @@ pub struct RunIn {
     /// Change to DIR of the clone first
     #[arg(long, value_name = "DIR")]
     pub directory: Option<PathBuf>,
+    /// Give the command the host name NAME [default: the host's]
+    #[arg(long, value_name = "NAME", value_parser = hostname)]
+    pub hostname: Option<String>,
+    /// Set the variable NAME of the command to VALUE, or to the caller's value (may be given
+    /// several times)
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub setenv: Vec<OsString>,
+    /// Set the variables in FILE, which has lines NAME=VALUE or NAME (may be given several times)
+    #[arg(long, value_name = "FILE")]
+    pub env_file: Vec<PathBuf>,
+    /// Give the command all variables of the caller
+    #[arg(long)]
+    pub keep_env: bool,
     /// Hold no syncs
     #[arg(long)]
     pub no_hold: bool,
@@ -163,6 +177,16 @@ pub struct RunIn {
     /// [default: the shell $SHELL, if the clone has it, or /bin/sh]
     #[arg(trailing_var_arg = true, value_name = "COMMAND", add = ArgValueCompleter::new(tree_names))]
     pub words: Vec<OsString>,
+}
+
+/// Parses a host name (hostname(7)).
+fn hostname(text: &str) -> Result<String, &'static str> {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let has_an_end = !text.is_empty() && !text.starts_with(['-', '.']) && !text.ends_with('-');
+    if text.len() > 64 || !has_an_end || !text.bytes().all(is_allowed) {
+        return Err("a host name has at most 64 letters, digits, hyphens and dots");
+    }
+    Ok(text.to_owned())
 }
 
 /// `synconce tree mount`
@@ -271,6 +295,9 @@ pub struct Enter {
     /// The command's working directory
     #[arg(long)]
     pub directory: Option<PathBuf>,
+    /// The command's host name
+    #[arg(long)]
+    pub hostname: Option<String>,
     /// The command and its arguments
     #[arg(required = true, last = true)]
     pub command: Vec<OsString>,

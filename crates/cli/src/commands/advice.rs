@@ -35,7 +35,7 @@ pub fn advice(
         lines.push("if you can make that system anew, do so, and run there:".into());
         lines.push(again.clone());
         // The same command alone skips packages that dpkg takes for installed.
-        lines.extend(packages::mend(private.root.as_deref()));
+        lines.extend(packages::mend(&record.started, private.root.as_deref()));
         lines.push(again);
     } else {
         lines.push(format!(

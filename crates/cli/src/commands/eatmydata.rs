@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_run::{Finished, RunError};
+use synconce_run::{Finished, Options, RunError};
 
 const NAME: &str = "eatmydata";
 
@@ -140,7 +140,8 @@ fn hold_if_possible(command: Vec<OsString>, screen: &mut Screen) -> Finished {
         Ok(Command::Run(run)) => run,
         _ => unreachable!("the words of a run"),
     };
-    let finished = synconce_run::run(&options(run), screen);
+    let options = Options { or_real: true, ..options(run) };
+    let finished = synconce_run::run(&options, screen);
     match &finished.error {
         Some(error) if !finished.began && !matches!(error, RunError::Exec { .. }) => {
             say(&format!("the command runs with real syncs: {error}"));

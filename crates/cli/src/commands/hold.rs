@@ -69,17 +69,15 @@ pub fn hold(arguments: Hold) -> ExitCode {
     if !rustix::process::geteuid().is_root() {
         return say_root();
     }
-    let done = match arguments.verb {
-        Verb::Start(named) => begin(&named),
-        Verb::Stop(named) => return in_child(|| end(&named)),
-        Verb::Recover(arguments) => run::recover(&arguments),
-        Verb::Settle(named) => run::settle(&named),
-        Verb::Run(arguments) => return run::run(&arguments),
-        Verb::Status(_) => Ok(()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(),
+    match arguments.verb {
+        Verb::Run(arguments) => run::run(&arguments),
+        verb => in_child(|| match verb {
+            Verb::Start(named) => begin(&named),
+            Verb::Stop(named) => end(&named),
+            Verb::Recover(arguments) => run::recover(&arguments),
+            Verb::Settle(named) => run::settle(&named),
+            Verb::Run(_) | Verb::Status(_) => Ok(()),
+        }),
     }
 }
 
@@ -199,7 +197,8 @@ fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
     match process::fork() {
         Ok(Side::Child) => {
             let followed = set_parent_process_death_signal(Some(Signal::KILL));
-            let done = followed.map_err(|error| format!("cannot stop: {error}").into());
+            let done = followed
+                .map_err(|error| format!("cannot follow the end of this command: {error}").into());
             let is_done = done.and_then(|()| act()).map_err(|trouble| trouble.report()).is_ok();
             process::exit_now(if is_done { 0 } else { exit::FAILED.0.into() })
         }

@@ -96,6 +96,7 @@ pub(super) fn warn_of_preloads() {
 pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
+        environment: None,
         sealed: arguments.sealed,
         commit: !arguments.no_commit,
         commit_only: arguments.commit_only,
@@ -106,6 +107,7 @@ pub(super) fn options(arguments: Run) -> Options {
         patience: Duration::from_secs(arguments.commit_timeout),
         // The supervisor's working directory is "/".
         root: arguments.root.map(|root| std::path::absolute(&root).unwrap_or(root)),
+        or_real: arguments.or_real,
         io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats || arguments.json.is_some(),
         record: None,
@@ -247,6 +249,9 @@ impl Observer for Screen {
                      their syncs were done",
                 );
                 notice("hint: docker run --cap-add SYS_PTRACE");
+            }
+            Notice::RealSyncs(error) => {
+                say(&format!("the command runs with real syncs: {error}"));
             }
             Notice::IoUringPassed => {
                 notice("io_uring was let through: the syncs that go through it were not held");

@@ -2,9 +2,11 @@
 
 mod bar;
 mod enter;
+mod environment;
 mod export;
 mod failure;
 mod make;
+mod modes;
 mod mount;
 mod output;
 mod run;

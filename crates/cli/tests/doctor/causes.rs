@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_place_in_memory_needs_two_lines, &[]),
         trial(the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing, &[]),
         trial(a_full_disk_is_named_first_and_not_measured, &[]),
+        trial(a_small_empty_disk_is_not_called_full, &[]),
         trial(a_read_only_place_is_an_error_with_a_hint, &[]),
     ]
 }
@@ -159,6 +160,18 @@ fn a_full_disk_is_named_first_and_not_measured(place: &Place) {
     assert_eq!(findings(&report)[0], "full", "{report:#}");
     assert_eq!(report["measured"]["fsync"], Value::Null);
     assert_eq!(report["not_measured"][0]["what"], "syncs, names and writes");
+}
+
+fn a_small_empty_disk_is_not_called_full(place: &Place) {
+    // Such a disk has 4,096 inodes.
+    let rig = Rig::builder().size(16 << 20).up().unwrap();
+    let report = healthy(place, rig.path());
+    assert_eq!(findings(&report), [""; 0], "{report:#}");
+    let wanted =
+        format!("{}: nothing was measured: the file system is too small", rig.path().display());
+    assert_eq!(report["verdict"], wanted);
+    let why = "the file system is too small for temporary files";
+    assert_eq!(report["not_measured"][0]["why"], why);
 }
 
 fn a_read_only_place_is_an_error_with_a_hint(place: &Place) {

@@ -53,7 +53,7 @@ fn a_costly_command_ends_with_one_unless_it_fails(place: &Place) {
         let calls: String = (0..1000).map(|at| format!("{call}{}}}\n", at * 10_000)).collect();
         format!(
             "{{\"record\":1,\"command\":[\"x\"]}}\n{calls}{{\"end\":{{\"Exited\":{code}}},\
-             \"at\":10000000,\"looks\":1000,\"alone\":1000}}\n"
+             \"at\":10000000,\"looks\":1000,\"alone\":1000,\"lost\":1000000}}\n"
         )
     };
     place.write("record", &record(0));

@@ -8,7 +8,9 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, isolated_alone};
+use synconce_testkit::harness::{
+    Place, Started, children, eventually, finish, isolated, isolated_alone,
+};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
@@ -17,11 +19,11 @@ fn waits(fixture: &Fixture<'_>, verb: &str, unchanged: impl Fn() -> bool) {
     let lock = fs::File::open(fixture.place.path("runtime/holds/t.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let process = Started::new(&mut fixture.place.synconce(&["hold", verb, "./t.toml"]));
-    // /proc/locks names each process that waits (proc_locks(5)).
-    let is_waiting = |line: &str| {
-        line.contains("-> FLOCK")
-            && line.split_whitespace().any(|word| word == process.pid().to_string())
-    };
+    // /proc/locks names each process that waits (proc_locks(5)): the child does the work.
+    let is_child =
+        |word: &str| children(process.pid()).iter().any(|(pid, _)| *word == pid.to_string());
+    let is_waiting =
+        |line: &str| line.contains("-> FLOCK") && line.split_whitespace().any(is_child);
     eventually("it waits for the lock", || {
         fs::read_to_string("/proc/locks").unwrap().lines().any(is_waiting)
     });

@@ -3,8 +3,9 @@
 use crate::support::{Fixture, end, sh, stays};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use synconce_testkit::harness::{finish, isolated, isolated_alone};
-use synconce_testkit::rig::{FsKind, Rig};
+use std::os::unix::net::UnixStream;
+use synconce_testkit::harness::{Place, finish, isolated, isolated_alone};
+use synconce_testkit::rig::{Fault, FsKind, Rig};
 
 #[test]
 fn a_full_disk_refuses_the_start_and_keeps_nothing() {
@@ -165,4 +166,79 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
         assert_eq!(fixture.state(), "interrupted");
         fixture.rig.down().unwrap();
     });
+}
+
+/// Lets the disk lose a write of one file, with its journal in order, while the markers' disk is
+/// full. Checks that no verb forgets the loss after `meet`.
+fn lose_with_a_full_state_disk(place: &Place, meet: impl Fn(&Fixture<'_>)) {
+    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+    let fixture = Fixture::on(place, rig.up().unwrap(), "");
+    sh(place, "mkdir -p state; mount -t tmpfs -o size=64k other state");
+    fixture.ok("start");
+    sh(place, "cat /dev/zero >state/fill 2>other || grep 'No space' other");
+    fs::write(fixture.directory().join("data"), "these bytes are lost".repeat(200)).unwrap();
+    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+    meet(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    for _turn in 0..2 {
+        let stopped = fixture.hold("stop");
+        assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        assert_eq!(fixture.state(), "interrupted");
+    }
+    assert_eq!(fixture.hold("start").status.code(), Some(125));
+    let kept = finish(&mut place.synconce(&["hold", "recover", "--keep", "./t.toml"]));
+    assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+    assert!(kept.stderr.contains("the disk lost writes"), "{}", kept.stderr);
+    // A later hold is not the one that failed.
+    place.remove("state/fill");
+    fixture.ok("start");
+    assert_eq!(fixture.state(), "held");
+    fixture.ok("stop");
+    sh(place, "umount state");
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_state_disk() {
+    // A sync(2) of another test would write the file.
+    isolated_alone(|place| {
+        lose_with_a_full_state_disk(place, |fixture| {
+            let stopped = fixture.hold("stop");
+            assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+            assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        });
+    });
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
+    isolated_alone(|place| {
+        lose_with_a_full_state_disk(place, |fixture| {
+            let below = fs::File::open(fixture.rig.path()).unwrap();
+            assert!(rustix::fs::syncfs(&below).is_err(), "the data are lost");
+            assert_eq!(fixture.state(), "failed");
+            // The descriptor keeps the overlay, and nothing in /proc shows it.
+            let held = fs::File::open(fixture.directory()).unwrap();
+            let (one, other) = UnixStream::pair().unwrap();
+            send(&one, &held);
+            drop((held, below));
+            sh(place, &format!("umount --lazy {}", fixture.directory().display()));
+            let stopped = fixture.hold("stop");
+            assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+            drop((one, other));
+        });
+    });
+}
+
+/// Sends `file` by `socket` (unix(7), SCM_RIGHTS).
+fn send(socket: &UnixStream, file: &fs::File) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::io::IoSlice;
+    use std::os::fd::AsFd;
+    let mut space = [std::mem::MaybeUninit::uninit(); 64];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(buffer.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(socket, &[IoSlice::new(b"x")], &mut buffer, SendFlags::empty()).unwrap();
 }

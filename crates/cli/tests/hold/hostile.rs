@@ -184,14 +184,41 @@ fn nothing_elsewhere_is_changed_by_what_is_planted_before_files_are_settled() {
 #[test]
 fn a_hard_link_to_a_file_of_root_is_not_held() {
     isolated(|place| {
+        // A volume of Kubernetes (emptyDir) is of root, and all users may write in it.
+        for owner in [":", "chown root app/data; chmod 777 app/data"] {
+            let hostile = Hostile::new(place);
+            // Where fs.protected_hardlinks is 0, the user can do so.
+            hostile.root(&format!("{owner}; : >victim/empty; ln -f victim/empty app/data/meta.db"));
+            let before = hostile.victim();
+            let refused = hostile.verb(&["start"]);
+            assert_eq!(refused.status.code(), Some(125), "{owner}: {}", refused.stderr);
+            let said = "a hard link to a file of another user";
+            assert!(refused.stderr.contains(said), "{refused:?}");
+            assert!(refused.stderr.contains("hint: ls -l "), "{refused:?}");
+            assert_eq!(hostile.victim(), before);
+            hostile.down();
+        }
+    });
+}
+
+#[test]
+fn a_directory_of_root_in_which_all_users_may_write_is_held() {
+    isolated(|place| {
         let hostile = Hostile::new(place);
-        // Where fs.protected_hardlinks is 0, the user can do so.
-        hostile.root(": >victim/empty; ln -f victim/empty app/data/meta.db");
+        hostile.root("chown root app/data; chmod 777 app/data");
         let before = hostile.victim();
-        let refused = hostile.verb(&["start"]);
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("a hard link to a file of another user"), "{refused:?}");
-        assert!(refused.stderr.contains("hint: ls -l "), "{refused:?}");
+        hostile.ok(&["start"]);
+        // Any user can move the hold's own directory, as the daemon's user can in its own directory.
+        fs::write(hostile.app().join("data/db/data"), "new").unwrap();
+        let other = "setpriv --reuid 4322 --regid 4322 --clear-groups";
+        hostile.root(&format!("{other} mv app/data/.synconce-hold app/data/moved"));
+        hostile.ok(&["stop"]);
+        assert_eq!(hostile.root("cat app/data/db/data"), "new");
+        // What was moved has a link to the held file.
+        assert_eq!(hostile.verb(&["start"]).status.code(), Some(125));
+        hostile.root("rm -r app/data/moved");
+        hostile.ok(&["start"]);
+        hostile.ok(&["stop"]);
         assert_eq!(hostile.victim(), before);
         hostile.down();
     });

@@ -315,3 +315,35 @@ fn a_private_copy_of_all_mounts_is_no_reason_to_refuse() {
         fixture.rig.down().unwrap();
     });
 }
+
+#[test]
+fn two_names_of_one_directory_are_not_held_by_one_hold() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let (real, alias) = (place.text("real"), place.text("alias"));
+        sh(place, &format!("mkdir -p {real}/db/inner {alias}; ln -s {real} linked"));
+        sh(place, &format!("mount --bind {real} {alias}; mkdir at; mount --bind {real}/db at"));
+        let held = format!("{real}/db");
+        for other in [
+            format!("{alias}/db"),
+            format!("{alias}/db/inner"),
+            place.text("linked") + "/db",
+            place.text("at"),
+            place.text("at/inner"),
+        ] {
+            let hold = |path: &str| format!("[[hold]]\npath = \"{path}\"\nkind = \"other\"\n");
+            place.write("t.toml", &(hold(&held) + &hold(&other)));
+            let refused = fixture.hold("start");
+            assert_eq!(refused.status.code(), Some(125), "{other}: {}", refused.stderr);
+            let said = format!(
+                "cannot hold {other} and {held}: a link or a bind mount leads from one into the \
+                 other"
+            );
+            assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+            assert!(refused.stderr.contains("hint: leave one of the two paths out"));
+            assert_eq!(fixture.state(), "off");
+        }
+        sh(place, &format!("umount {alias} at; [ ! -e {real}/.synconce-hold ]"));
+        fixture.rig.down().unwrap();
+    });
+}

@@ -291,6 +291,11 @@ fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
         assert!(!traced(&fixture, "umount2", &["-e", kill]).end().success());
         let new = fixture.directory().join("new");
         assert!(fs::write(&new, "").is_err());
+        let (status, _) = fixture.status();
+        assert_eq!(status["state"], "incomplete");
+        let reason = format!("{} can only be read", fixture.directory().display());
+        assert!(status["reason"].as_str().expect("a reason").contains(&reason), "{status}");
+        assert_eq!(status["advice"], "synconce hold stop t");
         fixture.ok("start");
         fs::write(&new, "new").unwrap();
         fs::write(fixture.file(), "new").unwrap();
@@ -316,5 +321,29 @@ fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
             end(process);
             fixture.rig.down().unwrap();
         }
+    });
+}
+
+#[test]
+fn a_copy_of_an_earlier_hold_does_not_keep_a_hold_that_was_unmounted() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        let held = fixture.directory().display().to_string();
+        let data = fixture.directory().join("data");
+        fs::write(&data, "data").unwrap();
+        fixture.ok("start");
+        let process = stays(place, &PRIVATE, &format!("exec 3<{held}/data"));
+        left_read_only(&fixture, &process, &held);
+        for verb in ["stop", "start"] {
+            fixture.ok("start");
+            fs::write(&data, verb).unwrap();
+            sh(place, &format!("umount {held}"));
+            fixture.ok(verb);
+            assert_eq!(fs::read_to_string(&data).unwrap(), verb);
+        }
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        end(process);
+        fixture.rig.down().unwrap();
     });
 }

@@ -230,25 +230,48 @@ fn the_guard_has_a_command_line_of_its_own() {
     });
 }
 
-#[test]
-fn a_stop_on_a_frozen_file_system_can_be_killed() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        fixture.ok("start");
-        let point = fixture.rig.path().display().to_string();
-        sh(place, &format!("fsfreeze --freeze {point}"));
-        let stop = Started::new(&mut place.synconce(&["hold", "stop", "./t.toml"]));
-        eventually("a process waits for the file system", || {
-            let mut processes = children(stop.pid()).into_iter();
-            processes.any(|(pid, _)| {
-                process_status(pid).get("State").is_some_and(|state| state.starts_with('D'))
+/// Types the verb while the disk is frozen, and interrupts it.
+fn interrupted(fixture: &Fixture<'_>, verb: &str) {
+    let (place, point) = (fixture.place, fixture.rig.path().display().to_string());
+    sh(place, &format!("fsfreeze --freeze {point}"));
+    let typed = Started::new(&mut place.synconce(&["hold", verb, "./t.toml"]));
+    eventually("a thread waits for the file system", || {
+        let processes = children(typed.pid()).into_iter().map(|(pid, _)| pid);
+        processes.chain([typed.pid()]).any(|pid| {
+            let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+            threads.flatten().any(|thread| {
+                let stat = fs::read_to_string(thread.path().join("stat"));
+                stat.is_ok_and(|stat| stat.contains(") D "))
             })
-        });
-        to_synconce(&stop, Signal::INT);
-        assert_eq!(stop.end().signal(), Some(Signal::INT.as_raw()));
-        sh(place, &format!("fsfreeze --unfreeze {point}"));
-        fixture.ok("stop");
+        })
+    });
+    to_synconce(&typed, Signal::INT);
+    let has_ended =
+        || process_status(typed.pid()).get("State").is_none_or(|state| state.starts_with('Z'));
+    eventually(&format!("{verb} has ended"), has_ended);
+    assert_eq!(typed.end().signal(), Some(Signal::INT.as_raw()), "{verb}");
+    sh(place, &format!("fsfreeze --unfreeze {point}"));
+    fixture.ok(verb);
+}
+
+#[test]
+fn a_verb_on_a_frozen_file_system_can_be_interrupted() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        interrupted(&fixture, "start");
+        assert_eq!(fixture.state(), "held");
+        interrupted(&fixture, "stop");
         assert_eq!(fixture.state(), "off");
+        fixture.ok("start");
+        crash_at(place, &[fixture.directory(), fixture.file()]);
+        interrupted(&fixture, "recover");
+        assert_eq!(fixture.state(), "off");
+        fs::create_dir(fixture.directory()).unwrap();
+        fs::write(fixture.file(), "").unwrap();
+        fixture.ok("start");
+        fixture.ok("stop");
+        fs::write(fixture.directory().join("data"), "new").unwrap();
+        interrupted(&fixture, "settle");
         fixture.rig.down().unwrap();
     });
 }

@@ -151,6 +151,26 @@ fn a_process_that_is_not_dumpable_is_held() {
     });
 }
 
+/// Root in a default container: apt-get calls msync(2) on private memory after it has been another
+/// user for a while, which makes it not dumpable.
+#[test]
+fn the_msync_of_an_apt_get_does_not_make_the_commit_cover_every_disk() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let script = format!(
+            "$> = {NOBODY}; $> = 0; my $at = syscall({}, 0, 4096, 3, 0x22, -1, 0);
+             print syscall({}, $at, 4096, 4), \"\\n\";",
+            libc::SYS_mmap,
+            libc::SYS_msync
+        );
+        let words = perl(&script);
+        let run = run(place, &NO_PTRACE, &[], &words.each_ref().map(String::as_str));
+        assert_eq!((run.status.code(), run.stdout.as_str()), (Some(0), "0\n"), "{run:?}");
+        assert_eq!(counts(&run, "msync"), [0, 0, 1], "{run:?}");
+        assert_eq!(notices(&run), "");
+    });
+}
+
 #[test]
 fn processes_that_proc_hides_are_held() {
     isolated(|place| {

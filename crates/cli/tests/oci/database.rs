@@ -13,7 +13,7 @@ pub const NEEDS: [Need; 4] =
     [PODMAN[0], PODMAN[1], PODMAN[2], Need::File("/usr/lib/postgresql", "postgresql")];
 
 /// Makes the root of an image from the machine's own server and the libraries that it loads.
-const ROOT: &str = r#"
+pub const ROOT: &str = r#"
 umask 022
 bin=$1 home=${1%/bin}
 mkdir -p root/tmp root/etc

@@ -14,6 +14,7 @@ mod explain;
 mod flushes;
 mod images;
 mod import;
+mod jobs;
 mod our_image;
 mod plain;
 mod runtimes;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         dockerfile::trials(),
+        jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),
         same_layers::trials(),

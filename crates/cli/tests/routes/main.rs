@@ -7,6 +7,7 @@
 mod builds;
 mod disks;
 mod ends;
+mod images;
 mod namespaces;
 mod programs;
 mod support;

@@ -45,6 +45,19 @@ plain() {
         done
     )
 }
+# Makes the directory $1 a volatile overlay above the root. Its upper directory cannot be reached
+# from there.
+volatile() {
+    rm -rf "$PLACE/layer"
+    mkdir -p "$PLACE/layer/upper" "$PLACE/layer/work" "$PLACE/$1"
+    mount -t overlay -o "volatile,lowerdir=/,upperdir=$PLACE/layer/upper,workdir=$PLACE/layer/work" o "$PLACE/$1"
+    for name in proc sys dev; do mount --rbind "/$name" "$PLACE/$1/$name"; done
+    mount -t tmpfs none "$PLACE/$1$PLACE"
+    for name in work state runtime registry; do
+        mkdir "$PLACE/$1$PLACE/$name"
+        mount --bind "$PLACE/$name" "$PLACE/$1$PLACE/$name"
+    done
+}
 # filter allow|deny ERRNO|kill CALL... -- COMMAND: executes COMMAND under a filter for the calls, or
 # sets of systemd.
 filter() {

@@ -211,6 +211,31 @@ pub const ROWS: &[Row] = &[
         r#"exec setpriv --bounding-set="-all,$DOCKER" -- "$@""#,
         Held,
     ),
+    // Profiles and settings of Kubernetes, Podman and older engines.
+    filtered(
+        "a profile without ptrace, root",
+        r#"filter deny EPERM ptrace -- setpriv --bounding-set="-all,$DOCKER" -- "$@""#,
+        HeldButOpens,
+    ),
+    Row {
+        writer: &AS_NOBODY,
+        ..filtered(
+            "a profile without ptrace, another user",
+            r#"filter deny EPERM ptrace -- setpriv --bounding-set="-all,$DOCKER" -- "$@""#,
+            Unseen,
+        )
+    },
+    row(
+        "Kubernetes' restricted profile",
+        r#"exec setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \
+            --bounding-set=-all --no-new-privs -- "$@""#,
+        Held,
+    ),
+    row(
+        "a root that podman run --rm makes",
+        r#"volatile root; exec chroot root "$@""#,
+        Refused("--no-commit"),
+    ),
     Row { needs: &RUNC, ..row("runc, root", r#"container "$@""#, Held) },
     Row {
         needs: &RUNC,

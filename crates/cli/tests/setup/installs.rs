@@ -240,6 +240,43 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
 }
 
 #[test]
+fn an_install_whose_marker_cannot_be_written_in_the_middle_goes_on_with_real_syncs() {
+    isolated(|place| {
+        let _barrier = without_foreign_syncs();
+        let root = root(place);
+        let state = "/var/lib/synconce";
+        root.sh("dpkg -i /root/tasksel-1.deb");
+        let (unheld, real) = ("dpkg runs without a hold", "the command runs with real syncs");
+        // The disk is full before the start; the others fail after it.
+        let full = format!("mount -t tmpfs -o size=4k none {state}; echo >{state}/file; dpkg");
+        let fixed = format!("dpkg --pre-invoke='chattr +i {state}/runs'");
+        let mount = format!("mount --bind {state} {state}; dpkg");
+        let read_only = format!("{mount} --pre-invoke='mount -o remount,bind,ro {state}'");
+        for (dpkg, line, reason) in [
+            (&full, unheld, "No space left on device"),
+            (&fixed, real, "Operation not permitted"),
+            (&read_only, real, "Read-only file system"),
+        ] {
+            for (package, code) in [("tasksel-1", 0), ("broken-1", 1)] {
+                let before = flushes(&root);
+                let script = format!("{dpkg} -i /root/{package}.deb");
+                let ended = root.run(&["sh", "-c", &script]);
+                let flushes = flushes(&root) - before;
+                root.sh(&format!("chattr -i {state}/runs && synconce status"));
+                let said = format!("{script}: {flushes} flushes, {ended:?}");
+                assert_eq!(ended.status.code(), Some(code), "{said}");
+                assert_eq!(ended.stdout.matches("Setting up").count(), 1, "{said}");
+                let line = format!("synconce: {line}: cannot ");
+                assert_eq!(ended.stderr.matches(&line).count(), 1, "{said}");
+                assert!(ended.stderr.contains(reason), "{said}");
+                assert!(flushes > 20, "{said}");
+            }
+        }
+        root.down();
+    });
+}
+
+#[test]
 fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
     isolated(|place| {
         let root = root(place);

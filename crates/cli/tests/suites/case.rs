@@ -152,7 +152,10 @@ impl Case {
 fn unfinished(outcome: String) -> (Results, Finished) {
     let stdout = String::new();
     let (status, elapsed) = (Default::default(), Duration::MAX);
-    (Results::endless(), Finished { status, stdout, stderr: outcome, elapsed })
+    (
+        Results::endless(),
+        Finished { status, stdout, stderr: outcome, elapsed, processor: Duration::ZERO },
+    )
 }
 
 /// Detaches, in its drop, the loop devices on files below a directory: a killed test has not

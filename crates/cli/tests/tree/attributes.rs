@@ -231,7 +231,7 @@ mv directory far/directory
 rmdir empty
 rm symlink; ln -s other symlink
 cp -p hard /tmp/saved; echo x >>hard
-rm /etc/hosts; mkdir /etc/hosts; echo x >/etc/hosts/file
+rm /etc/motd; mkdir /etc/motd; echo x >/etc/motd/file
 chmod 700 /root; chmod 755 /root
 echo gone >/tmp/gone; rm /tmp/gone
 mknod /tmp/null c 1 3; chown 12:34 /etc/group

@@ -11,15 +11,18 @@ mod chroots;
 mod concurrent;
 mod ends;
 mod everything;
+mod full_disks;
 mod mounts;
 mod options;
 mod programs;
 mod promises;
 mod readers;
+mod rooms;
 mod roots;
 mod runs;
 mod site;
 mod sparse;
+mod terminals;
 mod users;
 mod verbs;
 mod words;
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
         attributes::trials(),
         chroots::trials(),
         ends::trials(),
+        full_disks::trials(),
+        rooms::trials(),
+        terminals::trials(),
         readers::trials(),
         verbs::trials(),
         words::trials(),

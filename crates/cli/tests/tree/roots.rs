@@ -28,7 +28,7 @@ pub fn small(place: &Place, name: &str) -> PathBuf {
     for (file, text) in etc.iter().chain(&[("group", "root:x:0:\nuser:x:1000:\n")]) {
         fs::write(root.join("etc").join(file), text).unwrap();
     }
-    for file in ["resolv.conf", "hosts"] {
+    for file in ["resolv.conf", "hosts", "motd"] {
         fs::write(root.join("etc").join(file), "# of the tree\n").unwrap();
     }
     let data = root.join("data");

@@ -7,8 +7,8 @@ use rustix::mount::mount_bind;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::PathBuf;
-use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, trial};
+use synconce_testkit::harness::{Place, Terminal};
 use synconce_testkit::process::{self, Finished};
 
 const NOBODY: u32 = 65534;
@@ -18,6 +18,7 @@ const NEEDS: [Need; 2] =
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
+        trial(a_user_on_a_terminal_has_one_of_its_own, &NEEDS),
         trial(an_import_by_a_user_lists_the_files_of_other_owners, &NEEDS),
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
@@ -118,6 +119,27 @@ fn a_user_with_subordinate_ids_has_trees_of_many_owners(place: &Place) {
     // The user's own rights suffice to remove everything.
     let layers = place.path("home/.local/share/synconce/trees/layers");
     assert_eq!(fs::read_dir(layers).unwrap().count(), 0);
+}
+
+fn a_user_on_a_terminal_has_one_of_its_own(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let tar = tar(place);
+    well(place, &["import", "base", tar.to_str().unwrap()]);
+    let home = format!("HOME={}", place.text("home"));
+    let script = "busybox tty; stat -c %u:%g /dev/pts/0; echo con >/dev/console; \
+                  busybox hostname zzz; busybox hostname; read word; echo =$word=";
+    let binary = synconce_testkit::harness::binary();
+    // The caller's terminal belongs to root: the user may not open it anew.
+    let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let run = ["tree", "run", "--from", "base", "--", "/bin/sh", "-c", script];
+    let variables = ["env", "-u", "XDG_DATA_HOME", "-u", "SYNCONCE_STATE_DIR"];
+    let others = ["-u", "SYNCONCE_RUNTIME_DIR", "-u", "XDG_RUNTIME_DIR", &home, binary];
+    let words = [&user[..], &variables, &others, &run].concat();
+    let mut terminal = Terminal::start(place, &words);
+    terminal.expect("/dev/pts/0\r\n0:5\r\ncon\r\nzzz\r\n");
+    terminal.write("typed\n");
+    terminal.expect("=typed=");
+    assert!(terminal.end().success());
 }
 
 fn an_import_by_a_user_lists_the_files_of_other_owners(place: &Place) {

@@ -72,7 +72,7 @@ impl Call {
 #[serde(untagged)]
 enum Line {
     Start { record: u32, command: Vec<String> },
-    End { end: Ending, at: u64, looks: u64, alone: u64 },
+    End { end: Ending, at: u64, looks: u64, alone: u64, lost: u64 },
     Call(Call),
 }
 
@@ -88,6 +88,8 @@ pub(super) struct Record {
     pub looks: u64,
     /// How often of these nothing else could run.
     pub alone: u64,
+    /// The sum of the lost parts of their time, in thousandths.
+    pub lost: u64,
 }
 
 impl Record {
@@ -103,9 +105,9 @@ impl Record {
         for line in lines {
             match serde_json::from_str(&line.map_err(Error::unreadable)?) {
                 Ok(Line::Call(call)) => record.calls.push(call),
-                Ok(Line::End { end, at, looks, alone }) => {
+                Ok(Line::End { end, at, looks, alone, lost }) => {
                     (record.ended, record.at) = (Some(end), at);
-                    (record.looks, record.alone) = (looks, alone);
+                    (record.looks, record.alone, record.lost) = (looks, alone, lost);
                     break;
                 }
                 Ok(Line::Start { .. }) | Err(_) => break,

@@ -37,6 +37,7 @@ impl Savings {
     pub(super) fn of(record: &Record, waits: &Waits) -> Self {
         let held: Vec<&Call> = record.calls.iter().filter(|call| call.is_saved()).collect();
         let (part, low, high) = wilson(record.alone, record.looks);
+        let lost = record.lost as f64 / 1000.0 / record.looks.max(1) as f64;
         let critical = waits.covered * part;
         // A sync_file_range(2) starts writes, and the fsync(2) that follows finds the same bytes.
         let (starts, syncs): (Vec<&Call>, Vec<&Call>) =
@@ -57,7 +58,7 @@ impl Savings {
             critical_error: waits.covered * (high - part).max(part - low),
             commit: commit(0),
             at_least: (waits.covered * low - commit(1)).max(0.0),
-            about: (critical - commit(0)).max(0.0),
+            about: (waits.covered * lost - commit(0)).max(0.0),
         }
     }
 }

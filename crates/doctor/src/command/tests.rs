@@ -15,7 +15,9 @@ fn record(step: u64, wait: u64, bytes: impl Fn(u64) -> u64, looks: (u64, u64)) -
     }
     let (looks, alone) = looks;
     text + &format!(
-        "{{\"end\":{{\"Exited\":0}},\"at\":2000000,\"looks\":{looks},\"alone\":{alone}}}\n"
+        "{{\"end\":{{\"Exited\":0}},\"at\":2000000,\"looks\":{looks},\"alone\":{alone},\
+         \"lost\":{}}}\n",
+        alone * 1000
     )
 }
 

@@ -15,6 +15,7 @@ fn place() -> Place {
         size: 1 << 30,
         used: 1 << 29,
         available: 1 << 29,
+        files: None,
         available_files: None,
         in_memory: false,
         overlay: None,
@@ -50,7 +51,7 @@ fn names(
     measured: &Measured,
 ) -> Vec<&'static str> {
     let host = host("6.18.4");
-    let facts = Facts { place, host: &host, limits, is_full: false };
+    let facts = Facts { place, host: &host, limits, space: Space::Enough };
     derive(&facts, in_force, measured).iter().map(|finding| finding.name).collect()
 }
 
@@ -61,7 +62,7 @@ fn skipping(skipping: Skipping) -> InForce {
 #[test]
 fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
     let (place, host) = (place(), host("6.18.4"));
-    let facts = Facts { place: &place, host: &host, limits: &[], is_full: false };
+    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Enough };
     let found = derive(&facts, &[], &disk(7_900.0));
     assert_eq!(found.len(), 1);
     // The rig at 8 ms a flush: 61.8 s plain, 8.4 s under a run (docs/benchmarks.md).
@@ -133,9 +134,20 @@ fn an_overlay_syncs_each_copy_up_unless_it_is_volatile_or_copies_no_data() {
 #[test]
 fn a_full_file_system_comes_before_everything() {
     let (place, host) = (place(), host("6.18.4"));
-    let facts = Facts { place: &place, host: &host, limits: &[], is_full: true };
+    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Full };
     let found = derive(&facts, &[], &Measured::default());
     assert_eq!(found[0].name, "full");
+}
+
+#[test]
+fn a_file_system_is_full_only_if_a_removal_could_help() {
+    let large = place();
+    assert_eq!(large.space_for(1 << 20), Space::Enough);
+    assert_eq!(Place { available: 1 << 20, ..place() }.space_for(1 << 20), Space::Full);
+    assert_eq!(Place { available_files: Some(5), ..place() }.space_for(1 << 20), Space::Full);
+    assert_eq!(large.space_for(1 << 30), Space::TooSmall);
+    let few = Place { files: Some(4_000), available_files: Some(3_990), ..place() };
+    assert_eq!(few.space_for(1 << 20), Space::TooSmall);
 }
 
 #[test]

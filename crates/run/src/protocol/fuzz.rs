@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 18 {
+        match self.kind % 19 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -76,6 +76,7 @@ impl Parts {
             13 => Message::Notice(Notice::EarlierInterrupted),
             16 => Message::Notice(Notice::CheckpointFailed(self.report())),
             14 => Message::Notice(Notice::UnseenPassed),
+            18 => Message::Notice(Notice::RealSyncs(RunError::SetUp(self.text(), number))),
             10 => Message::Failed(RunError::SetUp(self.text(), number)),
             11 => Message::Failed(RunError::Exec { command: self.text(), errno: number }),
             _ => Message::Done(Box::new(self.summary())),

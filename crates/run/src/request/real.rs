@@ -86,7 +86,7 @@ pub fn refuse_if_sealed() -> Result<(), RealError> {
 }
 
 fn execute(words: &[OsString]) -> io::Error {
-    match launching::command(words, None) {
+    match launching::command(words, None, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     }

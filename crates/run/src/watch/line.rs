@@ -62,4 +62,6 @@ pub(super) struct End {
     pub looks: u64,
     /// How often of these no other thread of the command ran or was about to run.
     pub alone: u64,
+    /// The sum over the looks of the lost part of their time, in thousandths.
+    pub lost: u64,
 }

@@ -22,9 +22,19 @@ pub(super) struct Sampler(Mutex<State>);
 struct State {
     /// Threads whose syncs are in progress.
     waiting: HashSet<u32>,
-    looks: u64,
-    alone: u64,
+    looks: Looks,
     has_thread: bool,
+}
+
+/// What the looks have shown.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Looks {
+    pub count: u64,
+    /// How often nothing else of the command could run.
+    pub alone: u64,
+    /// The sum of the parts of their time, in thousandths, that the command would not have taken
+    /// without the waits: while one of two CPUs had nothing to do, a half.
+    pub lost: u64,
 }
 
 /// A wait in progress; it ends when this value is dropped.
@@ -52,10 +62,9 @@ impl Sampler {
         Wait(self, thread)
     }
 
-    /// Returns how often was looked, and how often nothing else could run.
-    pub(super) fn looks(&self) -> (u64, u64) {
-        let state = self.lock();
-        (state.looks, state.alone)
+    /// Returns what the looks have shown.
+    pub(super) fn looks(&self) -> Looks {
+        self.lock().looks
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -68,10 +77,12 @@ impl Sampler {
         if waiting.is_empty() {
             return;
         }
-        let Some(runs) = anything_runs(&waiting) else { return };
-        let mut state = self.lock();
-        state.looks += 1;
-        state.alone += u64::from(!runs);
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let Some(running) = running(&waiting, cpus) else { return };
+        let Looks { count, alone, lost } = &mut self.lock().looks;
+        *count += 1;
+        *alone += u64::from(running == 0);
+        *lost += 1000 - (1000 * running / (running + waiting.len()).min(cpus)) as u64;
     }
 }
 
@@ -93,23 +104,27 @@ fn look_on(sampler: &Weak<Sampler>) {
     }
 }
 
-/// Whether a thread of the command that is not in `waiting` runs, may run, or is in an
-/// uninterruptible wait. Returns `None` if the kernel lists no children (`CONFIG_PROC_CHILDREN`).
-fn anything_runs(waiting: &HashSet<u32>) -> Option<bool> {
+/// Counts the threads of the command that are not in `waiting` and run, may run, or are in an
+/// uninterruptible wait; at most `limit`. Returns `None` if the kernel lists no children
+/// (`CONFIG_PROC_CHILDREN`).
+fn running(waiting: &HashSet<u32>, limit: usize) -> Option<usize> {
     let us = std::process::id();
-    let mut open = Vec::new();
+    let (mut open, mut count) = (Vec::new(), 0);
     for thread in threads(us) {
         open.extend(children(us, thread)?);
     }
     while let Some(process) = open.pop() {
         for thread in threads(process) {
             if !waiting.contains(&thread) && matches!(state(process, thread), Some('R' | 'D')) {
-                return Some(true);
+                count += 1;
+                if count == limit {
+                    return Some(count);
+                }
             }
             open.extend(children(process, thread).unwrap_or_default());
         }
     }
-    Some(false)
+    Some(count)
 }
 
 fn threads(process: u32) -> Vec<u32> {

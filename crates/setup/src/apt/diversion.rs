@@ -7,6 +7,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use synconce_durable::error::Context;
+use synconce_durable::{mutant, replace};
+
+/// dpkg's list of diversions.
+const LIST: &str = "/var/lib/dpkg/diversions";
 
 /// Returns where dpkg writes the file that a package has at `path`: `path`, if it is not
 /// diverted.
@@ -21,20 +25,30 @@ pub(super) fn target(path: &Path, host: &Host) -> Result<PathBuf, Error> {
 /// Has dpkg write the file at `path` of every package to `target`. Moves no file.
 ///
 /// # Errors
-/// As for [`target`].
+/// As for [`target`]; dpkg's directory cannot be synced.
 pub(super) fn add(path: &Path, target: &Path, host: &Host) -> Result<(), Error> {
     let words = ["--quiet", "--local", "--no-rename", "--divert"].map(OsStr::new);
     let rest = [target.as_os_str(), OsStr::new("--add"), path.as_os_str()];
-    call(path, host, &[&words[..], &rest].concat()).map(drop)
+    call(path, host, &[&words[..], &rest].concat())?;
+    make_durable(host)
 }
 
 /// Takes the diversion of `path` away. Moves no file.
 ///
 /// # Errors
-/// As for [`target`].
+/// As for [`add`].
 pub(super) fn remove(path: &Path, host: &Host) -> Result<(), Error> {
     let words = ["--quiet", "--local", "--no-rename", "--remove"].map(OsStr::new);
-    call(path, host, &[&words[..], &[path.as_os_str()]].concat()).map(drop)
+    call(path, host, &[&words[..], &[path.as_os_str()]].concat())?;
+    make_durable(host)
+}
+
+/// dpkg-divert syncs its new list, but not the directory after the rename.
+fn make_durable(host: &Host) -> Result<(), Error> {
+    if mutant::is("setup-diversion-unsynced") {
+        return Ok(());
+    }
+    Ok(replace::sync_directory_of(&host.real(&host.resolve(Path::new(LIST))?))?)
 }
 
 fn call(path: &Path, host: &Host, words: &[&OsStr]) -> Result<String, Error> {

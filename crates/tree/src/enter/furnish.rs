@@ -1,16 +1,20 @@
 //! Mounts /proc, /sys, /dev and binds in a root.
 
+use super::hosts::{self, HOSTS};
 use super::places::{Kind, Places, find};
+use super::terminal::Devpts;
 use super::{Bind, EnterSpec};
 use crate::overlay::lock_attached;
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, symlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
     fsconfig_create, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
 };
 use rustix::process::{chdir, chroot, fchdir, pivot_root};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::mounting::{Reach, make_read_only};
@@ -26,8 +30,11 @@ const NODES: [(&str, u32, u32, u32); 6] = [
     ("urandom", 0o666, 1, 9),
     ("tty", 0o666, 5, 0),
 ];
-/// Only for root, because an ordinary user may not write to the host's console.
+/// Only for root, because an ordinary user may not write to the host's console. A run with a
+/// terminal of its own has that terminal there.
 const CONSOLE: (&str, u32, u32, u32) = ("console", 0o600, 5, 1);
+
+const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
 const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
@@ -47,7 +54,7 @@ pub(super) fn has_resolver() -> bool {
 
 /// Bind-mounts the root of `spec` on itself, with all mounts that belong into it, in the
 /// calling process's own mount namespace.
-pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
+pub(super) fn furnish(spec: &EnterSpec, devpts: &Devpts) -> Result<OwnedFd, Error> {
     let path = Path::new(&spec.root);
     let root = clone_tree(path)?;
     let target = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
@@ -55,7 +62,8 @@ pub(super) fn furnish(spec: &EnterSpec) -> Result<OwnedFd, Error> {
     let mut places = Places::kept(root.try_clone().on("cannot enter", path)?);
     mount_proc(&mut places)?;
     mount_sys(&mut places)?;
-    mount_dev(&mut places)?;
+    mount_hosts(&mut places)?;
+    mount_dev(&mut places, devpts)?;
     if has_resolver() {
         mount_bind(&mut places, Path::new(RESOLVER), Path::new(RESOLVER), true)?;
     }
@@ -104,32 +112,71 @@ fn mount_sys(places: &mut Places) -> Result<(), Error> {
     put_locked(places, &clone_tree(path)?, path, Kind::Directory)
 }
 
-fn mount_dev(places: &mut Places) -> Result<(), Error> {
+/// Mounts a file in memory on `/etc/hosts`.
+fn mount_hosts(places: &mut Places) -> Result<(), Error> {
+    let path = Path::new(HOSTS);
+    let options = [("mode", "0755"), ("source", "hosts")];
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let memory = new_mount("tmpfs", &options, safe).on("cannot mount", path)?;
+    // Before Linux 6.15 a mount that was never attached cannot be cloned. The tree's `/dev` is
+    // mounted later.
+    put(places, &memory, Path::new("/dev"), Kind::Directory)?;
+    let file = file_in(&memory).on("cannot make, in memory,", path)?;
+    put(places, &file, path, Kind::File)
+}
+
+/// Writes the content of `/etc/hosts` to a file on `memory`, unmounts `memory`, and returns a
+/// mount of the file alone.
+fn file_in(memory: &OwnedFd) -> io::Result<OwnedFd> {
+    let (name, mode) = ("hosts", Mode::from_raw_mode(0o644));
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = openat(memory, name, flags, mode)?;
+    // openat(2) applies the umask.
+    rustix::fs::fchmod(&file, mode)?;
+    let host = rustix::system::uname();
+    File::from(file).write_all(&hosts::content(&host.nodename().to_string_lossy()))?;
+    let mount = open_tree(memory, name, CLONE)?;
+    unmount(format!("/proc/self/fd/{}", memory.as_raw_fd()), UnmountFlags::DETACH)?;
+    Ok(mount)
+}
+
+fn mount_dev(places: &mut Places, devpts: &Devpts) -> Result<(), Error> {
     let path = Path::new("/dev");
     let options = [("mode", "0755"), ("source", "dev")];
     let mount = new_mount("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID);
     put(places, &mount.on("cannot mount", path)?, path, Kind::Directory)?;
     let dev = find(places.root(), path).on("cannot open", path)?;
     let is_first = synconce_sys::namespace::is_first_user_namespace();
-    for node in NODES.iter().chain(is_first.then_some(&CONSOLE)) {
+    let console = (is_first && !devpts.has_terminal()).then_some(&CONSOLE);
+    for node in NODES.iter().chain(console) {
         make_node(places, &dev, *node)?;
     }
     for (name, target) in LINKS {
         symlinkat(target, &dev, name).on("cannot make", &path.join(name))?;
     }
-    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let terminals = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", TTY_GROUP)];
-    let mount = match new_mount("devpts", &terminals, quiet) {
-        // The group is not mapped in the user namespace.
-        Err(Errno::INVAL) => new_mount("devpts", &terminals[..2], quiet),
-        other => other,
-    };
-    let place = path.join("pts");
-    put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)?;
+    put(places, &devpts.mount, &path.join("pts"), Kind::Directory)?;
+    if devpts.has_terminal() {
+        let console = path.join("console");
+        let terminal = open_tree(&devpts.mount, "0", CLONE).on("cannot bind", &console)?;
+        put(places, &terminal, &console, Kind::File)?;
+    }
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let place = path.join("shm");
     let mount = new_mount("tmpfs", &[("mode", "1777"), ("source", "shm")], safe);
     put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)
+}
+
+/// Makes an instance of devpts that is not attached yet.
+pub(super) fn new_devpts() -> rustix::io::Result<OwnedFd> {
+    let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let terminals = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", TTY_GROUP)];
+    match new_mount("devpts", &terminals, quiet) {
+        // The group is not mapped in the user namespace.
+        Err(Errno::INVAL) => new_mount("devpts", &terminals[..2], quiet),
+        other => other,
+    }
 }
 
 /// Makes a device node, or bind-mounts the host's where mknod(2) is not permitted.
@@ -185,10 +232,7 @@ fn attach(mount: &OwnedFd, place: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// Returns a detached copy of the mount at `path` and of the mounts below.
 fn clone_tree(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE;
-    open_tree(CWD, path, flags).on("cannot bind", path)
+    open_tree(CWD, path, CLONE | OpenTreeFlags::AT_RECURSIVE).on("cannot bind", path)
 }
 
 fn new_mount(

@@ -2,10 +2,16 @@
 //! exits when the command has ended. The kernel then kills all processes inside.
 
 use super::report::{Report, Teller};
+use super::terminal::Devpts;
 use super::user::{self, User};
 use super::{EnterSpec, environment, furnish, passed_on};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Gid, Signal, Uid, chdir, set_parent_process_death_signal};
+use rustix::fs::fchown;
+use rustix::process::{
+    Gid, Pid, Signal, Uid, chdir, getpid, kill_process_group, set_parent_process_death_signal,
+    setpgid,
+};
+use rustix::termios::tcsetpgrp;
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader};
@@ -22,8 +28,13 @@ use synconce_sys::signals::{self, Reader, Set};
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
 /// outside ends.
-pub(super) fn run(spec: &EnterSpec, before: Set, outside: &Teller, life: &PipeReader) {
-    if let Err(why) = try_run(spec, before, outside, life) {
+pub(super) fn run(
+    spec: &EnterSpec,
+    before: Set,
+    devpts: Devpts,
+    (outside, life): (&Teller, &PipeReader),
+) {
+    if let Err(why) = try_run(spec, before, devpts, (outside, life)) {
         outside.tell(&Report::Failed(why));
     }
 }
@@ -31,8 +42,8 @@ pub(super) fn run(spec: &EnterSpec, before: Set, outside: &Teller, life: &PipeRe
 fn try_run(
     spec: &EnterSpec,
     before: Set,
-    outside: &Teller,
-    life: &PipeReader,
+    devpts: Devpts,
+    (outside, life): (&Teller, &PipeReader),
 ) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(words)?;
     if has_ended(life) {
@@ -41,10 +52,12 @@ fn try_run(
     // The process outside does not see these mounts, so that it can remove the mount points
     // afterwards.
     unshare(UnshareFlags::NEWNS).map_err(words)?;
-    let root = furnish::furnish(spec).map_err(|error| error.to_string())?;
+    let root = furnish::furnish(spec, &devpts).map_err(|error| error.to_string())?;
     furnish::change_root(root.as_fd()).map_err(|error| error.to_string())?;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
     let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
+    let has_terminal = devpts.has_terminal();
+    devpts.take().map_err(words)?;
     let mut watched = passed_on();
     watched.extend([Signal::CHILD.as_raw(), Signal::CONT.as_raw()]);
     let set = Set::of(&watched);
@@ -53,11 +66,32 @@ fn try_run(
     match fork().map_err(words)? {
         Side::Child => {
             drop(reader);
+            if has_terminal && let Err(error) = take_the_foreground(&user) {
+                outside.tell(&Report::Failed(words(error)));
+                exit_now(125);
+            }
             let code = become_command(spec, &user, before, outside);
             exit_now(code)
         }
-        Side::Parent(pid) => attend(pid, &reader, outside).map_err(words),
+        Side::Parent(pid) => {
+            let group = if has_terminal { Some(pid) } else { None };
+            attend(pid, group, &reader, outside).map_err(words)?;
+        }
     }
+    if has_terminal {
+        // The terminal is hung up when this process ends; what it holds is shown before.
+        let mut fds = [PollFd::new(life, PollFlags::IN)];
+        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(words)?;
+    }
+    Ok(())
+}
+
+/// Makes this process a job of its own in the foreground of the terminal, which is the user's.
+fn take_the_foreground(user: &User) -> rustix::io::Result<()> {
+    setpgid(None, None)?;
+    // SIGTTOU is blocked.
+    tcsetpgrp(io::stdin(), getpid())?;
+    fchown(io::stdin(), Some(Uid::from_raw(user.uid)), None)
 }
 
 /// Returns whether the process at the other end of the pipe has ended.
@@ -67,8 +101,10 @@ fn has_ended(life: &PipeReader) -> bool {
     poll(&mut fds, Some(&at_once)).is_ok() && !fds[0].revents().is_empty()
 }
 
-/// Reaps until the command has ended.
-fn attend(command: u32, signals: &Reader, outside: &Teller) -> io::Result<()> {
+/// Reaps until the command has ended. `group` is the process group of the command, if the command
+/// has one of its own.
+fn attend(command: u32, group: Option<u32>, signals: &Reader, outside: &Teller) -> io::Result<()> {
+    let group = group.and_then(|group| Pid::from_raw(group.cast_signed()));
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN)];
         rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
@@ -76,8 +112,13 @@ fn attend(command: u32, signals: &Reader, outside: &Teller) -> io::Result<()> {
             // Signals from outside the pid namespace have sender 0. The terminal's signals are
             // skipped: they reach the command anyway.
             let from_outside = received.by_process && received.sender == 0;
-            if from_outside && received.signal != Signal::CHILD.as_raw() {
-                signals::send(command, received.signal);
+            if !from_outside || received.signal == Signal::CHILD.as_raw() {
+                continue;
+            }
+            match group.filter(|_| received.signal == Signal::CONT.as_raw()) {
+                // The key that stopped the command stopped its whole job.
+                Some(group) => drop(kill_process_group(group, Signal::CONT)),
+                None => drop(signals::send(command, received.signal)),
             }
         }
         while let Some((pid, change)) = wait(Whose::Any, ANY_CHANGE)? {
@@ -120,8 +161,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         outside.tell(&Report::Failed(error.to_string()));
         return 125;
     }
-    let is_directory = |path: &Path| path.is_dir();
-    let environment = environment::made(env::vars_os(), user, directory, is_directory);
+    let environment = environment::made(env::vars_os(), user, directory);
     before.set();
     let error = match command(&spec.command, &environment) {
         Ok(command) => execute_in_place(&command),

@@ -158,3 +158,48 @@ pub fn the_hosts_mounts_are_not_seen_and_not_changed() {
         assert_eq!(seen[0], "/");
     });
 }
+
+pub fn the_hosts_file_has_localhost_and_the_host_name_whatever_the_tree_has() {
+    isolated(|place| {
+        write(Path::new("/run/hosts"), "192.0.2.1 mirror");
+        rustix::mount::mount_bind("/run/hosts", "/etc/hosts").expect("a bind mount");
+        type Prepare = fn(&Path);
+        let prepared: [(&str, Prepare); 3] = [
+            ("file", |root| write(&root.join("etc/hosts"), "old")),
+            ("missing", |_| {}),
+            ("link", |root| symlink("../../run/hosts", root.join("etc/hosts")).unwrap()),
+        ];
+        for (name, prepare) in prepared {
+            let root = root(place, name);
+            prepare(&root);
+            let before = manifest(&root);
+            let mut spec = script(&root, "cat /etc/hosts; echo more >>/etc/hosts; ls /dev");
+            spec.hostname = Some("box".into());
+            let output = output(&spec);
+            let hosts = "192.0.2.1 mirror\n127.0.0.1 localhost\n\
+                         ::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 box\n";
+            assert!(output.starts_with(hosts) && !output.contains("hosts\n"), "{name}: {output}");
+            assert_eq!(manifest(&root), before, "{name}");
+        }
+        assert_eq!(fs::read_to_string("/etc/hosts").unwrap(), "192.0.2.1 mirror");
+    });
+}
+
+pub fn names_and_queues_of_the_host_are_not_changed() {
+    isolated(|place| {
+        let root = root(place, "root");
+        let name = "/proc/sys/kernel/hostname";
+        let host = fs::read_to_string(name).unwrap();
+        let inside = format!(
+            "cat {name}; echo zzz >{name}; cat {name}; readlink /proc/self/ns/ipc /proc/self/ns/uts"
+        );
+        let output = output(&script(&root, &inside));
+        let rest = output.strip_prefix(&format!("{host}zzz\n")).expect(&output);
+        for space in rest.lines() {
+            let kind = space.split(':').next().unwrap();
+            let ours = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+            assert_ne!(ours, Path::new(space));
+        }
+        assert_eq!(fs::read_to_string(name).unwrap(), host);
+    });
+}

@@ -36,7 +36,9 @@ fn main() -> ExitCode {
             missing_places_are_made_and_removed
             binds_are_seen_inside_and_may_be_read_only
             a_link_in_the_tree_leads_nowhere_outside
-            the_hosts_mounts_are_not_seen_and_not_changed;
+            the_hosts_mounts_are_not_seen_and_not_changed
+            the_hosts_file_has_localhost_and_the_host_name_whatever_the_tree_has
+            names_and_queues_of_the_host_are_not_changed;
         processes:
             the_exit_status_of_the_command_is_passed_on
             what_cannot_be_executed_is_named

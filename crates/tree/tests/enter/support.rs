@@ -30,7 +30,7 @@ pub fn opened(path: &Path) -> OwnedFd {
 const ROOT: &str = r#"
     mkdir -p "$1" && cd "$1" && mkdir -p bin lib lib64 etc tmp root home/builder run usr
     chmod 1777 tmp
-    for program in sh cat echo id ls stat sleep mkdir rm touch env mount kill sync true readlink chown chmod; do
+    for program in sh cat echo id ls stat sleep mkdir rm touch env mount kill sync true readlink chown chmod hostname; do
         path=$(command -v $program) || continue
         case $path in /*) ;; *) path=/bin/$program ;; esac
         cp -L "$path" bin/
@@ -67,9 +67,7 @@ pub fn spec(root: &Path, command: &[&str]) -> EnterSpec {
     EnterSpec {
         root: root.into(),
         command: command.iter().map(OsString::from).collect(),
-        user: None,
-        binds: Vec::new(),
-        directory: None,
+        ..EnterSpec::default()
     }
 }
 
@@ -89,7 +87,9 @@ pub fn verb(words: &[&str]) -> Command {
 }
 
 pub fn entering(spec: &EnterSpec) -> Command {
-    verb(&["enter", &serde_json::to_string(spec).unwrap()])
+    let mut command = verb(&["enter", &serde_json::to_string(spec).unwrap()]);
+    command.env_clear();
+    command
 }
 
 pub fn entered(spec: &EnterSpec) -> Finished {

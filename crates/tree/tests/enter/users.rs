@@ -58,7 +58,7 @@ fn as_user(words: &[&str], variables: &[(&str, &str)]) -> Finished {
     let user = USER.to_string();
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
     command.arg(verb(&[]).get_program()).args(words);
-    command.envs(variables.iter().copied());
+    command.env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());
     process::run(&mut command, limit()).unwrap()
 }
 
@@ -87,12 +87,14 @@ pub fn an_ordinary_user_is_root_inside_with_all_its_ids() {
             touch /tmp/f && chown 1000:65536 /tmp/f && stat -c %u:%g /tmp/f
             echo x >/dev/null && [ -c /dev/random ] && [ -d /dev/pts ] && echo y >/dev/shm/f
             [ -r /proc/1/comm ] && [ -e /sys/kernel ] && cat /etc/passwd >/etc/copy
-            mount -t tmpfs none /tmp && [ ! -e /tmp/f ] && echo mounted";
+            mount -t tmpfs none /tmp && [ ! -e /tmp/f ] && echo mounted
+            hostname zzz && hostname
+            case \"$(cat /etc/hosts)\" in *localhost*) echo 192.0.2.1 x >>/etc/hosts && echo hosts; esac";
         let spec = serde_json::to_string(&script(&here.join("root"), inside)).unwrap();
         let finished = as_user(&["as-user", here.to_str().unwrap(), &spec], &[]);
         assert!(finished.status.success(), "{finished:?}");
         // 1000 is the last id of the first range; the second range follows.
-        assert_eq!(finished.stdout, "0:0:0 40 1000:3000 /root\n1000:65536\nmounted\n");
+        assert_eq!(finished.stdout, "0:0:0 40 1000:3000 /root\n1000:65536\nmounted\nzzz\nhosts\n");
         let written = fs::metadata(here.join("upper/tmp/f")).unwrap();
         assert_eq!((written.uid(), written.gid()), (200_999, 205_000 + 64_535));
         assert_eq!(fs::metadata(here.join("upper/etc/copy")).unwrap().uid(), USER);

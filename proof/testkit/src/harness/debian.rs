@@ -34,6 +34,9 @@ exec /usr/bin/env --ignore-environment HOME=/root TERM=dumb LANG=C.UTF-8 \
 /// The time that a download or an install may take.
 const LIMIT: Duration = Duration::from_secs(240);
 
+/// How long lists of packages are used.
+const LISTS_AGE: Duration = Duration::from_secs(6 * 60 * 60);
+
 /// A fresh Debian root, with synconce installed as the package does it. It is in memory, so that
 /// the disk of the machine is not the limit.
 pub struct Debian {
@@ -47,16 +50,33 @@ impl Debian {
         let base = base();
         fs::create_dir_all(point).unwrap();
         let rig = Rig::builder().fs(FsKind::Ext4).size(16 << 30).at(point).up().unwrap();
-        let mut tar = Command::new("tar");
-        tar.args(["--extract", "--numeric-owner", "--same-permissions", "--file"]).arg(base);
-        succeed(tar.arg("--directory").arg(rig.path()));
+        unpack(&base, rig.path());
         let root = Self { rig };
         fs::copy(binary(), root.path("usr/bin/synconce")).unwrap();
         symlink("synconce", root.path("usr/bin/synconce-oci")).unwrap();
         fs::copy("/etc/resolv.conf", root.path("etc/resolv.conf")).unwrap();
-        // As on a machine: its user has fetched the lists of packages at some time.
-        succeed(&mut root.command(&["apt-get", "update", "--quiet=2"]));
+        root.add_lists();
         root
+    }
+
+    /// Adds the lists of packages: on a machine its user has fetched them at some time. They are
+    /// fetched once for a few hours, as those of a day before may name files that are gone.
+    fn add_lists(&self) {
+        let cache = cache();
+        let _lock = lock(&cache);
+        let tar = cache.join("lists.tar");
+        let age = fs::metadata(&tar).ok().and_then(|tar| tar.modified().ok()?.elapsed().ok());
+        if age.is_some_and(|age| age < LISTS_AGE) {
+            return unpack(&tar, self.rig.path());
+        }
+        succeed(&mut self.command(&["apt-get", "update", "--quiet=2"]));
+        let part = cache.join("lists.part");
+        let mut pack = Command::new("tar");
+        // apt compares times to the nanosecond.
+        pack.args(["--create", "--format=posix", "--numeric-owner", "--file"]).arg(&part);
+        pack.arg("--directory").arg(self.rig.path());
+        succeed(pack.args(["--exclude=lists/lock", "var/lib/apt/lists"]));
+        fs::rename(part, tar).unwrap();
     }
 
     /// Returns the path of `name`, which is relative, in the root.
@@ -106,16 +126,17 @@ fn enter(root: &Path, words: &[&str]) -> Command {
 /// The tar cannot be made.
 #[must_use]
 pub fn base() -> PathBuf {
-    let cache = Path::new(binary()).with_file_name("debian-base");
-    fs::create_dir_all(&cache).unwrap();
-    // Each test is a process of its own, so a lock is taken.
-    let lock = File::open(&cache).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let cache = cache();
+    let _lock = lock(&cache);
     let tar = cache.join("debian.tar");
     if !tar.exists() {
         let part = cache.join("part.tar");
-        let mut bootstrap = Command::new("mmdebstrap");
+        // It ends with the caller, also by Ctrl-C.
+        let mut bootstrap = Command::new("setpriv");
+        bootstrap.args(["--pdeathsig", "TERM", "mmdebstrap"]);
         bootstrap.args(["--quiet", "--mode=root", "--variant=minbase"]);
+        // With `usrmerge` in its place come perl and its modules: a third of the files.
+        bootstrap.args([MERGED, "--include=usr-is-merged"]);
         // As in Debian's slim images: a third of the files, which only cost time here.
         let texts = ["doc", "info", "locale", "man"].map(|name| format!("/usr/share/{name}/*"));
         bootstrap.args(texts.map(|path| format!("--dpkgopt=path-exclude={path}")));
@@ -128,6 +149,30 @@ pub fn base() -> PathBuf {
     }
     tar
 }
+
+/// Returns the directory of what is made once for a build directory.
+fn cache() -> PathBuf {
+    let cache = Path::new(binary()).with_file_name("debian-base");
+    fs::create_dir_all(&cache).unwrap();
+    cache
+}
+
+/// Locks `cache` until the value is dropped: each test is a process of its own.
+fn lock(cache: &Path) -> File {
+    let lock = File::open(cache).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    lock
+}
+
+/// Unpacks `tar` into the directory `to`.
+fn unpack(tar: &Path, to: &Path) {
+    let mut command = Command::new("tar");
+    command.args(["--extract", "--numeric-owner", "--same-permissions", "--file"]).arg(tar);
+    succeed(command.arg("--directory").arg(to));
+}
+
+/// Option of mmdebstrap: `/bin` and others are links into `/usr` from the start.
+const MERGED: &str = "--hook-directory=/usr/share/mmdebstrap/hooks/merged-usr";
 
 /// Hook of mmdebstrap at the end, with the root as `$1`: downloads packages, and lets what is
 /// installed later have its manual pages.

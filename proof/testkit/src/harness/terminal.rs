@@ -4,6 +4,7 @@ use super::{Place, binary, limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -59,6 +60,13 @@ impl Terminal {
     pub fn write(&mut self, text: &str) {
         let master = self.master.as_ref().expect("a terminal that is not closed");
         rustix::io::write(master, text.as_bytes()).expect("room in the terminal");
+    }
+
+    /// Gives the terminal a size.
+    pub fn resize(&self, rows: u16, columns: u16) {
+        let master = self.master.as_ref().expect("a terminal that is not closed");
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(master, size).expect("a size");
     }
 
     /// Types a line at the prompt of the shell, and waits for its echo. A line that is typed

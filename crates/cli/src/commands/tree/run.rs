@@ -1,7 +1,9 @@
 //! `synconce tree run`: a command in a clone, under a hold.
 
 use super::bar::Bar;
+use super::environment;
 use super::failure::Failure;
+use super::modes::Modes;
 use super::output::Output;
 use super::trash::empty_in_background;
 use crate::arguments::tree::RunIn;
@@ -10,6 +12,7 @@ use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
 use crate::text::say;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -128,11 +131,16 @@ fn work(
     report: (&mut Screen, bool),
 ) -> Result<Finished, Failure> {
     // In a chroot the kernel shows another path once this process has left the mount namespace.
-    let own =
-        std::env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
+    let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     namespace::enter_private()?;
     let root = session.attach()?;
-    let finished = hold(arguments, entering(own, arguments, root, binds), binds, report)?;
+    let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
+    let variables = environment::for_command(arguments, &env::vars_os().collect(), inside)?;
+    let command = (entering(own, arguments, root, binds), variables);
+    let modes = Modes::of_terminal();
+    let finished = hold(arguments, command, binds, report);
+    modes.restore();
+    let finished = finished?;
     session.detach()?;
     Ok(finished)
 }
@@ -149,6 +157,7 @@ fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> V
     let option = |name: &str, value: &OsStr| [OsStr::new(name), value].into_iter().collect();
     words.extend(arguments.user.iter().map(|user| option("--user=", user.as_ref())));
     words.extend(arguments.directory.iter().map(|path| option("--directory=", path.as_ref())));
+    words.extend(arguments.hostname.iter().map(|name| option("--hostname=", name.as_ref())));
     for Bind { source, target, read_only } in binds {
         let mode = if *read_only { "ro" } else { "rw" };
         words.extend(["--bind".into(), source.clone(), target.clone(), mode.into()]);
@@ -160,18 +169,21 @@ fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> V
 
 /// Returns the user's shell, if the tree at `root` has it, or /bin/sh.
 fn shell(root: &Path) -> PathBuf {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let is_there = |shell: &PathBuf| {
-        let inside = |root| openat2(root, shell, flags, Mode::empty(), ResolveFlags::IN_ROOT);
-        openat2(CWD, root, flags, Mode::empty(), ResolveFlags::empty()).and_then(inside).is_ok()
-    };
-    let wanted = std::env::var_os("SHELL").map(PathBuf::from).filter(|shell| shell.is_absolute());
+    let wanted = env::var_os("SHELL").map(PathBuf::from).filter(|shell| shell.is_absolute());
+    let is_there = |shell: &PathBuf| is_in(root, shell, OFlags::empty());
     wanted.filter(is_there).unwrap_or_else(|| "/bin/sh".into())
+}
+
+/// Returns whether the tree at `root` has the file `path`, which is opened with `flags`.
+fn is_in(root: &Path, path: &Path, flags: OFlags) -> bool {
+    let base = OFlags::PATH | OFlags::CLOEXEC;
+    let inside = |root| openat2(root, path, base | flags, Mode::empty(), ResolveFlags::IN_ROOT);
+    openat2(CWD, root, base, Mode::empty(), ResolveFlags::empty()).and_then(inside).is_ok()
 }
 
 fn hold(
     arguments: &RunIn,
-    command: Vec<OsString>,
+    (command, environment): (Vec<OsString>, Vec<(OsString, OsString)>),
     binds: &[Bind],
     (screen, counts): (&mut Screen, bool),
 ) -> Result<Finished, Failure> {
@@ -181,6 +193,7 @@ fn hold(
     let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
     let options = Options {
         command,
+        environment: Some(environment),
         commit: !commit_only.is_empty(),
         commit_only,
         patience: PATIENCE,
@@ -188,7 +201,7 @@ fn hold(
         ..Options::default()
     };
     if arguments.no_hold || synconce_run::is_held() {
-        return bare(&options.command);
+        return bare(&options);
     }
     Ok(synconce_run::run(&options, screen))
 }
@@ -200,13 +213,17 @@ fn is_on_a_disk(path: &Path) -> bool {
 }
 
 /// Runs the command without a hold: every sync is done, or held by an outer run.
-fn bare(command: &[OsString]) -> Result<Finished, Failure> {
+fn bare(options: &Options) -> Result<Finished, Failure> {
     use std::os::unix::process::ExitStatusExt;
     let failed =
         |error: io::Error| Failure::from(format!("cannot run the command: {}", reason(&error)));
     let forwarder = SignalForwarder::new().map_err(failed)?;
-    let mut child =
-        std::process::Command::new(&command[0]).args(&command[1..]).spawn().map_err(failed)?;
+    let mut command = std::process::Command::new(&options.command[0]);
+    command.args(&options.command[1..]);
+    if let Some(environment) = &options.environment {
+        command.env_clear().envs(environment.iter().cloned());
+    }
+    let mut child = command.spawn().map_err(failed)?;
     forwarder.pass_on_to(&child).map_err(failed)?;
     let status = child.wait().map_err(failed)?;
     let ending = match (status.code(), status.signal()) {

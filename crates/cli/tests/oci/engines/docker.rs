@@ -89,7 +89,14 @@ impl<'a> Docker<'a> {
         self.run_of("probed", options, words)
     }
 
-    fn run_of(&self, image: &str, options: &[&str], words: &[&str]) -> Finished {
+    /// Makes the image `name` of the archive `from`.
+    pub fn import(&self, from: &str, name: &str) {
+        let imported = self.client("1", &["import", from, name]);
+        assert!(imported.status.success(), "{imported:?}");
+    }
+
+    /// Runs `words` in a container of `image` to their end.
+    pub fn run_of(&self, image: &str, options: &[&str], words: &[&str]) -> Finished {
         let own = ["run", "--rm", "--network", "none"];
         self.client("1", &[&own, &LIMITS[..2], options, &[image], words].concat())
     }

@@ -70,8 +70,7 @@ pub(super) fn alter(root: &Path, seed: u64, spread: Duration) -> Result<()> {
     writeln!(log, "changed by {seed}")?;
     // The sync is held, so the file is no more durable than any other.
     log.sync_all()?;
-    // Count `etc` as changed in every case: a run creates a mount point there if the host has
-    // a resolv.conf.
+    // Count `etc` as changed in every case: a run creates a mount point there.
     utimensat(CWD, root.join("etc"), &NOW, AtFlags::SYMLINK_NOFOLLOW)?;
     settle(root, seed)
 }
@@ -91,9 +90,10 @@ fn settle(root: &Path, seed: u64) -> Result<()> {
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
             let name = path.strip_prefix(root)?;
-            let is_mounted =
-                ["dev", "proc", "sys", "etc/resolv.conf"].map(Path::new).contains(&name)
-                    || name == Path::new(PROGRAM.trim_start_matches('/'));
+            let is_mounted = ["dev", "proc", "sys", "etc/hosts", "etc/resolv.conf"]
+                .map(Path::new)
+                .contains(&name)
+                || name == Path::new(PROGRAM.trim_start_matches('/'));
             let data = fs::symlink_metadata(&path)?;
             if is_mounted {
                 continue;

@@ -1,0 +1,178 @@
+//! The environment that `tree run` gives its command. The names are in docs/trees.md.
+
+use super::failure::Failure;
+use crate::arguments::tree::RunIn;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use synconce_durable::error::Context;
+use synconce_tree::enter::PATH;
+
+/// Variables of the caller that the command gets: what the terminal can do, the proxies (as
+/// podman passes them, because the network is the host's), the date of reproducible builds, and
+/// the run around this one.
+const PASSED: [&str; 15] = [
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SOURCE_DATE_EPOCH",
+    "SYNCONCE_RUN",
+];
+/// The beginnings of names of variables that choose how a Debian package is built or configured;
+/// sbuild passes them.
+const PASSED_PREFIXES: [&str; 2] = ["DEB_", "DEBIAN_"];
+/// Every C library of Debian has this locale; the caller's may be missing in the tree.
+const LANG: &str = "C.UTF-8";
+
+/// Variables of the user of the host. The command has those of its user in the tree.
+const OF_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD"];
+const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
+
+type Variables = BTreeMap<OsString, OsString>;
+
+/// Returns the variables for the command. `ours` are those of the caller, and `is_directory`
+/// checks for directories in the tree.
+pub(super) fn for_command(
+    arguments: &RunIn,
+    ours: &Variables,
+    is_directory: impl Fn(&Path) -> bool,
+) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let mut made = match arguments.keep_env {
+        true => kept(ours, is_directory),
+        false => passed(ours),
+    };
+    for path in &arguments.env_file {
+        let text = std::fs::read(path).on("cannot read", path)?;
+        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+            let line = line.trim_ascii_start();
+            if line.is_empty() || line.starts_with(b"#") {
+                continue;
+            }
+            if line.starts_with(b"=") || line.contains(&0) {
+                let place = format!("line {number} of {}", path.display());
+                return Err(format!("cannot use {place}: it is not NAME=VALUE or NAME").into());
+            }
+            set(&mut made, OsStr::from_bytes(line), ours);
+        }
+    }
+    for text in &arguments.setenv {
+        if text.is_empty() || text.as_bytes().starts_with(b"=") {
+            return Err("cannot use --setenv: it is NAME=VALUE or NAME".to_owned().into());
+        }
+        set(&mut made, text, ours);
+    }
+    Ok(made.into_iter().collect())
+}
+
+/// Sets `NAME=VALUE`, or `NAME` to the caller's value if the caller has it.
+fn set(made: &mut Variables, text: &OsStr, ours: &Variables) {
+    let text = text.as_bytes();
+    let (name, value) = match text.iter().position(|byte| *byte == b'=') {
+        Some(at) => (&text[..at], Some(OsString::from_vec(text[at + 1..].to_vec()))),
+        None => (text, ours.get(OsStr::from_bytes(text)).cloned()),
+    };
+    if let Some(value) = value {
+        made.insert(OsString::from_vec(name.to_vec()), value);
+    }
+}
+
+fn passed(ours: &Variables) -> Variables {
+    let is_passed = |name: &OsStr| {
+        PASSED.iter().any(|passed| name == *passed)
+            || PASSED_PREFIXES.iter().any(|prefix| name.as_bytes().starts_with(prefix.as_bytes()))
+    };
+    let mut made: Variables = ours.clone();
+    made.retain(|name, _| is_passed(name));
+    made.insert("LANG".into(), LANG.into());
+    made
+}
+
+/// Returns all variables, but for those of the user and those that name a directory for temporary
+/// files that is missing in the tree. PATH contains all directories of programs.
+fn kept(ours: &Variables, is_directory: impl Fn(&Path) -> bool) -> Variables {
+    let mut made = ours.clone();
+    made.retain(|name, value| {
+        let is_there = || is_directory(Path::new(value));
+        OF_USER.iter().all(|known| name != *known)
+            && (DIRECTORIES.iter().all(|known| name != *known) || is_there())
+    });
+    if let Some(path) = made.get_mut(OsStr::new("PATH")) {
+        *path = with_all_paths(path);
+    }
+    made
+}
+
+/// Appends the directories of [`PATH`] that `path` lacks.
+fn with_all_paths(path: &OsStr) -> OsString {
+    let mut all: Vec<_> = path.as_bytes().split(|byte| *byte == b':').collect();
+    for directory in PATH.split(':').map(str::as_bytes) {
+        if !all.contains(&directory) {
+            all.push(directory);
+        }
+    }
+    OsString::from_vec(all.join(&b':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variables(pairs: &[(&str, &str)]) -> Variables {
+        pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn a_caller_passes_what_the_build_needs_and_no_secrets() {
+        let wanted = [
+            ("TERM", "xterm"),
+            ("http_proxy", "p"),
+            ("DEB_BUILD_OPTIONS", "nocheck"),
+            ("DEBIAN_FRONTEND", "noninteractive"),
+        ];
+        let others = [
+            ("AWS_SECRET_ACCESS_KEY", "x"),
+            ("PATH", "/home/me/bin"),
+            ("HOME", "/home/me"),
+            ("LC_ALL", "de_DE.UTF-8"),
+            ("DEBEMAIL", "me"),
+            ("LD_PRELOAD", "x.so"),
+        ];
+        let made = passed(&variables(&[&wanted[..], &others].concat()));
+        assert_eq!(made, variables(&[&wanted[..], &[("LANG", "C.UTF-8")]].concat()));
+    }
+
+    #[test]
+    fn all_variables_are_kept_but_those_of_the_user_and_of_missing_directories() {
+        let ours = variables(&[
+            ("A", "b"),
+            ("HOME", "/home/me"),
+            ("TMPDIR", "/tmp"),
+            ("TMP", "/home/me/tmp"),
+            ("PATH", "/opt/bin:/usr/bin:/bin"),
+        ]);
+        let path = "/opt/bin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin";
+        let wanted = variables(&[("A", "b"), ("TMPDIR", "/tmp"), ("PATH", path)]);
+        assert_eq!(kept(&ours, |path| path == Path::new("/tmp")), wanted);
+    }
+
+    #[test]
+    fn a_name_alone_takes_the_callers_value() {
+        let ours = variables(&[("TOKEN", "secret")]);
+        let mut made = variables(&[("LANG", "C")]);
+        for text in ["TOKEN", "MISSING", "EMPTY=", "LANG=a=b"] {
+            set(&mut made, OsStr::new(text), &ours);
+        }
+        assert_eq!(made, variables(&[("TOKEN", "secret"), ("EMPTY", ""), ("LANG", "a=b")]));
+    }
+}

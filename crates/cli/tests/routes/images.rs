@@ -1,0 +1,47 @@
+//! A disk image with partitions and what a boot loader writes before them, made in a run: the copy
+//! of the image is the same as without a run.
+
+use crate::support::{Place, Run, SYNCONCE, isolated};
+use std::path::Path;
+use synconce_testkit::process::Finished;
+
+/// Makes the image `image`, and copies it to `copy`. The kernel may read no partition table, as
+/// here; addpart(8) adds the partitions.
+const BUILD: &str = include_str!("images.sh");
+
+/// Prints the sums of the first MiB, in which a boot loader writes, and of all files.
+const SHOW: &str = "head --bytes=1M copy | sha256sum && mkdir shown && \
+    mount -o loop,ro,offset=$((40 << 20)) copy shown && \
+    mount -o loop,ro,offset=$((1 << 20)),sizelimit=$((39 << 20)) copy shown/boot && \
+    (cd shown && find . -printf '%p %m %s\\n' | sort && find . -type f | sort | xargs sha256sum) && \
+    umount -R shown; losetup --associated image; rm -r image copy";
+
+/// Builds in the directory `here`: `run` has the words before the command.
+fn build(place: &Place, here: &Path, run: &[&str]) -> (Finished, String) {
+    let built = place.bare(here, &[run, &["sh", "-c", BUILD]].concat());
+    let shown = place.bare(here, &["sh", "-c", SHOW]);
+    (built, format!("{}{}", shown.stdout, shown.stderr))
+}
+
+#[test]
+fn an_image_with_partitions_and_a_boot_loader_is_as_without_a_run() {
+    isolated(|place| {
+        let (bare, expected) = build(place, &place.directory("bare"), &[]);
+        assert!(bare.status.success(), "{bare:?}");
+        assert!(
+            expected.contains("./boot/grub/core.img") && expected.contains("./file"),
+            "{bare:?}"
+        );
+        for options in [&["--stats", "--json"][..], &["--sealed"]] {
+            let directory = place.directory(&options.join(" "));
+            let run = [&[SYNCONCE, "run"], options, &["--"]].concat();
+            let (held, shown) = build(place, &directory, &run);
+            assert_eq!((held.status, &shown), (bare.status, &expected), "{options:?} {held:?}");
+            if options.contains(&"--json") {
+                let run = Run::of(held);
+                // That of the file. The syncs of the raw disk by mkfs and dd pass.
+                assert_eq!(run.counts("fsync")[0], 1, "{}", run.notices());
+            }
+        }
+    });
+}

@@ -1,0 +1,66 @@
+//! Runs and imports on a disk without space.
+
+use crate::roots;
+use crate::site::{Site, same};
+use crate::verbs::{NEEDS, names, set};
+use libtest_mimic::Trial;
+use std::fs;
+use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::rig::{FsKind, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4, &NEEDS),
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs, &NEEDS),
+        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs, &NEEDS),
+    ]
+}
+
+fn a_full_disk(place: &Place, kind: FsKind) {
+    let source = roots::small(place, "source");
+    let large = place.path("large");
+    fs::create_dir(&large).unwrap();
+    for number in 0..40 {
+        fs::write(large.join(format!("{number}")), vec![number; 16 << 20]).unwrap();
+    }
+    let point = place.path("rig");
+    fs::create_dir(&point).unwrap();
+    let rig = Rig::builder().fs(kind).size(420 << 20).at(&point).up().unwrap();
+    let site = Site::new(place, rig.path(), None);
+    site.import("base", &source);
+    let (wanted, before) = (site.content("base"), site.layers());
+    let full = ["no space left"];
+    site.refused(125, &["import", "large", large.to_str().unwrap()], &full);
+    assert_eq!(names(&site), set(&["base"]));
+    site.assert_unchanged("an import that failed", "base", &before);
+    site.well(&["gc", "--wait"]);
+
+    site.clone_of("base", "clone");
+    let fill = "dd if=/dev/zero of=/data/large bs=1048576; echo \"ended $?\"; exit 5";
+    let filled = site.run("clone", &["/bin/sh", "-c", fill]);
+    // The command gets the error. Keeping its changes may fail, with a message.
+    assert!(filled.stdout.contains("ended 1"), "{filled:?}");
+    assert!(matches!(filled.status.code(), Some(5 | 125)), "{filled:?}");
+    site.assert_unchanged("a run that filled the disk", "base", &before);
+    // A full disk has room for what a removal writes.
+    site.well(&["remove", "clone", "--wait"]);
+    site.well(&["gc", "--wait"]);
+    same("the base", &wanted, &site.content("base"));
+    site.clone_of("base", "clone");
+    assert_eq!(site.sh("clone", "echo x >/data/x; cat /data/x"), "x\n");
+    site.well(&["fsck"]);
+    drop(site);
+    rig.down().unwrap();
+}
+
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4(place: &Place) {
+    a_full_disk(place, FsKind::Ext4);
+}
+
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs(place: &Place) {
+    a_full_disk(place, FsKind::Xfs);
+}
+
+fn a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs(place: &Place) {
+    a_full_disk(place, FsKind::Btrfs);
+}

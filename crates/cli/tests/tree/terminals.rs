@@ -1,0 +1,167 @@
+//! Runs on a terminal: the command has a terminal of its own.
+
+use crate::site::Site;
+use crate::verbs::{NEEDS, with_base};
+use libtest_mimic::Trial;
+use synconce_testkit::harness::{Place, Terminal, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_command_on_a_terminal_has_one_of_its_own, &NEEDS),
+        trial(a_command_with_a_pipe_has_no_terminal_of_its_own, &NEEDS),
+        trial(a_new_size_reaches_the_command, &NEEDS),
+        trial(nothing_that_a_command_wrote_last_is_lost, &NEEDS),
+        trial(control_z_stops_a_run_and_a_shell_continues_it, &NEEDS),
+        trial(control_c_ends_the_script_around_a_run, &NEEDS),
+        trial(a_terminal_that_is_closed_ends_the_run, &NEEDS),
+        trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
+    ]
+}
+
+/// Returns the words that run `script` in the clone, for a shell that has SYNCONCE.
+fn run(site: &Site<'_>, options: &str, script: &str) -> String {
+    let store = site.store();
+    let store = store.display();
+    format!("\"$SYNCONCE\" tree --store '{store}' run clone {options} -- /bin/sh -c '{script}'")
+}
+
+fn with_clone(place: &Place) -> Site<'_> {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    site
+}
+
+fn a_command_on_a_terminal_has_one_of_its_own(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    terminal.resize(31, 97);
+    let script = "busybox tty; busybox stty size; echo to >/dev/tty; echo con >/dev/console; \
+                  ls -1 /dev/pts; stat -c %u:%g:%a /dev/pts/0; echo er >&2";
+    terminal.line(&run(&site, "", script));
+    let seen = terminal.prompt();
+    let wanted =
+        ["/dev/pts/0", "31 97", "to", "con", "0", "ptmx", "0:5:620", "er", ""].join("\r\n");
+    assert_eq!(seen, wanted);
+    // The terminal is the user's.
+    terminal.line(&run(&site, "--user user", "busybox tty; echo x >/dev/pts/0; stat -c %u $0"));
+    assert_eq!(terminal.prompt(), "/dev/pts/0\r\nx\r\n0\r\n");
+    // Errors that go to a file stay there.
+    let script = "echo out; echo err >&2";
+    terminal.line(&format!("{} 2>errors; cat errors", run(&site, "", script)));
+    assert_eq!(terminal.prompt(), "out\r\nerr\r\n");
+    // What is typed reaches the command.
+    terminal.line(&run(&site, "", "echo rea\"\"dy; read word; echo =$word="));
+    terminal.expect("ready");
+    terminal.write("typed\n");
+    terminal.expect("=typed=");
+    assert_eq!(terminal.code(), "0");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+fn a_command_with_a_pipe_has_no_terminal_of_its_own(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    for rest in ["| cat", "</dev/null"] {
+        terminal.line(&format!("{} {rest}", run(&site, "", "ls /dev/pts; echo a | busybox tty")));
+        let seen = terminal.prompt();
+        assert_eq!(seen.replace('\r', ""), "ptmx\nnot a tty\n", "{rest}");
+    }
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+fn a_new_size_reaches_the_command(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    terminal.resize(24, 80);
+    let script = "trap \"busybox stty size; exit 4\" WINCH; echo rea\"\"dy; \
+                  while :; do sleep 0.05; done";
+    terminal.line(&run(&site, "", script));
+    terminal.expect("ready");
+    terminal.resize(50, 132);
+    terminal.expect("50 132");
+    assert_eq!(terminal.code(), "4");
+}
+
+fn nothing_that_a_command_wrote_last_is_lost(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    for _ in 0..3 {
+        terminal.line(&run(&site, "", "seq 1 20000; echo the last"));
+        let seen = terminal.prompt();
+        let lines: Vec<_> = seen.lines().collect();
+        assert_eq!((lines.len(), lines.last().copied()), (20001, Some("the last")));
+    }
+}
+
+fn control_z_stops_a_run_and_a_shell_continues_it(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    terminal.line("stty -g >before");
+    terminal.line(&run(&site, "", "echo rea\"\"dy; cat; echo en\"\"ded"));
+    terminal.expect("ready");
+    terminal.write("one\n");
+    terminal.expect("one\r\none");
+    terminal.write("\x1a");
+    terminal.expect("Stopped");
+    terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
+    terminal.expect("same");
+    terminal.line("fg");
+    terminal.write("two\n");
+    terminal.expect("two\r\ntwo");
+    terminal.write("\x04");
+    terminal.expect("ended");
+    terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
+    terminal.expect("same");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+fn control_c_ends_the_script_around_a_run(place: &Place) {
+    let site = with_clone(place);
+    let command = run(&site, "", "echo beg\"\"un; sleep 1000");
+    let script =
+        place.write("script", &format!("for i in 1 2; do {command}; echo not reached; done\n"));
+    let mut terminal = Terminal::shell(place);
+    terminal.line(&format!("bash {}", script.display()));
+    terminal.expect("begun");
+    terminal.write("\x03");
+    assert_eq!(terminal.code(), "130");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+    site.well(&["fsck"]);
+}
+
+fn a_terminal_that_is_closed_ends_the_run(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    let script = "trap \"echo hup >/data/hup; exit 0\" HUP; echo rea\"\"dy; \
+                  while :; do sleep 0.05; done";
+    terminal.line(&run(&site, "", script));
+    terminal.expect("ready");
+    terminal.hang_up();
+    terminal.end();
+    synconce_testkit::harness::eventually("the run has ended", || {
+        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+    });
+    assert_eq!(site.sh("clone", "cat /data/hup"), "hup\n");
+}
+
+fn a_kill_leaves_the_terminal_as_it_was(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    // The inner shell does not restore modes, as bash does.
+    let command = run(&site, "", "echo rea\"\"dy; sleep 1000").replace('\'', "'\\''");
+    terminal.line(&format!(
+        "dash -c 'stty -g >before; {command}; stty -g >after'; cmp before after && echo sa\"\"me"
+    ));
+    terminal.expect("ready");
+    let killed = place
+        .sh("for process in /proc/[0-9]*; do case $(tr '\\0' ' ' <$process/cmdline) in \
+         *synconce*' tree enter '*) kill -9 ${process#/proc/}; break;; esac; done");
+    assert!(killed.status.success(), "{killed:?}");
+    terminal.expect("same");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
