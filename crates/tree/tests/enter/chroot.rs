@@ -155,7 +155,7 @@ pub fn the_hosts_mounts_are_not_seen_and_not_changed() {
             seen.iter().all(|seen| !seen.starts_with(point) && !seen.contains("synconce")),
             "{seen:?}"
         );
-        assert_eq!(seen[0], "/");
+        assert!(seen.contains(&"/"), "{seen:?}");
     });
 }
 
