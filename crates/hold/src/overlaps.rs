@@ -28,7 +28,8 @@ pub(crate) fn refuse_in_one(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a path of `config` that another hold has, too, by its name or by another: a link or a bind mount.
+/// Refuses a path of `config` that another hold has, too, by its name or by another: a link or a
+/// bind mount.
 /// A lock through one overlay is no lock in the other.
 ///
 /// # Errors

@@ -157,8 +157,8 @@ impl SafeDirectory {
         if FileId::of_open(&directory).on("cannot look at", &path)? != *made {
             return Err(error);
         }
-        // Sets the owner first: the former owner could change the mode. The mode limits access lists,
-        // too.
+        // Sets the owner first: the former owner could change the mode. The mode also limits access
+        // lists.
         let owned = rustix::fs::fchown(&directory, Some(Uid::ROOT), Some(Gid::ROOT));
         owned.on("cannot set the owner of", &path)?;
         rustix::fs::fchmod(&directory, Mode::RWXU).on("cannot set the mode of", &path)?;
