@@ -20,7 +20,7 @@ const LONGEST: usize = 64 << 10;
 
 /// The entry in the directory of the overlay which says that no attribute of the overlay is left, so
 /// that those with the beginning [`OWN`] are of processes.
-const STRIPPED: &str = "stripped";
+pub(crate) const STRIPPED: &str = "stripped";
 
 /// Removes the attributes of the overlay of a hold from the directory that `open` opens and from the
 /// directories below. What processes set through the overlay gets its name back: a directory that an

@@ -15,7 +15,7 @@ use synconce_durable::record::boot_id;
 use synconce_probe::super_block;
 
 /// The link with the note, in the directory of the overlay.
-const NOTE: &str = "started";
+pub(crate) const NOTE: &str = "started";
 
 /// Returns why the hold of `config`, which has no marker, cannot go on: the kernel's mark beside a
 /// held path says that the hold was not stopped. A stop removes the mark durably before the marker.

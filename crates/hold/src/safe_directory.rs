@@ -12,7 +12,7 @@ pub(crate) use self::resolve::resolve;
 
 use crate::directories::DIRECTORY;
 use crate::file_id::FileId;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -205,6 +205,23 @@ impl SafeDirectory {
         }
     }
 
+    /// Refuses a directory with another entry than `known`. The user of the directory above can
+    /// rename a directory of root to the name of this one.
+    ///
+    /// # Errors
+    /// [`Astray::NotOfHold`], or names the directory that cannot be read.
+    pub fn refuse_entries_except(&self, known: &[&str]) -> Result<(), Error> {
+        let entries = Dir::read_from(self.readable()?).on("cannot read", &self.path)?;
+        for entry in entries {
+            let entry = entry.on("cannot read", &self.path)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && known.iter().all(|known| known.as_bytes() != name) {
+                return Err(Astray::NotOfHold.on(&self.path));
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the directory `name` if it is empty.
     pub fn remove_if_empty(&self, name: &OsStr) -> Result<(), Error> {
         match rustix::fs::unlinkat(self, name, AtFlags::REMOVEDIR) {
@@ -223,12 +240,24 @@ impl SafeDirectory {
         rustix::fs::openat(self, c".", DIRECTORY, Mode::empty()).on("cannot open", &self.path)
     }
 
-    /// Refuses `found`, which is the file `name`, if it has other names and another user may have
-    /// linked it here (link(2)): the user of this directory, or any user if all may write here.
+    /// Refuses a directory in which every user may replace what is there. A directory of the
+    /// daemon's user, or of its group, is meant to be that user's.
+    pub fn refuse_writable_by_all(&self) -> Result<(), Error> {
+        let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        match mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
+            true => Err(Astray::Writable.on(&self.path)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl SafeDirectory {
+    /// Refuses `found`, which is the file `name`, if it has other names and is of another user than
+    /// this directory: the directory's user may have linked a file of root here (link(2)).
     pub fn refuse_hard_link(&self, name: &OsStr, found: &Stat) -> Result<(), Error> {
         let own = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
-        let is_for_all = Mode::from_raw_mode(own.st_mode).contains(Mode::WOTH);
-        let is_foreign = is_for_all || own.st_uid != 0 && found.st_uid != own.st_uid;
+        let is_foreign = own.st_uid != 0 && found.st_uid != own.st_uid;
         match is_foreign && found.st_nlink > 1 && !type_of(found).is_dir() {
             true => Err(Astray::HardLink.on(&self.path.join(name))),
             false => Ok(()),

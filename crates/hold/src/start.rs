@@ -229,6 +229,7 @@ fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
 fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
     let parent = make_parent(held, new)?;
+    parent.refuse_writable_by_all()?;
     let place = Place::at(parent.path().to_owned(), held);
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;

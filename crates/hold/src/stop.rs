@@ -68,9 +68,10 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     let pins = pins(&record)?;
     let held = mounted(&record)?;
     let read_only = make_read_only(&held, &record)?;
-    let mut failed = lost_write(&held);
+    // While the overlays are mounted: they go on showing an error if this process is killed now,
+    // and each descriptor of a stop shows it once.
+    let mut failed = sync_pins(&pins).or_else(|| lost_write(&held));
     if failed.is_some() {
-        // Before the unmount, which ends the overlay that shows the error.
         record.note_failure()?;
     }
     // At once: a program that opens a file now is refused.
@@ -96,11 +97,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
         overlay::clean(&record.places()?)?;
         Record::clear(&record.name)?;
     }
-    for (pin, point) in &pins {
-        if !mutant::is("hold-stop-unsynced") && rustix::fs::syncfs(pin).is_err() {
-            failed = Some(point.clone());
-        }
-    }
+    failed = sync_pins(&pins).or(failed);
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now.
         record.note_failure()?;
@@ -108,6 +105,13 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     }
     Record::clear(&record.name)?;
     Ok(left)
+}
+
+/// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.
+fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
+    let is_lost = |pin| !mutant::is("hold-stop-unsynced") && rustix::fs::syncfs(pin).is_err();
+    let lost: Vec<_> = pins.iter().filter(|(pin, _)| is_lost(pin)).collect();
+    lost.first().map(|(_, point)| point.clone())
 }
 
 /// Returns the held places that have their overlay, and the mounts.

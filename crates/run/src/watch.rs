@@ -22,11 +22,12 @@ use crate::responder::{Handled, callers_file};
 use crate::serve::released_answer;
 use rustix::io::Errno;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use synconce_filter::{Call, args};
 use synconce_sys::file_sync;
 use synconce_sys::notify::{Answer, Listener};
@@ -67,6 +68,16 @@ pub(crate) struct Watch {
     record: Arc<Recording>,
     callers: Mutex<Callers>,
     sampler: Arc<Sampler>,
+    syncs: Mutex<Syncs>,
+}
+
+/// Syncs in progress. A caller that was killed ends before its sync does, and with it the command.
+#[derive(Default)]
+struct Syncs {
+    /// By the id of the notification.
+    in_progress: HashMap<u64, (CallLine, Instant)>,
+    /// The last line was written: the record is being read.
+    has_ended: bool,
 }
 
 impl Watch {
@@ -74,7 +85,8 @@ impl Watch {
     pub(crate) fn of(options: &Options) -> Option<Self> {
         let record = options.record.clone()?;
         record.write(&Start::of(&options.command));
-        Some(Self { record, callers: Mutex::default(), sampler: Arc::default() })
+        let (callers, sampler, syncs) = Default::default();
+        Some(Self { record, callers, sampler, syncs })
     }
 
     /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
@@ -118,19 +130,28 @@ impl Watch {
     /// Does the call and closes `file`, which the caller may need unused. Returns the answer.
     fn perform(&self, pending: &PendingCall, file: Option<OwnedFd>, mut line: CallLine) -> Answer {
         if file.is_none() && pending.call != Call::Sync {
-            self.record.write(&line);
+            let syncs = self.syncs();
+            if !syncs.has_ended {
+                self.record.write(&line);
+            }
             return Answer::Continue;
         }
         let waits = (line.would == Would::Hold).then(|| self.sampler.enter(line.thread));
         line.at = self.record.micros();
-        let began = Instant::now();
+        let (id, began) = (pending.notification.id, Instant::now());
+        self.syncs().in_progress.insert(id, (line, began));
         let done = sync(pending, file.as_ref());
         let wait = began.elapsed();
         drop(waits);
         drop(file);
-        line.wait = Some(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
-        line.errno = done.err().map(Errno::raw_os_error);
-        self.record.write(&line);
+        let mut syncs = self.syncs();
+        // `end` has written those that were in progress.
+        if let Some((mut line, _)) = syncs.in_progress.remove(&id).filter(|_| !syncs.has_ended) {
+            line.wait = Some(nanos(wait));
+            line.errno = done.err().map(Errno::raw_os_error);
+            self.record.write(&line);
+        }
+        drop(syncs);
         done.map_or_else(|error| Answer::Errno(error.raw_os_error()), |()| Answer::Value(0))
     }
 
@@ -155,11 +176,26 @@ impl Watch {
         }
     }
 
-    /// Records the end of the command.
+    fn syncs(&self) -> MutexGuard<'_, Syncs> {
+        self.syncs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records the end of the command, and the waits until now for syncs that go on. Calls of
+    /// processes that outlive the command are not recorded.
     pub(crate) fn end(&self, ending: Ending) {
+        let mut syncs = self.syncs();
+        syncs.has_ended = true;
+        for (mut line, began) in std::mem::take(&mut syncs.in_progress).into_values() {
+            line.wait = Some(nanos(began.elapsed()));
+            self.record.write(&line);
+        }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
         self.record.write(&End { end: ending, at: self.record.micros(), looks, alone, lost });
     }
+}
+
+fn nanos(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Files larger than this are not asked for their unwritten bytes: the kernel looks at each page.

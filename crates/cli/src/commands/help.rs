@@ -70,7 +70,8 @@ fn suggest_swapped(error: &mut Error, words: &[OsString]) {
         return;
     };
     let is_first = words.first().is_some_and(|first| first == OsStr::new(word));
-    if !is_first || error.get(ContextKind::SuggestedSubcommand).is_some() {
+    let is_suggested = error.get(ContextKind::SuggestedSubcommand).is_some();
+    if !is_first || is_suggested || is_program(word) {
         return;
     }
     let near = |name: &str| strsim::osa_distance(name, word) == 1;

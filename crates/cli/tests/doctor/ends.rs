@@ -1,12 +1,15 @@
 //! `synconce doctor -- COMMAND`: exit codes, signals, and killed processes.
 
 use crate::command::watched;
+use crate::support::rig;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 use synconce_testkit::harness::{
     Place, Started, Terminal, children, eventually, exists, finish, perl, trial, under_a_listener,
 };
+use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -14,6 +17,8 @@ pub fn trials() -> Vec<Trial> {
         trial(a_costly_command_ends_with_one_unless_it_fails, &[]),
         trial(ctrl_c_ends_the_command_and_the_report_is_printed, &[]),
         trial(a_killed_doctor_ends_the_command, &[]),
+        trial(the_wait_of_a_caller_that_was_killed_counts, &[]),
+        trial(a_command_that_fails_ends_as_it_did_without_a_report, &[]),
         trial(a_killed_supervisor_leaves_the_command_its_syncs, &[]),
         trial(inside_of_a_run_and_below_a_listener_nothing_is_started, &[]),
         trial(nothing_is_written_beside_the_record, &[]),
@@ -97,6 +102,34 @@ fn a_killed_doctor_ends_the_command(place: &Place) {
     eventually("the supervisor ends", || !exists(supervisor));
     let status = place.status(&[]);
     assert!(status.status.success() && status.stdout.is_empty(), "{status:?}");
+}
+
+fn the_wait_of_a_caller_that_was_killed_counts(place: &Place) {
+    let rig = rig(FsKind::Ext4, 0);
+    rig.disk().stall_flushes().unwrap();
+    let [go, gone] = ["go", "gone"].map(|name| place.text(name));
+    let wait = format!("until [ -e {go} ]; do :; done; kill -9 $!; wait; echo >{gone}");
+    let script = format!("echo >file; sync file & {wait}");
+    let started = Started::new(&mut watched(place, rig.path(), &[], &["sh", "-c", &script]));
+    rig.disk().wait_for_waiting_flush(Duration::from_secs(60)).unwrap();
+    place.write("go", "");
+    place.wait_for("gone");
+    // The report measures the commit, which needs the disk.
+    rig.disk().release_flushes().unwrap();
+    started.end();
+    let said = started.text();
+    assert!(said.contains("sh: 1 sync was waited for, "), "{said}");
+    rig.down().unwrap();
+}
+
+fn a_command_that_fails_ends_as_it_did_without_a_report(place: &Place) {
+    let end = |code: &str| {
+        let exit = format!("exit {code}");
+        let mut watched = watched(place, &place.path(""), &[], &["sh", "-c", &exit]);
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        watched.stderr(full).status().unwrap().code()
+    };
+    assert_eq!((end("7"), end("0")), (Some(7), Some(125)));
 }
 
 fn a_killed_supervisor_leaves_the_command_its_syncs(place: &Place) {

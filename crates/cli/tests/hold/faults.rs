@@ -4,7 +4,7 @@ use crate::support::{Fixture, end, sh, stays};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use synconce_testkit::harness::{Place, finish, isolated, isolated_alone};
+use synconce_testkit::harness::{Place, binary, finish, isolated, isolated_alone};
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
 #[test]
@@ -128,7 +128,7 @@ fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
 fn a_limit_of_file_sizes_is_named() {
     isolated(|place| {
         let fixture = Fixture::new(place, "");
-        let binary = synconce_testkit::harness::binary();
+        let binary = binary();
         let script = format!("(ulimit -f 0; '{binary}' hold start ./t.toml 2>&1) | cat");
         let started = finish(place.command("bash").args(["-c", &script]));
         assert!(started.stdout.contains("cannot write"), "{started:?}");
@@ -227,6 +227,20 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
             let stopped = fixture.hold("stop");
             assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
             drop((one, other));
+        });
+    });
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_a_later_sync() {
+    isolated_alone(|place| {
+        lose_with_a_full_state_disk(place, |_| {
+            // The first sync meets the error: the held file and the directory are on one disk.
+            let kill = "inject=syncfs:signal=SIGKILL:when=2";
+            let mut strace = place.command("strace");
+            strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", kill, binary()]);
+            let stopped = finish(strace.args(["hold", "stop", "./t.toml"]));
+            assert!(!stopped.status.success(), "{stopped:?}");
         });
     });
 }

@@ -184,41 +184,14 @@ fn nothing_elsewhere_is_changed_by_what_is_planted_before_files_are_settled() {
 #[test]
 fn a_hard_link_to_a_file_of_root_is_not_held() {
     isolated(|place| {
-        // A volume of Kubernetes (emptyDir) is of root, and all users may write in it.
-        for owner in [":", "chown root app/data; chmod 777 app/data"] {
-            let hostile = Hostile::new(place);
-            // Where fs.protected_hardlinks is 0, the user can do so.
-            hostile.root(&format!("{owner}; : >victim/empty; ln -f victim/empty app/data/meta.db"));
-            let before = hostile.victim();
-            let refused = hostile.verb(&["start"]);
-            assert_eq!(refused.status.code(), Some(125), "{owner}: {}", refused.stderr);
-            let said = "a hard link to a file of another user";
-            assert!(refused.stderr.contains(said), "{refused:?}");
-            assert!(refused.stderr.contains("hint: ls -l "), "{refused:?}");
-            assert_eq!(hostile.victim(), before);
-            hostile.down();
-        }
-    });
-}
-
-#[test]
-fn a_directory_of_root_in_which_all_users_may_write_is_held() {
-    isolated(|place| {
         let hostile = Hostile::new(place);
-        hostile.root("chown root app/data; chmod 777 app/data");
+        // Where fs.protected_hardlinks is 0, the user can do so.
+        hostile.root(": >victim/empty; ln -f victim/empty app/data/meta.db");
         let before = hostile.victim();
-        hostile.ok(&["start"]);
-        // Any user can move the hold's own directory, as the daemon's user can in its own directory.
-        fs::write(hostile.app().join("data/db/data"), "new").unwrap();
-        let other = "setpriv --reuid 4322 --regid 4322 --clear-groups";
-        hostile.root(&format!("{other} mv app/data/.synconce-hold app/data/moved"));
-        hostile.ok(&["stop"]);
-        assert_eq!(hostile.root("cat app/data/db/data"), "new");
-        // What was moved has a link to the held file.
-        assert_eq!(hostile.verb(&["start"]).status.code(), Some(125));
-        hostile.root("rm -r app/data/moved");
-        hostile.ok(&["start"]);
-        hostile.ok(&["stop"]);
+        let refused = hostile.verb(&["start"]);
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        assert!(refused.stderr.contains("a hard link to a file of another user"), "{refused:?}");
+        assert!(refused.stderr.contains("hint: ls -l "), "{refused:?}");
         assert_eq!(hostile.victim(), before);
         hostile.down();
     });
@@ -252,6 +225,23 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
 /// Exchanges two names for ever (renameat2(2), RENAME_EXCHANGE).
 const EXCHANGE: &str = "my ($call, $one, $two) = @ARGV; $| = 1; print qq(ready\\n);
     while (1) { syscall($call + 0, -100, $one, -100, $two, 2) }";
+
+#[test]
+fn a_directory_of_root_that_gets_the_name_of_the_holds_own_is_not_removed() {
+    isolated(|place| {
+        let hostile = Hostile::new(place);
+        hostile.root("mkdir -p app/data/backup/db; echo precious >app/data/backup/db/dump");
+        hostile.user("mv data/backup data/.synconce-hold");
+        let refused = hostile.verb(&["start"]);
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        assert!(refused.stderr.contains("it has entries that no hold made"), "{refused:?}");
+        assert_eq!(hostile.root("cat app/data/.synconce-hold/db/dump"), "precious\n");
+        hostile.root("mv app/data/.synconce-hold app/data/backup");
+        hostile.ok(&["start"]);
+        hostile.ok(&["stop"]);
+        hostile.down();
+    });
+}
 
 #[test]
 fn nothing_elsewhere_is_changed_while_names_are_exchanged() {

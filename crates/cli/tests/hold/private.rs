@@ -308,13 +308,14 @@ fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
 #[test]
 fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
     isolated(|place| {
-        for call in ["syncfs", "unlink,unlinkat"] {
+        // Two syncs, of the held file and of the directory, come before the unmount.
+        for (call, at) in [("syncfs", 3), ("unlink,unlinkat", 1)] {
             let fixture = Fixture::new(place, "");
             fixture.ok("start");
             let held = fixture.directory().display().to_string();
             fs::write(fixture.directory().join("data"), "data").unwrap();
             let process = stays(place, &PRIVATE, &format!("exec 3<{held}/data"));
-            let kill = format!("inject={call}:error=EINTR:signal=KILL:when=1");
+            let kill = format!("inject={call}:error=EINTR:signal=KILL:when={at}");
             assert!(!traced(&fixture, call, &["-e", &kill]).end().success());
             assert!(!sh(place, "cat /proc/self/mountinfo").contains(" - overlay synconce "));
             left_read_only(&fixture, &process, &held);

@@ -56,8 +56,6 @@ Description: a daemon that syncs
 /// Makes two equal Debian roots that contain the package.
 fn prepare(place: &Place) {
     let [_, _, daemon] = perl(DAEMON);
-    // The perl of a minimal root does not have Time::HiRes.
-    let daemon = daemon.replace("use Time::HiRes ();", "");
     for (name, mode, text) in [
         ("DEBIAN/control", "644", CONTROL),
         ("DEBIAN/postinst", "755", POSTINST),

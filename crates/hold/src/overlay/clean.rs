@@ -1,7 +1,8 @@
 //! The removal of what a hold added beside and on the held files.
 
-use super::{POINT, Place, SCRATCH, WORK, has_mark};
+use super::{POINT, Place, SCRATCH, UPPER, WORK, has_mark};
 use crate::attributes;
+use crate::lost;
 use crate::safe_directory::{SafeDirectory, type_of};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -25,6 +26,13 @@ impl Place {
         // After a power cut a part of the directories may be missing.
         let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };
         if let Some(scratch) = all.inner(&self.name)? {
+            scratch.refuse_entries_except(&[
+                UPPER,
+                WORK,
+                POINT,
+                attributes::STRIPPED,
+                lost::NOTE,
+            ])?;
             // A start that was killed may have left its overlay there.
             let point = scratch.path_to(OsStr::new(POINT));
             match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {

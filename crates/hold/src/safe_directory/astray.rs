@@ -18,7 +18,11 @@ pub enum Astray {
     LinkOf(u32),
     /// It has the name of a directory of a hold, and is not one that root made.
     NotOfRoot,
-    /// It has other names, which another user may have made.
+    /// It has the name of a directory of a hold, and entries that no hold makes.
+    NotOfHold,
+    /// All users may write in this directory.
+    Writable,
+    /// It has other names, and is not of the user of the directory.
     HardLink,
     /// It was replaced while it was looked at.
     Replaced,
@@ -44,7 +48,9 @@ impl fmt::Display for Astray {
                 write!(f, "it is a link of the user {user} to a directory of another user")
             }
             Self::NotOfRoot => f.write_str("root did not make this directory"),
-            Self::HardLink => f.write_str("it may be a hard link to a file of another user"),
+            Self::NotOfHold => f.write_str("it has entries that no hold made"),
+            Self::Writable => f.write_str("all users may write in this directory"),
+            Self::HardLink => f.write_str("it is a hard link to a file of another user"),
             Self::Replaced => f.write_str("it was replaced meanwhile"),
         }
     }
@@ -67,6 +73,8 @@ pub fn remedy(error: &Error) -> Option<String> {
         Astray::Link => format!("rm {path}, and put the directory back"),
         Astray::LinkOf(_) => format!("chown --no-dereference root {path}, if the link is right"),
         Astray::NotOfRoot => give_to_root(error.path()),
+        Astray::Writable => format!("chmod o-w {path}"),
+        Astray::NotOfHold => format!("ls -lA {path}"),
         Astray::HardLink => format!("ls -l {path}"),
         Astray::Replaced => "stop the daemon".to_owned(),
     })

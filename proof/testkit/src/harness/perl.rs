@@ -7,10 +7,10 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// Returns perl subroutines. `hold()` asks whether the process is held, by the handshake that
 /// the kernel answers with EBADF. `sync_file(PATH)` writes a file and syncs it. `say_to(PATH,
-/// TEXT)` writes a line atomically.
+/// TEXT)` writes a line atomically. The perl of a minimal root lacks Time::HiRes.
 fn prelude() -> String {
     format!(
-        r#"use strict; use POSIX (); use IO::Handle; use Time::HiRes ();
+        r#"use strict; use POSIX (); use IO::Handle; eval {{ require Time::HiRes }};
 sub hold {{
     my $value = syscall({}, -1, 0, 0, 0x53594e43);
     return $value == 0x51 ? "held" : $! == POSIX::EBADF() ? "free" : $! == 76 ? "sealed" : "odd $value $!";
@@ -23,7 +23,7 @@ sub say_to {{
     open(my $file, ">", "$_[0].new") or die "$_[0]: $!"; print $file "$_[1]\n"; close $file;
     rename "$_[0].new", $_[0] or die;
 }}
-sub wait_for {{ Time::HiRes::sleep(0.005) until -e $_[0]; }}
+sub wait_for {{ select(undef, undef, undef, 0.005) until -e $_[0]; }}
 "#,
         libc::SYS_sync_file_range
     )

@@ -43,22 +43,18 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
     if !finished.began {
         return run::end(&finished);
     }
-    let report = match report(&recording.file()) {
-        Ok(report) => report,
+    let report =
+        report(&recording.file()).map_err(|error| format!("cannot read the record: {error}"));
+    let printed = report.and_then(|report| print(&report, json, Stream::Errors).map(|()| report));
+    let has_succeeded = finished.ending == Ending::Exited(0) && finished.error.is_none();
+    match printed {
+        Ok(report) if has_succeeded && is_costly(&report, arguments.fail_on) => exit::COSTLY.into(),
+        Ok(_) => run::end(&finished),
         Err(error) => {
-            say(&format!("cannot read the record: {error}"));
-            return exit::FAILED.into();
+            say(&error);
+            // The command's own failure says more.
+            if has_succeeded { exit::FAILED.into() } else { run::end(&finished) }
         }
-    };
-    if let Err(error) = print(&report, json, Stream::Errors) {
-        say(&error);
-        return exit::FAILED.into();
-    }
-    match finished.ending {
-        Ending::Exited(0) if is_costly(&report, arguments.fail_on) && finished.error.is_none() => {
-            exit::COSTLY.into()
-        }
-        _ => run::end(&finished),
     }
 }
 

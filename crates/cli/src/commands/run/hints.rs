@@ -2,6 +2,7 @@
 
 use crate::text::{notice, say, shell};
 use rustix::io::Errno;
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use synconce_durable::standard_paths;
@@ -25,6 +26,10 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     if finished.ending != Ending::Exited(0) || !matches!(finished.outcome, Outcome::NothingHeld) {
         return;
     }
+    let is_elsewhere = |name| env::var_os(name).is_some();
+    if ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_elsewhere) {
+        return;
+    }
     let Some((daemon, engine)) = daemon_of(command) else { return };
     if engine.is_some_and(|engine| synconce_setup::is_set_up(engine, &standard_paths::system(None)))
     {
@@ -37,28 +42,35 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     }
 }
 
-/// Returns the daemon of which `command` is a client, and the engine whose set-up holds the
-/// syncs; no engine has a set-up for a database server.
+/// Returns the daemon that `command` has made sync, and the engine whose set-up holds these
+/// syncs; no engine has a set-up for a database server. A daemon elsewhere is set up elsewhere.
 fn daemon_of(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
     let at = words.iter().position(|word| !matches!(name(word), "sudo" | "doas"))?;
-    let has = |wanted: &[&str]| words[at..].iter().any(|word| wanted.contains(word));
-    let (daemon, engine) = match name(words[at]) {
-        "docker" if has(&["run", "exec"]) => return None,
-        "docker" | "docker-compose" if has(&["build", "buildx", "compose", "up"]) => {
-            ("dockerd", Engine::Docker)
-        }
-        "docker" => ("dockerd", Engine::Held(Daemon::Docker)),
-        "buildctl" => ("buildkitd", Engine::Buildkit),
-        "podman" if has(&["--remote", "-r"]) => ("the Podman service", Engine::Podman),
-        "podman-remote" => ("the Podman service", Engine::Podman),
-        "nerdctl" | "ctr" | "crictl" => ("containerd", Engine::Held(Daemon::Containerd)),
-        "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh" => {
-            return Some(("the server", None));
-        }
+    let (program, words) = (name(words[at]), &words[at + 1..]);
+    if matches!(program, "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh") {
+        let is_local = words.iter().all(|word| !word.starts_with("-h") && !word.starts_with("--"));
+        return is_local.then_some(("the server", None));
+    }
+    let is_remote =
+        program == "podman-remote" || (program == "podman" && words.first() == Some(&"--remote"));
+    let words = if is_remote && program == "podman" { &words[1..] } else { words };
+    // Options before the verb may name another machine.
+    let [verb, rest @ ..] = words else { return None };
+    let builds = match (*verb, rest.first()) {
+        ("build" | "bake", _)
+        | ("buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
+        ("pull" | "load" | "import" | "push" | "commit" | "rmi", _) => false,
         _ => return None,
     };
-    Some((daemon, Some(engine)))
+    Some(match program {
+        "docker" if builds => ("dockerd", Some(Engine::Docker)),
+        "docker" => ("dockerd", Some(Engine::Held(Daemon::Docker))),
+        "buildctl" => ("buildkitd", Some(Engine::Buildkit)),
+        "podman" | "podman-remote" if is_remote => ("the Podman service", Some(Engine::Podman)),
+        "nerdctl" => ("containerd", Some(Engine::Held(Daemon::Containerd))),
+        _ => return None,
+    })
 }
 
 /// Returns the file name of a program.
@@ -71,7 +83,9 @@ fn name(word: &str) -> &str {
 pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
     let (Some(RunError::Exec { errno, .. }), [only]) = (&finished.error, command) else { return };
     let is_missing = Errno::from_raw_os_error(*errno) == Errno::NOENT;
-    let Some(text) = only.to_str().filter(|text| is_missing && text.contains(' ')) else { return };
+    // A script exists, but its interpreter may be missing.
+    let is_line = |text: &&str| is_missing && text.contains(' ') && !Path::new(text).exists();
+    let Some(text) = only.to_str().filter(is_line) else { return };
     // Quotes and operators have a meaning for a shell only.
     let hint = match text.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c)) {
         true => format!("synconce run -- sh -c {}", shell(&[text.to_owned()])),
@@ -89,15 +103,22 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_daemons_are_known_with_and_without_sudo() {
+    fn clients_that_make_a_local_daemon_sync_are_known() {
         for (line, daemon) in [
-            ("docker build .", Some("dockerd")),
+            ("docker build -t run .", Some("dockerd")),
+            ("docker buildx build .", Some("dockerd")),
+            ("docker compose up", Some("dockerd")),
             ("sudo /usr/bin/docker pull debian", Some("dockerd")),
-            ("podman --remote build .", Some("the Podman service")),
-            ("podman build .", None),
+            ("docker --context far pull debian", None),
             ("docker run debian true", None),
+            ("docker ps", None),
+            ("podman --remote build .", Some("the Podman service")),
+            ("podman-remote build .", Some("the Podman service")),
+            ("podman build .", None),
             ("nerdctl build .", Some("containerd")),
-            ("psql -c 'select 1'", Some("the server")),
+            ("psql -c select", Some("the server")),
+            ("psql --version", None),
+            ("psql -h db.example", None),
             ("make docker", None),
             ("sudo", None),
         ] {

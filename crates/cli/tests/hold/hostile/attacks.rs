@@ -90,7 +90,7 @@ pub const ATTACKS: &[Attack] = &[
         "",
     )
     .undone("rm data/db/grastate.dat data/db/db data/db/meta.properties data/db/myid"),
-    attack(When::Off, "a directory for all users", "chmod 777 data", 0, "")
+    attack(When::Off, "a directory for all users", "chmod 777 data", 125, "all users may write")
         .undone("chmod 755 data"),
     attack(
         When::Held,
