@@ -2,7 +2,8 @@
 //!
 //! BuildKit calls `run`, which returns at the end of the step. A shim of containerd calls
 //! `create`, and `delete` once no process of the step runs any more. Between these calls, the
-//! mount table alone records that the root is volatile.
+//! mount table records that the root is volatile, and a note in its work directory names the
+//! bundle.
 
 use crate::bundle::Bundle;
 use crate::classify::{Context, Reason, Verdict};
@@ -13,7 +14,8 @@ use crate::runtime::Tried;
 use crate::step_root::{Failure, Kept, StepRoot, VolatileRoot};
 use crate::wrap::{Ended, note};
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use synconce_sys::reason;
 
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
@@ -71,7 +73,8 @@ pub(crate) fn make_volatile(
     call: &Invocation,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
-    let why = match root.map(StepRoot::make_volatile) {
+    let bundle = bundle_of_shim(call).map(canonical);
+    let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
             note(call, "info", "the root of this step is volatile");
             return Ok(Some(root));
@@ -105,30 +108,41 @@ pub(crate) fn mount_back(
     arguments: &[OsString],
     tried: &Tried,
 ) -> Option<Ended> {
-    let is_delete = match call.verb.as_str() {
-        "delete" => true,
-        "create" => false,
-        _ => return None,
-    };
-    let root = match left_volatile(call) {
-        Ok(root) => root?,
-        Err(error) => {
-            if is_delete {
-                execute(runtime, arguments, tried);
-            }
-            return Some(Ended::Failed(error));
-        }
-    };
-    if !is_delete {
-        return root.end().err().map(Ended::Failed);
+    if !matches!(call.verb.as_str(), "create" | "delete") {
+        return None;
     }
-    let ended = execute(runtime, arguments, tried);
+    match (left_volatile(call), call.verb.as_str()) {
+        (Ok(root), "create") => root?.end().err().map(Ended::Failed),
+        (Ok(root), _) => Some(end_by_delete(root?, call, || execute(runtime, arguments, tried))),
+        // The engine can repeat the call: the runtime has deleted nothing.
+        (Err(error), _) => Some(Ended::Failed(error)),
+    }
+}
+
+/// Ends the step of a `call` of `delete`, which `delete` executes.
+fn end_by_delete(root: VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ended) -> Ended {
+    // A large step takes long to sync, and dockerd kills a `delete` after 30 seconds. A repeated
+    // call needs the runtime's state.
+    let synced = root.sync_marked();
+    let ended = delete();
     // A runtime refuses to delete a container with processes, and keeps its state.
     let state = call.root.as_ref().zip(call.id.as_ref()).map(|(root, id)| root.join(id));
-    if state.is_none_or(|state| state.exists()) {
-        return Some(ended);
-    }
-    Some(root.end().map_or_else(Ended::Failed, |()| ended))
+    let is_gone = |state: PathBuf| {
+        state.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let is_deleted = matches!(ended, Ended::Exited(0)) || state.is_some_and(is_gone);
+    let end = match synced {
+        Err(error) => {
+            if is_deleted {
+                root.abandon();
+            }
+            Err(error)
+        }
+        // `delete --force` has ended processes only now, so `end` syncs once more.
+        Ok(()) if is_deleted => root.end(),
+        Ok(()) => Ok(()),
+    };
+    end.map_or_else(Ended::Failed, |()| ended)
 }
 
 fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {
@@ -140,12 +154,24 @@ fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {
 /// Finds the root of the container of a shim's `call` if an earlier call has made it volatile.
 ///
 /// # Errors
-/// The message is for the user.
+/// It is not known whether there is such a root. The message is for the user.
 fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let Some(bundle) = bundle_of_shim(call) else { return Ok(None) };
-    let facts = Bundle::read(&bundle.join("config.json")).and_then(|bundle| bundle.facts());
-    // The runtime reports a bundle that is missing or invalid.
-    let Ok(facts) = facts else { return Ok(None) };
-    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Ok(None) };
-    VolatileRoot::find(&root, &synconce_probe::mounts::read("self").unwrap_or_default())
+    let found = synconce_probe::mounts::read("self")
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))
+        .and_then(|mounts| {
+            let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
+            let root =
+                facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
+            VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
+        });
+    if found.is_err() && call.verb == "delete" {
+        // Any file system can be the layer's, and an engine may ignore the error.
+        rustix::fs::sync();
+    }
+    found
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

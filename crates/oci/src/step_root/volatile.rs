@@ -4,7 +4,8 @@
 //! overlay with that directory again (Documentation/filesystems/overlayfs.rst). So the volatile
 //! overlay has a work directory of its own, inside the engine's. The kernel uses only the entries
 //! `work` and `index` of a work directory, and the engine removes all of it with the layer.
-//! Wherever synconce is killed, the engine's work directory has no mark.
+//! The engine's work directory has a mark only during the sync of a `delete`, and after a failed
+//! sync. An engine that ignores how a `delete` ended cannot mount such a layer.
 
 use super::{Kept, StepRoot, VOLATILE, failed};
 use rustix::fs::{Mode, OFlags};
@@ -13,6 +14,7 @@ use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
 use std::ffi::CString;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -22,6 +24,11 @@ use synconce_sys::{overlay, ustat};
 
 /// The work directory of the volatile overlay, inside the engine's.
 pub(super) const OWN_WORK: &str = "/synconce-step";
+/// The file in that directory with the path of the bundle. A later call finds the root by this
+/// file if the configuration of the container cannot be read.
+const NOTE: &str = "bundle";
+/// The kernel's mark of a volatile overlay, in a work directory.
+const MARK: &str = "work/incompat/volatile";
 /// How long the end of a step waits for processes of the host that have a file of the root open.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -36,11 +43,12 @@ pub(crate) enum Failure {
 }
 
 impl StepRoot {
-    /// Mounts the layers as volatile, at the same places.
+    /// Mounts the layers as volatile, at the same places. `bundle` is the container's if a later
+    /// call ends the step.
     ///
     /// # Errors
     /// The root is as it was, or is lost.
-    pub(crate) fn make_volatile(self) -> Result<VolatileRoot, Failure> {
+    pub(crate) fn make_volatile(self, bundle: Option<&Path>) -> Result<VolatileRoot, Failure> {
         let upper = self.look().map_err(Failure::Kept)?;
         self.unmount_all()?;
         // The kernel gives the number of an ended file system to the next one.
@@ -48,9 +56,17 @@ impl StepRoot {
         if !is_free && self.is_upper_in_use() {
             return Err(self.undo(Kept::InUse));
         }
-        let mounted = self.make_work().and_then(|()| self.mount_all(&self.volatile_options()));
-        match mounted {
-            Ok(()) => Ok(VolatileRoot { root: self, upper }),
+        let noted = self.make_work().and_then(|()| self.write_note(bundle));
+        match noted.and_then(|()| self.mount_all(&self.volatile_options())) {
+            Ok(()) => Ok(VolatileRoot {
+                point: self.point().to_owned(),
+                // Without a number the sync fails.
+                device: rustix::fs::stat(self.point()).map_or(0, |root| root.st_dev),
+                upper_path: self.upper.clone(),
+                work: self.work.clone(),
+                upper: Ok(upper),
+                root: Ok(self),
+            }),
             Err(error) => Err(self.undo(Kept::Failed(error))),
         }
     }
@@ -101,7 +117,7 @@ impl StepRoot {
     /// Whether another overlay has the upper directory. With an index the kernel refuses such a
     /// directory (`ovl_report_in_use`, 6.18), and any other by the mark.
     fn is_upper_in_use(&self) -> bool {
-        let mark = self.own_work().join("work/incompat/volatile");
+        let mark = self.own_work().join(MARK);
         let marked = self.make_work().is_ok() && std::fs::create_dir_all(mark).is_ok();
         let probe = marked.then(|| self.mount(&format!("{},index=on", self.options_of_own_work())));
         if probe == Some(Ok(())) {
@@ -136,6 +152,13 @@ impl StepRoot {
             _ => {}
         }
         std::fs::create_dir(&work).map_err(|error| failed("cannot create", &work, error))
+    }
+
+    fn write_note(&self, bundle: Option<&Path>) -> Result<(), String> {
+        let Some(bundle) = bundle else { return Ok(()) };
+        let note = self.own_work().join(NOTE);
+        std::fs::write(&note, bundle.as_os_str().as_bytes())
+            .map_err(|error| failed("cannot write", &note, error))
     }
 
     /// Removes the own work directory. The engine removes one that is left with the layer.
@@ -175,30 +198,68 @@ fn open(directory: &Path) -> Result<OwnedFd, Errno> {
 /// A root that is volatile while the step runs.
 #[derive(Debug)]
 pub(crate) struct VolatileRoot {
-    root: StepRoot,
+    /// The overlay as the engine mounted it, or why it cannot be mounted so again.
+    root: Result<StepRoot, Kept>,
+    point: PathBuf,
+    /// The device number of the volatile overlay.
+    device: u64,
+    upper_path: PathBuf,
+    /// The engine's work directory.
+    work: PathBuf,
     /// The upper directory. syncfs(2) reports the write-back errors since this descriptor was
     /// opened (errseq, Linux 5.8); [`VolatileRoot::sync`] asks for earlier ones.
-    upper: OwnedFd,
+    upper: Result<OwnedFd, Errno>,
 }
 
 impl VolatileRoot {
-    /// Finds the root at `root` among `mounts` if another call of synconce has made it volatile.
+    /// Finds the root that an earlier call of synconce has made volatile among `mounts`: at `root`,
+    /// or of the container of `bundle`.
     ///
     /// # Errors
-    /// The message is for the user.
-    pub(crate) fn find(root: &Path, mounts: &[Mount]) -> Result<Option<Self>, String> {
-        let first = mounts.iter().find(|mount| mount.point == root && mount.type_name == "overlay");
-        let Some((first, options)) = first.and_then(|first| Some((first, as_mounted(first)?)))
-        else {
-            return Ok(None);
-        };
+    /// Without `root`, it is not known which container an overlay belongs to. The message is for
+    /// the user.
+    pub(crate) fn find(
+        root: Option<&Path>,
+        bundle: &Path,
+        mounts: &[Mount],
+    ) -> Result<Option<Self>, String> {
+        let is_ours = |mount: &&Mount| mount.type_name == "overlay" && as_mounted(mount).is_some();
+        let ours = || mounts.iter().filter(is_ours);
+        if let Some(found) = ours().find(|mount| Some(mount.point.as_path()) == root) {
+            return Ok(Self::of(found, mounts));
+        }
+        let mut unread = None;
+        for mount in ours() {
+            let note = mount.option("workdir").unwrap_or_default().join(NOTE);
+            match std::fs::read(&note) {
+                Ok(noted) if noted == bundle.as_os_str().as_bytes() => {
+                    return Ok(Self::of(mount, mounts));
+                }
+                // A call of `run` writes no note.
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    unread = Some(failed("cannot read", &note, error));
+                }
+                _ => {}
+            }
+        }
+        unread.filter(|_| root.is_none()).map_or(Ok(None), Err)
+    }
+
+    fn of(found: &Mount, mounts: &[Mount]) -> Option<Self> {
+        let options = as_mounted(found)?;
         let mut mounts = mounts.to_vec();
-        let same = mounts.iter_mut().filter(|mount| mount.device == first.device);
+        let same = mounts.iter_mut().filter(|mount| mount.device == found.device);
         same.for_each(|mount| mount.options.clone_from(&options));
-        let found = StepRoot::find(root, &mounts).map_err(|why| cannot_mount_back(root, &why))?;
-        let upper =
-            open(&found.upper).map_err(|errno| failed("cannot open", &found.upper, errno))?;
-        Ok(Some(Self { root: found, upper }))
+        let before = Mount { options, ..found.clone() };
+        let upper_path = before.option("upperdir")?;
+        Some(Self {
+            root: StepRoot::find(&found.point, &mounts),
+            point: found.point.clone(),
+            device: rustix::fs::makedev(found.device.major, found.device.minor),
+            upper: open(&upper_path),
+            upper_path,
+            work: before.option("workdir")?,
+        })
     }
 
     /// Syncs the file system of the layer, and mounts the root as the engine did. No process of
@@ -209,48 +270,86 @@ impl VolatileRoot {
     /// runtime fails then.
     ///
     /// # Errors
-    /// The layer may be incomplete on the disk. The message is for the user.
+    /// The layer may be incomplete on the disk, or the root is still volatile. The message is for
+    /// the user.
     pub(crate) fn end(self) -> Result<(), String> {
-        if mutant::is("step-root-unsynced") {
-            return Ok(());
-        }
         let synced = self.sync();
-        if mutant::is("step-root-volatile") {
+        if mutant::is("step-root-unsynced") || mutant::is("step-root-volatile") {
             return synced;
         }
-        let Err(error) = synced else {
-            self.unmount()?;
-            return self.root.mount_all(&self.root.options);
-        };
+        if let Err(error) = synced {
+            self.abandon();
+            return Err(error);
+        }
+        let root = self.root.as_ref().map_err(|why| cannot_mount_back(&self.point, why))?;
+        unmount_patiently(root)?;
+        root.mount_all(&root.options)
+    }
+
+    /// Leaves a layer whose sync failed: unmounted, and marked.
+    pub(crate) fn abandon(&self) {
         // A read-only upper directory is refused without the mark, too.
-        let _ = std::fs::create_dir_all(self.root.work.join("work/incompat/volatile"));
-        let _ = self.unmount();
-        Err(error)
+        let _ = self.mark();
+        if let Ok(root) = &self.root {
+            let _ = unmount_patiently(root);
+        }
+    }
+
+    /// Syncs the file system of the layer. During the sync, and after a failed sync, the engine's
+    /// work directory has the kernel's mark: an engine may kill the call and use the layer.
+    ///
+    /// # Errors
+    /// The layer may be incomplete on the disk. The message is for the user.
+    pub(crate) fn sync_marked(&self) -> Result<(), String> {
+        // Without a mark the sync is still of use, and the error remains.
+        let marked = self.mark();
+        self.sync()?;
+        marked?;
+        let mark = self.work.join(MARK);
+        let parent = mark.parent().unwrap_or(&self.work);
+        std::fs::remove_dir(&mark)
+            .and_then(|()| std::fs::remove_dir(parent))
+            .map_err(|error| failed("cannot remove", &mark, error))
+    }
+
+    fn mark(&self) -> Result<(), String> {
+        let mark = self.work.join(MARK);
+        std::fs::create_dir_all(&mark).map_err(|error| failed("cannot create", &mark, error))
     }
 
     fn sync(&self) -> Result<(), String> {
-        let synced = rustix::fs::syncfs(&self.upper);
+        if mutant::is("step-root-unsynced") {
+            return Ok(());
+        }
+        let synced = self.upper.as_ref().map_err(|errno| *errno).and_then(rustix::fs::syncfs);
+        let path = &self.upper_path;
+        let cannot = |errno| failed("cannot sync the file system of", path, errno);
+        let root = open(&self.point).map_err(cannot);
+        synced.map_err(cannot)?;
+        let root = root?;
+        if rustix::fs::fstat(&root).map_err(cannot)?.st_dev != self.device {
+            let point = self.point.display();
+            return Err(format!("cannot find lost writes of {point}: {}", Kept::Covered));
+        }
         // A volatile overlay reports, at each fsync(2), errors since it was mounted
         // (`ovl_sync_status`, Linux 5.12).
-        let reported = open(self.root.point()).and_then(rustix::fs::fsync);
-        let path = &self.root.upper;
-        synced.and(reported).map_err(|errno| failed("cannot sync the file system of", path, errno))
+        rustix::fs::fsync(root).map_err(cannot)
     }
+}
 
-    fn unmount(&self) -> Result<(), String> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match self.root.unmount_all() {
-                Ok(()) => {
-                    self.root.remove_work();
-                    return Ok(());
-                }
-                Err(Failure::Kept(Kept::InUse)) if Instant::now() < end => {
-                    std::thread::sleep(PAUSE);
-                }
-                Err(Failure::Lost(error)) => return Err(error),
-                Err(Failure::Kept(why)) => return Err(cannot_mount_back(self.root.point(), &why)),
+fn unmount_patiently(root: &StepRoot) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match root.unmount_all() {
+            Ok(()) => {
+                root.remove_work();
+                return Ok(());
             }
+            Err(Failure::Kept(Kept::InUse)) if Instant::now() < end => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(Failure::Lost(error)) => return Err(error),
+            Err(Failure::Kept(why)) => return Err(cannot_mount_back(root.point(), &why)),
         }
     }
 }

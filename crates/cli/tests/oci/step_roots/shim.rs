@@ -4,11 +4,13 @@ use super::step::{FILES, Step, assert_well};
 use super::{FEW, runtimes};
 use libtest_mimic::Trial;
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use synconce_testkit::harness::{Place, eventually, finish, trial, without_foreign_syncs};
+use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
 pub fn trials() -> Vec<Trial> {
@@ -17,6 +19,10 @@ pub fn trials() -> Vec<Trial> {
         trial(the_root_is_volatile_from_create_to_delete, needs),
         trial(a_write_back_error_leaves_a_layer_that_no_engine_can_mount, needs),
         trial(a_kill_at_any_call_of_a_shim_leaves_a_layer_that_can_be_mounted_again, needs),
+        trial(a_killed_delete_leaves_what_the_next_one_needs, needs),
+        trial(a_root_that_cannot_be_mounted_back_is_synced, needs),
+        trial(a_root_is_mounted_back_without_the_configuration, needs),
+        trial(a_delete_without_the_mount_table_fails_and_can_be_repeated, needs),
         trial(a_root_that_a_killed_engine_left_volatile_is_mounted_back_first, needs),
         trial(containers_of_other_namespaces_are_not_touched, needs),
     ]
@@ -56,12 +62,22 @@ impl<'a> Shim<'a> {
         self.call(&["create", "--bundle", self.step.bundle.to_str().unwrap()])
     }
 
+    fn is_stopped(&self) -> bool {
+        let state = finish(self.step.runtime.bare().args(self.words(&["state"])));
+        state.stdout.contains("\"stopped\"")
+    }
+
     /// Waits for the end of the container's processes.
     fn wait(&self) {
-        eventually("the container ends", || {
-            let state = finish(self.step.runtime.bare().args(self.words(&["state"])));
-            state.stdout.contains("\"stopped\"")
-        });
+        eventually("the container ends", || self.is_stopped());
+    }
+
+    /// Executes a step that writes and syncs a file, up to the call of `delete`.
+    fn write(&self) {
+        assert_well(&finish(&mut self.create(&["syncs", "/grown", "1"])));
+        assert_well(&finish(&mut self.call(&["start"])));
+        self.wait();
+        assert!(self.step.is_volatile(), "{}", self.step.mounted());
     }
 
     /// Changes the owner of the files of the layer below.
@@ -129,22 +145,16 @@ fn a_write_back_error_leaves_a_layer_that_no_engine_can_mount(place: &Place) {
 fn a_kill_at_any_call_of_a_shim_leaves_a_layer_that_can_be_mounted_again(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let shim = Shim::new(place, &rig);
-    for (verb, call) in [
-        ("create", "umount2"),
-        ("create", "mount"),
-        ("delete", "umount2"),
-        ("delete", "mount"),
-        ("delete", "syncfs"),
-    ] {
+    for (verb, call) in
+        [("create", "umount2"), ("create", "mount"), ("delete", "umount2"), ("delete", "mount")]
+    {
         let kill = format!("{call}:signal=KILL:when=1");
         let create = shim.create(&["syncs", "/grown", "1"]);
         if verb == "create" {
             let killed = finish(&mut shim.step.with_signal(&kill, create));
             assert!(!killed.status.success(), "{killed:?}");
         } else {
-            assert_well(&finish(&mut { create }));
-            assert_well(&finish(&mut shim.call(&["start"])));
-            shim.wait();
+            shim.write();
             let killed = finish(&mut shim.step.with_signal(&kill, shim.call(&["delete"])));
             assert!(!killed.status.success(), "{killed:?}");
         }
@@ -152,6 +162,96 @@ fn a_kill_at_any_call_of_a_shim_leaves_a_layer_that_can_be_mounted_again(place: 
         shim.step.mount();
     }
     shim.chown();
+    shim.step.unmount();
+    rig.down().unwrap();
+}
+
+/// dockerd kills a `delete` that takes longer than 30 seconds, and may then use the layer.
+fn a_killed_delete_leaves_what_the_next_one_needs(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    let kill = || {
+        shim.write();
+        let call = shim.call(&["delete"]);
+        let killed = finish(&mut shim.step.with_signal("syncfs:signal=KILL:when=1", call));
+        assert!(!killed.status.success() && shim.is_stopped(), "{killed:?}");
+        assert!(shim.step.is_volatile() && shim.step.is_marked(), "{}", shim.step.mounted());
+    };
+    kill();
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    assert!(!shim.is_stopped());
+    shim.step.assert_back();
+    kill();
+    shim.clean_up();
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+fn a_root_that_cannot_be_mounted_back_is_synced(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    let other = place.path("other");
+    fs::create_dir(&other).unwrap();
+    let cover = || {
+        shim.write();
+        mount_bind(shim.step.root().join("data"), &other).unwrap();
+    };
+    let reveal = |ended: &Finished, message: &str| {
+        unmount(&other, UnmountFlags::empty()).unwrap();
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        assert!(ended.stderr.contains(message), "{ended:?}");
+        assert!(!shim.is_stopped());
+        shim.clean_up();
+    };
+    cover();
+    let flushes = || rig.disk().stats().unwrap().flushes;
+    let before = flushes();
+    let ended = finish(&mut shim.call(&["delete"]));
+    let made = flushes() - before;
+    reveal(&ended, "as before the step: another mount is over or below it");
+    assert!(made > 0);
+    shim.step.mount();
+    cover();
+    let call = shim.call(&["delete"]);
+    let ended = finish(&mut shim.step.with_signal("syncfs:error=EIO", call));
+    reveal(&ended, "cannot sync the file system of ");
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+fn a_root_is_mounted_back_without_the_configuration(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    shim.write();
+    fs::remove_file(shim.step.bundle.join("config.json")).unwrap();
+    let flushes = || rig.disk().stats().unwrap().flushes;
+    let before = flushes();
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    assert!(flushes() > before);
+    shim.step.assert_back();
+    shim.write();
+    fs::remove_file(shim.step.bundle.join("config.json")).unwrap();
+    let call = shim.call(&["delete"]);
+    let ended = finish(&mut shim.step.with_signal("syncfs:error=EIO", call));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert_eq!(shim.step.mounted(), "");
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+fn a_delete_without_the_mount_table_fails_and_can_be_repeated(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    shim.write();
+    let table = ["--trace-path=/proc/self/mountinfo", "--inject=openat:error=EMFILE"];
+    let ended = finish(&mut shim.step.traced(&table, shim.call(&["delete"])));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("cannot read /proc/self/mountinfo: "), "{ended:?}");
+    assert!(shim.is_stopped() && shim.step.is_volatile(), "{}", shim.step.mounted());
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    shim.step.assert_back();
     shim.step.unmount();
     rig.down().unwrap();
 }

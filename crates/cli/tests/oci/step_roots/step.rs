@@ -120,9 +120,14 @@ impl<'a> Step<'a> {
     /// Returns `call` of synconce with a signal at a call of the kernel: for synconce, not for its
     /// children.
     pub fn with_signal(&self, inject: &str, call: Command) -> Command {
+        self.traced(&["--inject", inject], call)
+    }
+
+    /// Returns `call` of synconce under strace(1) with `options`.
+    pub fn traced(&self, options: &[&str], call: Command) -> Command {
         let mut strace = self.place.command("strace");
         strace.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
-        strace.args(["--output=/dev/null", "--inject", inject]);
+        strace.arg("--output=/dev/null").args(options);
         strace.arg(call.get_program()).args(call.get_args());
         strace
     }
