@@ -178,7 +178,7 @@ fn attended(spec: &EnterSpec, devpts: Devpts, before: Set) -> io::Result<Result<
             let mut terminal = devpts.outside()?;
             let ending = attend(pid, (reports, alive), &reader, &mut terminal);
             if let Some(terminal) = &mut terminal {
-                terminal.restore();
+                terminal.restore(&reader, |terminal, got| pass_on(got, pid, Some(terminal)));
                 if let Ok(Ok(Ending::Killed(signal))) = &ending {
                     terminal.signal_the_job(*signal);
                 }
@@ -207,7 +207,7 @@ fn attend(
             None => readable(fds)?,
         };
         while let Some(received) = signals.next() {
-            pass_on(received, pid, terminal.as_ref());
+            pass_on(received, pid, terminal.as_mut());
         }
         let heard = has_more || is_readable;
         match heard.then(|| reports.next()).transpose()? {
@@ -219,7 +219,9 @@ fn attend(
                 return Ok(ending.unwrap_or_else(killed));
             }
             Some(Some(Report::Stopped(signal))) => {
-                terminal.iter_mut().for_each(Terminal::restore);
+                if let Some(terminal) = terminal {
+                    terminal.restore(signals, |terminal, got| pass_on(got, pid, Some(terminal)));
+                }
                 signals::stop_by(signal);
                 signals::send(pid, Signal::CONT.as_raw());
             }
@@ -227,7 +229,9 @@ fn attend(
             Some(Some(report)) => {
                 ending = ending.or_else(|| Some(report.into_ending()));
                 if let Some(terminal) = terminal {
-                    terminal.show_the_rest();
+                    // The command has ended: no signal can reach it.
+                    let forget = |terminal: &mut Terminal, got: Received| note(&got, terminal);
+                    terminal.show_the_rest(signals, forget);
                     // The init, which waits for this, ends now.
                     drop(alive.take());
                 }
@@ -245,11 +249,25 @@ fn readable(fds: [BorrowedFd<'_>; 2]) -> io::Result<bool> {
 
 /// Passes a signal on to the init `pid`. A signal of the caller's terminal reaches the command by
 /// itself, unless the command has a terminal of its own.
-fn pass_on(received: Received, pid: u32, terminal: Option<&Terminal>) {
+fn pass_on(received: Received, pid: u32, terminal: Option<&mut Terminal>) {
     match terminal {
-        Some(terminal) if received.signal == Signal::WINCH.as_raw() => terminal.resize(),
-        Some(_) => drop(signals::send(pid, received.signal)),
+        Some(terminal) => {
+            note(&received, terminal);
+            if received.signal != Signal::WINCH.as_raw() {
+                signals::send(pid, received.signal);
+            }
+        }
         None if received.is_to_this_process() => drop(signals::send(pid, received.signal)),
         None => {}
+    }
+}
+
+/// Does what a signal means for the terminal.
+fn note(received: &Received, terminal: &mut Terminal) {
+    let ends = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
+    if received.signal == Signal::WINCH.as_raw() {
+        terminal.resize();
+    } else if ends.iter().any(|end| received.signal == end.as_raw()) {
+        terminal.end_soon();
     }
 }

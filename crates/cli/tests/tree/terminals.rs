@@ -3,7 +3,9 @@
 use crate::site::Site;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
-use synconce_testkit::harness::{Place, Terminal, trial};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use synconce_testkit::harness::{Place, Terminal, eventually, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -14,6 +16,8 @@ pub fn trials() -> Vec<Trial> {
         trial(control_z_stops_a_run_and_a_shell_continues_it, &NEEDS),
         trial(control_c_ends_the_script_around_a_run, &NEEDS),
         trial(a_terminal_that_is_closed_ends_the_run, &NEEDS),
+        trial(a_hang_up_ends_a_command_that_reads, &NEEDS),
+        trial(a_signal_ends_a_run_whose_terminal_takes_no_output, &NEEDS),
         trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
     ]
 }
@@ -142,10 +146,47 @@ fn a_terminal_that_is_closed_ends_the_run(place: &Place) {
     terminal.expect("ready");
     terminal.hang_up();
     terminal.end();
-    synconce_testkit::harness::eventually("the run has ended", || {
+    eventually("the run has ended", || {
         site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
     });
     assert_eq!(site.sh("clone", "cat /data/hup"), "hup\n");
+}
+
+fn a_hang_up_ends_a_command_that_reads(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    let script = "trap \"\" HUP; echo rea\"\"dy; cat; echo end >/data/end";
+    terminal.line(&run(&site, "", script));
+    terminal.expect("ready");
+    terminal.hang_up();
+    terminal.end();
+    eventually("the run has ended", || {
+        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+    });
+    assert_eq!(site.sh("clone", "cat /data/end"), "end\n");
+}
+
+fn a_signal_ends_a_run_whose_terminal_takes_no_output(place: &Place) {
+    let site = with_clone(place);
+    let shared = site.fresh("shared");
+    fs::create_dir(&shared).unwrap();
+    let option = format!("--bind {}:/mnt", shared.display());
+    // The command ends before the signal, or by it.
+    for (signal, last) in [(Signal::TERM, "exit 3"), (Signal::HUP, "exec sleep 1000")] {
+        let script = format!("echo text; echo >/mnt/written; {last}");
+        // Synconce's own last line is not the subject.
+        let script = format!("read go; exec {} 2>errors", run(&site, &option, &script));
+        let mut terminal = Terminal::start(place, &["sh", "-c", &script]);
+        terminal.stop_output();
+        terminal.write("\n");
+        let written = shared.join("written");
+        eventually("the command has written", || written.exists());
+        fs::remove_file(&written).unwrap();
+        let leader = Pid::from_raw(terminal.leader().cast_signed()).unwrap();
+        kill_process(leader, signal).unwrap();
+        let status = terminal.end();
+        assert!(!status.success(), "{last}: {status:?}");
+    }
 }
 
 fn a_kill_leaves_the_terminal_as_it_was(place: &Place) {

@@ -97,7 +97,7 @@ fn a_shell_in_a_tree_has_job_control(place: &Place) {
     site.well(&["clone", "base", "work"]);
     let mut terminal = Terminal::shell(place);
     terminal.line(&format!(
-        "SHELL=/none PS1='tree> ' $SYNCONCE tree --store {} run work",
+        "SHELL=/none $SYNCONCE tree --store {} run work --setenv 'PS1=tree> '",
         site.store().display()
     ));
     terminal.expect("tree> ");

@@ -112,7 +112,12 @@ fn attend(command: u32, group: Option<u32>, signals: &Reader, outside: &Teller) 
             // Signals from outside the pid namespace have sender 0. The terminal's signals are
             // skipped: they reach the command anyway.
             let from_outside = received.by_process && received.sender == 0;
-            if !from_outside || received.signal == Signal::CHILD.as_raw() {
+            // A hang-up of the terminal is told to the leader of its session alone. A signal from
+            // outside that comes then is the same one.
+            let is_hang_up =
+                group.is_some() && !received.by_process && received.signal == Signal::HUP.as_raw();
+            let is_meant = from_outside || is_hang_up;
+            if !is_meant || received.signal == Signal::CHILD.as_raw() {
                 continue;
             }
             match group.filter(|_| received.signal == Signal::CONT.as_raw()) {

@@ -18,7 +18,9 @@ use rustix::termios::{
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
+use synconce_sys::signals::{Reader, Received};
 
 /// The most bytes that are read at once, and that wait for a writer.
 const ROOM: usize = 4096;
@@ -27,6 +29,8 @@ const MOST_HELD: usize = 1 << 17;
 /// How often a job in the background looks whether it has come to the foreground. The kernel
 /// tells no process.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// How long a run that a signal ends waits for a terminal that takes no output.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A new instance of devpts and, in it, the command's terminal.
 pub(super) struct Devpts {
@@ -84,14 +88,15 @@ fn has_terminal() -> bool {
 
 /// The caller's terminal and the command's.
 pub(super) struct Terminal {
-    master: OwnedFd,
+    /// `None` once the caller's terminal was hung up: the kernel then hangs the command's up.
+    master: Option<OwnedFd>,
     input: OwnedFd,
     output: OwnedFd,
     /// The modes of the caller's terminal before.
     before: Termios,
     is_raw: bool,
-    /// The caller's terminal was hung up.
-    is_gone: bool,
+    /// When nothing more is shown; set by a signal that ends the run.
+    end: Option<Instant>,
     /// Bytes for the command, and bytes for the caller's terminal.
     typed: Vec<u8>,
     shown: Vec<u8>,
@@ -107,12 +112,12 @@ impl Terminal {
         let input = own_description(io::stdin().as_fd(), OFlags::RDONLY)?;
         let output = own_description(io::stdout().as_fd(), OFlags::WRONLY)?;
         let terminal = Self {
-            master,
+            master: Some(master),
             input,
             output,
             before,
             is_raw: false,
-            is_gone: false,
+            end: None,
             typed: Vec::new(),
             shown: Vec::new(),
             typed_signals: [false; 2],
@@ -124,7 +129,8 @@ impl Terminal {
     /// Gives the command's terminal the size of the caller's.
     pub(super) fn resize(&self) {
         // Without a size, the terminal keeps what it has.
-        let _ = tcgetwinsize(&self.input).and_then(|size| tcsetwinsize(&self.master, size));
+        let Some(master) = &self.master else { return };
+        let _ = tcgetwinsize(&self.input).and_then(|size| tcsetwinsize(master, size));
     }
 
     fn is_in_the_foreground(&self) -> bool {
@@ -138,7 +144,7 @@ impl Terminal {
         others: [BorrowedFd<'_>; N],
         at_once: bool,
     ) -> io::Result<[bool; N]> {
-        let is_ours = !self.is_gone && self.is_in_the_foreground();
+        let is_ours = self.master.is_some() && self.is_in_the_foreground();
         if is_ours && !self.is_raw {
             self.make_raw()?;
         }
@@ -148,24 +154,35 @@ impl Terminal {
         let of_master = wanted(self.shown.is_empty(), PollFlags::IN)
             | wanted(!self.typed.is_empty(), PollFlags::OUT);
         let mut fds = Vec::from(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        fds.push(PollFd::new(&self.master, of_master));
-        if is_waiting {
-            fds.push(PollFd::new(&self.input, PollFlags::IN));
-        }
-        if !self.shown.is_empty() {
-            fds.push(PollFd::new(&self.output, PollFlags::OUT));
+        if let Some(master) = &self.master {
+            // A hang-up is told whatever is wanted.
+            fds.push(PollFd::new(&self.input, wanted(is_waiting, PollFlags::IN)));
+            fds.push(PollFd::new(master, of_master));
+            if !self.shown.is_empty() {
+                fds.push(PollFd::new(&self.output, PollFlags::OUT));
+            }
         }
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let limit = if at_once { Some(&now) } else { (!is_ours).then_some(&LOOK) };
+        let is_looking = self.master.is_some() && !is_ours;
+        let limit = if at_once { Some(&now) } else { is_looking.then_some(&LOOK) };
         rustix::io::retry_on_intr(|| poll(&mut fds, limit))?;
         let readable = std::array::from_fn(|at| !fds[at].revents().is_empty());
-        let has_typed = is_waiting && !fds[N + 1].revents().is_empty();
+        let of_input = fds.get(N).map_or(PollFlags::empty(), PollFd::revents);
         drop(fds);
-        if has_typed {
+        if of_input.contains(PollFlags::HUP) {
+            self.hang_up();
+        } else if is_waiting && !of_input.is_empty() {
             self.read_typed();
         }
         self.copy();
         Ok(readable)
+    }
+
+    /// Hangs the command's terminal up, as the caller's was.
+    fn hang_up(&mut self) {
+        self.master = None;
+        self.typed.clear();
+        self.shown.clear();
     }
 
     fn make_raw(&mut self) -> io::Result<()> {
@@ -179,8 +196,8 @@ impl Terminal {
     }
 
     /// Gives the caller's terminal its modes back, after what the command has written.
-    pub(super) fn restore(&mut self) {
-        self.show_the_rest();
+    pub(super) fn restore(&mut self, signals: &Reader, pass_on: impl FnMut(&mut Self, Received)) {
+        self.show_the_rest(signals, pass_on);
         if self.is_raw && self.is_in_the_foreground() {
             // A terminal that was hung up has no modes.
             let _ = tcsetattr(&self.input, OptionalActions::Now, &self.before);
@@ -191,18 +208,19 @@ impl Terminal {
     fn read_typed(&mut self) {
         let mut bytes = [0; ROOM];
         match rustix::io::read(&self.input, &mut bytes) {
-            Ok(0) => self.is_gone = true,
-            Ok(count) => {
+            Ok(count) if count > 0 => {
                 self.typed.extend(&bytes[..count]);
                 self.look_for_signals();
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(_) => self.is_gone = true,
+            // A job that has just left the foreground gets EIO, too, because SIGTTIN is blocked.
+            _ if tcgetpgrp(&self.input).is_ok() => {}
+            _ => self.hang_up(),
         }
     }
 
     fn look_for_signals(&mut self) {
-        let Ok(modes) = tcgetattr(&self.master) else { return };
+        let Some(Ok(modes)) = self.master.as_ref().map(tcgetattr) else { return };
         if !modes.local_modes.contains(LocalModes::ISIG) {
             return;
         }
@@ -214,7 +232,8 @@ impl Terminal {
 
     /// Copies what can be copied without waiting.
     fn copy(&mut self) {
-        match rustix::io::write(&self.master, &self.typed) {
+        let Some(master) = &self.master else { return };
+        match rustix::io::write(master, &self.typed) {
             Ok(count) => drop(self.typed.drain(..count)),
             Err(Errno::AGAIN | Errno::INTR) => {}
             // No process has the terminal open.
@@ -222,7 +241,7 @@ impl Terminal {
         }
         if self.shown.is_empty() {
             let mut bytes = [0; ROOM];
-            let count = rustix::io::read(&self.master, &mut bytes).unwrap_or(0);
+            let count = rustix::io::read(master, &mut bytes).unwrap_or(0);
             self.shown.extend(&bytes[..count]);
         }
         match rustix::io::write(&self.output, &self.shown) {
@@ -232,28 +251,54 @@ impl Terminal {
         }
     }
 
+    /// Notes that a signal ends the run: a terminal that takes no output is not waited for.
+    pub(super) fn end_soon(&mut self) {
+        self.end = Some(Instant::now() + PATIENCE);
+    }
+
     /// Shows what the command has written before this call. Processes that still write are not
-    /// waited for.
-    pub(super) fn show_the_rest(&mut self) {
+    /// waited for. `pass_on` gets the signals of the time.
+    pub(super) fn show_the_rest(
+        &mut self,
+        signals: &Reader,
+        mut pass_on: impl FnMut(&mut Self, Received),
+    ) {
+        let Some(master) = &self.master else { return };
         let mut bytes = vec![0; MOST_HELD];
         let mut held = 0;
         while held < MOST_HELD {
-            match rustix::io::read(&self.master, &mut bytes[held..]) {
+            match rustix::io::read(master, &mut bytes[held..]) {
                 Ok(count) if count > 0 => held += count,
                 Err(Errno::INTR) => {}
                 _ => break,
             }
         }
         self.shown.extend(&bytes[..held]);
-        while !self.shown.is_empty() && !self.is_gone {
-            let mut fds = [PollFd::new(&self.output, PollFlags::OUT)];
-            let _ = rustix::io::retry_on_intr(|| poll(&mut fds, None));
+        if let Some(end) = &mut self.end {
+            // The command may have worked on since the signal.
+            *end = Instant::now() + PATIENCE;
+        }
+        while !self.shown.is_empty() {
             match rustix::io::write(&self.output, &self.shown) {
                 Ok(count) => drop(self.shown.drain(..count)),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(_) => self.is_gone = true,
+                Err(_) => self.hang_up(),
+            }
+            let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+            if self.shown.is_empty() || left == Some(Duration::ZERO) {
+                break;
+            }
+            let limit = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [
+                PollFd::new(&self.output, PollFlags::OUT),
+                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            ];
+            let _ = rustix::io::retry_on_intr(|| poll(&mut fds, limit.as_ref()));
+            while let Some(received) = signals.next() {
+                pass_on(self, received);
             }
         }
+        self.shown.clear();
     }
 
     /// Sends the job of the caller the signal that ended the command, if the signal's key was

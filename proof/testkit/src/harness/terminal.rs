@@ -3,8 +3,8 @@
 use super::{Place, binary, limit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, ptsname, unlockpt};
+use rustix::termios::{Action, Winsize, tcflow, tcsetwinsize};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -67,6 +67,19 @@ impl Terminal {
         let master = self.master.as_ref().expect("a terminal that is not closed");
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(master, size).expect("a size");
+    }
+
+    /// Makes the terminal take no output from now on.
+    pub fn stop_output(&self) {
+        let master = self.master.as_ref().expect("a terminal that is not closed");
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let slave = ioctl_tiocgptpeer(master, flags).expect("the other end");
+        tcflow(&slave, Action::OOff).expect("a stop");
+    }
+
+    /// Returns the id of the session's leader.
+    pub fn leader(&self) -> u32 {
+        self.session.id()
     }
 
     /// Types a line at the prompt of the shell, and waits for its echo. A line that is typed

@@ -54,17 +54,10 @@ pub(super) fn for_command(
     };
     for path in &arguments.env_file {
         let text = std::fs::read(path).on("cannot read", path)?;
-        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
-            let line = line.trim_ascii_start();
-            if line.is_empty() || line.starts_with(b"#") {
-                continue;
-            }
-            if line.starts_with(b"=") || line.contains(&0) {
-                let place = format!("line {number} of {}", path.display());
-                return Err(format!("cannot use {place}: it is not NAME=VALUE or NAME").into());
-            }
-            set(&mut made, OsStr::from_bytes(line), ours);
-        }
+        set_lines(&mut made, &text, ours).map_err(|number| {
+            let place = format!("line {number} of {}", path.display());
+            format!("cannot use {place}: it is not NAME=VALUE or NAME")
+        })?;
     }
     for text in &arguments.setenv {
         if text.is_empty() || text.as_bytes().starts_with(b"=") {
@@ -73,6 +66,22 @@ pub(super) fn for_command(
         set(&mut made, text, ours);
     }
     Ok(made.into_iter().collect())
+}
+
+/// Sets the variables of a file. The error is the number of a line that sets none.
+fn set_lines(made: &mut Variables, text: &[u8], ours: &Variables) -> Result<(), usize> {
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start();
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let name = line.split(|byte| *byte == b'=').next().unwrap_or_default();
+        if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) || line.contains(&0) {
+            return Err(number);
+        }
+        set(made, OsStr::from_bytes(line), ours);
+    }
+    Ok(())
 }
 
 /// Sets `NAME=VALUE`, or `NAME` to the caller's value if the caller has it.
@@ -174,5 +183,19 @@ mod tests {
             set(&mut made, OsStr::new(text), &ours);
         }
         assert_eq!(made, variables(&[("TOKEN", "secret"), ("EMPTY", ""), ("LANG", "a=b")]));
+    }
+
+    #[test]
+    fn a_file_may_have_the_line_ends_of_dos_and_no_words_before_a_name() {
+        let ours = variables(&[("TOKEN", "secret")]);
+        let mut made = Variables::new();
+        let text = b"# c\r\nA=b \r\n\r\n  C=d\r\r\nTOKEN\r\nLAST=x y\r";
+        assert_eq!(set_lines(&mut made, text, &ours), Ok(()));
+        let wanted = [("A", "b "), ("C", "d\r"), ("TOKEN", "secret"), ("LAST", "x y")];
+        assert_eq!(made, variables(&wanted));
+        for wrong in ["export A=b", "A =b", "set A", "A ", "=b", "A=\0"] {
+            let text = format!("X=1\n\n{wrong}\nY=2\n");
+            assert_eq!(set_lines(&mut made, text.as_bytes(), &ours), Err(3), "{wrong:?}");
+        }
     }
 }
