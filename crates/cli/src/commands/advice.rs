@@ -5,7 +5,7 @@ mod packages;
 use crate::text::{is_typable, shell};
 use packages::CalledByProgram;
 use std::path::Path;
-use synconce_durable::record::{Private, Record};
+use synconce_durable::record::{Private, Record, boot_id};
 use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
@@ -35,7 +35,8 @@ pub fn advice(
         lines.push("if you can make that system anew, do so, and run there:".into());
         lines.push(again.clone());
         // The same command alone skips packages that dpkg takes for installed.
-        lines.extend(packages::mend(&record.started, private.root.as_deref()));
+        let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
+        lines.extend(packages::mend(&record.started, has_rebooted, private.root.as_deref()));
         lines.push(again);
     } else {
         lines.push(format!(

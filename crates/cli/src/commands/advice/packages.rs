@@ -48,8 +48,9 @@ pub(super) struct CalledByProgram;
 /// are removed, and `--force-confmiss` writes them again. The status file lists them also if
 /// the list of the package is empty itself. An empty script of a package cannot be executed, and
 /// an empty list of alternatives cannot be read. If dpkg's lists were lost, none names the
-/// configuration files: empty files below /etc that changed after `started` are removed, too.
-pub(super) fn mend(started: &str, root: Option<&Path>) -> Vec<String> {
+/// configuration files: empty files below /etc that changed during the run are removed, too. What
+/// ended the run is not known if `has_rebooted` is unset; otherwise it ended before the boot.
+pub(super) fn mend(started: &str, has_rebooted: bool, root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
@@ -59,6 +60,7 @@ pub(super) fn mend(started: &str, root: Option<&Path>) -> Vec<String> {
     };
     let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
     let (etc, started) = (at("etc"), shell(&[started.to_owned()]));
+    let before = if has_rebooted { " ! -newerct \"$(uptime -s)\"" } else { "" };
     let (info, alternatives) = (at("var/lib/dpkg/info"), at("var/lib/dpkg/alternatives"));
     vec![
         "to keep the system, install every package again (dpkg's checks do not see all):".into(),
@@ -67,7 +69,7 @@ pub(super) fn mend(started: &str, root: Option<&Path>) -> Vec<String> {
         "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
         "        while read -r file hash; do test -s \"$file\" || rm -f \"$file\"; done'".into(),
         format!("    find {info} {alternatives} -type f -empty -delete"),
-        format!("    find {etc} -xdev -type f -empty -newerct {started} -delete"),
+        format!("    find {etc} -xdev -type f -empty -newerct {started}{before} -delete"),
         format!("    {enter}dpkg --configure --pending"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
         "        xargs apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'"
@@ -102,14 +104,16 @@ mod tests {
 
     #[test]
     fn advice_for_another_root_acts_on_that_root() {
-        let lines = mend("2026-11-23T07:06:04Z", Some(Path::new("/target")));
+        let lines = mend("2026-11-23T07:06:04Z", true, Some(Path::new("/target")));
+        let find = "2026-11-23T07:06:04Z ! -newerct \"$(uptime -s)\" -delete";
+        assert!(lines[6].ends_with(find), "{}", lines[6]);
         assert!(lines[1].contains("/target/var/lib/dpkg/status"));
         assert!(lines[5].contains("find /target/var/lib/dpkg/info "));
         assert!(lines[6].contains("find /target/etc -xdev "));
         for at in [2, 7, 8] {
             assert!(lines[at].starts_with("    chroot /target "), "{}", lines[at]);
         }
-        let lines = mend("2026-11-23T07:06:04Z", Some(Path::new("/a $(b)")));
+        let lines = mend("2026-11-23T07:06:04Z", false, Some(Path::new("/a $(b)")));
         assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
     }
 }
