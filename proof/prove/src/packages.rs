@@ -81,7 +81,8 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
             add(Role::Promise, act.name(), act, disk, &shipped, cuts);
         }
     }
-    if let Some(program) = &arguments.mutants {
+    // The few cuts of the gate do not catch each of them every time.
+    if let Some(program) = arguments.mutants.as_ref().filter(|_| !arguments.decisive) {
         for (mutant, act) in MUTANTS {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant, shipped };
