@@ -71,9 +71,7 @@ pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), E
 
 /// Returns the identity of the directory that has the note, as a word.
 fn id_of(scratch: &SafeDirectory) -> Result<String, Errno> {
-    let FileId { inode, born } = FileId::of_open(scratch)?;
-    let (seconds, nanoseconds) = born.unwrap_or_default();
-    Ok(format!("{inode}-{seconds}-{nanoseconds}"))
+    FileId::of_open(scratch).map(|id| id.word())
 }
 
 /// Whether `scratch` is the directory in which a hold wrote its note.

@@ -96,7 +96,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
-    runtime::forget_failure(&config.name)?;
+    Record::forget_failure(&config.name)?;
     record.write()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
