@@ -54,26 +54,24 @@ pub(super) fn mend(started: &str, has_rebooted: bool, root: Option<&Path>) -> Ve
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
-    let at = |path: &str| {
-        let path = root.unwrap_or(Path::new("/")).join(path);
-        shell(&[path.to_string_lossy().into_owned()])
-    };
-    let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
-    let (etc, started) = (at("etc"), shell(&[started.to_owned()]));
+    let status = root.unwrap_or(Path::new("/")).join("var/lib/dpkg/status");
+    let status = shell(&[status.to_string_lossy().into_owned()]);
+    let started = shell(&[started.to_owned()]);
     let before = if has_rebooted { " ! -newerct \"$(uptime -s)\"" } else { "" };
-    let (info, alternatives) = (at("var/lib/dpkg/info"), at("var/lib/dpkg/alternatives"));
     vec![
         "to keep the system, install every package again (dpkg's checks do not see all):".into(),
-        format!("    test -s {new} || cp {old} {new}"),
+        format!("    test -s {status} || cp {status}-old {status}"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
         "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
         "        while read -r file hash; do test -s \"$file\" || rm -f \"$file\"; done'".into(),
-        format!("    find {info} {alternatives} -type f -empty -delete"),
-        format!("    find {etc} -xdev -type f -empty -newerct {started}{before} -delete"),
+        format!(
+            "    {enter}find /var/lib/dpkg/info /var/lib/dpkg/alternatives -type f -empty -delete"
+        ),
+        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{before} -delete"),
         format!("    {enter}dpkg --configure --pending"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
-        "        xargs apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'"
-            .into(),
+        "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
+        "            -o DPkg::Options::=--force-confmiss'".into(),
     ]
 }
 
@@ -108,9 +106,7 @@ mod tests {
         let find = "2026-11-23T07:06:04Z ! -newerct \"$(uptime -s)\" -delete";
         assert!(lines[6].ends_with(find), "{}", lines[6]);
         assert!(lines[1].contains("/target/var/lib/dpkg/status"));
-        assert!(lines[5].contains("find /target/var/lib/dpkg/info "));
-        assert!(lines[6].contains("find /target/etc -xdev "));
-        for at in [2, 7, 8] {
+        for at in [2, 5, 6, 7, 8] {
             assert!(lines[at].starts_with("    chroot /target "), "{}", lines[at]);
         }
         let lines = mend("2026-11-23T07:06:04Z", false, Some(Path::new("/a $(b)")));
