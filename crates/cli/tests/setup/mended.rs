@@ -11,8 +11,7 @@ const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
 
 /// Kills the supervisor of the run when dpkg has installed the package, and loses the content
 /// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
-/// left alone: they are replaced by renames, after which ext4 writes the content soon. One list
-/// of dpkg is not empty, but ends in the middle of a line.
+/// left alone: they are replaced by renames, after which ext4 writes the content soon.
 const CUT: &str = r#"
 touch /root/start
 echo 'DPkg::Post-Invoke {"kill -9 $(grep -o supervisor.*[0-9] /run/synconce/$SYNCONCE_RUN.json | grep -o [0-9]*)";};' \
@@ -22,7 +21,6 @@ rm /etc/apt/apt.conf.d/kill
 find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib/dpkg/status*' \
     ! -name 'passwd*' ! -name 'group*' ! -name '*shadow*' >/root/lost
 xargs truncate -s 0 </root/lost
-printf /etc/cr >/var/lib/dpkg/info/cron.list
 "#;
 
 /// Types what is printed, and ends at the first command that fails.
