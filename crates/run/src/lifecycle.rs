@@ -72,7 +72,6 @@ struct Started {
     listener: Option<Arc<Listener>>,
     signals: Reader,
     command: u32,
-    /// A call that the command made before the supervisor could listen.
     /// Programs that gain no privileges.
     privileges: Option<privileges::Watch>,
     /// The kind of privileges that the command itself does not gain, if a notice was printed.

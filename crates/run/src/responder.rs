@@ -291,7 +291,8 @@ impl Responder {
                 }
                 // No call was held before, and none will be.
                 Err(error) if or_real => {
-                    let _ = send(&*frontend, &Message::Notice(Notice::RealSyncs(error)));
+                    let notice = Notice::RealSyncs(error.before_any_hold());
+                    let _ = send(&*frontend, &Message::Notice(notice));
                 }
                 // The command cannot be held as was asked, so it is terminated.
                 Err(_) => drop(signals::send(command, Signal::TERM.as_raw())),
