@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{
-    Place, Started, children, eventually, finish, isolated, process_status,
+    Place, Started, Terminal, children, eventually, finish, isolated, process_status,
 };
 
 /// Writes the file of the hold `name` with one directory.
@@ -21,6 +21,30 @@ fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
 /// Returns the commands of the lines of `text` that begin with `mark`.
 fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix("synconce: ")?.strip_prefix(mark))
+}
+
+#[test]
+fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
+    isolated(|place| {
+        let cost = "images are pulled again, and containers are made again";
+        let fixture = Fixture::new(place, &format!("after_crash = \"wipe\"\ncost = \"{cost}\""));
+        fixture.ok("start");
+        let status = "$SYNCONCE hold status ./t.toml";
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&format!("COLUMNS=70 {status}"));
+        let lines = terminal.prompt();
+        let whole = format!("  a crash now: the files are set aside: {cost}");
+        assert!(lines.lines().any(|line| line.trim_end() == whole), "{lines}");
+        let mut table = lines.lines().filter(|line| line.starts_with(['N', 't']));
+        assert!(table.all(|line| line.chars().count() <= 70), "{lines}");
+        terminal.line(&format!("COLUMNS=200 {status}"));
+        let lines = terminal.prompt();
+        assert!(lines.contains(cost) && !lines.contains("a crash now:"), "{lines}");
+        terminal.line("exit 0");
+        assert!(terminal.end().success());
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
 }
 
 #[test]
