@@ -18,6 +18,8 @@ const DAMAGED: &str = "layers of docker that the crash damaged are set aside, to
 const GONE: &str = "docker no longer has these images: ";
 /// What precedes the next message.
 const NEXT_LINE: &str = " synconce: ";
+/// The kind of a cut after which the daemon does not start.
+pub(super) const STARTS: &str = "daemon start";
 /// The kind of a cut with records that no image has.
 pub(super) const STRAYS: &str = "stray records";
 /// How many faults of one cut are shown.
@@ -64,7 +66,7 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
     }
     let daemon = match subject.engine.start(world) {
         Ok(daemon) => daemon,
-        Err(error) => return broken("daemon start", error.to_string()),
+        Err(error) => return broken(STARTS, error.to_string()),
     };
     let seen = match daemon.examine(subject.fixture) {
         Ok(seen) => seen,
