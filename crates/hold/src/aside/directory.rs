@@ -8,6 +8,7 @@ use crate::file_id::FileId;
 use crate::safe_directory::{Astray, SafeDirectory};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 
 /// Opens the directory `path` of `set`; `None` if it does not exist. Makes root its owner again.
 ///
@@ -20,6 +21,7 @@ pub(super) fn open(set: &Set, path: &Path) -> Result<Option<SafeDirectory>, Erro
     let made = set.identity_of(path);
     let Some(found) = parent.inner_or_taken_back(name, made)? else { return Ok(None) };
     match made {
+        _ if mutant::is("hold-settle-by-name") => {}
         None => found.refuse_entries_except(&[])?,
         Some(made) if FileId::of_open(&found).on("cannot look at", path)? == *made => {}
         Some(made) => return Err(Astray::Another(made.inode).on(path)),

@@ -8,6 +8,7 @@ use crate::lost;
 use crate::safe_directory::{Astray, SafeDirectory, if_there, type_of};
 use rustix::fs::{AtFlags, FileType};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
 
 /// The entries of the directory of an overlay that are symbolic links.
 const LINKS: [&str; 2] = [attributes::STRIPPED, lost::NOTE];
@@ -19,6 +20,9 @@ const ENTRIES: [&str; 5] = [UPPER, WORK, POINT, LINKS[0], LINKS[1]];
 /// # Errors
 /// [`Astray::NotOfHold`], or names what cannot be read.
 pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
+    if mutant::is("hold-foreign-removed") {
+        return Ok(());
+    }
     scratch.refuse_entries_except(&ENTRIES)?;
     match lost::is_noted(scratch)? || !has_data(scratch)? {
         true => Ok(()),
