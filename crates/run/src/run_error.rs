@@ -102,6 +102,14 @@ impl RunError {
         Self::SetUp(act.to_owned(), number(error))
     }
 
+    /// Returns the error as it is if the command goes on, or was not started.
+    pub(crate) fn before_any_hold(self) -> Self {
+        match self {
+            Self::Marker(act) => Self::MarkerUnwritable(act),
+            other => other,
+        }
+    }
+
     /// Returns what the user can do about the error, if anything.
     pub fn remedy(&self) -> Option<Cow<'static, str>> {
         const FILES: &str = "raise the limit of open files (ulimit -n)";

@@ -5,6 +5,7 @@ use crate::engines::containerd::Containerd;
 use crate::engines::docker::{self, Docker};
 use crate::engines::{Builder, Given, SOCKET, Site, prepare, report};
 use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
@@ -26,6 +27,10 @@ const NEEDS: [Need; 4] = [
 const FILES: u64 = 300;
 const CHOWN: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n\
                      RUN [\"/bin/busybox\", \"chown\", \"-R\", \"1:1\", \"/data\"]\n";
+const COPIED: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n";
+/// Waits until `/end` exists, or until dockerd ends the container.
+const WAIT: &str = "[\"/bin/busybox\", \"sh\", \"-ec\", \"trap exit TERM; echo >/begun; \
+                    until [ -e /end ]; do busybox sleep 0.1; done\"]";
 /// Two stages, of which one has a cache; both steps run at once.
 const STAGES: &str = "FROM scratch AS base\nCOPY busybox /bin/\nCOPY data /data\n\
     FROM base AS other\n\
@@ -46,6 +51,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
+        trial(go_on_after_a_kill_of_dockerd, &NEEDS),
         trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
         trial(by_buildkitd_hardly_flush, &buildkit::NEEDS),
         trial(by_buildkitd_on_containerd_hardly_flush, &buildkit::NEEDS_CONTAINERD),
@@ -141,9 +147,23 @@ fn assert_owned(docker: &Docker<'_>) {
 }
 
 fn assert_none_volatile() {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let left: Vec<_> = mounts.lines().filter(|line| line.contains("volatile")).collect();
-    assert!(left.iter().all(|line| !line.contains(" - overlay ")), "{left:?}");
+    assert_eq!(volatile_roots(), Vec::<PathBuf>::new());
+}
+
+/// Returns where overlays are mounted.
+fn overlays() -> Vec<PathBuf> {
+    mounted(|_| true)
+}
+
+/// Returns where volatile overlays are mounted.
+fn volatile_roots() -> Vec<PathBuf> {
+    mounted(|options| options.contains("volatile"))
+}
+
+fn mounted(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut mounts = synconce_probe::mounts::read("self").unwrap();
+    mounts.retain(|mount| mount.type_name == "overlay" && is_wanted(&mount.options));
+    mounts.into_iter().map(|mount| mount.point).collect()
 }
 
 fn of_docker_hardly_flush_and_are_whole(place: &Place) {
@@ -184,14 +204,50 @@ fn that_fail_or_are_cancelled_leave_no_volatile_root(place: &Place) {
     eventually("the step waits", || world.steps().0 >= 3);
     running.signal(Signal::INT).unwrap();
     assert!(!running.end().success());
-    let overlays = || {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        mounts.lines().filter(|line| line.contains(" - overlay ")).count()
-    };
-    eventually("the roots are unmounted", || overlays() == 0);
+    eventually("the roots are unmounted", || overlays().is_empty());
     world.flushes(&docker.buildkit(), CHOWN);
     assert_owned(&docker);
     docker.stop();
+    world.end();
+}
+
+/// A step is under way when dockerd is killed. The next dockerd starts, and builds.
+fn go_on_after_a_kill_of_dockerd(place: &Place) {
+    let world = World::new(place);
+    let waits = format!("{COPIED}RUN {WAIT}\n");
+    for buildkit in ["1", "0"] {
+        let docker = world.start();
+        place.write("context/Dockerfile", &waits);
+        let mut client = docker.command(buildkit);
+        client.args(["build", "--network", "none", "--no-cache", "context"]);
+        let client = Started::new(&mut client);
+        let begun = || volatile_roots().into_iter().find(|root| root.join("begun").exists());
+        eventually("the step waits in a volatile root", || begun().is_some());
+        let root = begun().unwrap();
+        docker.kill();
+        assert!(!client.end().success());
+        let docker = world.start();
+        if buildkit == "1" {
+            // As with runc alone: no process ends the step, and its root stays mounted.
+            assert!(volatile_roots().contains(&root));
+            world.flushes(&docker.buildkit(), CHOWN);
+            fs::write(root.join("end"), "").unwrap();
+        } else {
+            // dockerd ends the step's container.
+            assert_eq!(volatile_roots(), Vec::<PathBuf>::new());
+            world.flushes(&docker.classic(), CHOWN);
+        }
+        assert_owned(&docker);
+        docker.stop();
+        eventually("the roots are unmounted", || {
+            let left = overlays();
+            for root in left.iter().rev() {
+                // The engine or the step may have it still.
+                let _ = unmount(root, UnmountFlags::empty());
+            }
+            overlays().is_empty()
+        });
+    }
     world.end();
 }
 

@@ -4,13 +4,15 @@ use super::place::manifest_of;
 use synconce_testkit::harness::{Debian, isolated};
 use synconce_testkit::manifest;
 
-const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron";
+/// cron has conffiles, and chrony one that ucf keeps.
+const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron chrony";
 const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
     xargs apt-get install -qq --reinstall --yes"#;
 
 /// Kills the supervisor of the run when dpkg has installed the package, and loses the content
 /// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
-/// left alone: they are replaced by renames, after which ext4 writes the content soon.
+/// left alone: they are replaced by renames, after which ext4 writes the content soon. One list
+/// of dpkg is not empty, but ends in the middle of a line.
 const CUT: &str = r#"
 touch /root/start
 echo 'DPkg::Post-Invoke {"kill -9 $(grep -o supervisor.*[0-9] /run/synconce/$SYNCONCE_RUN.json | grep -o [0-9]*)";};' \
@@ -20,6 +22,7 @@ rm /etc/apt/apt.conf.d/kill
 find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib/dpkg/status*' \
     ! -name 'passwd*' ! -name 'group*' ! -name '*shadow*' >/root/lost
 xargs truncate -s 0 </root/lost
+printf /etc/cr >/var/lib/dpkg/info/cron.list
 "#;
 
 /// Types what is printed, and ends at the first command that fails.
@@ -30,8 +33,8 @@ sed -n 's/^  then: //p' /root/said >>/root/mend
 sh -ex /root/mend </dev/null && synconce status
 "#;
 
-/// Files of the home directory, and the account files' backups.
-const NOISE: [&str; 3] = ["root/**", "etc/*-", "etc/*.org"];
+/// Files of the home directory, and the backups of account files and of what ucf knows.
+const NOISE: [&str; 4] = ["root/**", "etc/*-", "etc/*.org", "var/lib/ucf/hashfile.?"];
 
 /// Takes long: every package of the root is installed again.
 #[test]
@@ -41,7 +44,10 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
         root.sh("synconce setup apt");
         let cut = root.sh(&CUT.replace("INSTALL", INSTALL));
         assert!(cut.contains("ended 125\n"), "{cut}");
-        assert!(root.sh("cat /root/lost").contains("/etc/crontab\n"), "configuration is lost");
+        let lost = root.sh("cat /root/lost");
+        for file in ["/etc/crontab\n", "/etc/chrony/chrony.conf\n"] {
+            assert!(lost.contains(file), "configuration is lost");
+        }
         assert_eq!(root.sh("find /usr/sbin/cron -empty"), "/usr/sbin/cron\n");
         let ended = root.run(&["sh", "-c", MEND]);
         assert!(ended.status.success(), "{ended:?}");

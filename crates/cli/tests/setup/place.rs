@@ -110,18 +110,8 @@ impl Ended {
 /// Returns the files of the root, without those that each call of apt changes, and without
 /// what matches one of the patterns in `also`.
 pub fn manifest_of(root: &Debian, also: &[&str]) -> Manifest {
-    let mut options = Options::default();
-    let changed = [
-        "var/log/**",
-        "var/cache/**",
-        "var/lib/apt/**",
-        "var/lib/synconce",
-        "var/lib/synconce/**",
-        "var/lib/dpkg/*-old",
-        "lost+found",
-        ".host",
-    ];
-    for path in changed.iter().chain(also) {
+    let mut options = Options::default().ignore_calls_of_apt().unwrap();
+    for path in ["lost+found"].iter().chain(also) {
         options = options.ignore(path).unwrap();
     }
     Manifest::with(root.path(""), &options).unwrap()

@@ -137,6 +137,15 @@ fn control_c_ends_the_script_around_a_run(place: &Place) {
     site.well(&["fsck"]);
 }
 
+/// Hangs the terminal up, and waits until the run in it has ended.
+fn hang_up(mut terminal: Terminal, site: &Site) {
+    terminal.hang_up();
+    terminal.end();
+    eventually("the run has ended", || {
+        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+    });
+}
+
 fn a_terminal_that_is_closed_ends_the_run(place: &Place) {
     let site = with_clone(place);
     let mut terminal = Terminal::shell(place);
@@ -144,11 +153,7 @@ fn a_terminal_that_is_closed_ends_the_run(place: &Place) {
                   while :; do sleep 0.05; done";
     terminal.line(&run(&site, "", script));
     terminal.expect("ready");
-    terminal.hang_up();
-    terminal.end();
-    eventually("the run has ended", || {
-        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
-    });
+    hang_up(terminal, &site);
     assert_eq!(site.sh("clone", "cat /data/hup"), "hup\n");
 }
 
@@ -158,11 +163,7 @@ fn a_hang_up_ends_a_command_that_reads(place: &Place) {
     let script = "trap \"\" HUP; echo rea\"\"dy; cat; echo end >/data/end";
     terminal.line(&run(&site, "", script));
     terminal.expect("ready");
-    terminal.hang_up();
-    terminal.end();
-    eventually("the run has ended", || {
-        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
-    });
+    hang_up(terminal, &site);
     assert_eq!(site.sh("clone", "cat /data/end"), "end\n");
 }
 

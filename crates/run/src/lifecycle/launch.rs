@@ -35,10 +35,7 @@ pub(super) fn launch_held(
     // launch.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
-        active.engage().map_err(|error| match error {
-            RunError::Marker(act) => RunError::MarkerUnwritable(act),
-            other => other,
-        })?;
+        active.engage().map_err(RunError::before_any_hold)?;
         // Sent before a call can be held: if the supervisor is killed, only the frontend can
         // report the marker.
         let _ = send(frontend, &Message::Marked { path: active.marker() });

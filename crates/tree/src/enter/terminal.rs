@@ -26,8 +26,8 @@ use synconce_sys::signals::{Reader, Received};
 const ROOM: usize = 4096;
 /// More than a pseudo-terminal holds: what a process wrote before its end is among these bytes.
 const MOST_HELD: usize = 1 << 17;
-/// How often a job in the background looks whether it has come to the foreground. The kernel
-/// tells no process.
+/// How often a job in the background looks whether it has come to the foreground. No signal
+/// reports that.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long a run that a signal ends waits for a terminal that takes no output.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -16,21 +16,12 @@ use tempfile::TempDir;
 pub(super) const MEND: &str = include_str!("mend.sh");
 /// Far longer than an act takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What each call of apt changes, what dpkg writes before its first sync and removes when it is
-/// called again, and the markers.
-const IGNORED: [&str; 12] = [
+/// What dpkg writes before its first sync, and removes when it is called again.
+const IGNORED: [&str; 4] = [
     "var/lib/dpkg/diversions-new",
     "var/lib/dpkg/updates/tmp.i",
     "var/lib/dpkg/tmp.ci",
-    "var/lib/dpkg/tmp.ci/**",
-    "var/log/**",
-    "var/cache/**",
-    "var/lib/apt/**",
-    "var/lib/synconce",
-    "var/lib/synconce/**",
-    "var/lib/dpkg/*-old",
     "var/lib/dpkg/lock*",
-    ".host",
 ];
 
 /// Returns why no root can be made here.
@@ -117,7 +108,7 @@ impl Root {
 
     /// Returns the content of the root.
     pub(super) fn manifest(&self) -> Result<Manifest> {
-        let mut options = Options::default();
+        let mut options = Options::default().ignore_calls_of_apt()?;
         for path in IGNORED {
             options = options.ignore(path)?;
         }

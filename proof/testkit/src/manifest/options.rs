@@ -4,6 +4,16 @@ use glob::{MatchOptions, Pattern};
 
 use crate::{Error, Result};
 
+/// What each call of apt and each run changes in a Debian root.
+const CALLS: [&str; 6] = [
+    "var/log/**",
+    "var/cache/**",
+    "var/lib/apt/**",
+    "var/lib/synconce",
+    "var/lib/dpkg/*-old",
+    ".host",
+];
+
 /// What a manifest includes; by default everything but times.
 #[derive(Debug, Clone, Default)]
 #[must_use]
@@ -30,6 +40,14 @@ impl Options {
             .map_err(|error| Error::Refused(format!("cannot understand {glob}: {error}")))?;
         self.ignored.push(pattern);
         Ok(self)
+    }
+
+    /// Leaves out what each call of apt and each run changes in a Debian root.
+    ///
+    /// # Errors
+    /// As [`Options::ignore`].
+    pub fn ignore_calls_of_apt(self) -> Result<Self> {
+        CALLS.iter().try_fold(self, |options, glob| options.ignore(glob))
     }
 
     pub(super) fn wants_mtimes(&self) -> bool {

@@ -44,36 +44,43 @@ pub(super) struct CalledByProgram;
 /// the command above. On some file systems dpkg's own checks find neither empty files nor an
 /// empty database, so only a new installation is safe.
 ///
-/// dpkg does not replace an empty configuration file: to dpkg the file is edited. The empty ones
-/// are removed, and `--force-confmiss` writes them again. The status file lists them also if
-/// the list of the package is empty itself. An empty script of a package cannot be executed, and
-/// an empty list of alternatives cannot be read. If dpkg's lists were lost, none names the
-/// configuration files: empty files below /etc that changed during the run are removed, too. What
-/// ended the run is not known if `has_rebooted` is unset; otherwise it ended before the boot.
+/// dpkg does not replace a damaged configuration file: to dpkg the file is edited. Those that are
+/// empty or that the run wrote are removed, and `--force-confmiss` writes them again. The status
+/// file lists them also if the list of the package is empty itself. If dpkg's lists were lost,
+/// none names the configuration files: empty files below /etc that changed during the run are
+/// removed, too.
+///
+/// What dpkg keeps of each package and alternative is removed if the run changed it: dpkg stops
+/// at a list without its last line, and would execute half of a script. The new installation
+/// writes all of it again. Only `format` belongs to no package.
+///
+/// What ended the run is not known if `has_rebooted` is unset; otherwise it ended before the
+/// boot.
 pub(super) fn mend(started: &str, has_rebooted: bool, root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
-    let at = |path: &str| {
-        let path = root.unwrap_or(Path::new("/")).join(path);
-        shell(&[path.to_string_lossy().into_owned()])
-    };
-    let (old, new) = (at("var/lib/dpkg/status-old"), at("var/lib/dpkg/status"));
-    let (etc, started) = (at("etc"), shell(&[started.to_owned()]));
-    let before = if has_rebooted { " ! -newerct \"$(uptime -s)\"" } else { "" };
-    let (info, alternatives) = (at("var/lib/dpkg/info"), at("var/lib/dpkg/alternatives"));
+    let status = root.unwrap_or(Path::new("/")).join("var/lib/dpkg/status");
+    let status = shell(&[status.to_string_lossy().into_owned()]);
+    let started = shell(&[started.to_owned()]);
+    let boot = if has_rebooted { " ! -newerct \"$(uptime -s)\"" } else { "" };
+    let changed = format!("-newerct {started}{boot}");
+    // Without a reboot, a changed file can be a user's and is whole.
+    let torn = if has_rebooted { format!("\\( -empty -o {changed} \\)") } else { "-empty".into() };
     vec![
         "to keep the system, install every package again (dpkg's checks do not see all):".into(),
-        format!("    test -s {new} || cp {old} {new}"),
+        format!("    test -s {status} || cp {status}-old {status}"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
         "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
-        "        while read -r file hash; do test -s \"$file\" || rm -f \"$file\"; done'".into(),
-        format!("    find {info} {alternatives} -type f -empty -delete"),
-        format!("    find {etc} -xdev -type f -empty -newerct {started}{before} -delete"),
+        "        while read -r file hash; do test ! -f \"$file\" ||".into(),
+        format!("        find \"$file\" -type f {torn} -delete; done'"),
+        format!("    {enter}find /var/lib/dpkg/info /var/lib/dpkg/alternatives -type f \\"),
+        format!("        ! -name format \\( -empty -o {changed} \\) -delete"),
+        format!("    {enter}find /etc -xdev -type f -empty {changed} -delete"),
         format!("    {enter}dpkg --configure --pending"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
-        "        xargs apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'"
-            .into(),
+        "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
+        "            -o DPkg::Options::=--force-confmiss'".into(),
     ]
 }
 
@@ -105,12 +112,10 @@ mod tests {
     #[test]
     fn advice_for_another_root_acts_on_that_root() {
         let lines = mend("2026-11-23T07:06:04Z", true, Some(Path::new("/target")));
-        let find = "2026-11-23T07:06:04Z ! -newerct \"$(uptime -s)\" -delete";
-        assert!(lines[6].ends_with(find), "{}", lines[6]);
+        let find = "-empty -newerct 2026-11-23T07:06:04Z ! -newerct \"$(uptime -s)\" -delete";
+        assert!(lines[8].ends_with(find), "{}", lines[8]);
         assert!(lines[1].contains("/target/var/lib/dpkg/status"));
-        assert!(lines[5].contains("find /target/var/lib/dpkg/info "));
-        assert!(lines[6].contains("find /target/etc -xdev "));
-        for at in [2, 7, 8] {
+        for at in [2, 6, 8, 9, 10] {
             assert!(lines[at].starts_with("    chroot /target "), "{}", lines[at]);
         }
         let lines = mend("2026-11-23T07:06:04Z", false, Some(Path::new("/a $(b)")));

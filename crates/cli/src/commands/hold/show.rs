@@ -36,6 +36,7 @@ impl Report {
         let name = &status.name;
         let advice = match status.state {
             State::Off | State::Held => None,
+            State::Incomplete if status.is_changing => None,
             // The stop says what is to be done about overlays that are elsewhere.
             State::Incomplete if status.missing.is_empty() => {
                 Some(format!("synconce hold stop {name}"))
