@@ -37,7 +37,9 @@ pub fn clone(
     let parent = source.base.map(Parent::from);
     let (name, layers, made) = (name.clone(), source.layers, now());
     let format = FORMAT;
-    let record = Record { format, name, generation: 1, layers, strategy, reason, parent, made };
+    let (generation, protected) = (1, false);
+    let record =
+        Record { format, name, generation, layers, strategy, reason, parent, made, protected };
     store.write(&record)?;
     Ok(record)
 }

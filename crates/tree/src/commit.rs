@@ -4,12 +4,12 @@ use crate::freeze::Frozen;
 use crate::layer::{self, Links};
 use crate::pin::Pin;
 use crate::read::read_source;
-use crate::record::{FORMAT, Layer, Name, Parent, Record, now};
+use crate::record::{FORMAT, Layer, Name, Parent, Purpose, Record, now};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
-use crate::store::{Opened, Store};
+use crate::store::Store;
 use crate::strategy::Choice;
-use crate::{choose, unneeded};
+use crate::{choose, guard, unneeded};
 use std::io;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
@@ -55,6 +55,7 @@ pub fn commit(
             record.parent = Some(parent);
             record.name = new.clone();
             record.generation = 1;
+            record.protected = false;
         }
         None if old == source.layers => return Ok(record),
         None => record.generation += 1,
@@ -108,8 +109,8 @@ impl Session<'_, Frozen> {
         if let Err(error) = self.fingerprint(progress) {
             return self.discard().and(Err(error));
         }
-        let Self { store, id, pin, lease, state: Frozen { layers }, .. } = self;
-        let publish = || publish(store, name, base, layers, choice, &id);
+        let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
+        let publish = || publish(store, name, base, layers, choice, (&id, &note.purpose));
         let committed = match mutant::is("tree-record-first") {
             false => pin.sync().and_then(|()| publish()),
             true => publish().and_then(|record| pin.sync().map(|()| record)),
@@ -123,14 +124,14 @@ impl Session<'_, Frozen> {
     }
 }
 
-/// Writes the record of what session `id` made, which is durable already.
+/// Writes the record of what a session made, which is durable already.
 fn publish(
     store: &Store,
     name: &Name,
     base: Option<Base>,
     layers: Vec<Layer>,
     choice: Choice,
-    id: &str,
+    (id, purpose): (&str, &Purpose),
 ) -> Result<Record, Error> {
     let _lock = store.lock()?;
     let generation = generation_after(store, name, base.as_ref(), Some(id))?;
@@ -141,10 +142,13 @@ fn publish(
         (None, Some(before)) => before.parent.clone(),
         (None, None) => None,
     };
+    let is_import = *purpose == Purpose::Import;
+    let protected = before.as_ref().map_or(is_import, |before| before.protected);
     let old = before.map(|record| record.layers).unwrap_or_default();
     let Choice { strategy, reason } = choice;
     let (format, name, made) = (FORMAT, name.clone(), now());
-    let record = Record { format, name, generation, layers, strategy, reason, parent, made };
+    let record =
+        Record { format, name, generation, layers, strategy, reason, parent, made, protected };
     store.write(&record)?;
     leave(store, id, &old);
     Ok(record)
@@ -179,9 +183,7 @@ fn generation_after(
         }
         Some(_) => {}
     }
-    if let Opened::Yes(_) = store.opened(&record)? {
-        return refused("it has changes that are not committed".to_owned());
-    }
+    guard::is_committed(store, "cannot commit as", &record)?;
     source::is_idle_but_for(store, name, own)?;
     Ok(record.generation + 1)
 }

@@ -29,7 +29,7 @@ pub fn open_mounted<'a>(
     point: &Path,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
-    let source = source::current(store, name)?;
+    let source = source::to_be_changed(store, "cannot mount", name)?;
     let strategy = source::strategy_of(store, &source, None)?;
     session::begin(store, &source, strategy, Purpose::Mount(point.to_owned()))
 }

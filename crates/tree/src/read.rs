@@ -66,6 +66,14 @@ impl Reading<'_> {
         self.source.base.as_ref().map_or(&[], |base| &base.layers)
     }
 
+    /// Returns the merged content of the last commit.
+    ///
+    /// # Errors
+    /// The error names the act and the path.
+    pub fn committed_view(&self) -> Result<OwnedFd, Error> {
+        view::view(self.store, self.committed())
+    }
+
     /// Returns the merged content of the stack.
     ///
     /// # Errors

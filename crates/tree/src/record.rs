@@ -113,7 +113,7 @@ pub struct Parent {
 pub struct Record {
     /// [`FORMAT`].
     pub format: u32,
-    /// The tree's name.
+    /// The tree's name. The name of the file counts: `rename` changes only that.
     pub name: Name,
     /// The generation: 1 at first; each commit adds 1.
     pub generation: u64,
@@ -128,6 +128,9 @@ pub struct Record {
     pub parent: Option<Parent>,
     /// When this generation was made: seconds since 1970.
     pub made: u64,
+    /// Whether runs and mounts may leave no changes in the tree.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protected: bool,
 }
 
 /// The boot and the attached disk. As long as both stay the same, data that was written is

@@ -1,16 +1,25 @@
 //! Removes trees.
 
 use crate::record::Name;
-use crate::source;
 use crate::store::{Opened, Store};
-use crate::unneeded;
+use crate::{guard, source, unneeded};
 use synconce_durable::error::Error;
+
+/// What a removal does with uncommitted changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// They prevent the removal.
+    Kept,
+    /// They are removed with the tree.
+    Dropped,
+}
 
 /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
 ///
 /// # Errors
-/// `ENOENT`. The error names the act and the path.
-pub fn remove(store: &Store, name: &Name) -> Result<(), Error> {
+/// `ENOENT`; the tree is in use, or has uncommitted changes that are to be kept. The error names
+/// the act and the path.
+pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = store.record(name);
     let mut layers: Vec<String> = Vec::new();
@@ -18,6 +27,9 @@ pub fn remove(store: &Store, name: &Name) -> Result<(), Error> {
     if let Ok(record) = &record {
         let record = record.as_ref().ok_or_else(|| source::absent(name))?;
         source::is_idle(store, name)?;
+        if changes == Changes::Kept {
+            guard::is_committed(store, "cannot remove", record)?;
+        }
         layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
         if let Opened::Yes(open) = store.opened(record)? {
             layers.extend(open.into_iter().map(|layer| layer.id));

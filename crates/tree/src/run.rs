@@ -10,8 +10,24 @@ use synconce_durable::error::Error;
 /// Begins a session whose result stays in the tree `name`.
 ///
 /// # Errors
-/// Another session works on the tree. The error names the act and the path.
+/// Another session works on the tree, or the tree is protected. The error names the act and the
+/// path.
 pub fn open_session<'a>(
+    store: &'a Store,
+    name: &Name,
+    wanted: Option<Strategy>,
+) -> Result<Session<'a, Begun>, Error> {
+    let _lock = store.lock()?;
+    let source = source::to_be_changed(store, "cannot run in", name)?;
+    let strategy = source::strategy_of(store, &source, wanted)?;
+    session::begin(store, &source, strategy, Purpose::Run)
+}
+
+/// Begins a session on the tree `name` whose result is discarded.
+///
+/// # Errors
+/// Another session works on the tree. The error names the act and the path.
+pub fn open_to_discard<'a>(
     store: &'a Store,
     name: &Name,
     wanted: Option<Strategy>,

@@ -1,10 +1,10 @@
 //! The stack of a tree: committed, or with uncommitted changes; and whether a session uses it.
 
 use crate::busy::{Busy, User};
-use crate::choose;
 use crate::record::{self, Layer, Name, Parent, Purpose, Record};
 use crate::store::{Opened, Store};
 use crate::strategy::Strategy;
+use crate::{choose, guard};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use synconce_durable::error::Error;
@@ -71,12 +71,7 @@ pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
 /// include them.
 pub(crate) fn committed(store: &Store, name: &Name) -> Result<Source, Error> {
     let record = existing(store, name)?;
-    if let Opened::Yes(_) = store.opened(&record)? {
-        let errno = io::Error::other(
-            "it has changes that are not committed, which `synconce tree commit` keeps",
-        );
-        return Err(refuse("cannot use", name, errno));
-    }
+    guard::is_committed(store, "cannot use", &record)?;
     let base = Base::of(&record);
     let Record { layers, strategy, .. } = record;
     Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
@@ -89,6 +84,19 @@ pub(crate) fn committed(store: &Store, name: &Name) -> Result<Source, Error> {
 pub(crate) fn current(store: &Store, name: &Name) -> Result<Source, Error> {
     is_idle(store, name)?;
     stack(store, name)
+}
+
+/// Like [`current`], for a session whose changes stay in `name`.
+///
+/// # Errors
+/// Also when the tree is protected.
+pub(crate) fn to_be_changed(
+    store: &Store,
+    act: &'static str,
+    name: &Name,
+) -> Result<Source, Error> {
+    guard::is_unprotected(store, act, &existing(store, name)?)?;
+    current(store, name)
 }
 
 /// Returns `name` with uncommitted changes, even if a session works on it.
@@ -156,7 +164,6 @@ fn is_mount_point(path: &Path) -> bool {
     mounts::read("self").map_or(true, |mounts| mounts.iter().any(|mount| mount.point == path))
 }
 
-/// Makes an error about a tree in place of a path.
 /// Returns the error that the tree `name` does not exist.
 pub fn absent(name: &Name) -> Error {
     refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, "no such tree"))
@@ -168,6 +175,7 @@ pub(crate) fn exists(act: &'static str, name: &Name) -> Error {
     refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why))
 }
 
+/// Makes an error about a tree in place of a path.
 pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
     Error::new(act, Path::new(name.as_str()), why)
 }

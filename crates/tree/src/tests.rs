@@ -29,6 +29,7 @@ fn record(of: &str, generation: u64, layers: &[&str]) -> Record {
         reason: String::new(),
         parent: None,
         made: 1,
+        protected: false,
     }
 }
 

@@ -346,7 +346,10 @@ impl Steps for Fixture {
     fn clear(&mut self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
         let removed = if Self::needs_clone(iteration) {
             // The clone's mount is gone if the iteration succeeded.
-            launcher.run_helper("remove the clone", &self.tree(&["remove", "--wait", &self.clone]))
+            launcher.run_helper(
+                "remove the clone",
+                &self.tree(&["remove", "--force", "--wait", &self.clone]),
+            )
         } else {
             Ok(())
         };

@@ -33,8 +33,17 @@ pub fn parse(words: &[OsString]) -> Result<Arguments, Error> {
             return Err(at_run().error(ErrorKind::ArgumentConflict, text));
         }
         run.name = Some(name);
+        run.from_name = with_from(words, at);
     }
     Ok(second)
+}
+
+/// Returns `words` with `--from NAME` after the verb in place of NAME, the word at `at`.
+fn with_from(words: &[OsString], at: usize) -> Vec<OsString> {
+    let tree = words[..at].iter().position(|word| word == "tree").unwrap_or_default();
+    let run = words[tree..at].iter().position(|word| word == "run").unwrap_or_default() + tree;
+    let from = ["--from".into(), words[at].clone()];
+    [&words[..=run], &from, &words[run + 1..at], &words[at + 1..]].concat()
 }
 
 fn run_in(arguments: &Arguments) -> Option<&RunIn> {

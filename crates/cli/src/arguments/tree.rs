@@ -32,6 +32,9 @@ pub enum Verb {
     /// Make a store
     Init(Init),
     /// Make a tree from a directory or a tar archive
+    ///
+    /// The tree is a protected base: no run or mount leaves changes in it. `run --from BASE` runs
+    /// in a clone; `run --from BASE --commit BASE` makes the next generation of BASE.
     Import(Import),
     /// Make a clone of a tree
     Clone(Clone),
@@ -53,7 +56,9 @@ pub enum Verb {
     Umount(Umount),
     /// Make the changes in a clone durable
     Commit(Commit),
-    /// Show the paths that were added, changed and removed from A to B
+    /// Throw the changes in a clone away; it is at its last commit again
+    Discard(Named),
+    /// Show the paths that were added, changed and removed from A to B, or since A's last commit
     ///
     /// Prints a line for each path: A (added), C (changed) or D (removed), then the path.
     Diff(Diff),
@@ -61,6 +66,12 @@ pub enum Verb {
     Export(Export),
     /// Merge the layers of a tree into one
     Squash(Named),
+    /// Protect a tree: no run or mount leaves changes in it
+    Protect(Named),
+    /// Allow runs and mounts to change a protected tree
+    Unprotect(Named),
+    /// Give a tree another name
+    Rename(Rename),
     /// Remove trees (space is freed in the background; --wait waits for it)
     Remove(Remove),
     /// List the trees
@@ -133,6 +144,9 @@ pub struct RunIn {
     /// The clone to run in; taken from the words by `parse`.
     #[arg(skip)]
     pub name: Option<Name>,
+    /// The command line with `--from NAME` in place of NAME; made by `parse`.
+    #[arg(skip)]
+    pub from_name: Vec<OsString>,
     /// Run in a clone of BASE that has no name
     #[arg(long, value_name = "BASE", add = ArgValueCompleter::new(tree_names))]
     pub from: Option<Name>,
@@ -230,9 +244,9 @@ pub struct Diff {
     /// The older tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
     pub a: Name,
-    /// The newer tree
+    /// The newer tree [default: A with its changes, against A's last commit]
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub b: Name,
+    pub b: Option<Name>,
     /// End each line with a NUL, because names may contain newlines
     #[arg(short = '0', long, conflicts_with = "json")]
     pub null: bool,
@@ -256,12 +270,25 @@ pub struct Named {
     pub name: Name,
 }
 
+/// `synconce tree rename`
+#[derive(Debug, Args)]
+pub struct Rename {
+    /// The tree
+    #[arg(add = ArgValueCompleter::new(tree_names))]
+    pub name: Name,
+    /// Its new name
+    pub new: Name,
+}
+
 /// `synconce tree remove`
 #[derive(Debug, Args)]
 pub struct Remove {
     /// The trees
     #[arg(required = true, add = ArgValueCompleter::new(tree_names))]
     pub names: Vec<Name>,
+    /// Also remove trees with changes that are not committed
+    #[arg(short, long)]
+    pub force: bool,
     /// Print the trees and the bytes that would be freed, and remove nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,

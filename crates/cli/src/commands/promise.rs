@@ -23,6 +23,10 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
             | Verb::Clone(_)
             | Verb::Mount(_)
             | Verb::Commit(_)
+            | Verb::Discard(_)
+            | Verb::Protect(_)
+            | Verb::Unprotect(_)
+            | Verb::Rename(_)
             | Verb::Squash(_) => real(),
             Verb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.

@@ -43,7 +43,7 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     assert!(matches!(filled.status.code(), Some(5 | 125)), "{filled:?}");
     site.assert_unchanged("a run that filled the disk", "base", &before);
     // A full disk has room for what a removal writes.
-    site.well(&["remove", "clone", "--wait"]);
+    site.well(&["remove", "--force", "clone", "--wait"]);
     site.well(&["gc", "--wait"]);
     same("the base", &wanted, &site.content("base"));
     site.clone_of("base", "clone");

@@ -12,6 +12,7 @@ mod concurrent;
 mod ends;
 mod everything;
 mod full_disks;
+mod guards;
 mod mounts;
 mod options;
 mod programs;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         chroots::trials(),
         ends::trials(),
         full_disks::trials(),
+        guards::trials(),
         rooms::trials(),
         terminals::trials(),
         readers::trials(),

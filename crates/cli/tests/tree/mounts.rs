@@ -103,7 +103,7 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
                 assert_eq!(run.status.code(), Some(0), "{call} {nth}: {run:?}");
             }
             assert_eq!(fs::read_dir(&at).unwrap().count(), 0, "{call} {nth}: it is unmounted");
-            site.well(&["remove", &name]);
+            site.remove(&name);
             if !is_killed {
                 break;
             }

@@ -34,7 +34,7 @@ fn clones_by_hard_links_share_files_with_their_base(place: &Place) {
     assert!(inode("linked").ends_with(" 2\n"), "{}", inode("linked"));
     site.well(&["run", "linked", "--", "/bin/rm", "/data/other"]);
     site.well(&["verify", "base"]);
-    assert_eq!(site.sh("base", "head -n 1 /data/other"), "another\n");
+    assert_eq!(site.from("base", "head -n 1 /data/other"), "another\n");
     // A write in place reaches the base, as documented for hard links, and `verify` finds the
     // change.
     site.sh("linked", "echo more >>/data/file");
@@ -53,10 +53,10 @@ fn what_is_mounted_in_a_source_is_taken_when_asked_for(place: &Place) {
     let without = site.well(&["import", "without", source]);
     let notice = "1 are mount points, left empty (--cross-mounts takes them in): data/empty";
     assert!(without.stderr.contains(notice), "{without:?}");
-    assert_eq!(site.sh("without", "ls /data/empty; stat -c %a /data/empty"), "700\n");
+    assert_eq!(site.from("without", "ls /data/empty; stat -c %a /data/empty"), "700\n");
     let with = site.well(&["import", "--cross-mounts", "with", source]);
     assert!(!with.stderr.contains("mount point"), "{with:?}");
-    assert_eq!(site.sh("with", "cat /data/empty/inside"), "mounted\n");
+    assert_eq!(site.from("with", "cat /data/empty/inside"), "mounted\n");
 }
 
 fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
@@ -77,7 +77,7 @@ fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
     place.write("stop", "");
     assert!(grow.end().success(), "{}", grow.text());
     assert!(taken.stderr.contains("1 changed while they were read: data/growing"), "{taken:?}");
-    assert_eq!(site.sh("new", "head -c 3 /data/growing"), "xxx");
+    assert_eq!(site.from("new", "head -c 3 /data/growing"), "xxx");
 }
 
 fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {

@@ -80,7 +80,7 @@ impl<'a> World<'a> {
     fn prepare(&self, verb: &[&str]) {
         let in_work = ["tree", "run", "work", "--", "/bin/sh", "-c", "date >>/data/file"];
         match verb {
-            ["tree", "commit", ..] => self.well(&in_work),
+            ["tree", "commit" | "discard", ..] => self.well(&in_work),
             ["tree", "squash", ..] => {
                 self.well(&in_work);
                 self.well(&["tree", "commit", "work"]);
@@ -116,19 +116,24 @@ impl<'a> World<'a> {
             ["tree", "import" | "clone", ..] => self.well(&["tree", "remove", "new"]),
             ["tree", "run", ..] => self.well(&["tree", "remove", "made"]),
             ["tree", "mount", ..] => self.well(&["tree", "umount", "work"]),
+            ["tree", "protect", ..] => self.well(&["tree", "unprotect", "old"]),
+            ["tree", "rename", ..] => self.well(&["tree", "rename", "older", "old"]),
             ["tree", "remove", ..] => self.well(&["tree", "clone", "base", "old"]),
             _ => {}
         }
     }
 }
 
-const VERBS: [&[&str]; 11] = [
+const VERBS: [&[&str]; 14] = [
     &["tree", "init", "DISK/other"],
     &["tree", "import", "new", "source"],
     &["tree", "clone", "base", "new"],
     &["tree", "mount", "work", "DISK/point"],
     &["tree", "commit", "work"],
+    &["tree", "discard", "work"],
     &["tree", "squash", "work"],
+    &["tree", "protect", "old"],
+    &["tree", "rename", "old", "older"],
     &["tree", "run", "--from", "base", "--commit", "made", "--", "/bin/sh", "-c", "date >/new"],
     &["tree", "remove", "old"],
     &["hold", "stop", "./held.toml"],

@@ -60,7 +60,8 @@ fn a_run_ends_as_its_command(place: &Place) {
         assert_eq!(finished.status.signal(), Some(signal), "{finished:?}");
     }
     fs::write(place.path("source/data/plain"), "no right to execute\n").unwrap();
-    site.import("odd", &place.path("source"));
+    site.import("strange", &place.path("source"));
+    site.clone_of("strange", "odd");
     for (words, code) in [
         (&["no-such-command"][..], 127),
         (&["/no/such/file"], 127),

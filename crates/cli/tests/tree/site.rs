@@ -143,14 +143,21 @@ impl<'a> Site<'a> {
         finished.stdout
     }
 
+    /// Runs a script in a clone of `base` that is thrown away, and expects success; returns its
+    /// standard output.
+    pub fn from(&self, base: &str, script: &str) -> String {
+        self.well(&["run", "--from", base, "--", "/bin/sh", "-ec", script]).stdout
+    }
+
     /// Runs `words` in a new tree of `base`, which is kept as `name`.
     pub fn keep(&self, base: &str, name: &str, words: &[&str]) {
         let run = self.with_strategy(&["run"], &["--from", base, "--commit", name, "--"]);
         self.well(&[&run, words].concat());
     }
 
+    /// Removes the tree `name`, also with uncommitted changes.
     pub fn remove(&self, name: &str) {
-        self.well(&["remove", name]);
+        self.well(&["remove", "--force", name]);
     }
 
     /// Returns the lines of `tree diff A B`, each as a letter and a path without a leading

@@ -54,7 +54,7 @@ fn a_missing_tree_is_reported_by_its_name(place: &Place) {
     fs::create_dir(&to).unwrap();
     let to = to.to_str().unwrap();
     let new = site.fresh("new");
-    let words: [&[&str]; 14] = [
+    let words: [&[&str]; 15] = [
         &["clone", "missing", "clone"],
         &["run", "missing", "--", "true"],
         &["run", "--from", "missing", "--", "true"],
@@ -62,6 +62,7 @@ fn a_missing_tree_is_reported_by_its_name(place: &Place) {
         &["mount", "missing", to],
         &["umount", "missing"],
         &["commit", "missing"],
+        &["diff", "missing"],
         &["diff", "missing", "base"],
         &["diff", "base", "missing"],
         &["export", "missing"],

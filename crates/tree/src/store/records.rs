@@ -76,6 +76,15 @@ impl Store {
         self.close_durably(name)
     }
 
+    /// Renames the record of `name` to `new` durably, in one step. There must be no tree `new`.
+    pub(crate) fn rename(&self, name: &Name, new: &Name) -> Result<(), Error> {
+        let (from, to) = (self.record_path(name), self.record_path(new));
+        match mutant::is("tree-rename-unsynced") {
+            false => replace::rename(&from, &to),
+            true => fs::rename(&from, &to).on("cannot replace", &to),
+        }
+    }
+
     /// Returns the uncommitted changes of `record`'s tree, if they are of its generation and
     /// of this boot epoch.
     pub(crate) fn opened(&self, record: &Record) -> Result<Opened, Error> {
@@ -155,8 +164,7 @@ impl Store {
     /// Returns the trees that have notes of uncommitted changes, by the notes' names.
     pub(crate) fn open_names(&self) -> Result<Vec<Name>, Error> {
         let paths = names(&self.path().join(OPEN))?;
-        let name = |path: &PathBuf| path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.parse().ok();
-        Ok(paths.iter().filter_map(name).collect())
+        Ok(paths.iter().filter_map(|path| name_of(path)).collect())
     }
 }
 
@@ -186,9 +194,17 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(paths.on("cannot read", directory)?.into_iter().filter(is_record).collect())
 }
 
+/// Returns the name of the tree whose record or note is at `path`.
+fn name_of(path: &Path) -> Option<Name> {
+    path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.parse().ok()
+}
+
 /// Reads a record, which must have the format [`FORMAT`].
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
-    let record = read::<Record>(path)?;
+    let mut record = read::<Record>(path)?;
+    if let (Some(record), Some(name)) = (&mut record, name_of(path)) {
+        record.name = name;
+    }
     match record.as_ref().filter(|record| record.format != FORMAT) {
         None => Ok(record),
         Some(Record { format, .. }) => {

@@ -54,7 +54,8 @@ struct Mount {
 
 fn scenarios(control: &Path) -> Vec<Scenario> {
     use Effect::{
-        Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Removes, Runs, Squashes,
+        Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Removes, Renames, Reverts,
+        Runs, Squashes,
     };
     let source = control.join("source");
     let clone = || step("clone base work", Clones("base", "work"));
@@ -90,6 +91,14 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
             step("remove work --wait", Removes("work")),
         ),
         clean("remove", vec![clone(), run(1), commit()], step("remove work", Removes("work"))),
+        clean(
+            "remove --force",
+            vec![clone(), run(1)],
+            step("remove --force work", Removes("work")),
+        ),
+        clean("discard", vec![clone(), run(1)], step("discard work", Reverts("work"))),
+        clean("rename", vec![clone()], step("rename work new", Renames("work", "new"))),
+        clean("protect", vec![clone()], step("protect work", Nothing)),
         Scenario {
             name: "gc",
             set_up: vec![clone()],
@@ -296,7 +305,7 @@ impl<'a> Kills<'a> {
             return Ok(in_time);
         }
         for tree in seen.listed.iter().filter(|tree| tree.name != "base") {
-            self.perform(&step(&format!("remove {} --wait", tree.name), Effect::Nothing))?;
+            self.perform(&step(&format!("remove --force {} --wait", tree.name), Effect::Nothing))?;
         }
         let out = self.store.control.join("out");
         if out.exists() {

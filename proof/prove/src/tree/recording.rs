@@ -110,20 +110,38 @@ impl<'a> Reference<'a> {
         self.control.join("reference").join(name)
     }
 
+    fn forget(&self, name: &str) -> Result<()> {
+        match self.place(name).exists() {
+            true => Ok(fs::remove_dir_all(self.place(name))?),
+            false => Ok(()),
+        }
+    }
+
     fn follow(&mut self, step: &Step, content: Option<&Arc<Manifest>>) -> Result<()> {
         match step.effect {
             Effect::Makes | Effect::Nothing | Effect::Discards(_) | Effect::Squashes(_) => {}
-            Effect::Commits(_) => {}
+            Effect::Commits(name) => self.forget(&committed(name))?,
             Effect::Imports(name) => {
                 fixture::copy(&self.control.join("source"), &self.place(name))?;
             }
             Effect::Clones(base, name) => fixture::copy(&self.place(base), &self.place(name))?,
             Effect::Runs(name, number) => {
+                if !self.place(&committed(name)).exists() {
+                    fixture::copy(&self.place(name), &self.place(&committed(name)))?;
+                }
                 fixture::edit(&self.place(name), number, Duration::ZERO)?;
             }
             // The content of `name` after this step is its last commit, which an earlier state
             // contains.
-            Effect::CommitsAs(name, new) => fs::rename(self.place(name), self.place(new))?,
+            Effect::CommitsAs(name, new) => {
+                fs::rename(self.place(name), self.place(new))?;
+                self.forget(&committed(name))?;
+            }
+            Effect::Reverts(name) => {
+                self.forget(name)?;
+                fs::rename(self.place(&committed(name)), self.place(name))?;
+            }
+            Effect::Renames(name, new) => fs::rename(self.place(name), self.place(new))?,
             Effect::Becomes(from, name, number) => {
                 let made = self.place("new generation");
                 fixture::copy(&self.place(from), &made)?;
@@ -134,9 +152,8 @@ impl<'a> Reference<'a> {
                 fs::rename(made, self.place(name))?;
             }
             Effect::Removes(name) => {
-                if self.place(name).exists() {
-                    fs::remove_dir_all(self.place(name))?;
-                }
+                self.forget(name)?;
+                self.forget(&committed(name))?;
             }
         }
         let Some((name, content)) = step.effect.changes().zip(content) else { return Ok(()) };
@@ -151,6 +168,11 @@ impl<'a> Reference<'a> {
             .into()),
         }
     }
+}
+
+/// Returns the name of the copy of `name` as of its last commit, while `name` has changes.
+fn committed(name: &str) -> String {
+    format!("{name}, committed")
 }
 
 fn without_times(manifest: &Manifest) -> Manifest {

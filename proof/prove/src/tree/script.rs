@@ -31,6 +31,10 @@ pub(super) enum Effect {
     Becomes(&'static str, &'static str, u64),
     /// Discards a clone of this tree.
     Discards(&'static str),
+    /// Discards the uncommitted changes of this tree.
+    Reverts(&'static str),
+    /// Gives the first tree the second name.
+    Renames(&'static str, &'static str),
     /// Turns this tree into one layer.
     Squashes(&'static str),
     /// Removes this tree.
@@ -58,6 +62,8 @@ impl Effect {
             | Self::Clones(..)
             | Self::Commits(_)
             | Self::CommitsAs(..)
+            | Self::Reverts(_)
+            | Self::Renames(..)
             | Self::Removes(_) => None,
         }
     }
@@ -67,8 +73,12 @@ impl Effect {
         match self {
             Self::Imports(name) | Self::Clones(_, name) | Self::Runs(name, _) => Some(name),
             Self::Commits(name) | Self::Becomes(_, name, _) | Self::Squashes(name) => Some(name),
-            Self::CommitsAs(_, new) => Some(new),
-            Self::Makes | Self::Nothing | Self::Discards(_) | Self::Removes(_) => None,
+            Self::CommitsAs(_, new) | Self::Renames(_, new) => Some(new),
+            Self::Makes
+            | Self::Nothing
+            | Self::Discards(_)
+            | Self::Reverts(_)
+            | Self::Removes(_) => None,
         }
     }
 }
@@ -119,7 +129,10 @@ pub(super) fn step(text: &str, effect: Effect) -> Step {
 
 /// Returns the script that is recorded; clones are made by `strategy` if one is given.
 pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
-    use Effect::{Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Runs, Squashes};
+    use Effect::{
+        Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Renames, Reverts, Runs,
+        Squashes,
+    };
     let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
     let steps = vec![
         step("init", Effect::Makes),
@@ -141,7 +154,16 @@ pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
         step("gc --wait", Nothing),
         run("run --from other --commit again", 7, Becomes("other", "again", 7)),
         step("remove other", Removes("other")),
-        step("remove second", Removes("second")),
+        run("run second", 0, Runs("second", 0)),
+        // A durable record, whose journal commit may take the note of the run to the disk.
+        step("clone again renamed", Clones("again", "renamed")),
+        step("discard second", Reverts("second")),
+        step("protect second", Nothing),
+        step("rename second stable", Renames("second", "stable")),
+        step("remove renamed", Removes("renamed")),
+        step("unprotect stable", Nothing),
+        step("rename stable renamed", Renames("stable", "renamed")),
+        step("remove renamed", Removes("renamed")),
         run("run again", 8, Runs("again", 8)),
     ];
     match strategy {
@@ -187,6 +209,13 @@ impl State {
             Effect::Makes => next.store = true,
             Effect::Imports(name) | Effect::Clones(_, name) | Effect::Becomes(_, name, _) => {
                 next.durable.insert(name.to_owned(), content);
+            }
+            Effect::Reverts(name) => {
+                next.open.remove(name);
+            }
+            Effect::Renames(name, new) => {
+                next.durable.remove(name);
+                next.durable.insert(new.to_owned(), content);
             }
             Effect::Squashes(name) => {
                 next.durable.insert(name.to_owned(), content);

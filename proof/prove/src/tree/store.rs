@@ -237,7 +237,10 @@ impl Store<'_> {
         let base = listed.iter().find(|tree| tree.state == "committed" && !self.is_random);
         match base {
             Some(base) => self.perform(&step(&format!("clone {} {LATER}", base.name), nothing))?,
-            None => self.perform(&Step::import(LATER, &self.control.join("source")))?,
+            None => {
+                self.perform(&Step::import(LATER, &self.control.join("source")))?;
+                self.perform(&step(&format!("unprotect {LATER}"), nothing))?;
+            }
         }
         self.perform(&Step::run(&format!("run {LATER}"), LATER_EDIT, 0, nothing))?;
         self.perform(&step(&format!("commit {LATER}"), nothing))?;

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 use synconce_durable::error::{Context, Error};
 use synconce_tree::namespace::Refusal;
-use synconce_tree::{Busy, User, default_path};
+use synconce_tree::{Busy, Guard, Guarded, User, default_path};
 
 /// Why a verb failed, and a hint.
 pub struct Failure {
@@ -56,6 +56,9 @@ impl From<Error> for Failure {
         if let Some(busy) = Busy::in_error(error.io()) {
             return failure.hint(freeing(busy));
         }
+        if let Some(guarded) = Guarded::in_error(error.io()) {
+            return failure.hint(allowing(guarded));
+        }
         match error.io().kind() {
             io::ErrorKind::StorageFull => {
                 failure.hint("`synconce tree gc --wait` frees what no tree needs")
@@ -91,8 +94,25 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     }
 }
 
+/// Returns the commands after which an act on a guarded tree is allowed.
+fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
+    let verb = |verb: &[&str]| format!("`{}`", verb_on(store, verb));
+    match by {
+        Guard::Changes => format!(
+            "{} keeps them, {} throws them away",
+            verb(&["commit", tree]),
+            verb(&["discard", tree])
+        ),
+        Guard::Protection => format!(
+            "{} makes a tree to work in; {} allows changes",
+            verb(&["clone", tree, "NEW"]),
+            verb(&["unprotect", tree])
+        ),
+    }
+}
+
 /// Returns `synconce tree VERB` for the store at `store`, quoted for a shell.
-fn verb_on(store: &Path, verb: &[&str]) -> String {
+pub(super) fn verb_on(store: &Path, verb: &[&str]) -> String {
     let mut words = vec!["synconce".to_owned(), "tree".to_owned()];
     if default_path(rustix::process::geteuid().is_root()).is_none_or(|default| default != store) {
         words.extend(["--store".to_owned(), store.display().to_string()]);

@@ -1,10 +1,11 @@
-//! Verbs that make trees: `init`, `import`, `clone`, `commit`, `squash`.
+//! Verbs that make and change trees: `init`, `import`, `clone`, `commit`, `discard`, `protect`,
+//! `unprotect`, `rename`, `squash`.
 
 use super::bar::Bar;
 use super::failure::{Failure, print};
 use super::output::Output;
 use super::store::StorePath;
-use crate::arguments::tree::{Clone, Commit, Import, Init};
+use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::text::notice;
 use serde_json::json;
 use std::fs;
@@ -162,6 +163,27 @@ pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), F
     let Commit { name, new } = arguments;
     let record = synconce_tree::commit(store, name, new.as_ref(), &Bar::new("looked at"))?;
     output.write(&json!({ "name": record.name, "generation": record.generation }))
+}
+
+pub fn discard(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+    let discarded = synconce_tree::discard(store, name)?;
+    output.write(&json!({ "name": name, "discarded": discarded }))
+}
+
+pub fn protect(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+    synconce_tree::protect(store, name)?;
+    output.write(&json!({ "name": name, "protected": true }))
+}
+
+pub fn unprotect(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+    synconce_tree::unprotect(store, name)?;
+    output.write(&json!({ "name": name, "protected": false }))
+}
+
+pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), Failure> {
+    let Rename { name, new } = arguments;
+    synconce_tree::rename(store, name, new)?;
+    output.write(&json!({ "name": new, "from": name }))
 }
 
 pub fn squash(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use super::bar::Bar;
 use super::environment;
-use super::failure::Failure;
+use super::failure::{Failure, verb_on};
 use super::modes::Modes;
 use super::output::Output;
 use super::trash::empty_in_background;
@@ -10,7 +10,7 @@ use crate::arguments::tree::RunIn;
 use crate::commands::run::{Screen, end_as, fail};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
-use crate::text::say;
+use crate::text::{self, say};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,14 +18,14 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use synconce_durable::error::Context;
+use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
 use synconce_run::{Accounts, Balance, Ending, Finished, Options, Outcome, RunError};
 use synconce_sys::reason;
 use synconce_tree::enter::Bind;
 use synconce_tree::record::Name;
-use synconce_tree::{Base, Begun, Session, Store, namespace};
+use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 
 /// How long the disk of a bind may complete no request during its commit.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -83,9 +83,12 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
 fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>, Fate), Failure> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
-        let session = synconce_tree::open_session(store, name, strategy)?;
-        let fate = if arguments.discard { Fate::Discarded } else { Fate::Kept };
-        return Ok((session, fate));
+        if arguments.discard {
+            let session = synconce_tree::open_to_discard(store, name, strategy)?;
+            return Ok((session, Fate::Discarded));
+        }
+        let session = synconce_tree::open_session(store, name, strategy);
+        return Ok((session.map_err(|error| refused(error, arguments))?, Fate::Kept));
     }
     let base = arguments
         .from
@@ -101,6 +104,29 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>,
             Err(error.into())
         }
     }
+}
+
+/// Returns the failure of a run in a tree; for a protected tree with the command line that works.
+fn refused(error: Error, arguments: &RunIn) -> Failure {
+    let (store, tree) = match Guarded::in_error(error.io()) {
+        Some(Guarded { store, tree, by: Guard::Protection }) => (store, tree),
+        _ => return error.into(),
+    };
+    let mut words: Vec<_> =
+        arguments.from_name.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        "synconce".clone_into(program);
+    }
+    let from = match arguments.setenv.is_empty() {
+        true => text::shell(&words),
+        // The values may be secrets, which belong in no log.
+        false => format!("{} ...", verb_on(store, &["run", "--from", tree])),
+    };
+    let unprotect = verb_on(store, &["unprotect", tree]);
+    Failure::from(error.to_string()).hint(format!(
+        "`{from}` runs it in a clone that is thrown away; --commit {tree} makes the result the next \
+         generation; `{unprotect}` allows changes"
+    ))
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.

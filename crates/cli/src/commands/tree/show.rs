@@ -26,6 +26,8 @@ struct Shown<'a> {
     name: &'a Name,
     /// committed, open (some changes are not committed) or in use.
     state: &'static str,
+    /// Whether runs and mounts may leave no changes in the tree.
+    protected: bool,
     generation: u64,
     strategy: &'a str,
     /// Why this strategy was chosen.
@@ -52,6 +54,7 @@ impl<'a> From<&'a Listed> for Shown<'a> {
         Self {
             name: &record.name,
             state,
+            protected: record.protected,
             generation: record.generation,
             strategy: record.strategy.as_str(),
             reason: &record.reason,
@@ -103,7 +106,11 @@ fn rows(shown: &[Shown<'_>], generation: &str, time: impl Fn(&str) -> String) ->
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(shown.iter().map(|one| {
         let parent = one.parent.map(ToString::to_string).unwrap_or_default();
-        let words = [one.name.to_string(), one.state.to_owned(), one.generation.to_string()];
+        let state = match (one.state, one.protected) {
+            ("committed", true) => "protected",
+            (state, _) => state,
+        };
+        let words = [one.name.to_string(), state.to_owned(), one.generation.to_string()];
         let [name, state, generation] = words;
         let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
         let (own, shared, made) = (size(one.own), size(one.shared), time(&one.made));
@@ -121,9 +128,12 @@ struct Difference {
 }
 
 pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, Failure> {
-    let readings =
-        (synconce_tree::read(store, &arguments.a)?, synconce_tree::read(store, &arguments.b)?);
-    let (a, b) = (readings.0.view()?, readings.1.view()?);
+    let reading = synconce_tree::read(store, &arguments.a)?;
+    let other = arguments.b.as_ref().map(|b| synconce_tree::read(store, b)).transpose()?;
+    let (a, b) = match &other {
+        Some(other) => (reading.view()?, other.view()?),
+        None => (reading.committed_view()?, reading.view()?),
+    };
     let bar = Bar::new("compared");
     let changes = synconce_fs::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);

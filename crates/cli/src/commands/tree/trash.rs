@@ -1,25 +1,27 @@
 //! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
-use super::failure::{Failure, print};
+use super::failure::{Failure, print, verb_on};
 use super::output::Output;
 use super::store::{self, purpose};
 use crate::arguments::tree::{Gc, Remove};
 use crate::text::{bytes, notice, say};
 use serde_json::json;
+use synconce_durable::error::Error;
 use synconce_durable::record::time;
 use synconce_sys::process::{self, Side};
 use synconce_sys::reason;
-use synconce_tree::{Emptied, Store};
+use synconce_tree::{Changes, Emptied, Guard, Guarded, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
 
 pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), Failure> {
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
+    let changes = if arguments.force { Changes::Dropped } else { Changes::Kept };
     // The other trees are removed all the same, as with rm(1).
     for name in &arguments.names {
-        match synconce_tree::remove(store, name) {
+        match synconce_tree::remove(store, name, changes) {
             Ok(()) => removed.push(name),
             Err(error) => failed.push((name, error)),
         }
@@ -33,8 +35,18 @@ pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), F
     });
     output.write(&json!({ "removed": removed, "failed": errors.collect::<Vec<_>>() }))?;
     let last = failed.pop();
-    failed.into_iter().for_each(|(_, error)| Failure::from(error).report());
-    last.map_or(Ok(()), |(_, error)| Err(error.into()))
+    failed.into_iter().for_each(|(_, error)| refused(error).report());
+    last.map_or(Ok(()), |(_, error)| Err(refused(error)))
+}
+
+fn refused(error: Error) -> Failure {
+    let forced = match Guarded::in_error(error.io()) {
+        Some(Guarded { store, tree, by: Guard::Changes }) => {
+            verb_on(store, &["remove", "--force", tree])
+        }
+        _ => return error.into(),
+    };
+    Failure::from(error.to_string()).hint(format!("`{forced}` removes it with its changes"))
 }
 
 /// Shows the trees that `remove` would remove, and the space that is freed with each.
@@ -46,6 +58,11 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
         let one = one.ok_or_else(|| synconce_tree::absent(name))?;
         if let Some(used) = &one.used {
             return Err(Failure::from(format!("cannot remove {name}: {used}")));
+        }
+        if one.is_open && !arguments.force {
+            let why = "it has changes that are not committed";
+            return Err(Failure::from(format!("cannot remove {name}: {why}"))
+                .hint("`--force` removes it with its changes"));
         }
         shown.push(json!({ "name": name, "frees": one.own }));
     }

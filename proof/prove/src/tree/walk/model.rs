@@ -23,6 +23,8 @@ pub(super) struct Tree {
     pub durable: Version,
     /// The content with uncommitted changes, if there are any.
     pub open: Option<Version>,
+    /// Whether no run or mount may change the tree.
+    pub protected: bool,
     /// The worker that has mounted the tree, and the content of the mount.
     pub mount: Option<(usize, Version)>,
 }
@@ -228,6 +230,7 @@ fn is_refused(case: &Case, worker: usize, verb: Verb, concurrent: &[Verb], why: 
         Refusal::Absent(name) => tree(name).is_none(),
         Refusal::Exists(name) => tree(name).is_some(),
         Refusal::Open(name) => tree(name).is_some_and(|tree| tree.open.is_some()),
+        Refusal::Protected(name) => tree(name).is_some_and(|tree| tree.protected),
         Refusal::InUse(name) => {
             tree(name).is_some_and(|tree| tree.mount.is_some())
                 || concurrent.iter().any(|verb| verb.uses() == Some(name))

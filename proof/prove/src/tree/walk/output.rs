@@ -42,6 +42,8 @@ pub(super) enum Refusal {
     Exists(Name),
     /// The tree has uncommitted changes.
     Open(Name),
+    /// The tree is protected.
+    Protected(Name),
     InUse(Name),
     /// Another command changed the tree in the meantime.
     Changed(Name),
@@ -65,10 +67,11 @@ pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
         let has = |name: &Name| line.contains(&format!(" {name}: "));
         let name =
             *NAMES.iter().filter(|name| verb.names().contains(name)).find(|name| has(name))?;
-        let kinds: [Known; 5] = [
+        let kinds: [Known; 6] = [
             (&["no such tree"], Refusal::Absent),
             (&["already exists"], Refusal::Exists),
             (&["it has changes that are not committed"], Refusal::Open),
+            (&["it is a protected base"], Refusal::Protected),
             (&["it is in use by process", "it is mounted at", "its mount at"], Refusal::InUse),
             (&["meanwhile", "by now, or another tree"], Refusal::Changed),
         ];
@@ -127,10 +130,7 @@ mod tests {
         let known = [
             ("cannot find the tree a: no such tree", Refusal::Absent("a")),
             ("cannot clone to b: a tree of this name already exists", Refusal::Exists("b")),
-            (
-                "cannot use a: it has changes that are not committed, which `synconce tree commit` keeps",
-                Refusal::Open("a"),
-            ),
+            ("cannot use a: it has changes that are not committed", Refusal::Open("a")),
             ("cannot use a: it is mounted at /point-b: it", Refusal::InUse("a")),
             ("cannot use a: its mount at /point is gone, and its", Refusal::InUse("a")),
         ];

@@ -46,6 +46,11 @@ impl World {
         self.trees.get_mut(name).filter(|tree| tree.mount.is_none())
     }
 
+    /// Returns the tree if a run or mount may change it.
+    fn changeable(&mut self, name: Name) -> Option<&mut Tree> {
+        self.free(name).filter(|tree| !tree.protected)
+    }
+
     /// Returns the tree if it has no uncommitted changes.
     fn closed(&self, name: Name) -> Option<&Tree> {
         self.trees.get(name).filter(|tree| tree.open.is_none())
@@ -54,7 +59,7 @@ impl World {
     /// Creates the tree if no tree has the name.
     fn make(&mut self, name: Name, generation: u64, durable: Version) -> Option<Progress> {
         let Entry::Vacant(place) = self.trees.entry(name) else { return None };
-        place.insert(Tree { generation, durable, open: None, mount: None });
+        place.insert(Tree { generation, durable, open: None, protected: false, mount: None });
         Some(Progress::Done)
     }
 
@@ -66,12 +71,18 @@ impl World {
         versions: &mut Versions,
     ) -> Result<Option<Progress>> {
         Ok(match verb {
-            Verb::Import(name) => self.make(name, 1, FIRST),
+            Verb::Import(name) => {
+                let made = self.make(name, 1, FIRST);
+                if made.is_some() {
+                    self.protect(name, true);
+                }
+                made
+            }
             Verb::Clone(base, name) => {
                 let durable = self.closed(base).map(|base| base.durable);
                 durable.and_then(|durable| self.make(name, 1, durable))
             }
-            Verb::Run { tree, seed } => match self.free(tree) {
+            Verb::Run { tree, seed } => match self.changeable(tree) {
                 Some(tree) => {
                     tree.open = Some(versions.altered(tree.live(), seed)?);
                     Some(Progress::Done)
@@ -95,7 +106,13 @@ impl World {
         })
     }
 
-    /// Takes the step of a commit, squash or removal.
+    /// Sets whether the tree is protected.
+    fn protect(&mut self, name: Name, protected: bool) -> Option<Progress> {
+        self.trees.get_mut(name)?.protected = protected;
+        Some(Progress::Done)
+    }
+
+    /// Takes the step of a commit or another verb of one step.
     fn renewed(&mut self, verb: Verb) -> Option<Progress> {
         match verb {
             Verb::Commit(name) => {
@@ -109,7 +126,27 @@ impl World {
                 self.closed(name)?;
                 self.free(name)?.generation += 1;
             }
+            Verb::Protect(name) => {
+                self.closed(name)?;
+                self.free(name)?.protected = true;
+            }
+            Verb::Unprotect(name) => return self.protect(name, false),
+            Verb::Revert(name) => self.free(name)?.open = None,
+            Verb::Rename(name, new) => {
+                self.closed(name)?;
+                self.free(name)?;
+                if self.trees.contains_key(new) {
+                    return None;
+                }
+                let tree = self.trees.remove(name)?;
+                self.trees.insert(new, tree);
+            }
             Verb::Remove(name) => {
+                self.closed(name)?;
+                self.free(name)?;
+                self.trees.remove(name);
+            }
+            Verb::Force(name) => {
                 self.free(name)?;
                 self.trees.remove(name);
             }
@@ -122,7 +159,7 @@ impl World {
     fn mounting(&mut self, worker: usize, verb: Verb) -> Option<Progress> {
         match verb {
             Verb::Mount(name) => {
-                let tree = self.free(name)?;
+                let tree = self.changeable(name)?;
                 tree.mount = Some((worker, tree.live()));
             }
             Verb::Umount { tree, keep } => {
@@ -158,9 +195,13 @@ impl World {
                 if self.trees.contains_key(to) && !(from == to && is_next) {
                     return Ok(None);
                 }
-                let generation = self.trees.remove(to).map_or(1, |tree| tree.generation + 1);
+                let old = self.trees.remove(to);
+                let (generation, protected) =
+                    old.map_or((1, false), |tree| (tree.generation + 1, tree.protected));
                 let durable = versions.altered(version, seed)?;
-                Ok(self.make(to, generation, durable))
+                let made = self.make(to, generation, durable);
+                self.protect(to, protected);
+                Ok(made)
             }
             _ => Ok(None),
         }

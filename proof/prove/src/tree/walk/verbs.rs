@@ -35,7 +35,14 @@ pub(super) enum Verb {
     Commit(Name),
     CommitAs(Name, Name),
     Squash(Name),
+    Protect(Name),
+    Unprotect(Name),
+    /// `discard`.
+    Revert(Name),
+    Rename(Name, Name),
     Remove(Name),
+    /// `remove --force`.
+    Force(Name),
     Mount(Name),
     Umount {
         tree: Name,
@@ -95,13 +102,18 @@ impl Step {
             50..55 => Verb::Becomes { from: one, to: other, seed },
             55..60 if one != other => Verb::CommitAs(one, other),
             60..64 => Verb::Squash(one),
-            64..69 => Verb::Remove(one),
-            69..75 => Verb::Import(one),
-            75..77 => Verb::Discards { from: one, seed },
-            77..81 => Verb::Export(one),
-            81..83 => Verb::Look(one),
-            83..87 => Verb::Diff(one, other),
-            87..89 => Verb::Verify(one),
+            64..67 => Verb::Force(one),
+            67 | 68 => Verb::Remove(one),
+            69..73 => Verb::Import(one),
+            73 => Verb::Protect(one),
+            74 | 75 => Verb::Unprotect(one),
+            76 | 77 => Verb::Revert(one),
+            78 | 79 => Verb::Rename(one, other),
+            80 => Verb::Discards { from: one, seed },
+            81..84 => Verb::Export(one),
+            84 => Verb::Look(one),
+            85..88 => Verb::Diff(one, other),
+            88 => Verb::Verify(one),
             89 => Verb::List,
             90 | 91 => Verb::Fsck,
             92 => Verb::Gc,
@@ -136,7 +148,12 @@ impl Verb {
             Self::Commit(name) => vec!["commit", name],
             Self::CommitAs(name, new) => vec!["commit", name, "--as", new],
             Self::Squash(name) => vec!["squash", name],
+            Self::Protect(name) => vec!["protect", name],
+            Self::Unprotect(name) => vec!["unprotect", name],
+            Self::Revert(name) => vec!["discard", name],
+            Self::Rename(name, new) => vec!["rename", name, new],
             Self::Remove(name) => vec!["remove", name],
+            Self::Force(name) => vec!["remove", "--force", name],
             Self::Mount(name) => vec!["mount", name],
             Self::Umount { keep: true, .. } => vec!["umount"],
             Self::Umount { keep: false, .. } => vec!["umount", "--discard"],
@@ -193,12 +210,17 @@ impl Verb {
         match self {
             Self::Clone(one, other)
             | Self::CommitAs(one, other)
+            | Self::Rename(one, other)
             | Self::Diff(one, other)
             | Self::Becomes { from: one, to: other, .. } => vec![one, other],
             Self::Import(name)
             | Self::Commit(name)
             | Self::Squash(name)
+            | Self::Protect(name)
+            | Self::Unprotect(name)
+            | Self::Revert(name)
             | Self::Remove(name)
+            | Self::Force(name)
             | Self::Mount(name)
             | Self::Look(name)
             | Self::Export(name)
@@ -213,12 +235,16 @@ impl Verb {
     /// Returns the trees whose content or state may change.
     pub(super) fn changes(self) -> Vec<Name> {
         match self {
-            Self::CommitAs(one, other) => vec![one, other],
+            Self::CommitAs(one, other) | Self::Rename(one, other) => vec![one, other],
             Self::Clone(_, name) | Self::Becomes { to: name, .. } => vec![name],
             Self::Import(name)
             | Self::Commit(name)
             | Self::Squash(name)
+            | Self::Protect(name)
+            | Self::Unprotect(name)
+            | Self::Revert(name)
             | Self::Remove(name)
+            | Self::Force(name)
             | Self::Run { tree: name, .. }
             | Self::Umount { tree: name, .. } => vec![name],
             _ => Vec::new(),
@@ -274,6 +300,6 @@ mod tests {
             }
             Step::Mounted { .. } => None,
         });
-        assert!(verbs.collect::<std::collections::BTreeSet<_>>().len() >= 15);
+        assert!(verbs.collect::<std::collections::BTreeSet<_>>().len() >= 20);
     }
 }

@@ -1,0 +1,224 @@
+//! What keeps a slip from harm: protected bases, open work that `remove` keeps, and the ways back.
+
+use crate::roots;
+use crate::site::{Site, same};
+use crate::verbs::{NEEDS, names, set, waiting, with_base};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use synconce_testkit::harness::{Place, binary, trial};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_run_in_an_imported_tree_is_refused_with_the_command_that_works, &NEEDS),
+        trial(a_protected_tree_gets_generations_and_nothing_else, &NEEDS),
+        trial(a_tree_is_protected_only_while_nothing_changes_it, &NEEDS),
+        trial(open_work_is_shown_and_thrown_away, &NEEDS),
+        trial(a_tree_with_open_work_is_removed_only_by_force, &NEEDS),
+        trial(a_renamed_tree_is_the_same_tree, &NEEDS),
+        trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
+    ]
+}
+
+/// Returns the entry of the tree `name` in `list --json`.
+fn listed(site: &Site<'_>, name: &str) -> Value {
+    let list: Value = serde_json::from_str(&site.well(&["list", "--json"]).stdout).unwrap();
+    list.as_array().unwrap().iter().find(|tree| tree["name"] == name).unwrap().clone()
+}
+
+/// Expects that `tree WORDS` is refused; returns what its hint quotes, without the store.
+fn hints(site: &Site<'_>, words: &[&str], why: &str) -> Vec<String> {
+    let ended = site.ends(words);
+    assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+    let (first, hint) = ended.stderr.split_once('\n').unwrap();
+    assert_eq!(first, format!("synconce: {why}"), "{words:?}");
+    assert!(hint.starts_with("synconce: hint: ") && hint.lines().count() == 1, "{ended:?}");
+    let store = format!("--store {} ", site.store().display());
+    let quoted = hint.split('`').skip(1).step_by(2);
+    quoted.map(|command| command.replace(&store, "")).collect()
+}
+
+fn a_run_in_an_imported_tree_is_refused_with_the_command_that_works(place: &Place) {
+    let site = with_base(place);
+    let why = "cannot run in base: it is a protected base";
+    let unprotect = "synconce tree unprotect base";
+    for (words, command) in [
+        (&["run", "base", "sh", "-c", "echo 1"][..], "run --from base sh -c 'echo 1'"),
+        (&["run", "base", "--user", "1000", "--", "id"], "run --from base --user 1000 -- id"),
+        (&["run", "--user", "0", "--", "base", "id"], "run --from base --user 0 -- id"),
+        // A value may be a secret.
+        (&["run", "base", "--setenv", "A=secret", "id"], "run --from base ..."),
+    ] {
+        let command = format!("synconce tree {command}");
+        assert_eq!(hints(&site, words, why), [&command, unprotect], "{words:?}");
+    }
+    // The command of the hint works when it is typed.
+    let hint = site.ends(&["run", "base", "echo", "a b", "$x"]).stderr;
+    let command = hint.split('`').nth(1).unwrap().replacen("synconce", binary(), 1);
+    assert_eq!(place.bare(&["sh", "-c", &command]).stdout, "a b $x\n", "{hint}");
+    // What keeps nothing needs no clone.
+    site.well(&["run", "--discard", "base", "touch", "/data/new"]);
+    site.clone_of("base", "work");
+    assert_eq!(site.sh("work", "test ! -e /data/new; touch /data/new"), "");
+    fs::create_dir(place.path("point")).unwrap();
+    let point = place.text("point");
+    let clone = "synconce tree clone base NEW";
+    let why = "cannot mount base: it is a protected base";
+    let quoted = hints(&site, &["mount", "base", &point], why);
+    assert_eq!(quoted, [clone, unprotect]);
+    site.content("base");
+}
+
+fn a_protected_tree_gets_generations_and_nothing_else(place: &Place) {
+    let site = with_base(place);
+    assert_eq!(listed(&site, "base")["protected"], true);
+    assert!(site.well(&["list"]).stdout.contains("base  protected  1 "));
+    site.keep("base", "base", &["/bin/sh", "-c", "echo new >/data/new"]);
+    site.well(&["squash", "base"]);
+    assert_eq!(
+        (&listed(&site, "base")["generation"], site.from("base", "cat /data/new")),
+        (&3.into(), "new\n".to_owned())
+    );
+    site.refused(125, &["run", "base", "true"], &["it is a protected base"]);
+    // What is made of a base is no base.
+    site.clone_of("base", "work");
+    site.keep("base", "made", &["/bin/true"]);
+    site.well(&["unprotect", "base"]);
+    site.well(&["commit", "base", "--as", "saved"]);
+    for name in ["work", "made", "base", "saved"] {
+        assert_eq!(listed(&site, name)["protected"], false, "{name}");
+        site.sh(name, "touch /data/changed");
+        site.well(&["commit", name]);
+        site.well(&["protect", name]);
+        site.well(&["protect", name]);
+        site.refused(125, &["run", name, "true"], &["it is a protected base"]);
+    }
+    for words in [["protect", "none"], ["unprotect", "none"]] {
+        site.refused(125, &words, &["none: no such tree"]);
+    }
+    // A base is protected from changes, not from its removal.
+    site.well(&["remove", "base"]);
+    site.well(&["fsck"]);
+}
+
+fn a_tree_is_protected_only_while_nothing_changes_it(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let run = waiting(&site, &["work"], "echo 1 >/data/new");
+    site.refused(125, &["protect", "work"], &["it is in use by process"]);
+    place.write("talk/go", "");
+    assert!(run.end().success(), "{}", run.text());
+    let why = "cannot protect work: it has changes that are not committed";
+    let ways = ["synconce tree commit work", "synconce tree discard work"];
+    assert_eq!(hints(&site, &["protect", "work"], why), ways);
+    // The hint of a clone is the same.
+    let why = "cannot use work: it has changes that are not committed";
+    assert_eq!(hints(&site, &["clone", "work", "new"], why), ways);
+    site.well(&["commit", "work"]);
+    site.well(&["protect", "work"]);
+}
+
+fn open_work_is_shown_and_thrown_away(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let committed = site.content("work");
+    let unchanged = site.ends(&["diff", "work"]);
+    assert_eq!((unchanged.status.code(), &unchanged.stdout[..]), (Some(0), ""), "{unchanged:?}");
+    assert_eq!(site.well(&["discard", "work", "--json"]).stdout.matches("false").count(), 1);
+    for round in ["first", "second"] {
+        site.sh("work", &format!("echo {round} >/data/{round}"));
+    }
+    site.sh("work", "rm /data/file");
+    let shown = site.ends(&["diff", "work"]);
+    let lines = "D data/file\nA data/first\nA data/second\n";
+    assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), lines), "{shown:?}");
+    // A run that works in the tree keeps it.
+    let run = waiting(&site, &["work"], "");
+    site.refused(125, &["discard", "work"], &["it is in use by process"]);
+    place.write("talk/go", "");
+    assert!(run.end().success(), "{}", run.text());
+    assert_eq!(site.well(&["discard", "work", "--json"]).stdout.matches("true").count(), 1);
+    same("what was committed", &committed, &site.content("work"));
+    let left = site.well(&["gc", "--wait", "--json"]);
+    assert!(left.stdout.contains("\"layers\": 0"), "{left:?}");
+    site.clone_of("work", "new");
+    site.refused(125, &["discard", "none"], &["none: no such tree"]);
+}
+
+fn a_tree_with_open_work_is_removed_only_by_force(place: &Place) {
+    let site = with_base(place);
+    for name in ["work", "other"] {
+        site.clone_of("base", name);
+    }
+    site.sh("work", "echo mine >/data/mine");
+    let mine = site.content("work");
+    let why = "cannot remove work: it has changes that are not committed";
+    let force = ["synconce tree remove --force work"];
+    assert_eq!(hints(&site, &["remove", "other", "work"], why), force);
+    assert_eq!(hints(&site, &["remove", "-n", "work"], why), ["--force"]);
+    same("what is open", &mine, &site.content("work"));
+    assert_eq!(names(&site), set(&["base", "work"]));
+    assert!(site.well(&["remove", "-nf", "work"]).stdout.starts_with("work would be removed"));
+    site.well(&["remove", "-f", "work"]);
+    site.refused(125, &["remove", "--force", "work"], &["work: no such tree"]);
+    site.well(&["gc", "--wait"]);
+    site.well(&["fsck"]);
+}
+
+fn a_renamed_tree_is_the_same_tree(place: &Place) {
+    let site = with_base(place);
+    site.keep("base", "base", &["/bin/sh", "-c", "echo 2 >/data/new"]);
+    let wanted = site.content("base");
+    let before = listed(&site, "base");
+    site.clone_of("base", "work");
+    let run = waiting(&site, &["--from", "base"], "cat /data/new");
+    let made = site.well(&["rename", "base", "stable", "--json"]).stdout;
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(made, serde_json::json!({ "name": "stable", "from": "base" }));
+    assert_eq!(names(&site), set(&["stable", "work"]));
+    let after = listed(&site, "stable");
+    for key in ["generation", "strategy", "protected", "made", "layers"] {
+        assert_eq!(before[key], after[key], "{key}");
+    }
+    same("the tree", &wanted, &site.content("stable"));
+    place.write("talk/go", "");
+    assert!(run.end().success() && run.text().starts_with("2\n"), "{}", run.text());
+    // The old name is free, and what was made of the tree goes on.
+    site.import("base", &place.path("source"));
+    site.keep("stable", "stable", &["/bin/rm", "/data/new"]);
+    assert_eq!(site.sh("work", "cat /data/new"), "2\n");
+    assert_eq!(site.from("stable", "ls /data/new 2>&1 || true").lines().count(), 1);
+    site.well(&["fsck"]);
+}
+
+fn a_rename_replaces_nothing_and_loses_nothing(place: &Place) {
+    let site = with_base(place);
+    site.import("other", &roots::small(place, "another"));
+    site.clone_of("base", "work");
+    for (words, why) in [
+        (["none", "new"], "none: no such tree"),
+        (["other", "base"], "cannot rename to base: a tree of this name already exists"),
+        (["base", "base"], "cannot rename to base: a tree of this name already exists"),
+        (["base", "../x"], "is no name of a tree"),
+    ] {
+        let ended = site.ends(&["rename", words[0], words[1]]);
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        assert!(ended.stderr.contains(why), "{ended:?}");
+    }
+    site.sh("work", "echo mine >/data/mine");
+    let why = "cannot rename work: it has changes that are not committed";
+    let ways = ["synconce tree commit work", "synconce tree discard work"];
+    assert_eq!(hints(&site, &["rename", "work", "new"], why), ways);
+    let run = waiting(&site, &["work"], "");
+    site.refused(125, &["rename", "work", "new"], &["it is in use by process"]);
+    place.write("talk/go", "");
+    assert!(run.end().success(), "{}", run.text());
+    site.well(&["commit", "work"]);
+    site.well(&["rename", "work", "new"]);
+    assert_eq!(site.sh("new", "cat /data/mine"), "mine\n");
+    let trees = fs::read_dir(site.store().join("trees")).unwrap();
+    let is_record = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
+    assert!(trees.map(|entry| entry.unwrap().path()).all(|path| is_record(&path)));
+    assert_eq!(names(&site), set(&["base", "new", "other"]));
+}

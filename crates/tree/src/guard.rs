@@ -1,0 +1,73 @@
+//! Why a tree is kept from a slip, and what allows the act.
+
+use crate::record::{Name, Record};
+use crate::source::refuse;
+use crate::store::{Opened, Store};
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use synconce_durable::error::Error;
+
+/// What keeps a tree from an act: the cause of an error, found by [`Guarded::in_error`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarded {
+    /// The store of the tree.
+    pub store: PathBuf,
+    /// The tree.
+    pub tree: String,
+    /// What guards the tree.
+    pub by: Guard,
+}
+
+/// What guards a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Changes that are not committed. The act would lose them, or it is not clear whether the
+    /// act includes them.
+    Changes,
+    /// Protection: no run or mount may leave changes in the tree.
+    Protection,
+}
+
+impl Guarded {
+    /// Returns what guards the tree, if that is the cause of `error`.
+    pub fn in_error(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for Guarded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.by {
+            Guard::Changes => "it has changes that are not committed",
+            Guard::Protection => "it is a protected base",
+        })
+    }
+}
+
+impl std::error::Error for Guarded {}
+
+/// Fails when the tree of `record` has uncommitted changes.
+pub(crate) fn is_committed(store: &Store, act: &'static str, record: &Record) -> Result<(), Error> {
+    match store.opened(record)? {
+        Opened::Yes(_) => Err(error(store, act, &record.name, Guard::Changes)),
+        Opened::No | Opened::Lost | Opened::Stale => Ok(()),
+    }
+}
+
+/// Fails when the tree of `record` is protected.
+pub(crate) fn is_unprotected(
+    store: &Store,
+    act: &'static str,
+    record: &Record,
+) -> Result<(), Error> {
+    match record.protected {
+        true => Err(error(store, act, &record.name, Guard::Protection)),
+        false => Ok(()),
+    }
+}
+
+fn error(store: &Store, act: &'static str, tree: &Name, by: Guard) -> Error {
+    let (path, name) = (store.path().to_owned(), tree.to_string());
+    refuse(act, tree, io::Error::other(Guarded { store: path, tree: name, by }))
+}

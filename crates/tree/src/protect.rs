@@ -1,0 +1,37 @@
+//! Protects a tree from changes by runs and mounts, and ends the protection.
+
+use crate::record::{Name, Record};
+use crate::store::Store;
+use crate::{guard, source};
+use synconce_durable::error::Error;
+
+/// Protects the tree `name`: no run or mount leaves changes in the tree. Only
+/// [`commit_as`](crate::Session::commit_as) makes its next generation.
+///
+/// # Errors
+/// `ENOENT`; the tree has uncommitted changes or is in use. The error names the act and the path.
+pub fn protect(store: &Store, name: &Name) -> Result<(), Error> {
+    let _lock = store.lock()?;
+    let record = source::existing(store, name)?;
+    // A run in progress would leave changes in a protected tree.
+    source::is_idle(store, name)?;
+    guard::is_committed(store, "cannot protect", &record)?;
+    set_protected(store, record, true)
+}
+
+/// Ends the protection of the tree `name`.
+///
+/// # Errors
+/// `ENOENT`. The error names the act and the path.
+pub fn unprotect(store: &Store, name: &Name) -> Result<(), Error> {
+    let _lock = store.lock()?;
+    let record = source::existing(store, name)?;
+    set_protected(store, record, false)
+}
+
+fn set_protected(store: &Store, record: Record, protected: bool) -> Result<(), Error> {
+    match record.protected == protected {
+        true => Ok(()),
+        false => store.write(&Record { protected, ..record }),
+    }
+}

@@ -1,0 +1,24 @@
+//! Gives a tree another name.
+
+use crate::record::Name;
+use crate::store::Store;
+use crate::{guard, source};
+use synconce_durable::error::Error;
+
+/// Gives the tree `name` the name `new`, in one durable step.
+///
+/// # Errors
+/// `ENOENT`, `EEXIST`; the tree has uncommitted changes or is in use. The error names the act and
+/// the path.
+pub fn rename(store: &Store, name: &Name, new: &Name) -> Result<(), Error> {
+    let _lock = store.lock()?;
+    let record = source::existing(store, name)?;
+    source::is_idle(store, name)?;
+    if store.record(new)?.is_some() {
+        return Err(source::exists("cannot rename to", new));
+    }
+    // The note of the changes has the tree's name, too, and two files cannot be renamed in one
+    // step.
+    guard::is_committed(store, "cannot rename", &record)?;
+    store.rename(name, new)
+}
