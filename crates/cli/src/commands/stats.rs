@@ -108,24 +108,46 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
 /// Returns the lines with what the run cost, and with what it saved.
 fn balance(stats: &Stats<'_>) -> String {
     let Balance { syncs, timed, marker_micros, supervisor_micros, .. } = *stats.balance;
-    if syncs == 0 {
+    let (held, commit) = (stats.accounts.total().held, stats.commit.as_ref());
+    if held == 0 && commit.is_none() {
         return String::new();
     }
-    let commit = stats.commit.as_ref().map_or(0, |commit| commit.micros);
-    let [commit, marker, supervisor] = [commit, marker_micros, supervisor_micros].map(micros);
-    let cost =
-        format!("cost: commit {commit}, marker {marker}, supervisor {supervisor} (processor)\n");
+    let costs = [
+        ("commit", commit.map_or(0, |commit| commit.micros), ""),
+        ("marker", marker_micros, ""),
+        ("supervisor", supervisor_micros, " (processor)"),
+    ];
+    let costs = costs.into_iter().filter(|(_, cost, _)| *cost > 0);
+    let costs: Vec<_> =
+        costs.map(|(name, cost, kind)| format!("{name} {}{kind}", micros(cost))).collect();
+    let mut text = format!("cost: {}\n", costs.join(", "));
+    if syncs < held {
+        let (syncs, held) = (whole(syncs), whole(held));
+        text += &format!("{syncs} of {held} held calls would have waited for a disk\n");
+    }
+    if syncs > 0 {
+        let saved = stats.saved_micros.zip(stats.balance.sync_micros);
+        text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)));
+    }
+    text
+}
+
+/// Returns the line with what was saved: `timed` of the held `syncs` would have taken `saved`, the
+/// microseconds in all and of each.
+fn saving(syncs: u64, timed: u64, saved: Option<(u64, u64)>) -> String {
     let count = whole(syncs);
     let noun = if syncs == 1 { "sync" } else { "syncs" };
-    let Some((saved, each)) = stats.saved_micros.zip(stats.balance.sync_micros) else {
-        return cost + &format!("held {count} {noun}; what one costs there: synconce doctor DIR\n");
+    let Some((saved, each)) = saved else {
+        return format!("held {count} {noun}; what one costs there: synconce doctor DIR\n");
     };
-    let ([shortest, longest], saved) = (each.map(micros), micros(saved));
-    let part = match timed == syncs {
-        true => "here that is".to_owned(),
-        false => format!("for {} of them that is", whole(timed)),
+    let part = match (timed, timed == syncs) {
+        (1, true) => "that is".to_owned(),
+        (1, false) => "1 of them is".to_owned(),
+        (_, true) => "one by one that is".to_owned(),
+        (_, false) => format!("one by one {} of them are", whole(timed)),
     };
-    cost + &format!("held {count} {noun}; {part} about {saved} ({shortest} to {longest} each)\n")
+    let each = if timed == 1 { String::new() } else { format!(" ({} each)", micros(each)) };
+    format!("held {count} {noun}; {part} about {}{each}\n", micros(saved))
 }
 
 /// Returns why there is no report of a commit.
@@ -176,5 +198,36 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::WriteError => "an earlier write had failed",
         PassReason::NeverHeld => "a call that is never held",
         PassReason::AfterEnd => "after the end of the command",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_what_was_saved_fits_80_columns() {
+        let most = Some((9_999_990_000, 100_000));
+        for (syncs, timed, saved, line) in [
+            (1, 1, Some((7_700, 7_700)), "held 1 sync; that is about 7.7 ms"),
+            (3, 1, Some((7_700, 7_700)), "held 3 syncs; 1 of them is about 7.7 ms"),
+            (9, 0, None, "held 9 syncs; what one costs there: synconce doctor DIR"),
+            (
+                5_210,
+                5_210,
+                Some((41_100_000, 7_900)),
+                "held 5,210 syncs; one by one that is about 41.10 s (7.9 ms each)",
+            ),
+            (
+                99_999,
+                99_998,
+                most,
+                "held 99,999 syncs; one by one 99,998 of them are about 9999.99 s (100.0 ms each)",
+            ),
+        ] {
+            let said = saving(syncs, timed, saved);
+            assert_eq!(said.trim_end(), line);
+            assert!(line.len() <= 80, "{line}");
+        }
     }
 }

@@ -96,11 +96,13 @@ fn the_last_line_says_what_was_saved_by_the_markers_own_syncs() {
         );
         let ran = run(place, &["--stats"], &script);
         let last = ran.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("held 1,201 syncs; here that is about "), "{}", ran.stderr);
+        assert!(last.starts_with("held 1,201 syncs; one by one that is about "), "{}", ran.stderr);
         assert!(last.ends_with(" each)") && last.len() <= 80, "{last}");
         let cost = ran.stderr.lines().find(|line| line.starts_with("cost: commit "));
         let cost = cost.unwrap_or_else(|| panic!("{}", ran.stderr));
         assert!(cost.contains(", marker ") && cost.contains(", supervisor "), "{cost}");
+        let part = "1,201 of 1,202 held calls would have waited for a disk\n";
+        assert!(ran.stderr.contains(part), "{}", ran.stderr);
 
         let counted = json(&run(place, &["--json"], &script).stderr);
         let number = |key: &str| counted[key].as_u64().unwrap_or_else(|| panic!("{counted}"));
@@ -123,7 +125,7 @@ fn syncs_on_a_disk_without_a_marker_have_no_known_time() {
         for (options, before, wanted) in [
             (&["--stats"][..], "", elsewhere.to_owned()),
             (&["--stats", "--no-commit"], "", elsewhere.to_owned()),
-            (&["--stats"], "sync_file('here');", "for 1 of them that is about ".to_owned()),
+            (&["--stats"], "sync_file('here');", "held 4 syncs; 1 of them is about ".to_owned()),
         ] {
             let ran = run(place, options, &format!("{before} {script}"));
             let last = ran.stderr.lines().last().unwrap_or_default();
