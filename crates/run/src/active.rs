@@ -250,6 +250,11 @@ impl Active {
         }
         self.markers.clear().map_err(|error| RunError::Clear(Act::from(&error)))
     }
+
+    /// Returns how long the markers took so far to become durable, and to be removed.
+    pub(crate) fn marker_cost(&self) -> Duration {
+        self.markers.cost()
+    }
 }
 
 /// What the handling of calls needs.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 
-/// The syncs of one marker.
+/// The single syncs of one marker on a disk.
 #[derive(Debug)]
 pub(crate) struct MarkerSyncs {
     /// The file system of the marker.
@@ -53,14 +53,15 @@ pub struct Balance {
     pub timed: u64,
     /// The shortest and the longest sync of the marker.
     pub sync_micros: Option<[u64; 2]>,
-    /// The time of all syncs of the markers.
+    /// The time that the markers took to become durable, and to be removed.
     pub marker_micros: u64,
     /// The processor time of the supervisor.
     pub supervisor_micros: u64,
 }
 
 impl Balance {
-    pub(crate) fn of(held: &HeldSyncs, markers: &[MarkerSyncs]) -> Self {
+    /// Returns the balance of a run whose `markers` took the time `cost`.
+    pub(crate) fn of(held: &HeldSyncs, markers: &[MarkerSyncs], cost: Duration) -> Self {
         let of_device = |device: &Option<DeviceId>| {
             let mut on_it = markers.iter().filter(|marker| marker.device == *device);
             device.is_none() || on_it.any(|marker| !marker.times.is_empty())
@@ -76,12 +77,11 @@ impl Balance {
         let micros = |time: &&Duration| time.as_micros() as u64;
         let ends = times.first().zip(times.last());
         let sync_micros = ends.map(|(shortest, longest)| [micros(shortest), micros(longest)]);
-        let all = markers.iter().flat_map(|marker| &marker.times).sum::<Duration>();
         Self {
             syncs: held.0.values().sum(),
             timed: sync_micros.map_or(0, |_| on_measured.map(|(_, count)| count).sum()),
             sync_micros,
-            marker_micros: all.as_micros() as u64,
+            marker_micros: cost.as_micros() as u64,
             supervisor_micros: processor_micros(),
         }
     }
@@ -122,11 +122,11 @@ mod tests {
         held.count(Call::SyncFileRange, on(1));
         held.count(Call::Fdatasync, on(1));
         held.take_back(Call::Fdatasync, on(1));
-        let balance = Balance::of(&held, &[marker(1, &[9, 8, 20])]);
+        let balance = Balance::of(&held, &[marker(1, &[9, 8, 20])], Duration::from_millis(50));
         assert_eq!((balance.syncs, balance.timed), (4, 3), "those of the disk, and sync()");
         assert_eq!(balance.sync_micros, Some([8_000, 20_000]));
         assert_eq!(balance.saved_micros(), Some(24_000));
-        assert_eq!(balance.marker_micros, 37_000);
+        assert_eq!(balance.marker_micros, 50_000);
     }
 
     #[test]
@@ -134,7 +134,7 @@ mod tests {
         let mut held = HeldSyncs::default();
         held.count(Call::Fsync, on(1));
         for markers in [vec![], vec![marker(3, &[1])], vec![marker(1, &[])]] {
-            let balance = Balance::of(&held, &markers);
+            let balance = Balance::of(&held, &markers, Duration::ZERO);
             assert_eq!((balance.syncs, balance.saved_micros()), (1, None), "{markers:?}");
         }
     }

@@ -250,10 +250,12 @@ impl Over {
                 }
                 summary.commit = report;
             }
-            match active.clear(summary.error == Some(RunError::Commit)) {
-                Ok(markers) => summary.balance = Balance::of(&self.held_syncs, &markers),
-                Err(error) => drop(summary.error.get_or_insert(error)),
-            }
+            let markers = active.clear(summary.error == Some(RunError::Commit));
+            let markers = markers.unwrap_or_else(|error| {
+                summary.error.get_or_insert(error);
+                Vec::new()
+            });
+            summary.balance = Balance::of(&self.held_syncs, &markers, active.marker_cost());
         }
         let mut pending = notices.pending(&self.survivors());
         pending.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));

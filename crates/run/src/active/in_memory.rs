@@ -12,7 +12,7 @@ pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {
     first.path().parent().map(Path::to_owned)
 }
 
-fn is_in_memory(marker: &Marker) -> bool {
+pub(super) fn is_in_memory(marker: &Marker) -> bool {
     let Ok(file) = marker.file() else { return false };
     let magic = rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type as u64);
     if name_of_magic(magic) != Some("overlay") {

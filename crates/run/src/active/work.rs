@@ -1,6 +1,7 @@
 //! Work that has to be done before a call is held. It may take long, because it waits for a
 //! disk or for a file server that may be part of the run.
 
+use super::in_memory::is_in_memory;
 use crate::balance::MarkerSyncs;
 use crate::run_error::{Act, RunError};
 use rustix::fs::{Mode, OFlags};
@@ -8,6 +9,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -184,19 +186,36 @@ fn is_root(thread: u32, id: Option<u64>) -> bool {
 /// The markers of a run. Their lock is held during disk writes, so no thread that answers
 /// calls may take it.
 #[derive(Clone)]
-pub(crate) struct Markers(Arc<Mutex<Vec<Marker>>>);
+pub(crate) struct Markers(Arc<Mutex<Timed>>);
+
+/// Markers, and how long they took so far to become durable, and to be removed.
+struct Timed {
+    markers: Vec<Marker>,
+    cost: Duration,
+}
+
+impl Timed {
+    /// Adds the time of `act` to the cost.
+    fn time<T>(&mut self, act: impl FnOnce(&mut Vec<Marker>) -> T) -> T {
+        let began = Instant::now();
+        let result = act(&mut self.markers);
+        self.cost += began.elapsed();
+        result
+    }
+}
 
 impl Markers {
     pub(super) fn new(markers: Vec<Marker>) -> Self {
-        Self(Arc::new(Mutex::new(markers)))
+        Self(Arc::new(Mutex::new(Timed { markers, cost: Duration::ZERO })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Marker>> {
+    fn lock(&self) -> MutexGuard<'_, Timed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn engage(&self) -> Result<(), RunError> {
-        let engaged = self.lock().iter_mut().try_for_each(Marker::engage);
+        let engage = |markers: &mut Vec<Marker>| markers.iter_mut().try_for_each(Marker::engage);
+        let engaged = self.lock().time(engage);
         engaged.map_err(|error| RunError::Marker(Act::from(&error)))
     }
 
@@ -205,25 +224,26 @@ impl Markers {
         if mutant::is("marker-file-system-missing") {
             return Ok(());
         }
-        self.lock().iter_mut().try_for_each(|marker| marker.name(system))
+        self.lock().time(|markers| markers.iter_mut().try_for_each(|marker| marker.name(system)))
     }
 
     /// Writes the marker of `root` again, if an unmount that failed removed it.
     fn mark_again(&self, root: &Root) -> Result<(), Error> {
-        let mut markers = self.lock();
-        if markers.len() == 1 {
-            let state = root.path.join(standard_paths::STATE_BELOW_ROOT);
-            let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
-            marker.engage()?;
-            markers.push(marker);
-        }
-        Ok(())
+        self.lock().time(|markers| {
+            if markers.len() == 1 {
+                let state = root.path.join(standard_paths::STATE_BELOW_ROOT);
+                let mut marker = Marker::arm(&state, &root.record, Some(&root.path))?;
+                marker.engage()?;
+                markers.push(marker);
+            }
+            Ok(())
+        })
     }
 
     /// Removes and returns the marker on `mount`. The first marker is the run's own and always
     /// stays.
     pub(super) fn take_on(&self, mount: u64) -> Option<Marker> {
-        let mut markers = self.lock();
+        let markers = &mut self.lock().markers;
         let mount_of = |marker: &Marker| marker.file().ok().and_then(mount_id);
         let at = markers.iter().position(|marker| mount_of(marker) == Some(mount))?;
         (at > 0).then(|| markers.remove(at))
@@ -231,25 +251,33 @@ impl Markers {
 
     /// Returns where the first marker is, or will be.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        self.lock().first().map(Marker::path)
+        self.lock().markers.first().map(Marker::path)
     }
 
     /// Keeps the marker files and unlocks them.
     pub(super) fn abandon(&self) {
-        self.lock().clear();
+        self.lock().markers.clear();
     }
 
-    /// Removes the markers, and returns how long their syncs took.
+    /// Returns how long the markers took so far.
+    pub(super) fn cost(&self) -> Duration {
+        self.lock().cost
+    }
+
+    /// Removes the markers, and returns the syncs of those on a disk.
     ///
     /// # Errors
     /// A marker cannot be removed. The others are removed nevertheless.
     pub(super) fn clear(&self) -> Result<Vec<MarkerSyncs>, Error> {
         // The marker in the `--root` target first: the target may be moved to another machine.
-        let markers = std::mem::take(&mut *self.lock()).into_iter().rev();
         let clear = |marker: Marker| {
             let mount = marker.file().ok().and_then(mount_id);
-            Ok(MarkerSyncs { device: device_of(mount), times: marker.clear()? })
+            let (device, on_disk) = (device_of(mount), !is_in_memory(&marker));
+            let times = marker.clear()?;
+            Ok(on_disk.then_some(MarkerSyncs { device, times }))
         };
-        markers.map(clear).collect::<Vec<_>>().into_iter().collect()
+        let cleared: Vec<_> =
+            self.lock().time(|markers| markers.drain(..).rev().map(clear).collect());
+        Ok(cleared.into_iter().collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect())
     }
 }
