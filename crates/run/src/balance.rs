@@ -55,6 +55,8 @@ pub struct Balance {
     pub sync_micros: Option<[u64; 2]>,
     /// The time that the markers took to become durable, and to be removed.
     pub marker_micros: u64,
+    /// The wall time of the checkpoints, before the commit at the end.
+    pub checkpoint_micros: u64,
     /// The processor time of the supervisor.
     pub supervisor_micros: u64,
 }
@@ -83,6 +85,7 @@ impl Balance {
             sync_micros,
             marker_micros: cost.as_micros() as u64,
             supervisor_micros: processor_micros(),
+            ..Self::default()
         }
     }
 

@@ -101,5 +101,7 @@ fn make(
     // Under the turn, for which an unmount waits, and not under the lock of the run.
     let found = directory.map(Directory::find).transpose()?.flatten();
     let checkpoint = state.lock().run().ok_or(RunError::Over)?.checkpoint(turn, extent, found)?;
-    Ok(checkpoint.perform(progress))
+    let made = checkpoint.perform(progress);
+    state.lock().checkpoint_micros += made.0.micros;
+    Ok(made)
 }

@@ -157,6 +157,7 @@ impl Started {
         let mut over = Over {
             active: closed.active,
             held_syncs: closed.held_syncs,
+            checkpoint_micros: closed.checkpoint_micros,
             listener,
             signals,
             served: false,
@@ -195,6 +196,7 @@ impl Started {
 struct Over {
     active: Option<Active>,
     held_syncs: HeldSyncs,
+    checkpoint_micros: u64,
     listener: Option<Arc<Listener>>,
     signals: Reader,
     /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
@@ -255,7 +257,10 @@ impl Over {
                 summary.error.get_or_insert(error);
                 Vec::new()
             });
-            summary.balance = Balance::of(&self.held_syncs, &markers, active.marker_cost());
+            summary.balance = Balance {
+                checkpoint_micros: self.checkpoint_micros,
+                ..Balance::of(&self.held_syncs, &markers, active.marker_cost())
+            };
         }
         let mut pending = notices.pending(&self.survivors());
         pending.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));

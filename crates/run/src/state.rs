@@ -59,6 +59,8 @@ pub(crate) struct State {
     hold: Hold,
     pub accounts: Accounts,
     pub held_syncs: HeldSyncs,
+    /// The wall time of the checkpoints.
+    pub checkpoint_micros: u64,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
     /// Calls in progress without their sync flag, by id.
@@ -79,6 +81,8 @@ pub(crate) struct Closed {
     pub failure: Option<RunError>,
     pub accounts: Accounts,
     pub held_syncs: HeldSyncs,
+    /// The wall time of the checkpoints.
+    pub checkpoint_micros: u64,
     pub unsynced: HashSet<Unsynced>,
     /// Threads that are still in calls without their sync flag.
     pub unfinished: HashSet<u32>,
@@ -92,6 +96,7 @@ impl State {
             hold,
             accounts: Accounts::default(),
             held_syncs: HeldSyncs::default(),
+            checkpoint_micros: 0,
             unsynced: HashSet::new(),
             changing: HashMap::new(),
             passed_unseen: false,
@@ -164,8 +169,16 @@ impl State {
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
-        let (unsynced, held_syncs) = (self.unsynced, self.held_syncs);
-        Closed { active, failure, accounts, held_syncs, unsynced, unfinished, passed_unseen }
+        Closed {
+            active,
+            failure,
+            accounts,
+            held_syncs: self.held_syncs,
+            checkpoint_micros: self.checkpoint_micros,
+            unsynced: self.unsynced,
+            unfinished,
+            passed_unseen,
+        }
     }
 }
 

@@ -107,13 +107,14 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
 
 /// Returns the lines with what the run cost, and with what it saved.
 fn balance(stats: &Stats<'_>) -> String {
-    let Balance { syncs, timed, marker_micros, supervisor_micros, .. } = *stats.balance;
+    let Balance { syncs, timed, checkpoint_micros, marker_micros, supervisor_micros, .. } =
+        *stats.balance;
     let (held, commit) = (stats.accounts.total().held, stats.commit.as_ref());
     if held == 0 && commit.is_none() {
         return String::new();
     }
     let costs = [
-        ("commit", commit.map_or(0, |commit| commit.micros), ""),
+        ("commit", checkpoint_micros + commit.map_or(0, |commit| commit.micros), ""),
         ("marker", marker_micros, ""),
         ("supervisor", supervisor_micros, " (processor)"),
     ];

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 use synconce_testkit::harness::{
     Place, Started, binary, daemon, eventually, finish, isolated, perl, stall, without_stalls,
 };
@@ -130,7 +131,7 @@ fn the_cost_of_the_marker_has_all_syncs_of_the_supervisor() {
         let command: Vec<_> =
             trace.lines().filter(|line| line.contains("[\"perl\"")).map(process).collect();
         let took = |line: &str| line.rsplit_once('<')?.1.strip_suffix('>')?.parse::<f64>().ok();
-        let syncs = trace.lines().filter(|line| line.contains("sync"));
+        let syncs = trace.lines().filter(|line| !line.contains("execve"));
         let syncs = syncs.filter(|line| !command.contains(&process(line)));
         let took: Vec<_> = syncs.filter_map(took).filter(|time| *time > 0.0).collect();
         assert!(!command.is_empty() && took.len() >= 4, "{trace}");
@@ -139,6 +140,22 @@ fn the_cost_of_the_marker_has_all_syncs_of_the_supervisor() {
         let least = took.iter().sum::<f64>() * 1e6 - took.len() as f64;
         assert!(cost >= least, "{cost} < {least}: {trace}");
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_cost_has_the_commits_before_the_last() {
+    isolated(|place| {
+        let commits = "sync_file('data'); system('synconce', 'commit') == 0 or die;";
+        for (script, is_any) in [(commits, true), ("sync_file('data');", false)] {
+            let words = perl(script);
+            let mut run = place.held(&["--json"], &words.each_ref().map(String::as_str));
+            let search = Path::new(binary()).parent().unwrap().display().to_string();
+            let ran = finish(run.env("PATH", search + ":/usr/bin:/bin"));
+            assert!(ran.status.success(), "{ran:?}");
+            let spent = json(&ran.stderr)["checkpoint_micros"].as_u64();
+            assert_eq!(spent > Some(0), is_any, "{ran:?}");
+        }
     });
 }
 
