@@ -48,6 +48,8 @@ pub fn run(arguments: Run) -> ExitCode {
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
+    let has_rules = !arguments.only.is_empty() || !arguments.except.is_empty();
+    let may_seal = !has_rules && !arguments.or_real;
     warn_of_preloads();
     let command = arguments.command.clone();
     let finished = synconce_run::run(&options(arguments), &mut screen);
@@ -58,7 +60,7 @@ pub fn run(arguments: Run) -> ExitCode {
     let code = end(&finished);
     hints::quoted_command(&finished, &command);
     hints::work_of_a_daemon(&finished, &command);
-    hints::mostly_passed(&finished, screen.sealed().as_deref());
+    hints::mostly_passed(&finished, screen.sealed().filter(|_| may_seal).as_deref());
     code
 }
 

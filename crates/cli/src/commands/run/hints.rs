@@ -5,7 +5,8 @@ use rustix::io::Errno;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use synconce_durable::standard_paths;
+use synconce_durable::{pins, standard_paths};
+use synconce_probe::mounts;
 use synconce_run::{Ending, Finished, Outcome, PassReason, RunError};
 use synconce_setup::{Daemon, Engine};
 
@@ -23,30 +24,42 @@ pub(super) fn refused_io_uring(finished: &Finished) {
 /// How many syncs pass before it is worth a line.
 const WORTH: u64 = 10;
 
-/// Prints a notice, with `sealed` as the command line that holds them, if most syncs passed for
-/// want of a disk that a supervised run commits.
+/// Prints a notice if most syncs passed for want of a disk that a supervised run commits. `sealed`
+/// is the command line that holds them, if the options of the run permit it.
 pub(super) fn mostly_passed(finished: &Finished, sealed: Option<&str>) {
     let total = finished.accounts.total();
     let passed = |reason| total.reasons.get(&reason).copied().unwrap_or(0);
     let reasons = [PassReason::Network, PassReason::Fuse, PassReason::OtherType];
     let sum: u64 = reasons.map(passed).iter().sum();
-    if sum < WORTH || sum <= total.held {
+    let Some(main) = reasons.into_iter().max_by_key(|reason| passed(*reason)) else { return };
+    let count = passed(main);
+    if finished.error.is_some() || count < WORTH || count <= total.held {
         return;
     }
-    let main = reasons.into_iter().max_by_key(|reason| passed(*reason));
-    let (place, remedy) = match (main, sealed) {
-        (Some(PassReason::Network), Some(sealed)) => ("a network file system", sealed),
-        (Some(PassReason::Network), None) => ("a network file system", LOCAL),
-        (Some(PassReason::Fuse), _) => ("a FUSE file system", LOCAL),
-        _ => ("a file system of a type that is not held", LOCAL),
+    let file_system = match main {
+        PassReason::Network => "a network file system",
+        PassReason::Fuse => "a FUSE file system",
+        _ => "a file system of another type",
     };
-    let all = whole(sum + total.held);
-    notice(&format!("{} of {all} syncs were done, and not held: {place}", whole(sum)));
-    notice(&format!("hint: {remedy}"));
+    let (count, all) = (whole(count), whole(sum + total.held));
+    notice(&format!("{count} of {all} syncs were done, not held: {file_system}"));
+    match sealed.filter(|_| main == PassReason::Network) {
+        Some(sealed) => notice(&format!("hint: {sealed}")),
+        None if is_off_disk(".") && !is_off_disk(TEMPORARY) => {
+            notice(&format!("hint: work on a disk: cd \"$(mktemp -d -p {TEMPORARY})\""));
+        }
+        None => {}
+    }
 }
 
-const LOCAL: &str =
-    "work in a directory on a disk of this machine: cd \"$(mktemp -d -p /var/tmp)\"";
+/// For temporary files that outlast a boot, so on most machines on a disk.
+const TEMPORARY: &str = "/var/tmp";
+
+/// Whether a supervised run holds no sync at `path`.
+fn is_off_disk(path: &str) -> bool {
+    let mounts = mounts::ours().unwrap_or_default();
+    pins::mount_of(Path::new(path), &mounts).is_ok_and(|mount| !mount.kind().is_held())
+}
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
 /// not part of the run.
