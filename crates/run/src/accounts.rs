@@ -57,7 +57,7 @@ pub struct Tally {
     #[serde(default)]
     pub unseen: u64,
     /// The calls of `passed`, by why they passed.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub reasons: BTreeMap<PassReason, u64>,
 }
 

@@ -169,22 +169,6 @@ impl FdInfo {
         Some(target(&stat, place, true, verdict))
     }
 
-    /// Returns the devices of the disk file systems that `thread` or this process can see.
-    pub(crate) fn disks(thread: u32) -> Vec<DeviceId> {
-        let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
-        let ours = mounts::ours().unwrap_or_default();
-        let disks = theirs.iter().chain(&ours).filter(|mount| mount.kind().is_held());
-        disks.map(|mount| mount.device).collect()
-    }
-
-    /// Returns why a sync of files on `devices` passes, one of which is not that of a disk.
-    pub(crate) fn why_passed(thread: u32, devices: &[DeviceId]) -> PassReason {
-        let mounts = mounts::read(&thread.to_string()).unwrap_or_default();
-        let on = |mount: &&Mount| devices.contains(&mount.device);
-        // A shared mapping of memory is on a mount that no list has.
-        mounts.iter().filter(on).find_map(reason_on).unwrap_or(PassReason::Memory)
-    }
-
     /// Returns another lookup, which shares the cached mounts and may wait for a file system's
     /// reply.
     pub(crate) fn may_block(&self) -> Self {
@@ -332,6 +316,35 @@ fn listed(thread: u32, id: u64) -> Option<Place> {
         let mount = mounts.iter().find(|mount| mount.id == id)?;
         Some(Place { id, device: mount.device, not_held: reason_on(mount) })
     })
+}
+
+/// The mounts that a thread can see, and those of this process.
+pub(crate) struct Mounts {
+    theirs: Vec<Mount>,
+    ours: Vec<Mount>,
+}
+
+impl Mounts {
+    pub(crate) fn of(thread: u32) -> Self {
+        let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
+        Self { theirs, ours: mounts::ours().unwrap_or_default() }
+    }
+
+    /// Whether all `devices` are those of disk file systems.
+    pub(crate) fn are_disks(&self, devices: &[DeviceId]) -> bool {
+        let is_disk = |device: &DeviceId| {
+            let mut all = self.theirs.iter().chain(&self.ours);
+            all.any(|mount| mount.device == *device && mount.kind().is_held())
+        };
+        devices.iter().all(is_disk)
+    }
+
+    /// Returns why a sync of files on `devices` passes, one of which is not that of a disk.
+    pub(crate) fn why_passed(&self, devices: &[DeviceId]) -> PassReason {
+        let on = |mount: &&Mount| devices.contains(&mount.device);
+        // A shared mapping of memory is on a mount that no list has.
+        self.theirs.iter().filter(on).find_map(reason_on).unwrap_or(PassReason::Memory)
+    }
 }
 
 /// Returns why syncs on `mount` pass; `None` if they are held.

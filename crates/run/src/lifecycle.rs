@@ -33,7 +33,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use synconce_durable::mutant;
 use synconce_sys::handover::Takeover;
@@ -161,7 +161,7 @@ impl Started {
             listener,
             signals,
             served: false,
-            after_end: Arc::default(),
+            after_end: Some(Arc::default()),
         };
         over.release();
         match stopped {
@@ -185,6 +185,7 @@ impl Started {
                 // Like a kill of the command itself: the command ends, its children do not.
                 kill(command, Signal::KILL.as_raw());
                 over.active.iter_mut().for_each(Active::abandon);
+                over.after_end = None;
             }
         }
         drop(frontend);
@@ -202,8 +203,8 @@ struct Over {
     /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
     /// commit is over.
     served: bool,
-    /// The calls that survivors made meanwhile.
-    after_end: Arc<Mutex<Accounts>>,
+    /// The calls that survivors made meanwhile, until these are reported.
+    after_end: Option<Arc<Mutex<Accounts>>>,
 }
 
 impl Over {
@@ -213,7 +214,7 @@ impl Over {
             return;
         };
         let server = thread::Builder::new().name("serve".into()).stack_size(64 * 1024);
-        let after_end = Arc::clone(&self.after_end);
+        let after_end = self.after_end.as_ref().map(Arc::downgrade).unwrap_or_default();
         self.served = server.spawn(move || serve(&listener, &after_end)).is_ok();
     }
 
@@ -271,7 +272,9 @@ impl Over {
             // progress then.
             self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
-        summary.accounts.add(&self.after_end.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(after_end) = self.after_end.take() {
+            summary.accounts.add(&after_end.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         summary.stays = serves || summary.error == Some(RunError::Commit);
         let mut done = Message::Done(Box::new(summary));
         if send(frontend, &done).is_err()
@@ -320,7 +323,7 @@ impl Over {
         while self.stays() {
             let Some(listener) = &self.listener else { break };
             if !self.served {
-                serve(listener, &self.after_end);
+                serve(listener, &Weak::new());
                 break;
             }
             let mut fds = [

@@ -3,16 +3,19 @@
 
 use crate::accounts::{Accounts, End, PassReason};
 use rustix::event::{PollFd, PollFlags};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Weak};
 use synconce_durable::mutant;
 use synconce_filter::{Call, HANDSHAKE_FLAGS, args};
 use synconce_sys::notify::{Answer, Listener, Notification};
 
-/// Answers every call with *continue*, and counts the syncs in `accounts`, until the last process under the filter has exited.
-pub(crate) fn serve(listener: &Listener, accounts: &Mutex<Accounts>) {
+/// Answers every call with *continue*, until the last process under the filter has exited. Counts
+/// the syncs in `accounts` while these exist, which is until the run has reported them.
+pub(crate) fn serve(listener: &Listener, accounts: &Weak<Mutex<Accounts>>) {
     while wait_for_call(listener) {
         if let Ok(Some(notification)) = listener.receive() {
-            if let Some(call) = sync_of(&notification) {
+            if let Some(accounts) = accounts.upgrade()
+                && let Some(call) = sync_of(&notification)
+            {
                 let mut accounts = accounts.lock().unwrap_or_else(PoisonError::into_inner);
                 accounts.count(call.name(), None, End::Passed(PassReason::AfterEnd));
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Instant;
 use synconce_durable::record;
-use synconce_run::{Accounts, Balance, CommitReport, Finished, Outcome, PassReason, Tally};
+use synconce_run::{Accounts, CommitReport, Finished, Outcome, PassReason, Tally};
 
 /// What is measured from the start of a run.
 pub struct Clock {
@@ -42,14 +42,20 @@ struct Stats<'a> {
     #[serde(flatten)]
     accounts: &'a Accounts,
     commit: &'a Option<CommitReport>,
-    #[serde(flatten)]
-    balance: &'a Balance,
+    /// Null in a sealed run, which counts no calls.
+    syncs: Option<u64>,
+    timed: Option<u64>,
+    sync_micros: Option<[u64; 2]>,
+    marker_micros: u64,
+    checkpoint_micros: u64,
+    supervisor_micros: u64,
     /// About how long the timed syncs would have taken.
     saved_micros: Option<u64>,
 }
 
 /// Prints the statistics of `finished`: as JSON to `json`, or as a table to standard error.
 pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<Sink>) {
+    let balance = &finished.balance;
     let stats = Stats {
         started: &clock.started,
         wall_micros: clock.since.elapsed().as_micros() as u64,
@@ -62,7 +68,12 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
         },
         accounts: &finished.accounts,
         commit: &finished.commit,
-        balance: &finished.balance,
+        syncs: (!manner.sealed).then_some(balance.syncs),
+        timed: (!manner.sealed).then_some(balance.timed),
+        sync_micros: balance.sync_micros,
+        marker_micros: balance.marker_micros,
+        checkpoint_micros: balance.checkpoint_micros,
+        supervisor_micros: balance.supervisor_micros,
         saved_micros: finished.balance.saved_micros(),
     };
     let Some(sink) = json else {
@@ -107,16 +118,15 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
 
 /// Returns the lines with what the run cost, and with what it saved.
 fn balance(stats: &Stats<'_>) -> String {
-    let Balance { syncs, timed, checkpoint_micros, marker_micros, supervisor_micros, .. } =
-        *stats.balance;
+    let (syncs, timed) = (stats.syncs.unwrap_or(0), stats.timed.unwrap_or(0));
     let (held, commit) = (stats.accounts.total().held, stats.commit.as_ref());
     if held == 0 && commit.is_none() {
         return String::new();
     }
     let costs = [
-        ("commit", checkpoint_micros + commit.map_or(0, |commit| commit.micros), ""),
-        ("marker", marker_micros, ""),
-        ("supervisor", supervisor_micros, " (processor)"),
+        ("commit", stats.checkpoint_micros + commit.map_or(0, |commit| commit.micros), ""),
+        ("marker", stats.marker_micros, ""),
+        ("supervisor", stats.supervisor_micros, " (processor)"),
     ];
     let costs = costs.into_iter().filter(|(_, cost, _)| *cost > 0);
     let costs: Vec<_> =
@@ -127,7 +137,7 @@ fn balance(stats: &Stats<'_>) -> String {
         text += &format!("{syncs} of {held} held calls would have waited for a disk\n");
     }
     if syncs > 0 {
-        let saved = stats.saved_micros.zip(stats.balance.sync_micros);
+        let saved = stats.saved_micros.zip(stats.sync_micros);
         text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)));
     }
     text
@@ -176,25 +186,29 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
 fn reasons(text: &mut String, calls: &BTreeMap<String, Tally>) {
     for (call, tally) in calls {
         for (reason, count) in &tally.reasons {
-            *text += &format!("passed {count} {call}: {}\n", words(*reason));
+            *text += &passed(*count, call, *reason);
         }
     }
 }
 
+fn passed(count: u64, call: &str, reason: PassReason) -> String {
+    format!("passed {} {call}: {}\n", whole(count), words(reason))
+}
+
 fn words(reason: PassReason) -> &'static str {
     match reason {
-        PassReason::Memory => "in memory, where a sync costs nothing",
-        PassReason::Volatile => "on a volatile overlay, where a sync costs nothing",
+        PassReason::Memory => "in memory: a sync costs nothing",
+        PassReason::Volatile => "on a volatile overlay: a sync costs nothing",
         PassReason::Network => "on a network file system",
         PassReason::Fuse => "on a FUSE file system",
         PassReason::OtherType => "on a file system of a type that is not held",
-        PassReason::NoFile => "a pipe, a socket, a device or a closed descriptor",
+        PassReason::NoFile => "a pipe, socket, device or closed descriptor",
         PassReason::Arguments => "arguments by which the kernel syncs nothing",
-        PassReason::Unseen => "the caller could not be examined (another user's process)",
+        PassReason::Unseen => "the caller could not be examined",
         PassReason::Rule => "by --only or --except",
         PassReason::CommitOnly => "outside of --commit-only",
         PassReason::Real => "real, by synconce real",
-        PassReason::Uncovered => "the commit could not cover the file system in time",
+        PassReason::Uncovered => "the commit could not cover the file in time",
         PassReason::Traced => "another program traces the caller",
         PassReason::WriteError => "an earlier write had failed",
         PassReason::NeverHeld => "a call that is never held",
@@ -205,6 +219,22 @@ fn words(reason: PassReason) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lines_of_the_reasons_fit_80_columns() {
+        use PassReason::{
+            AfterEnd, Arguments, CommitOnly, Fuse, Memory, Network, NeverHeld, NoFile, OtherType,
+            Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
+        };
+        for reason in [
+            AfterEnd, Arguments, CommitOnly, Fuse, Memory, Network, NeverHeld, NoFile, OtherType,
+            Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
+        ] {
+            // The longest name of a call.
+            let line = passed(999_999, "open_by_handle_at", reason);
+            assert!(line.trim_end().len() <= 80, "{line}");
+        }
+    }
 
     #[test]
     fn the_line_of_what_was_saved_fits_80_columns() {

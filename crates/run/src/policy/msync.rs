@@ -2,7 +2,7 @@
 
 use super::{Change, Decision, PendingCall};
 use crate::accounts::PassReason;
-use crate::fd_info::FdInfo;
+use crate::fd_info::{FdInfo, Mounts};
 use synconce_filter::args;
 
 /// Holds the call if the kernel would only write back. Bad arguments, holes and
@@ -21,16 +21,15 @@ pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     let Some(mapping) = fd_info.mapping(pending.thread(), address..end) else {
         return Decision::Pass(PassReason::Unseen);
     };
-    let disks = FdInfo::disks(pending.thread());
-    let on_disk =
-        !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
+    let mounts = Mounts::of(pending.thread());
+    let on_disk = !mapping.devices.is_empty() && mounts.are_disks(&mapping.devices);
     // A real call syncs all of its range, so one file with real syncs decides.
     let by_rules = mapping.files.iter().all(|file| fd_info.mapped(pending.thread(), file));
     let passes = match mapping.devices.is_empty() {
         _ if !mapping.complete => Some(PassReason::Arguments),
         // Private memory, of which nothing is written.
         true => Some(PassReason::Memory),
-        false if !on_disk => Some(FdInfo::why_passed(pending.thread(), &mapping.devices)),
+        false if !on_disk => Some(mounts.why_passed(&mapping.devices)),
         false => (!by_rules).then_some(PassReason::Rule),
     };
     if let Some(reason) = passes {
