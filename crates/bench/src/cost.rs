@@ -10,10 +10,10 @@ use crate::Error;
 use crate::command::{show, words};
 use crate::harness::{Common, Harness};
 use crate::launcher::Launcher;
-use crate::report::Report;
+use crate::report::{Report, quantity};
 use crate::runner::WarmUp;
 use crate::scenario::{
-    Iteration, IterationConfig, Measure, Need, Promise, Scenario, Steps, Tool, Variant,
+    Finding, Iteration, IterationConfig, Measure, Need, Promise, Scenario, Steps, Tool, Variant,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,31 @@ const LOOPS: [(&str, Option<&str>, u64); 3] =
 /// names them.
 pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     let harness = Harness { scenario: "cost", spared: true, ..Harness::default() };
-    harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))
+    let scenario = |synconce: &Path| scenario(options, synconce);
+    let mut report = harness.measure(&options.common, synconce, scenario)?;
+    let median = |name: &str| {
+        let found = report.results.iter().find(|result| result.measured.variant.name == name)?;
+        Some(found.summary.as_ref()?.median * found.measured.variant.measure.nanoseconds())
+    };
+    let saving = median("fsync/bare").zip(median("fsync/supervised-no-commit"));
+    report.findings.extend(saving.map(|(bare, held)| finding(bare, held)));
+    Ok(report)
+}
+
+/// How many syncs the last sentence is about.
+const JOB: f64 = 1_000.0;
+
+/// Returns the sentence about what a job saves whose fsync takes `bare` nanoseconds, and held
+/// `held`.
+fn finding(bare: f64, held: f64) -> Finding {
+    let job = match JOB * (bare - held) {
+        saved if saved > 0.0 => format!("saves about {}", quantity(saved)),
+        _ => "saves nothing".to_owned(),
+    };
+    let (bare, held) = (quantity(bare), quantity(held));
+    let summary =
+        format!("an fsync takes {bare} here, and {held} held: a job with 1,000 syncs {job}");
+    Finding { variant: None, summary, details: Vec::new() }
 }
 
 fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
@@ -170,6 +194,15 @@ mod tests {
             let baseline = all.iter().find(|v| v.name == variant.against);
             assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);
         }
+    }
+
+    #[test]
+    fn the_last_sentence_says_what_a_job_saves_on_this_disk() {
+        let said = |bare: f64, held: f64| finding(bare, held).summary;
+        let wanted = "an fsync takes 8.00 ms here, and 24.0 us held: a job with 1,000 syncs saves \
+                      about 7.98 s";
+        assert_eq!(said(8e6, 24e3), wanted);
+        assert!(said(2e3, 24e3).ends_with("1,000 syncs saves nothing"));
     }
 
     #[test]

@@ -8,7 +8,8 @@ mod table;
 
 use crate::runner::{LeftOut, Record, Settings};
 use crate::scenario::{Finding, Promise, Scenario};
-use format::{quantity, shown_p};
+pub(crate) use format::quantity;
+use format::shown_p;
 use host::Host;
 use results::{VariantResult, evaluate};
 use serde::{Deserialize, Serialize};

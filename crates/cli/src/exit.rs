@@ -18,7 +18,7 @@ pub const FAILED: Code = Code(125);
 pub(crate) const CANNOT_EXECUTE: Code = Code(126);
 /// The command was not found.
 pub(crate) const NOT_FOUND: Code = Code(127);
-/// `synconce setup --check`: the set-up would change a file.
+/// `synconce setup --check`: the set-up would change a file, or is not in use.
 pub(crate) const NOT_SET_UP: Code = Code(1);
 /// `synconce doctor --fail-on`: a finding costs that much.
 pub(crate) const COSTLY: Code = Code(1);

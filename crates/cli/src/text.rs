@@ -66,6 +66,14 @@ pub fn bytes(count: u64) -> String {
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// Formats a number with a comma between groups of three digits.
+pub fn whole(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        _ => format!("{},{:03}", whole(count / 1_000), count % 1_000),
+    }
+}
+
 /// Formats microseconds as us, ms or s.
 pub fn micros(count: u64) -> String {
     match count {
@@ -115,6 +123,7 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(micros(1_500), "1.5 ms");
+        assert_eq!([999, 5_210, 1_000_007].map(whole), ["999", "5,210", "1,000,007"]);
     }
 
     #[test]

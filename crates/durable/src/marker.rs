@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The directory of markers below a state directory.
 pub const RUNS: &str = "runs";
@@ -169,17 +170,21 @@ impl Marker {
     }
 
     /// Removes the marker durably: the run's data are safe. A marker that is gone already,
-    /// because the command emptied or replaced the directory, is cleared.
+    /// because the command emptied or replaced the directory, is cleared. Returns how long each sync
+    /// of the marker took, as a measure of the disk; none if no call was held.
     ///
     /// # Errors
     /// Names the act and path. The run is then reported as interrupted, which is safe.
-    pub fn clear(mut self) -> Result<(), Error> {
+    pub fn clear(mut self) -> Result<Vec<Duration>, Error> {
         let Some(directory) = self.named.as_ref().filter(|_| self.engaged) else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let directory = directory.descriptor().on("cannot open", &self.directory)?;
         self.remove_from(&directory)?;
+        let began = Instant::now();
         rustix::fs::fsync(&directory).on("cannot sync", &self.directory)?;
+        let removal = began.elapsed();
+        let times = self.armed.sync_times().iter().copied().chain([removal]).collect();
         // A command that replaced its root by a copy has copied the marker as well.
         if self.root.is_some()
             && let Ok(copy) = open_directory(&self.directory)
@@ -188,7 +193,7 @@ impl Marker {
             rustix::fs::fsync(&copy).on("cannot sync", &self.directory)?;
         }
         (self.named, self.engaged) = (None, false);
-        Ok(())
+        Ok(times)
     }
 
     /// Removes both files, and returns whether one of them existed.

@@ -2,17 +2,19 @@
 //! back.
 //!
 //! A journal is durable before the first rename. It names each rename, so that after a crash
-//! between any two steps [`set_aside`] finishes what was begun. [`settle`] removes what was set
+//! between any two steps [`set_aside`] finishes what was begun. It also has the identity of each
+//! directory, before anything is there. [`settle`] removes what was set
 //! aside, once the daemon has started without it.
 
+mod directory;
 mod expand;
 mod journal;
 mod settle;
 
-pub use self::journal::{Journal, Move, Set};
+pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub use self::settle::settle;
 
-use crate::safe_directory::{self, SafeDirectory};
+use crate::safe_directory::{self, SafeDirectory, if_there};
 use rustix::fs::{Dir, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -32,6 +34,10 @@ pub const PREFIX: &str = ".synconce-";
 
 /// The file in a directory of files set aside that says how to put them back.
 const README: &str = "README";
+
+/// The directory there for what is at the old names when an operator puts files back. No file with
+/// such a name is set aside.
+const REPLACED: &str = ".synconce-replaced";
 
 /// What is to be set aside.
 #[derive(Clone, Copy, Debug)]
@@ -108,15 +114,31 @@ impl std::error::Error for AsideError {}
 /// Names the journal, or what cannot be looked at.
 pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Stat>, Error> {
     let journal = Journal::read(name)?;
-    for one in journal.sets.iter().rev().flat_map(|set| &set.moves) {
-        let Ok(below) = path.strip_prefix(&one.from) else { continue };
-        // Not `join`, which would add a slash to the name of a file.
-        let there: PathBuf = one.to.iter().chain(below).collect();
-        let (above, name) = split(&there);
-        let Some(directory) = SafeDirectory::open_if_there(above)? else { continue };
-        if let Some(found) = directory.look(name)? {
-            return Ok(Some(found));
+    for set in journal.sets.iter().rev() {
+        for one in &set.moves {
+            let Ok(below) = path.strip_prefix(&one.from) else { continue };
+            let (directory, name) = split(&one.to);
+            let Some(directory) = directory::open(set, directory)? else { continue };
+            let found = look_below(directory, Path::new(name).iter().chain(below));
+            if let Some(found) = if_there(found)?.flatten() {
+                return Ok(Some(found));
+            }
         }
+    }
+    Ok(None)
+}
+
+/// Looks at the file to which `names` lead from `directory`.
+fn look_below<'a>(
+    mut directory: SafeDirectory,
+    names: impl Iterator<Item = &'a OsStr>,
+) -> Result<Option<Stat>, Error> {
+    let mut names = names.peekable();
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            return directory.look(name);
+        }
+        directory = directory.below(name)?;
     }
     Ok(None)
 }
@@ -144,6 +166,7 @@ pub fn set_aside(request: &Request<'_>) -> Result<Journal, AsideError> {
         reason: request.reason.to_owned(),
         unit: request.unit.map(str::to_owned),
         moves: moves.collect(),
+        made: Vec::new(),
         finished: false,
     });
     journal.write()?;
@@ -180,12 +203,13 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
         }
         let pending: Vec<_> = journal.sets[at].pending()?.into_iter().cloned().collect();
         check_mounts(pending.iter().map(|one| &one.from))?;
-        let readme = journal.readme(at);
-        for directory in journal.sets[at].directories() {
-            make_directory(&directory, &readme)?;
+        if directory::make_all(&mut journal.sets[at])? {
+            journal.write()?;
         }
+        let (set, readme) = (&journal.sets[at], journal.readme(at));
+        set.directories().iter().try_for_each(|path| write_readme(set, path, &readme))?;
         if !mutant::is("hold-recover-no-rename") {
-            pending.iter().try_for_each(rename)?;
+            pending.iter().try_for_each(|one| rename(set, one))?;
         }
         if !mutant::is("hold-recover-marker-first") {
             sync_directories(&journal.sets[at])?;
@@ -219,29 +243,32 @@ fn free_number(journal: &Journal, paths: &[PathBuf]) -> Result<u32, Error> {
             let name = String::from_utf8_lossy(entry.file_name().to_bytes());
             let prefix = format!("{PREFIX}aside-{}-", journal.name);
             let rest = name.strip_prefix(&prefix);
-            let used = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+            let used = rest.and_then(|rest| rest.parse::<u32>().ok());
             number = number.max(used.map_or(0, |used| used.saturating_add(1)));
         }
     }
     Ok(number)
 }
 
-/// Makes a directory for files set aside, with its README. One that exists was made before a
-/// crash; its README may be incomplete.
-fn make_directory(path: &Path, readme: &str) -> Result<(), Error> {
-    let (above, name) = split(path);
-    let directory = SafeDirectory::open(above)?.make(name)?;
+/// Opens the directory `path` of `set`, which was made.
+fn open(set: &Set, path: &Path) -> Result<SafeDirectory, Error> {
+    let missing = || Error::new("cannot open", path, Errno::NOENT);
+    directory::open(set, path)?.ok_or_else(missing)
+}
+
+/// Writes the README in the directory `path` of `set`. One that exists was made before a crash, and
+/// may be incomplete.
+fn write_readme(set: &Set, path: &Path, readme: &str) -> Result<(), Error> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
-    let mut file = File::from(directory.open_file(OsStr::new(README), flags)?);
+    let mut file = File::from(open(set, path)?.open_file(OsStr::new(README), flags)?);
     file.write_all(readme.as_bytes()).on("cannot write a file in", path)?;
     file.sync_all().on("cannot sync a file in", path)
 }
 
-fn rename(one: &Move) -> Result<(), Error> {
+fn rename(set: &Set, one: &Move) -> Result<(), Error> {
     let (above, name) = split(&one.from);
     let (aside, new_name) = split(&one.to);
-    let above = SafeDirectory::open(above)?;
-    let aside = above.make(split(aside).1)?;
+    let (above, aside) = (SafeDirectory::open(above)?, open(set, aside)?);
     let renamed =
         match rustix::fs::renameat_with(&above, name, &aside, new_name, RenameFlags::NOREPLACE) {
             // File systems without RENAME_NOREPLACE (rename(2)). `to` was missing just now, in

@@ -43,6 +43,12 @@ impl FileId {
         Ok(Self::from_stat(&stat))
     }
 
+    /// Returns the identity as a word, for names and notes.
+    pub(crate) fn word(&self) -> String {
+        let (seconds, nanoseconds) = self.born.unwrap_or_default();
+        format!("{}-{seconds}-{nanoseconds}", self.inode)
+    }
+
     fn from_stat(stat: &Statx) -> Self {
         let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
         let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));

@@ -71,9 +71,22 @@ pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), E
 
 /// Returns the identity of the directory that has the note, as a word.
 fn id_of(scratch: &SafeDirectory) -> Result<String, Errno> {
-    let FileId { inode, born } = FileId::of_open(scratch)?;
-    let (seconds, nanoseconds) = born.unwrap_or_default();
-    Ok(format!("{inode}-{seconds}-{nanoseconds}"))
+    FileId::of_open(scratch).map(|id| id.word())
+}
+
+/// Whether `scratch` is the directory in which a hold wrote its note.
+///
+/// # Errors
+/// Names the note that cannot be read.
+pub(crate) fn is_noted(scratch: &SafeDirectory) -> Result<bool, Error> {
+    let id = id_of(scratch).on("cannot look at", scratch.path())?;
+    match rustix::fs::readlinkat(scratch, NOTE, Vec::new()) {
+        Err(Errno::NOENT | Errno::INVAL) => Ok(false),
+        note => {
+            let note = note.on("cannot read a note in", scratch.path())?;
+            Ok(note.to_str().is_ok_and(|note| note.split(' ').nth(1) == Some(&*id)))
+        }
+    }
 }
 
 /// Whether the file system of `place` has been mounted all the time since its overlay was; `None`

@@ -10,6 +10,7 @@
 //! `EIO` (Documentation/filesystems/overlayfs.rst).
 
 mod clean;
+mod own;
 mod take_back;
 
 pub use self::clean::clean;
@@ -143,7 +144,7 @@ impl Place {
     pub fn hold(&self) -> Result<(), Error> {
         let path = self.path();
         let parent = self.open_parent()?;
-        self.clean_in(&parent)?;
+        self.make_way()?;
         let (all, scratch) = parent.make_below(OsStr::new(SCRATCH), &self.name)?;
         let [upper, work, lower] = [UPPER, WORK, POINT].map(|name| scratch.make(OsStr::new(name)));
         let (upper, work, lower) = (upper?, work?, lower?);
@@ -238,12 +239,16 @@ impl Place {
     /// /proc does not show can keep the overlay, such as a descriptor that was sent and not yet
     /// received. The kernel refuses a second overlay with an index and the same work directory
     /// (`ovl_report_in_use` in fs/overlayfs/super.c). `None` if a directory of the overlay is not
-    /// where it belongs.
+    /// where it belongs, or is not the one of the hold.
     ///
     /// # Errors
     /// Names the directory that cannot be opened.
     pub fn is_in_use(&self) -> Result<Option<bool>, Error> {
         let Some(scratch) = self.scratch()? else { return Ok(None) };
+        // The mount below writes to the directories.
+        if !lost::is_noted(&scratch)? {
+            return Ok(None);
+        }
         let mut found = Vec::new();
         for name in [UPPER, WORK, POINT] {
             let Some(directory) = scratch.inner(OsStr::new(name))? else { return Ok(None) };

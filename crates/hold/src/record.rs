@@ -5,7 +5,9 @@ use crate::file_id::FileId;
 use crate::overlay::Place;
 use crate::runtime;
 use serde::{Deserialize, Serialize};
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights, exists};
@@ -13,6 +15,9 @@ use synconce_durable::{mutant, standard_paths, state_file};
 
 /// The directory of the markers below the state directory.
 const HOLDS: &str = "holds";
+/// How the marker says whether a write was lost. Both are of one length.
+const NOT_FAILED: &[u8] = b"\n  \"failed\": false";
+const FAILED: &[u8] = b"\n  \"failed\": true ";
 
 /// What is in the marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -193,20 +198,46 @@ impl Record {
     /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop would
     /// not see the error.
     ///
-    /// The disk of the marker may be full, or the one that lost the writes. A note in memory is
-    /// enough then: after the next boot the marker is unclean whatever it says.
+    /// The disk of the marker may be full. So the word is changed in its place, which needs no block on
+    /// ext4, XFS and tmpfs. The disk may also be read-only: then a note in memory is enough. After the
+    /// next boot the marker is unclean whatever it says.
     ///
     /// # Errors
     /// Names the marker, if neither could be written.
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
-        let noted = runtime::note_failure(&self.name);
-        self.write().or_else(|error| noted.map_err(|_| error))
+        let noted = match note_of(&self.name)? {
+            Some(note) => runtime::make_note(&note),
+            None => Ok(()),
+        };
+        let is_written =
+            !mutant::is("hold-failure-in-memory") && self.set_failed_in_place().unwrap_or(false);
+        let written = if is_written { Ok(()) } else { self.write() };
+        written.or_else(|error| noted.map_err(|_| error))
+    }
+
+    /// Changes the word in the marker on the disk. Returns `false` if the marker does not have the
+    /// word as [`Record::write`] writes it.
+    fn set_failed_in_place(&self) -> std::io::Result<bool> {
+        let marker = File::options().read(true).write(true).open(path(&self.name))?;
+        let mut text = Vec::new();
+        (&marker).read_to_end(&mut text)?;
+        // A mark of quotation within a string is escaped, so no path has these words.
+        let place = text.windows(NOT_FAILED.len()).position(|words| words == NOT_FAILED);
+        let Some(place) = place else { return Ok(false) };
+        marker.write_all_at(FAILED, place as u64)?;
+        marker.sync_all().map(|()| true)
     }
 
     /// Whether [`Record::note_failure`] was called for this hold.
     pub(crate) fn has_noted_failure(&self) -> bool {
-        self.failed || runtime::has_noted_failure(&self.name)
+        let note = note_of(&self.name).unwrap_or(None);
+        self.failed || note.is_some_and(|note| runtime::has_note(&note))
+    }
+
+    /// Removes the note in memory of [`Record::note_failure`].
+    pub(crate) fn forget_failure(name: &str) -> Result<(), Error> {
+        note_of(name)?.map_or(Ok(()), |note| runtime::remove_note(&note))
     }
 
     /// Removes the marker of the hold `name` durably.
@@ -216,7 +247,7 @@ impl Record {
     pub fn clear(name: &str) -> Result<(), Error> {
         replace::remove(&path(name))?;
         // After the marker: a marker without its note would say that nothing is lost.
-        runtime::forget_failure(name)
+        Self::forget_failure(name)
     }
 
     /// Returns the names of the holds that have a marker, sorted.
@@ -238,6 +269,13 @@ impl Record {
         names.sort();
         Ok(names)
     }
+}
+
+/// Returns the name of the note in memory for the hold `name` of this state directory: another
+/// state directory may have a hold of this name. `None` if there is no state directory.
+fn note_of(name: &str) -> Result<Option<String>, Error> {
+    let directory = FileId::of(&directory())?;
+    Ok(directory.map(|id| format!("{name}.{}.failed", id.word())))
 }
 
 /// Returns the directory of the markers.

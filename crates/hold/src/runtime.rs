@@ -55,6 +55,20 @@ impl Lock {
         Ok(Self { name: name.to_owned(), file: Some(file) })
     }
 
+    /// Takes the lock beside other readers, if no command changes the hold `name`. While the value
+    /// lives, none does. A command that comes meanwhile waits.
+    ///
+    /// # Errors
+    /// `EWOULDBLOCK` while a command changes the hold, `ENOENT` if none ever did since the boot, or
+    /// why it is unknown: only root may open the lock.
+    pub(crate) fn share(name: &str) -> Result<Self, Errno> {
+        let path = directory().join(format!("{name}.lock"));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = rustix::fs::open(&path, flags, Mode::empty())?;
+        flock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(Self { name: name.to_owned(), file: Some(file) })
+    }
+
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
     pub(crate) fn guard(&mut self, locked: Vec<OwnedFd>) -> Result<(), Error> {
         let path = self.guard_path();
@@ -152,22 +166,21 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
     (started(guard.pid).ok()? == guard.started && !has_ended(&process)).then_some(process)
 }
 
-/// Notes that the disk of the hold `name` lost writes, in an empty file: a full tmpfs has an inode
-/// left.
-pub(crate) fn note_failure(name: &str) -> Result<(), Error> {
-    let path = failure_path(name);
+/// Makes `note`, an empty file: a full tmpfs has an inode left.
+pub(crate) fn make_note(note: &str) -> Result<(), Error> {
+    let path = directory().join(note);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot create", &path).map(drop)
 }
 
-/// Whether [`note_failure`] was called for the hold `name`.
-pub(crate) fn has_noted_failure(name: &str) -> bool {
-    failure_path(name).exists()
+/// Whether [`make_note`] was called for `note`.
+pub(crate) fn has_note(note: &str) -> bool {
+    directory().join(note).exists()
 }
 
-/// Removes what [`note_failure`] made.
-pub(crate) fn forget_failure(name: &str) -> Result<(), Error> {
-    let path = failure_path(name);
+/// Removes what [`make_note`] made.
+pub(crate) fn remove_note(note: &str) -> Result<(), Error> {
+    let path = directory().join(note);
     match fs::remove_file(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other.on("cannot remove", &path),
@@ -209,10 +222,6 @@ fn started(pid: u32) -> io::Result<String> {
 
 fn guard_path(name: &str) -> PathBuf {
     directory().join(format!("{name}.guard"))
-}
-
-fn failure_path(name: &str) -> PathBuf {
-    directory().join(format!("{name}.failed"))
 }
 
 fn directory() -> PathBuf {

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::{RemoveOptions, remove};
@@ -109,6 +110,11 @@ impl SafeDirectory {
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::openat(self, name, flags, mode).on("cannot open", &self.path.join(name))
+    }
+
+    /// Opens the directory `name`, of any owner, as [`SafeDirectory::open_directory`] does.
+    pub fn below(&self, name: &OsStr) -> Result<Self, Error> {
+        Ok(Self { directory: self.open_directory(name)?, path: self.path.join(name) })
     }
 
     /// Opens the directory `name`, of any owner.
@@ -205,21 +211,44 @@ impl SafeDirectory {
         }
     }
 
+    /// Removes `directory`, which has the name `name` here, with everything below, and crosses no
+    /// mount. Another directory that gets the name meanwhile stays, unless it is empty. Returns how
+    /// many entries were removed.
+    ///
+    /// # Errors
+    /// As for [`SafeDirectory::remove`].
+    pub fn remove_opened(&self, name: &OsStr, directory: &Self) -> Result<u64, Error> {
+        let mut entries = 1;
+        for entry in directory.names()? {
+            entries += directory.remove(&entry)?;
+        }
+        let removed = rustix::fs::unlinkat(self, name, AtFlags::REMOVEDIR);
+        removed.on("cannot remove", &directory.path).map(|()| entries)
+    }
+
+    /// Returns the names of the entries.
+    pub fn names(&self) -> Result<Vec<OsString>, Error> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(self.readable()?).on("cannot read", &self.path)? {
+            let entry = entry.on("cannot read", &self.path)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
     /// Refuses a directory with another entry than `known`. The user of the directory above can
     /// rename a directory of root to the name of this one.
     ///
     /// # Errors
     /// [`Astray::NotOfHold`], or names the directory that cannot be read.
     pub fn refuse_entries_except(&self, known: &[&str]) -> Result<(), Error> {
-        let entries = Dir::read_from(self.readable()?).on("cannot read", &self.path)?;
-        for entry in entries {
-            let entry = entry.on("cannot read", &self.path)?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." && known.iter().all(|known| known.as_bytes() != name) {
-                return Err(Astray::NotOfHold.on(&self.path));
-            }
+        match self.names()?.iter().all(|name| known.iter().any(|known| name == known)) {
+            true => Ok(()),
+            false => Err(Astray::NotOfHold.on(&self.path)),
         }
-        Ok(())
     }
 
     /// Removes the directory `name` if it is empty.
@@ -302,7 +331,7 @@ mod tests {
                     at.remove_if_empty(outer).unwrap();
                 }
             });
-            for turn in 0..2000 {
+            for turn in 0..300 {
                 let made = at.make_below(outer, OsStr::new("inner"));
                 let removed = made.and_then(|(outer, _)| outer.remove(OsStr::new("inner")));
                 if let Err(error) = removed {

@@ -96,7 +96,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
-    runtime::forget_failure(&config.name)?;
+    Record::forget_failure(&config.name)?;
     record.write()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
@@ -238,7 +238,7 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     }
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
-    place.clean()?;
+    place.make_way()?;
     kind::inspect(held).map_err(Failure::Refused)?;
     match parent.look(place.name())? {
         None => make(held, &parent, place.name(), config, new)?,

@@ -8,9 +8,10 @@ use crate::open_files::{OpenFile, User};
 use crate::overlay::Place;
 use crate::read_only::is_read_only;
 use crate::record::Record;
-use crate::runtime;
+use crate::runtime::{self, Lock};
 use crate::start::is_mounted;
 use crate::unclean::unclean;
+use rustix::io::Errno;
 use serde::Serialize;
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ pub enum State {
     Off,
     /// In force.
     Held,
-    /// In force, but not every path is mounted, or a stop was cut short.
+    /// In force, but not every path is mounted, or a stop was cut short or goes on.
     Incomplete,
     /// A write-back error: every sync fails, until the hold is stopped and recovered.
     Failed,
@@ -70,6 +71,9 @@ pub struct Status {
     pub synced_at_open: Vec<User>,
     /// Why the hold is failed or interrupted, or where the overlays are.
     pub reason: Option<String>,
+    /// Whether another command makes the hold complete, or ends it, now.
+    #[serde(skip)]
+    pub is_changing: bool,
 }
 
 /// A look at all processes, for the states of several holds.
@@ -92,21 +96,44 @@ impl Look {
 pub fn status(name: &str, config: Option<&Config>, look: &Look) -> Result<Option<Status>, Error> {
     let mut record = Record::read(name)?;
     if let Some(found) = &record {
-        let status = of_record(found, look)?;
+        let status = of_record(found, look, Change::Unknown)?;
         if status.state == State::Held {
             return Ok(Some(status));
         }
-        // The hold may have started or ended after the look.
+    }
+    // Another command may start or end the hold. The lock keeps the hold as it is for the second look.
+    let lock = Lock::share(name);
+    let change = Change::of(&lock);
+    if record.is_some() {
         record = Record::read(name)?;
     }
     match (record, config) {
-        (Some(record), _) => of_record(&record, &Look::default()).map(Some),
+        (Some(record), _) => of_record(&record, &Look::default(), change).map(Some),
         // Not every user may look.
         (None, Some(config)) => Ok(Some(match lost::unclean(config).unwrap_or(None) {
             None => of(config, State::Off),
             Some(why) => Status { reason: Some(why.to_string()), ..of(config, State::Interrupted) },
         })),
         (None, None) => Ok(None),
+    }
+}
+
+/// Whether another command changes the hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    No,
+    Yes,
+    /// Only root may ask.
+    Unknown,
+}
+
+impl Change {
+    fn of(lock: &Result<Lock, Errno>) -> Self {
+        match lock {
+            Ok(_) | Err(Errno::NOENT) => Self::No,
+            Err(Errno::WOULDBLOCK) => Self::Yes,
+            Err(_) => Self::Unknown,
+        }
     }
 }
 
@@ -123,10 +150,11 @@ fn of(config: &Config, state: State) -> Status {
         cost: config.cost.clone(),
         synced_at_open: Vec::new(),
         reason: None,
+        is_changing: false,
     }
 }
 
-fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
+fn of_record(record: &Record, look: &Look, change: Change) -> Result<Status, Error> {
     let mut status = of(&record.config, State::Held);
     status.name.clone_from(&record.name);
     status.started = Some(record.started.clone());
@@ -153,7 +181,10 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
         } else if overlay.mount.is_some_and(is_read_only) {
             is_fenced = true;
             let path = held.path.display();
-            status.reason = Some(format!("{path} can only be read: a stop was cut short"));
+            status.reason = Some(match change {
+                Change::No => format!("{path} can only be read: a stop was cut short"),
+                _ => format!("{path} can only be read: a stop goes on, or was cut short"),
+            });
         } else {
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
         }
@@ -162,6 +193,10 @@ fn of_record(record: &Record, look: &Look) -> Result<Status, Error> {
         status.reason = Some(Unclean::WriteBack.to_string());
     } else if has_moved || is_fenced || !status.missing.is_empty() {
         status.state = State::Incomplete;
+        if change == Change::Yes {
+            status.is_changing = true;
+            status.reason = Some("another command starts or stops the hold now".to_owned());
+        }
     }
     Ok(status)
 }

@@ -72,6 +72,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     // and each descriptor of a stop shows it once.
     let mut failed = match mutant::is("hold-cleared-first") {
         true => None,
+        false if mutant::is("hold-stop-synced-late") => lost_write(&held),
         false => sync_pins(&pins).or_else(|| lost_write(&held)),
     };
     if failed.is_some() {

@@ -28,6 +28,8 @@ pub(crate) struct Invocation {
     pub(crate) pid_file: Option<PathBuf>,
     /// Whether `run` returns once the container has started.
     pub(crate) detaches: bool,
+    /// Whether `delete` ends the processes of the container.
+    pub(crate) forces: bool,
 }
 
 /// Flags with a value, before the verb.
@@ -60,6 +62,7 @@ impl Invocation {
                         call.set(&name, value);
                     }
                     call.detaches |= verb && matches!(&*name, "detach" | "d");
+                    call.forces |= verb && name == "force";
                 }
             }
         }

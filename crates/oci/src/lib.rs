@@ -28,6 +28,7 @@ pub mod explain;
 mod foreground;
 mod invocation;
 mod podman;
+pub mod probe;
 mod profile;
 mod runtime;
 mod step;

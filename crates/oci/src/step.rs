@@ -113,7 +113,13 @@ pub(crate) fn mount_back(
     }
     match (left_volatile(call), call.verb.as_str()) {
         (Ok(root), "create") => root?.end().err().map(Ended::Failed),
-        (Ok(root), _) => Some(end_by_delete(root?, call, || execute(runtime, arguments, tried))),
+        (Ok(root), _) => {
+            let delete = || execute(runtime, arguments, tried);
+            Some(match is_of_dead_shim_of_dockerd(call) {
+                true => give_up(&root?, call, delete),
+                false => end_by_delete(root?, call, delete),
+            })
+        }
         // The engine can repeat the call: the runtime has deleted nothing.
         (Err(error), _) => Some(Ended::Failed(error)),
     }
@@ -125,12 +131,7 @@ fn end_by_delete(root: VolatileRoot, call: &Invocation, delete: impl FnOnce() ->
     // call needs the runtime's state.
     let synced = root.sync_marked();
     let ended = delete();
-    // A runtime refuses to delete a container with processes, and keeps its state.
-    let state = call.root.as_ref().zip(call.id.as_ref()).map(|(root, id)| root.join(id));
-    let is_gone = |state: PathBuf| {
-        state.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
-    let is_deleted = matches!(ended, Ended::Exited(0)) || state.is_some_and(is_gone);
+    let is_deleted = is_deleted(call, &ended);
     let end = match synced {
         Err(error) => {
             if is_deleted {
@@ -143,6 +144,36 @@ fn end_by_delete(root: VolatileRoot, call: &Invocation, delete: impl FnOnce() ->
         Ok(()) => Ok(()),
     };
     end.map_or_else(Ended::Failed, |()| ended)
+}
+
+/// Whether containerd deletes a container of dockerd whose shim has died. A shim itself deletes
+/// without force (containerd 1.6 to 2.4).
+fn is_of_dead_shim_of_dockerd(call: &Invocation) -> bool {
+    let namespace = call.root.as_deref().and_then(Path::file_name);
+    call.forces && namespace == Some(OsStr::new("moby"))
+}
+
+/// Ends a step of dockerd that was cut short, without a sync. After a kill of all its processes
+/// containerd starts only when it has deleted all containers, in up to 5 seconds each, and
+/// dockerd gives up after 15. dockerd makes a layer of an image by a copy of the container's
+/// layer, so no image has the unsynced one.
+fn give_up(root: &VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ended) -> Ended {
+    let marked = root.mark();
+    let ended = delete();
+    if is_deleted(call, &ended) {
+        root.abandon();
+    }
+    marked.map_or_else(Ended::Failed, |()| ended)
+}
+
+/// Whether a call of `delete` that `ended` has deleted the container. A runtime refuses to delete
+/// a container with processes, and keeps its state.
+fn is_deleted(call: &Invocation, ended: &Ended) -> bool {
+    let state = call.root.as_ref().zip(call.id.as_ref()).map(|(root, id)| root.join(id));
+    let is_gone = |state: PathBuf| {
+        state.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    matches!(ended, Ended::Exited(0)) || state.is_some_and(is_gone)
 }
 
 fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {

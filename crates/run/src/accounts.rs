@@ -3,22 +3,62 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Why a call was left to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PassReason {
+    /// The file is in memory, or on a file system that stores nothing: its sync costs nothing.
+    Memory,
+    /// The file is on a volatile overlay, such as the root of a tree's session or of a build step.
+    /// The kernel answers without a sync.
+    Volatile,
+    /// A network file system.
+    Network,
+    /// A file system that a process serves.
+    Fuse,
+    /// A file system of another type that is not held.
+    OtherType,
+    /// A pipe, a socket, a device or a closed descriptor.
+    NoFile,
+    /// The kernel refuses the arguments, or the call syncs nothing.
+    Arguments,
+    /// The caller could not be examined.
+    Unseen,
+    /// `--only` or `--except`.
+    Rule,
+    /// The file is outside the file systems of `--commit-only`.
+    CommitOnly,
+    /// The caller runs under `synconce real`.
+    Real,
+    /// The commit could not cover the call: no marker or pin was ready in time, or the file system
+    /// was being unmounted, or its sync has failed.
+    Uncovered,
+    /// Another program traces the caller, whose call would lose its sync flag by a trace.
+    Traced,
+    /// The kernel has an error of an earlier write to report.
+    WriteError,
+    /// Calls of this kind are never held: a freeze, a quota's sync, io_uring that was let through.
+    NeverHeld,
+    /// The command had ended, and the commit went on.
+    AfterEnd,
+}
+
 /// How many calls were held, passed and refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Answered with success and not done.
     pub held: u64,
     /// Left to the kernel.
     pub passed: u64,
-    /// Those of `passed` that were passed because the program runs under `synconce real`.
-    #[serde(default)]
-    pub real: u64,
     /// Answered with an error, so that the program falls back (`io_uring_setup`).
     pub refused: u64,
     /// Those of `held` whose caller could not be examined: they were held whatever their
     /// descriptor led to.
     #[serde(default)]
     pub unseen: u64,
+    /// The calls of `passed`, by why they passed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reasons: BTreeMap<PassReason, u64>,
 }
 
 /// How a call was answered.
@@ -27,9 +67,7 @@ pub(crate) enum End {
     Held,
     /// Held, although the caller could not be examined.
     Unseen,
-    Passed,
-    /// Passed because the caller runs under `synconce real`.
-    Real,
+    Passed(PassReason),
     Refused,
 }
 
@@ -37,14 +75,28 @@ impl Tally {
     fn change(&mut self, end: End, by: fn(u64) -> u64) {
         let count = match end {
             End::Held | End::Unseen => &mut self.held,
-            End::Passed | End::Real => &mut self.passed,
+            End::Passed(_) => &mut self.passed,
             End::Refused => &mut self.refused,
         };
         *count = by(*count);
         match end {
-            End::Real => self.real = by(self.real),
+            End::Passed(reason) => {
+                let count = self.reasons.entry(reason).or_default();
+                *count = by(*count);
+                self.reasons.retain(|_, count| *count > 0);
+            }
             End::Unseen => self.unseen = by(self.unseen),
-            End::Held | End::Passed | End::Refused => {}
+            End::Held | End::Refused => {}
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.held += other.held;
+        self.passed += other.passed;
+        self.refused += other.refused;
+        self.unseen += other.unseen;
+        for (reason, count) in &other.reasons {
+            *self.reasons.entry(*reason).or_default() += count;
         }
     }
 }
@@ -61,13 +113,16 @@ pub struct Accounts {
 impl Accounts {
     /// Returns the sum over all calls.
     pub fn total(&self) -> Tally {
-        self.calls.values().fold(Tally::default(), |sum, tally| Tally {
-            held: sum.held + tally.held,
-            unseen: sum.unseen + tally.unseen,
-            passed: sum.passed + tally.passed,
-            real: sum.real + tally.real,
-            refused: sum.refused + tally.refused,
-        })
+        let mut total = Tally::default();
+        self.calls.values().for_each(|tally| total.add(tally));
+        total
+    }
+
+    /// Adds the calls of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (call, tally) in &other.calls {
+            self.calls.entry(call.clone()).or_default().add(tally);
+        }
     }
 
     pub(crate) fn count(&mut self, call: &str, program: Option<&str>, end: End) {
@@ -110,21 +165,27 @@ mod tests {
     fn a_call_is_counted_once_by_kind_and_once_by_program() {
         let mut accounts = Accounts::default();
         accounts.count("fsync", Some("dpkg"), End::Held);
-        accounts.count("fsync", None, End::Passed);
+        accounts.count("fsync", None, End::Passed(PassReason::Memory));
         accounts.count("io_uring_setup", None, End::Refused);
-        assert_eq!(accounts.calls["fsync"], Tally { held: 1, passed: 1, ..Tally::default() });
+        let reasons = BTreeMap::from([(PassReason::Memory, 1)]);
+        let fsync = Tally { held: 1, passed: 1, reasons, ..Tally::default() };
+        assert_eq!(accounts.calls["fsync"], fsync);
         assert_eq!(accounts.programs.len(), 1);
-        assert_eq!(accounts.total(), Tally { held: 1, passed: 1, refused: 1, ..Tally::default() });
+        assert_eq!(accounts.total(), Tally { refused: 1, ..fsync });
     }
 
     #[test]
-    fn a_real_call_counts_as_passed_too() {
+    fn a_passed_call_has_its_reason_until_it_is_taken_back() {
+        let [real, rule] = [PassReason::Real, PassReason::Rule].map(End::Passed);
         let mut accounts = Accounts::default();
-        accounts.count("fsync", None, End::Real);
-        accounts.count("fsync", None, End::Passed);
-        assert_eq!(accounts.total(), Tally { passed: 2, real: 1, ..Tally::default() });
-        accounts.take_back("fsync", None, End::Real);
-        assert_eq!(accounts.total(), Tally { passed: 1, ..Tally::default() });
+        accounts.count("fsync", None, real);
+        accounts.count("fsync", None, rule);
+        accounts.take_back("fsync", None, real);
+        let reasons = BTreeMap::from([(PassReason::Rule, 1)]);
+        assert_eq!(accounts.total(), Tally { passed: 1, reasons, ..Tally::default() });
+        let mut both = accounts.clone();
+        both.add(&accounts);
+        assert_eq!(both.calls["fsync"].reasons[&PassReason::Rule], 2);
     }
 
     #[test]

@@ -17,6 +17,8 @@ use self::sealed_scope::SealedScope;
 use self::turn::Checkpoints;
 use self::unmount_sync::UnmountSync;
 pub(crate) use self::unmounting::{How, Unmounting};
+use crate::accounts::PassReason;
+use crate::balance::MarkerSyncs;
 use crate::options::Options;
 use crate::protocol::Notice;
 use crate::run_error::{Act, RunError};
@@ -103,7 +105,7 @@ pub(crate) enum Admission {
         late: bool,
     },
     /// The commit will not cover the call: the call goes to the kernel.
-    Passed,
+    Passed(PassReason),
     /// This work has to be done first, and may take long.
     After(Work),
     /// Some work has to be done first: another thread does it, or this thread may not wait.
@@ -236,11 +238,15 @@ impl Active {
         self.pins = Pins::default();
     }
 
-    /// Removes the markers once everything is durable; keeps them if the commit `failed`.
-    pub(crate) fn clear(&mut self, failed: bool) -> Result<(), RunError> {
+    /// Removes the markers once everything is durable; keeps them if the commit `failed`. Returns
+    /// how long their syncs took.
+    ///
+    /// # Errors
+    /// A marker cannot be removed.
+    pub(crate) fn clear(&mut self, failed: bool) -> Result<Vec<MarkerSyncs>, RunError> {
         if failed {
             self.markers.abandon();
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.markers.clear().map_err(|error| RunError::Clear(Act::from(&error)))
     }
@@ -256,12 +262,15 @@ impl Active {
             return Admission::Held { late: false };
         }
         if devices.iter().any(|device| self.volatile.contains(device)) {
-            return Admission::Passed;
+            return Admission::Passed(PassReason::Volatile);
         }
         let uncovered = devices.iter().find(|device| !self.pins.covers(**device)).copied();
         let is_asked = |device| self.only.as_ref().is_none_or(|only| only.contains(&device));
-        if uncovered.is_some_and(|device| !is_asked(device) || self.is_lost(device)) {
-            return Admission::Passed;
+        if uncovered.is_some_and(|device| !is_asked(device)) {
+            return Admission::Passed(PassReason::CommitOnly);
+        }
+        if uncovered.is_some_and(|device| self.is_lost(device)) {
+            return Admission::Passed(PassReason::Uncovered);
         }
         if !self.marked && !mutant::is_at_first("marker-late") {
             return self.begin(Work::Mark(self.markers.clone()), may_wait);
@@ -290,7 +299,7 @@ impl Active {
     /// disk takes no marker, and the next sync would wait for the marker.
     pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
         match self.marked || !self.options.commit {
-            true => Admission::Passed,
+            true => Admission::Passed(PassReason::NeverHeld),
             false => self.begin(Work::Mark(self.markers.clone()), may_wait),
         }
     }
@@ -298,7 +307,7 @@ impl Active {
     fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
         match self.works.get(&work.device()) {
             // Work that hangs must not delay every call.
-            Some(began) if began.elapsed() >= PATIENCE => Admission::Passed,
+            Some(began) if began.elapsed() >= PATIENCE => Admission::Passed(PassReason::Uncovered),
             Some(_) => Admission::Busy,
             None if !may_wait => Admission::Busy,
             None => {

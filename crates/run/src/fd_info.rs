@@ -3,6 +3,7 @@
 //! Only calls on disk file systems are held. Every other call goes to the kernel, which
 //! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
+use crate::accounts::PassReason;
 use crate::mapping::{self, MappedFile, Mapping};
 use crate::paths::{self, Found, Start};
 use crate::process_tree::proc_is_ours;
@@ -16,7 +17,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_probe::mounts::{self, DeviceId};
+use synconce_probe::filesystem::{Kind, is_memory_magic, stores_nothing};
+use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never reused.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
@@ -32,8 +34,8 @@ pub(crate) struct Target {
     pub file_type: FileType,
     /// The file system of the file.
     pub device: DeviceId,
-    /// Whether the file system is a disk file system, whose syncs are held.
-    pub on_disk: bool,
+    /// Why the file system's syncs are not held; `None` for that of a disk.
+    pub not_held: Option<PassReason>,
     /// Whether the descriptor can be read from.
     pub readable: bool,
     /// What `--only` and `--except` say.
@@ -53,11 +55,22 @@ impl Target {
 
     /// Whether a sync of the target's whole file system is held.
     pub(crate) fn is_held_whole(&self) -> bool {
-        self.on_disk && self.verdict.system
+        self.not_held.is_none() && self.verdict.system
+    }
+
+    /// Returns why a sync of the target passes that is not held.
+    pub(crate) fn why_passed(&self) -> PassReason {
+        if !matches!(self.file_type, FileType::RegularFile | FileType::Directory) {
+            return PassReason::NoFile;
+        }
+        let by_rule = !self.verdict.file || !self.verdict.system;
+        // A sync flag has no meaning for a directory.
+        let otherwise = if by_rule { PassReason::Rule } else { PassReason::Arguments };
+        self.not_held.unwrap_or(otherwise)
     }
 
     fn is_at_choice(&self) -> bool {
-        self.on_disk && self.verdict.file
+        self.not_held.is_none() && self.verdict.file
     }
 }
 
@@ -65,7 +78,7 @@ impl Target {
 struct Place {
     id: u64,
     device: DeviceId,
-    on_disk: bool,
+    not_held: Option<PassReason>,
 }
 
 /// Looks up targets, and caches mounts.
@@ -164,6 +177,14 @@ impl FdInfo {
         disks.map(|mount| mount.device).collect()
     }
 
+    /// Returns why a sync of files on `devices` passes, one of which is not that of a disk.
+    pub(crate) fn why_passed(thread: u32, devices: &[DeviceId]) -> PassReason {
+        let mounts = mounts::read(&thread.to_string()).unwrap_or_default();
+        let on = |mount: &&Mount| devices.contains(&mount.device);
+        // A shared mapping of memory is on a mount that no list has.
+        mounts.iter().filter(on).find_map(reason_on).unwrap_or(PassReason::Memory)
+    }
+
     /// Returns another lookup, which shares the cached mounts and may wait for a file system's
     /// reply.
     pub(crate) fn may_block(&self) -> Self {
@@ -249,7 +270,7 @@ impl FdInfo {
         shown: Option<CString>,
         new_name: Option<&OsStr>,
     ) -> Option<Verdict> {
-        let Some(rules) = self.rules.as_ref().filter(|_| place.on_disk) else {
+        let Some(rules) = self.rules.as_ref().filter(|_| place.not_held.is_none()) else {
             return Some(Verdict::HOLD);
         };
         let candidate = Candidate {
@@ -275,7 +296,7 @@ impl FdInfo {
         let (id, device) = mount_of(path)?;
         let place = match listed(thread, id) {
             Some(place) => place,
-            None if self.may_block => Place { id, device, on_disk: mounts::at(path).is_some() },
+            None if self.may_block => Place { id, device, not_held: reason_at(path) },
             None => {
                 self.missed = true;
                 return None;
@@ -309,15 +330,36 @@ fn listed(thread: u32, id: u64) -> Option<Place> {
     [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         let mount = mounts.iter().find(|mount| mount.id == id)?;
-        Some(Place { id, device: mount.device, on_disk: mount.kind().is_held() })
+        Some(Place { id, device: mount.device, not_held: reason_on(mount) })
     })
+}
+
+/// Returns why syncs on `mount` pass; `None` if they are held.
+fn reason_on(mount: &Mount) -> Option<PassReason> {
+    Some(match mount.kind() {
+        Kind::Disk { .. } | Kind::Stacked => return None,
+        Kind::Network => PassReason::Network,
+        Kind::Fuse { .. } => PassReason::Fuse,
+        Kind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
+        Kind::Other => PassReason::OtherType,
+    })
+}
+
+/// Returns the same of the file at `path`, on a mount that no list shows.
+fn reason_at(path: &Path) -> Option<PassReason> {
+    if mounts::at(path).is_some() {
+        return None;
+    }
+    // A pipe or a socket is on a mount of the kernel's own.
+    let magic = rustix::fs::statfs(path).map_or(0, |system| system.f_type as u64);
+    Some(if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType })
 }
 
 fn target(stat: &Statx, place: Place, readable: bool, verdict: Verdict) -> Target {
     Target {
         file_type: FileType::from_raw_mode(stat.stx_mode.into()),
         device: place.device,
-        on_disk: place.on_disk,
+        not_held: place.not_held,
         readable,
         verdict,
     }

@@ -1,6 +1,7 @@
 //! What a run reports to its caller, while it goes on and at its end.
 
 use crate::accounts::Accounts;
+use crate::balance::Balance;
 use crate::protocol::{CommitReport, Ending, Notice};
 use crate::run_error::RunError;
 use std::path::PathBuf;
@@ -30,6 +31,8 @@ pub struct Finished {
     pub ending: Ending,
     /// Calls held and passed.
     pub accounts: Accounts,
+    /// What the run saved and what it cost.
+    pub balance: Balance,
     /// What became of the work.
     pub outcome: Outcome,
     /// How the commit went, when there was one.
@@ -47,6 +50,7 @@ impl Finished {
             began: false,
             ending: Ending::Unknown,
             accounts: Accounts::default(),
+            balance: Balance::default(),
             outcome: Outcome::NotAsked,
             commit: None,
             error: Some(error),

@@ -245,6 +245,7 @@ impl Frontend<'_> {
             began: summary.end.is_some(),
             ending: self.ending,
             accounts: summary.accounts,
+            balance: summary.balance,
             outcome: self.outcome(summary.error.as_ref(), summary.commit.as_ref()),
             commit: summary.commit,
             error: summary.error,

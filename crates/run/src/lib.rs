@@ -10,6 +10,7 @@
 
 mod accounts;
 mod active;
+mod balance;
 mod caller;
 mod checkpoints;
 mod directory;
@@ -44,7 +45,8 @@ mod tracee_locks;
 mod watch;
 mod workers;
 
-pub use accounts::{Accounts, Tally};
+pub use accounts::{Accounts, PassReason, Tally};
+pub use balance::Balance;
 pub use finished::{Finished, Observer, Outcome};
 pub use frontend::{execute_unheld, run};
 pub use held::is_held;

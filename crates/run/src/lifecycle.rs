@@ -12,7 +12,9 @@ mod near;
 mod notices;
 mod prepare;
 
+use crate::accounts::Accounts;
 use crate::active::Active;
+use crate::balance::{Balance, HeldSyncs};
 use crate::checkpoints;
 use crate::options::Options;
 use crate::presence::Presence;
@@ -31,7 +33,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use synconce_durable::mutant;
 use synconce_sys::handover::Takeover;
@@ -152,7 +154,14 @@ impl Started {
         let stopped = supervisor.run();
         let mut closed = state.close();
         let notices = Notices::new(options, listener.is_none(), &mut closed);
-        let mut over = Over { active: closed.active, listener, signals, served: false };
+        let mut over = Over {
+            active: closed.active,
+            held_syncs: closed.held_syncs,
+            listener,
+            signals,
+            served: false,
+            after_end: Arc::default(),
+        };
         over.release();
         match stopped {
             Stopped::Ended(end) => {
@@ -185,11 +194,14 @@ impl Started {
 /// A run whose command has ended.
 struct Over {
     active: Option<Active>,
+    held_syncs: HeldSyncs,
     listener: Option<Arc<Listener>>,
     signals: Reader,
     /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
     /// commit is over.
     served: bool,
+    /// The calls that survivors made meanwhile.
+    after_end: Arc<Mutex<Accounts>>,
 }
 
 impl Over {
@@ -199,7 +211,8 @@ impl Over {
             return;
         };
         let server = thread::Builder::new().name("serve".into()).stack_size(64 * 1024);
-        self.served = server.spawn(move || serve(&listener)).is_ok();
+        let after_end = Arc::clone(&self.after_end);
+        self.served = server.spawn(move || serve(&listener, &after_end)).is_ok();
     }
 
     /// Commits, clears the markers, and reports to the frontend.
@@ -237,8 +250,9 @@ impl Over {
                 }
                 summary.commit = report;
             }
-            if let Err(error) = active.clear(summary.error == Some(RunError::Commit)) {
-                summary.error.get_or_insert(error);
+            match active.clear(summary.error == Some(RunError::Commit)) {
+                Ok(markers) => summary.balance = Balance::of(&self.held_syncs, &markers),
+                Err(error) => drop(summary.error.get_or_insert(error)),
             }
         }
         let mut pending = notices.pending(&self.survivors());
@@ -250,6 +264,7 @@ impl Over {
             // progress then.
             self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
         }
+        summary.accounts.add(&self.after_end.lock().unwrap_or_else(PoisonError::into_inner));
         summary.stays = serves || summary.error == Some(RunError::Commit);
         let mut done = Message::Done(Box::new(summary));
         if send(frontend, &done).is_err()
@@ -298,7 +313,7 @@ impl Over {
         while self.stays() {
             let Some(listener) = &self.listener else { break };
             if !self.served {
-                serve(listener);
+                serve(listener, &self.after_end);
                 break;
             }
             let mut fds = [

@@ -6,6 +6,7 @@ mod unseen;
 
 pub use self::own_filter::OwnFilter;
 
+use crate::accounts::PassReason;
 use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
@@ -28,7 +29,7 @@ pub(crate) enum Decision {
     /// Answer success without doing the call, although its file system is unknown.
     HoldUnseen,
     /// Leave the call to the kernel, and count it.
-    Pass,
+    Pass(PassReason),
     /// The same, and print a notice: rules choose files, and this call's file is unknown.
     PassUnseen,
     /// Leave the call, which freezes a file system, to the kernel once the marker is durable.
@@ -121,7 +122,7 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
     let blind = if fd_info.is_blind() { unseen::by_call(pending.call) } else { None };
     let decision = blind.unwrap_or_else(|| examine(fd_info, pending, options));
     match fd_info.take_unseen() {
-        true if matches!(decision, Decision::Pass) => unseen::decide(pending, options),
+        true if matches!(decision, Decision::Pass(_)) => unseen::decide(pending, options),
         _ => decision,
     }
 }
@@ -131,7 +132,7 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),
         // Files with real syncs may be on any file system.
-        Call::Sync if options.has_rules() => Decision::Pass,
+        Call::Sync if options.has_rules() => Decision::Pass(PassReason::Rule),
         Call::Sync => Decision::Hold(Vec::new()),
         Call::SyncFileRange => sync_file_range(fd_info, pending),
         Call::Msync => msync::decide(fd_info, pending),
@@ -141,10 +142,10 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
         Call::Openat2 => openat2(fd_info, pending).unwrap_or(Decision::Ignore),
         Call::Preadv2 | Call::Pwritev2 => transfer(fd_info, pending),
         Call::IoSubmit => io_submit(fd_info, pending).unwrap_or(Decision::Ignore),
-        Call::IoUringSetup if options.io_uring_pass => Decision::Pass,
+        Call::IoUringSetup if options.io_uring_pass => Decision::Pass(PassReason::NeverHeld),
         Call::IoUringSetup => Decision::Refuse(rustix::io::Errno::NOSYS.raw_os_error()),
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
-        Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass,
+        Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending),
         Call::Seccomp | Call::Prctl => {
             own_filter::installed(pending).map_or(Decision::Ignore, Decision::OwnFilter)
@@ -152,17 +153,19 @@ fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> De
     }
 }
 
-fn hold_if(device: Option<DeviceId>) -> Decision {
-    device.map_or(Decision::Pass, |device| Decision::Hold(vec![device]))
+fn hold_if(device: Result<DeviceId, PassReason>) -> Decision {
+    device.map_or_else(Decision::Pass, |device| Decision::Hold(vec![device]))
 }
 
+/// Returns the file system of the target, or why its sync passes.
 fn sync_target(
     fd_info: &mut FdInfo,
     pending: &PendingCall,
     held: impl Fn(&Target) -> bool,
-) -> Option<DeviceId> {
-    let target = fd_info.descriptor(pending.thread(), pending.descriptor(0))?;
-    held(&target).then_some(target.device)
+) -> Result<DeviceId, PassReason> {
+    let target = fd_info.descriptor(pending.thread(), pending.descriptor(0));
+    let target = target.ok_or(PassReason::NoFile)?;
+    if held(&target) { Ok(target.device) } else { Err(target.why_passed()) }
 }
 
 fn sync_file_range(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
@@ -175,7 +178,7 @@ fn sync_file_range(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
         && offset.checked_add(length).is_some_and(|end| end >= offset)
         && flags & !args::SYNC_FILE_RANGE_MASK == 0;
     if !valid {
-        return Decision::Pass;
+        return Decision::Pass(PassReason::Arguments);
     }
     hold_if(sync_target(fd_info, pending, Target::is_held))
 }
@@ -207,7 +210,8 @@ fn strip_open(target: Option<Target>, change: Change) -> Decision {
         Some(target) if target.is_held() => {
             Decision::Rewrite(Change { devices: vec![target.device], ..change })
         }
-        _ => Decision::Pass,
+        Some(target) => Decision::Pass(target.why_passed()),
+        None => Decision::Pass(PassReason::NoFile),
     }
 }
 
@@ -267,12 +271,12 @@ fn path_target(
 fn transfer(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     // Other file types pass: on a directory the kernel refuses the flag.
     match sync_target(fd_info, pending, Target::is_held_file) {
-        Some(device) => Decision::Rewrite(Change {
+        Ok(device) => Decision::Rewrite(Change {
             argument: Some((args::rwf_index(pending.abi), args::RWF_SYNC_MASK.into())),
             devices: vec![device],
             ..Change::default()
         }),
-        None => Decision::Pass,
+        Err(reason) => Decision::Pass(reason),
     }
 }
 
@@ -302,14 +306,14 @@ fn io_submit(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
     }
     let requests = memory.pointers(pending.argument(2), count, width).ok()?;
     let mut change = Change::default();
-    let mut passed = count > requests.len() as u64;
+    let mut passed = (count > requests.len() as u64).then_some(PassReason::Arguments);
     for address in requests {
         let Ok(request) = memory.bytes::<{ iocb::LENGTH }>(address) else {
             break;
         };
         match strip_request(fd_info, pending.thread(), address, &request) {
             Stripped::Plain => {}
-            Stripped::Passes => passed = true,
+            Stripped::Passes(reason) => passed = Some(reason),
             Stripped::Held(patch, device) => {
                 change.patches.push(patch);
                 change.devices.push(device);
@@ -317,15 +321,15 @@ fn io_submit(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
         }
     }
     match (change.patches.is_empty(), passed) {
-        (true, false) => None,
-        (true, true) => Some(Decision::Pass),
+        (true, None) => None,
+        (true, Some(reason)) => Some(Decision::Pass(reason)),
         _ => Some(Decision::Rewrite(change)),
     }
 }
 
 enum Stripped {
     Plain,
-    Passes,
+    Passes(PassReason),
     Held(Patch, DeviceId),
 }
 
@@ -346,12 +350,13 @@ fn strip_request(
     }
     // The kernel refuses such a sync, but could do it as a transfer.
     if syncs && (flags != 0 || request[iocb::TRANSFER].iter().any(|byte| *byte != 0)) {
-        return Stripped::Passes;
+        return Stripped::Passes(PassReason::Arguments);
     }
     let target = fd_info.descriptor(thread, word(iocb::DESCRIPTOR).cast_signed());
-    let Some(target) = target.filter(Target::is_held_file) else {
-        return Stripped::Passes;
-    };
+    let Some(target) = target else { return Stripped::Passes(PassReason::NoFile) };
+    if !target.is_held_file() {
+        return Stripped::Passes(target.why_passed());
+    }
     let (at, old, new) = if syncs {
         let empty = if target.readable { iocb::PREAD } else { iocb::PWRITE };
         (iocb::OPCODE, opcode.to_ne_bytes().to_vec(), empty.to_ne_bytes().to_vec())

@@ -2,6 +2,7 @@
 //! checkpoint.
 
 use crate::accounts::Accounts;
+use crate::balance::Balance;
 use crate::policy::OwnFilter;
 use crate::run_error::RunError;
 use rustix::io::Errno;
@@ -55,6 +56,7 @@ pub enum Ending {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub accounts: Accounts,
+    pub balance: Balance,
     pub commit: Option<CommitReport>,
     /// Why the run failed although the command ended.
     pub error: Option<RunError>,

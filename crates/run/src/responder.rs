@@ -2,7 +2,7 @@
 
 mod request;
 
-use crate::accounts::End;
+use crate::accounts::{End, PassReason};
 use crate::active::{Active, Admission, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
@@ -104,6 +104,10 @@ impl Responder {
         if fd_info.take_missed() {
             return Handled::MayBlock;
         }
+        let device = match &decision {
+            Decision::Hold(devices) => devices.first().copied(),
+            _ => None,
+        };
         let Reply { answer, counted } = match self.consider(pending, decision, may_wait) {
             Ok(reply) => reply,
             Err(handled) => return handled,
@@ -112,8 +116,7 @@ impl Responder {
         let reached = self.listener.answer(pending.notification.id, answer).unwrap_or(false);
         if let (false, Some((end, program))) = (reached, counted) {
             // A signal or a freezer has interrupted the call; the caller repeats it.
-            let name = pending.call.name();
-            self.state.lock().accounts.take_back(name, program.as_deref(), end);
+            self.state.lock().take_back(pending.call, device, program.as_deref(), end);
         }
         Handled::Done
     }
@@ -142,7 +145,7 @@ impl Responder {
             | Decision::PassUnseen
                 if self.real.has(thread) =>
             {
-                self.count(pending, End::Real, Answer::Continue)
+                self.count(pending, End::Passed(PassReason::Real), Answer::Continue)
             }
             Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
             // The caller has exited, and so /proc does not show it.
@@ -154,12 +157,12 @@ impl Responder {
             Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
             Decision::PassUnseen => {
                 self.state.lock().passed_unseen = true;
-                self.count(pending, End::Passed, Answer::Continue)
+                self.count(pending, End::Passed(PassReason::Unseen), Answer::Continue)
             }
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
             Decision::Request(request) => self.handle_request(pending, request),
             Decision::Freeze => return self.freeze(pending, may_wait),
-            Decision::Pass => self.count(pending, End::Passed, Answer::Continue),
+            Decision::Pass(reason) => self.count(pending, End::Passed(reason), Answer::Continue),
             Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
             Decision::Ignore => Answer::Continue.into(),
             Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
@@ -190,20 +193,21 @@ impl Responder {
         let program = self.program(pending);
         let count = |state: &mut State| {
             state.accounts.count(pending.call.name(), program.as_deref(), end);
-            if end == End::Unseen {
-                state.run().into_iter().for_each(Active::cover_everything);
+            match end {
+                End::Unseen => state.run().into_iter().for_each(Active::cover_everything),
+                _ => state.held_syncs.count(pending.call, devices.first().copied()),
             }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
             Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
                 None => Reply { answer: Answer::Value(0), counted: Some((end, program)) },
                 Some(answer) => {
-                    let name = pending.call.name();
-                    self.state.lock().accounts.take_back(name, program.as_deref(), end);
-                    self.count(pending, End::Passed, answer)
+                    let device = devices.first().copied();
+                    self.state.lock().take_back(pending.call, device, program.as_deref(), end);
+                    self.count(pending, End::Passed(PassReason::WriteError), answer)
                 }
             },
-            Admitted::Passed => self.count(pending, End::Passed, Answer::Continue),
+            Admitted::Passed(reason) => self.count(pending, End::Passed(reason), Answer::Continue),
             Admitted::Over => Answer::Continue.into(),
             Admitted::Gone => return Err(Handled::Done),
             Admitted::Patience => return Err(Handled::MayBlock),
@@ -214,7 +218,7 @@ impl Responder {
         match self.ask(pending, |active| active.admit_freeze(may_wait), may_wait, |_| {}) {
             Admitted::Gone => Err(Handled::Done),
             Admitted::Patience => Err(Handled::MayBlock),
-            _ => Ok(self.count(pending, End::Passed, Answer::Continue)),
+            _ => Ok(self.count(pending, End::Passed(PassReason::NeverHeld), Answer::Continue)),
         }
     }
 
@@ -229,10 +233,14 @@ impl Responder {
                 // A file that is about to be opened has no earlier error.
                 match (late && !change.opens).then(|| not_held(pending)).flatten() {
                     None => Err(self.rewrite(pending, change, self.program(pending))),
-                    Some(answer) => Ok(self.count(pending, End::Passed, answer)),
+                    Some(answer) => {
+                        Ok(self.count(pending, End::Passed(PassReason::WriteError), answer))
+                    }
                 }
             }
-            Admitted::Passed => Ok(self.count(pending, End::Passed, Answer::Continue)),
+            Admitted::Passed(reason) => {
+                Ok(self.count(pending, End::Passed(reason), Answer::Continue))
+            }
             Admitted::Over => Ok(Answer::Continue.into()),
             Admitted::Gone => Err(Handled::Done),
             Admitted::Patience => Err(Handled::MayBlock),
@@ -315,11 +323,14 @@ impl Responder {
         state.changing.remove(&id);
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
-            Rewritten::Passed => End::Passed,
+            Rewritten::Passed => End::Passed(PassReason::Traced),
             Rewritten::Left => return Handled::AbandonThread,
             _ => return Handled::Done,
         };
         state.accounts.count(pending.call.name(), program.as_deref(), end);
+        if end == End::Held {
+            state.held_syncs.count(pending.call, change.devices.first().copied());
+        }
         state.unsynced.extend(opened);
         Handled::Done
     }

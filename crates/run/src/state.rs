@@ -5,8 +5,9 @@
 //! precedes a held call is returned, done without the lock, and then concluded. Each file
 //! system has at most one work in progress.
 
-use crate::accounts::{Accounts, End};
+use crate::accounts::{Accounts, End, PassReason};
 use crate::active::{Active, Admission, Done, PATIENCE, TICK, Work};
+use crate::balance::HeldSyncs;
 use crate::policy::OwnFilter;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
@@ -14,13 +15,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use synconce_filter::Call;
+use synconce_probe::mounts::DeviceId;
 
 /// Whether a call may be held.
 pub(crate) enum Admitted {
     /// The call may be held; `late` as in [`Admission::Held`].
     Held { late: bool },
     /// The call has to go to the kernel.
-    Passed,
+    Passed(PassReason),
     /// Some work has to be done first, and this thread may not wait.
     Patience,
     /// The run has failed or is over: no call is held any more.
@@ -56,6 +58,7 @@ enum Hold {
 pub(crate) struct State {
     hold: Hold,
     pub accounts: Accounts,
+    pub held_syncs: HeldSyncs,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
     /// Calls in progress without their sync flag, by id.
@@ -75,6 +78,7 @@ pub(crate) struct Closed {
     /// Why no call could be held any more.
     pub failure: Option<RunError>,
     pub accounts: Accounts,
+    pub held_syncs: HeldSyncs,
     pub unsynced: HashSet<Unsynced>,
     /// Threads that are still in calls without their sync flag.
     pub unfinished: HashSet<u32>,
@@ -87,6 +91,7 @@ impl State {
         Self {
             hold,
             accounts: Accounts::default(),
+            held_syncs: HeldSyncs::default(),
             unsynced: HashSet::new(),
             changing: HashMap::new(),
             passed_unseen: false,
@@ -121,6 +126,20 @@ impl State {
         !is_over
     }
 
+    /// Undoes the count of a held or passed `call` on `device`.
+    pub(crate) fn take_back(
+        &mut self,
+        call: Call,
+        device: Option<DeviceId>,
+        program: Option<&str>,
+        end: End,
+    ) {
+        self.accounts.take_back(call.name(), program, end);
+        if end == End::Held {
+            self.held_syncs.take_back(call, device);
+        }
+    }
+
     fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         let Some(active) = self.active() else { return Ok(None) };
         let concluded = active.conclude(done);
@@ -145,7 +164,8 @@ impl State {
             accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
-        Closed { active, failure, accounts, unsynced: self.unsynced, unfinished, passed_unseen }
+        let (unsynced, held_syncs) = (self.unsynced, self.held_syncs);
+        Closed { active, failure, accounts, held_syncs, unsynced, unfinished, passed_unseen }
     }
 }
 
@@ -184,12 +204,12 @@ impl Shared {
                     note(&mut state);
                     break Admitted::Held { late };
                 }
-                Admission::Passed => break Admitted::Passed,
+                Admission::Passed(reason) => break Admitted::Passed(reason),
                 Admission::Busy if !may_wait => return Admitted::Patience,
                 Admission::After(work) if !tried.insert(work.device()) => {
                     // No path leads from this caller to the file system.
                     active.give_up(&work);
-                    break Admitted::Passed;
+                    break Admitted::Passed(PassReason::Uncovered);
                 }
                 Admission::After(work) => {
                     drop(state);
@@ -203,7 +223,7 @@ impl Shared {
             let end = *state.waiting.entry(thread).or_insert_with(patience);
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                break Admitted::Passed;
+                break Admitted::Passed(PassReason::Uncovered);
             }
             if !call_waits() {
                 return Admitted::Gone;

@@ -1,6 +1,6 @@
 //! The supervisor's loop: receives calls, reaps children, and watches the frontend.
 
-use crate::accounts::End;
+use crate::accounts::{End, PassReason};
 use crate::checkpoints;
 use crate::fd_info::FdInfo;
 use crate::options::Options;
@@ -191,7 +191,8 @@ impl<'a> Supervisor<'a> {
             || responder.answer(&mut self.fd_info, &pending, may_wait) == Handled::MayBlock
         {
             // An extra sync is safe.
-            self.state.lock().accounts.count(call.name(), None, End::Passed);
+            let end = End::Passed(PassReason::Uncovered);
+            self.state.lock().accounts.count(call.name(), None, end);
             self.let_through(notification.id, Answer::Continue);
         }
     }

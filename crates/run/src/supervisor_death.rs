@@ -4,7 +4,7 @@
 use crate::process_tree;
 use crate::serve::serve;
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use synconce_sys::handover::Handover;
@@ -110,7 +110,7 @@ fn leave_server(listener: &Listener) {
     match process::fork() {
         Ok(Side::Child) => {
             process::leave_session();
-            serve(listener);
+            serve(listener, &Mutex::default());
             process::exit_now(0);
         }
         Ok(Side::Parent(_)) => {}
@@ -124,5 +124,5 @@ fn serve_in_thread(listener: &Listener) {
     };
     let listener = Arc::new(Listener::from(copy));
     // Without a thread the calls fail with ENOSYS once this process exits, which is visible.
-    let _ = thread::Builder::new().spawn(move || serve(&listener));
+    let _ = thread::Builder::new().spawn(move || serve(&listener, &Mutex::default()));
 }

@@ -11,7 +11,8 @@ use synconce_durable::text::quote;
 use toml_edit::Value;
 
 pub(crate) const CONFIGURATION: &str = "/etc/buildkit/buildkitd.toml";
-const PLACES: [&str; 3] = ["/usr/local/bin/buildkitd", "/usr/bin/buildkitd", "/usr/sbin/buildkitd"];
+pub(crate) const PLACES: [&str; 3] =
+    ["/usr/local/bin/buildkitd", "/usr/bin/buildkitd", "/usr/sbin/buildkitd"];
 /// The shim that calls a runtime with runc's command line.
 pub(crate) const SHIM: &str = "io.containerd.runc.v2";
 
@@ -30,8 +31,8 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     if host.first_executable(&PLACES).is_none() {
         let real = host.real(&path);
         plan.notes.push(format!(
-            "buildkitd is not installed; one that runs in a container (docker buildx) needs {} \
-             in there too, and this file: docker buildx create --config {}",
+            "a buildkitd that runs in a container (docker buildx) needs {} in there too, and this \
+             file: docker buildx create --config {}",
             host.runtime(),
             quote(&real)
         ));

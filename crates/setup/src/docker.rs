@@ -1,11 +1,13 @@
 //! dockerd: sets a runtime in daemon.json for `docker run` and the classic builder, and the
 //! runc of its embedded BuildKit, for which daemon.json has no setting.
 
+mod api;
 mod daemon_json;
 
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host, RUNTIME_NAME};
 use crate::plan::Plan;
+use crate::running::Process;
 use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
 
@@ -48,15 +50,9 @@ pub(crate) fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Err
 
 /// Sets the embedded BuildKit's runc, by a drop-in file for systemd.
 fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error> {
-    let dockerd = service.program().into_iter().chain(PLACES);
-    let dockerd = host.first_executable(&dockerd.collect::<Vec<_>>());
-    let said = dockerd.and_then(|path| host.version(Path::new(path)));
-    let version = said.as_deref().and_then(major);
-    let (way, why) = choose(dockerd, version);
-    let setting = match way {
-        Way::Variable => format!("{VARIABLE}={}", host.runtime()),
-        Way::Path => format!("PATH={}", path(host, service)?),
-    };
+    let dockerd = dockerd(host, service);
+    let (way, why) = choose(dockerd, version(host, dockerd));
+    let setting = setting(host, service, way)?;
     plan.notes.push(why);
     unless_overridden(host, service, setting.split_once('=').map_or("", |(name, _)| name))?;
     if way == Way::Path {
@@ -75,6 +71,48 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
         systemd::quoted(&setting)
     );
     plan.own(host, Path::new(DROP_IN), content)
+}
+
+fn dockerd<'a>(host: &Host, service: &'a Service) -> Option<&'a str> {
+    let dockerd = service.program().into_iter().chain(PLACES);
+    host.first_executable(&dockerd.collect::<Vec<_>>())
+}
+
+fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
+    let said = dockerd.and_then(|path| host.version(Path::new(path)));
+    said.as_deref().and_then(major)
+}
+
+/// Returns the variable with its value by which the embedded BuildKit is given its runc.
+fn setting(host: &Host, service: &Service, way: Way) -> Result<String, Error> {
+    Ok(match way {
+        Way::Variable => format!("{VARIABLE}={}", host.runtime()),
+        Way::Path => format!("PATH={}", path(host, service)?),
+    })
+}
+
+/// Returns what the running dockerd lacks of the set-up.
+///
+/// # Errors
+/// A unit that cannot be read.
+pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<String>, Error> {
+    let service = Service::read(host, "docker", Path::new(DROP_IN))?;
+    let dockerd = dockerd(host, &service);
+    let (way, _) = choose(dockerd, version(host, dockerd));
+    let setting = setting(host, &service, way)?;
+    let first = |word: &str| word.strip_prefix("PATH=")?.split(':').next().map(str::to_owned);
+    let has = |word: &String| match way {
+        Way::Variable => *word == setting,
+        Way::Path => first(word).is_some_and(|first| first == DIRECTORY),
+    };
+    // Only root may read the environment of another user's process.
+    if process.words("environ").is_some_and(|words| !words.iter().any(has)) {
+        let name = setting.split_once('=').map_or("", |(name, _)| name);
+        return Ok(Some(format!("its environment lacks the {name} of the set-up")));
+    }
+    let runtime = api::default_runtime(&api::socket(&process.words("cmdline").unwrap_or_default()));
+    let other = runtime.filter(|runtime| runtime != RUNTIME_NAME);
+    Ok(other.map(|other| format!("its default runtime is {other}")))
 }
 
 /// How the embedded BuildKit is given its runc.
@@ -103,7 +141,7 @@ fn choose(dockerd: Option<&str>, version: Option<u32>) -> (Way, String) {
         ),
         (None, _) => (
             Way::Path,
-            format!("dockerd is not installed: its BuildKit is going to be reached by {by_path}"),
+            format!("without a dockerd that says its version: BuildKit is reached by {by_path}"),
         ),
     }
 }

@@ -14,11 +14,11 @@ mod place;
 mod snapshotters;
 mod units;
 
-pub(crate) use force::in_force;
+pub(crate) use force::{in_force, is_in_force};
 
 use crate::error::Error;
 use crate::host::Host;
-use crate::plan::Plan;
+use crate::plan::{Act, Change, Plan};
 use description::Description;
 use std::path::Path;
 
@@ -108,6 +108,13 @@ fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), 
     }
     plan.notes.push(format!("after a crash of the machine: {}", description.cost));
     Ok(())
+}
+
+/// Returns how many databases `plan` adds to the description of a hold, if it changes nothing else.
+pub(crate) fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
+    let [Change { path, act: Act::Own(after) }] = &plan.changes[..] else { return None };
+    let (_, before) = host.text(path).ok()?;
+    description::added(&before?, after)
 }
 
 /// Returns what makes the changes of a set-up of `daemon`, or of its undo, take effect.

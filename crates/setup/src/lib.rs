@@ -36,6 +36,7 @@ pub mod kubernetes;
 mod original;
 pub mod plan;
 mod podman;
+pub mod running;
 mod systemd;
 mod text;
 mod toml;
@@ -140,6 +141,31 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     };
     host.check_runtime()?;
     plan(host)
+}
+
+/// Returns how many databases `plan` would add to a hold, if it would change nothing else.
+pub fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
+    held::new_databases(plan, host)
+}
+
+/// Returns a note if the programs of `engine` are not installed: the set-up then takes effect later.
+///
+/// # Errors
+/// A unit that cannot be read.
+pub fn not_installed(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
+    let (names, places): (&str, &[&str]) = match engine {
+        Engine::Podman => ("podman and buildah are", &podman::PLACES),
+        Engine::Docker | Engine::Held(Daemon::Docker) => ("dockerd is", &docker::PLACES),
+        Engine::Buildkit | Engine::Held(Daemon::Buildkit) => ("buildkitd is", &buildkit::PLACES),
+        Engine::Containerd | Engine::Held(Daemon::Containerd) => {
+            ("containerd is", &containerd::PLACES)
+        }
+    };
+    let started = running::program(engine, host)?;
+    let places: Vec<_> = started.as_deref().into_iter().chain(places.iter().copied()).collect();
+    let is_there = host.first_executable(&places).is_some();
+    let place = host.place();
+    Ok((!is_there).then(|| format!("{names} not installed {place}; the set-up takes effect later")))
 }
 
 /// Returns an error if the set-up of `engine` must not be undone now, whatever is asked for: a

@@ -21,6 +21,8 @@ const DROP_INS: &str = "/etc/containers/containers.conf.d";
 /// it: crun and runc have different features.
 const DIRECTORY: &str = "/usr/local/lib/synconce/podman";
 const DROP_IN: &str = "/etc/containers/containers.conf.d/synconce.conf";
+pub(crate) const PLACES: [&str; 4] =
+    ["/usr/bin/podman", "/usr/local/bin/podman", "/usr/bin/buildah", "/usr/local/bin/buildah"];
 const FILES: [&str; 2] =
     ["/usr/share/containers/containers.conf", "/etc/containers/containers.conf"];
 

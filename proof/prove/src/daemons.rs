@@ -5,6 +5,10 @@
 //! recovered and started and the daemon starts. Everything that the daemon lists has to be
 //! whole, or the recovery has set the state aside and has said so. The same daemon without a
 //! hold, and with its own options, is the control.
+//!
+//! Rows without a hold build images by dockerd, whose steps have volatile roots. An image that is
+//! listed has to be whole, and every image has to be built again with the layers that dockerd has
+//! kept. The controls are runc alone, and a mutant that does not sync at the end of a step.
 
 mod containerd;
 mod cuts;
@@ -24,7 +28,7 @@ use crate::config::{Disk, MarkerPlace};
 use containerd::Containerd;
 use cuts::Tally;
 use docker::Docker;
-use engine::{Engine, Way};
+use engine::{Engine, Root, Way};
 use fixture::Fixture;
 use recording::Subject;
 use rustix::mount::{MountFlags, mount};
@@ -46,6 +50,9 @@ pub(crate) struct Arguments {
     /// Test the tool PROGRAM, as it ships
     #[arg(long, value_name = "PROGRAM")]
     synconce: PathBuf,
+    /// Try the mutant of PROGRAM, which is built with the feature `mutants` (default: no mutant)
+    #[arg(long, value_name = "PROGRAM")]
+    mutants: Option<PathBuf>,
     /// Take containerd, ctr, the shim and mkfs.erofs from DIRECTORY
     #[arg(long, value_name = "DIRECTORY")]
     engines: PathBuf,
@@ -133,7 +140,20 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
     }
     for (way, marker) in [(Way::Held, MarkerPlace::Same), (Way::Plain, MarkerPlace::Nowhere)] {
         for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
-            jobs.push(Job { engine: Box::new(Docker { way }), way, disk, marker });
+            let engine = Box::new(Docker { way, program: arguments.synconce.clone() });
+            jobs.push(Job { engine, way, disk, marker });
+        }
+    }
+    for root in [Root::Volatile, Root::AsMounted, Root::Unsynced] {
+        let way = Way::Steps(root);
+        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+            let program = match root {
+                Root::Unsynced => arguments.mutants.clone(),
+                _ => Some(arguments.synconce.clone()),
+            };
+            let Some(program) = program else { continue };
+            let engine = Box::new(Docker { way, program });
+            jobs.push(Job { engine, way, disk, marker: MarkerPlace::Nowhere });
         }
     }
     let wants = |job: &Job| {

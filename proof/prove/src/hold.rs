@@ -9,6 +9,7 @@ mod again;
 mod copies;
 mod cuts;
 mod database;
+mod faults;
 mod fixture;
 mod judge;
 mod kills;
@@ -27,6 +28,8 @@ const PER_RECORDING: usize = 40;
 /// With fewer cuts than this only a few rows are made.
 const FEW: usize = 20;
 const DISKS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+/// Where the faults occur.
+const FAULTS: (Disk, MarkerPlace) = (Disk::Ext4, MarkerPlace::Other);
 const MARKERS: [MarkerPlace; 2] = [MarkerPlace::Same, MarkerPlace::Other];
 
 /// What a row cuts.
@@ -36,6 +39,8 @@ enum What {
     Wipe,
     /// The recovery from a first cut.
     Recovery,
+    /// Nothing: disks lose writes, and directories of root get the names of a hold's own.
+    Faults,
 }
 
 impl What {
@@ -43,6 +48,7 @@ impl What {
         match self {
             Self::Wipe => "hold: wipe",
             Self::Recovery => "hold: cut in recover",
+            Self::Faults => "hold: faults",
         }
     }
 }
@@ -67,7 +73,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [Mutant; 7] = [
+pub(crate) const MUTANTS: [Mutant; 11] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -110,6 +116,25 @@ pub(crate) const MUTANTS: [Mutant; 7] = [
         What::Recovery,
         (Disk::Ext4, MarkerPlace::Other),
     ),
+    mutant(
+        "hold-stop-synced-late",
+        "held files not synced before their overlays are unmounted",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-failure-in-memory",
+        "a lost write noted in memory alone on a full disk",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-foreign-removed",
+        "directories of root with names of the hold's own removed",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant("hold-settle-by-name", "what is set aside removed by its name", What::Faults, FAULTS),
 ];
 
 /// Returns every row of holds.
@@ -135,7 +160,8 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
         let all = DISKS.into_iter().flat_map(|disk| MARKERS.map(|marker| (disk, marker)));
-        let places = if is_quick { vec![mutant.quick] } else { all.collect() };
+        let has_one = is_quick || mutant.caught_by == What::Faults;
+        let places = if has_one { vec![mutant.quick] } else { all.collect() };
         for place in places {
             // Under some background loads no cut of a recording catches a mutant.
             // A row ends with the first cut that catches the mutant. The rarest is caught by one in
@@ -166,6 +192,7 @@ fn rows(is_quick: bool) -> Vec<(What, (Disk, MarkerPlace))> {
             (What::Wipe, (Disk::Btrfs, Same)),
             (What::Wipe, (Disk::Xfs, Same)),
             (What::Recovery, (Disk::Ext4, Same)),
+            (What::Faults, FAULTS),
         ];
     }
     let on = |disk| {
@@ -173,7 +200,7 @@ fn rows(is_quick: bool) -> Vec<(What, (Disk, MarkerPlace))> {
         let recoveries = MARKERS.map(|marker| (What::Recovery, (disk, marker)));
         wipes.into_iter().chain(recoveries)
     };
-    DISKS.into_iter().flat_map(on).collect()
+    DISKS.into_iter().flat_map(on).chain([(What::Faults, FAULTS)]).collect()
 }
 
 /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is caught.
@@ -184,6 +211,9 @@ fn made(
     count: usize,
     seed: u64,
 ) -> Result<Findings> {
+    if what == What::Faults {
+        return faults::all(tool);
+    }
     if let Some(missing) = database::missing() {
         return Ok(Findings { skipped: Some(missing), ..Findings::default() });
     }

@@ -35,7 +35,8 @@ use std::process::ExitCode;
 
 /// The result of every function here. An error is a defect of the proof and ends it; a finding
 /// is not an error.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Result<T> = std::result::Result<T, Error>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Cut the power of recorded disks, and check the recovered disks
 #[derive(Debug, Parser)]

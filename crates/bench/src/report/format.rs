@@ -1,7 +1,7 @@
 //! Formats numbers as text.
 
 /// Formats a time in nanoseconds with a suitable unit and about three digits.
-pub(super) fn quantity(nanoseconds: f64) -> String {
+pub(crate) fn quantity(nanoseconds: f64) -> String {
     const UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
     let size = nanoseconds.abs();
     let (scale, unit) = UNITS.into_iter().find(|(scale, _)| size >= *scale).unwrap_or((1.0, "ns"));

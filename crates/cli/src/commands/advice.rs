@@ -36,7 +36,8 @@ pub fn advice(
         lines.push(again.clone());
         // The same command alone skips packages that dpkg takes for installed.
         let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
-        lines.extend(packages::mend(&record.started, has_rebooted, private.root.as_deref()));
+        let boot = has_rebooted.then(booted).flatten();
+        lines.extend(packages::mend(&record.started, boot, private.root.as_deref()));
         lines.push(again);
     } else {
         lines.push(format!(
@@ -47,6 +48,12 @@ pub fn advice(
     }
     lines.push(clear);
     lines
+}
+
+/// Returns when the machine was booted, in seconds since 1970.
+fn booted() -> Option<u64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 /// Returns lines of advice for the interrupted run of another user. The lines repeat no word

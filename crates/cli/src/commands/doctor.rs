@@ -9,6 +9,7 @@ use crate::text::{bytes, printable, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +21,11 @@ use synconce_sys::signals::is_ignored;
 pub fn doctor(arguments: Doctor) -> ExitCode {
     if !arguments.command.is_empty() {
         return command::watch(arguments);
+    }
+    if env::args_os().next_back().is_some_and(|word| word == "--") {
+        say("cannot time a command: there is none after --");
+        say("hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH");
+        return exit::FAILED.into();
     }
     let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
         Ok(json) => json,

@@ -58,6 +58,7 @@ pub fn run(arguments: Run) -> ExitCode {
     let code = end(&finished);
     hints::quoted_command(&finished, &command);
     hints::work_of_a_daemon(&finished, &command);
+    hints::mostly_passed(&finished, screen.sealed().as_deref());
     code
 }
 
@@ -285,6 +286,11 @@ impl Screen {
     /// Returns the screen of a run of `command`, which was typed after the words `own`.
     pub(super) fn typed(own: &[OsString], command: &[OsString]) -> Self {
         Self { typed: Some(Typed::new(own, command)), ..Self::default() }
+    }
+
+    /// Returns the command line of the same run, sealed.
+    fn sealed(&self) -> Option<String> {
+        self.typed.as_ref().map(Typed::sealed)
     }
 
     /// Prints the command line with which `program` gains its privileges.

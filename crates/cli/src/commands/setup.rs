@@ -1,6 +1,7 @@
 //! `synconce setup`
 
 mod apt;
+mod check;
 
 use crate::arguments::{Configured, Setup};
 use crate::commands::json::{Sink, Stream};
@@ -17,7 +18,8 @@ use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::{Act, Change};
 use synconce_setup::{
-    Daemon, Engine, apply, diff, in_force, kubernetes, plan, still_in_use, undo, version,
+    Daemon, Engine, apply, diff, in_force, kubernetes, not_installed, plan, still_in_use, undo,
+    version,
 };
 
 /// The program that is installed as the OCI runtime.
@@ -43,6 +45,8 @@ struct Report {
     manifest: Option<&'static str>,
     /// What was chosen, and why, and what has to be done.
     notes: Vec<String>,
+    /// What a check found wrong, each with what mends it.
+    faults: Vec<String>,
 }
 
 /// A changed path.
@@ -79,10 +83,8 @@ pub fn setup(arguments: &Setup) -> ExitCode {
             return exit::FAILED.into();
         }
     };
-    let code = match report.set_up {
-        Some(false) => exit::NOT_SET_UP.into(),
-        Some(true) | None => ExitCode::SUCCESS,
-    };
+    let is_well = report.set_up != Some(false) && report.faults.is_empty();
+    let code = if is_well { ExitCode::SUCCESS } else { exit::NOT_SET_UP.into() };
     match report.write(json) {
         Ok(()) => code,
         Err(error) => {
@@ -131,6 +133,7 @@ impl Report {
             }
         }
         self.notes.iter().for_each(|note| notice(note));
+        self.faults.iter().flat_map(|fault| fault.lines()).for_each(notice);
         Ok(())
     }
 }
@@ -195,17 +198,17 @@ fn program(root: &Path, name: &str) -> PathBuf {
 }
 
 fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {
+    let missing = not_installed(engine, host)?;
+    // Without JSON it is the first line, before what is written.
+    if arguments.json.json.is_none() {
+        missing.iter().for_each(|note| notice(note));
+    }
+    let missing = missing.filter(|_| arguments.json.json.is_some());
     let plan = plan(engine, host)?;
-    let name = engine.command();
-    if plan.changes.is_empty() {
-        let note = match arguments.check {
-            true => format!("{name} is set up"),
-            false => format!("{name} is set up already: nothing was changed"),
-        };
-        let set_up = arguments.check.then_some(true);
-        let roots = step_roots(engine, arguments);
-        let notes = [note].into_iter().chain(roots).collect();
-        return Ok(Report { set_up, notes, ..Report::default() });
+    let report = Report { notes: missing.into_iter().collect(), ..Report::default() };
+    if plan.changes.is_empty() && !arguments.check {
+        let note = format!("{} is set up already: nothing was changed", engine.command());
+        return Ok(Report { notes: [report.notes, vec![note]].concat(), ..Report::default() });
     }
     let changed = |Change { path, act }: &Change| Changed {
         act: match act {
@@ -218,16 +221,13 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
     let mut report = Report {
         dry_run: arguments.dry_run || arguments.check,
         changes: plan.changes.iter().map(changed).collect(),
-        ..Report::default()
+        ..report
     };
     if arguments.check {
-        report.diff = Some(diff::of_plan(&plan, host));
-        report.set_up = Some(false);
-        let setup = host.setup(name);
-        report.notes.push(format!("{name} is not set up: it would be by {setup}"));
-        return Ok(report);
+        let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
+        return check::check(report, &plan, engine, host, root);
     }
-    report.notes.clone_from(&plan.notes);
+    report.notes.extend(plan.notes.iter().cloned());
     if arguments.dry_run {
         apply::check(&plan, host, engine)?;
         report.diff = Some(diff::of_plan(&plan, host));
@@ -237,23 +237,6 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
         report.notes.push(engine.restart(host));
     }
     Ok(report)
-}
-
-/// Returns what a check says of the roots of build steps.
-fn step_roots(engine: Engine, arguments: &Setup) -> Option<String> {
-    // Podman and Buildah mount their roots as volatile themselves.
-    let mounts_plainly = matches!(engine, Engine::Docker | Engine::Buildkit | Engine::Containerd);
-    if !arguments.check || !mounts_plainly {
-        return None;
-    }
-    let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
-    Some(match synconce_oci::are_step_roots_volatile(root) {
-        Ok(true) => "the roots of build steps are volatile".to_owned(),
-        Ok(false) => "the roots of build steps are not volatile: step-root = \"volatile\" in \
-                      /etc/synconce/oci.toml makes them so"
-            .to_owned(),
-        Err(error) => error,
-    })
 }
 
 fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {

@@ -1,13 +1,13 @@
 //! Prints the statistics of a run.
 
 use crate::commands::json::Sink;
-use crate::text::{micros, say};
+use crate::text::{micros, say, whole};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Instant;
 use synconce_durable::record;
-use synconce_run::{Accounts, CommitReport, Finished, Outcome, Tally};
+use synconce_run::{Accounts, Balance, CommitReport, Finished, Outcome, PassReason, Tally};
 
 /// What is measured from the start of a run.
 pub struct Clock {
@@ -42,6 +42,10 @@ struct Stats<'a> {
     #[serde(flatten)]
     accounts: &'a Accounts,
     commit: &'a Option<CommitReport>,
+    #[serde(flatten)]
+    balance: &'a Balance,
+    /// About how long the timed syncs would have taken.
+    saved_micros: Option<u64>,
 }
 
 /// Prints the statistics of `finished`: as JSON to `json`, or as a table to standard error.
@@ -58,6 +62,8 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
         },
         accounts: &finished.accounts,
         commit: &finished.commit,
+        balance: &finished.balance,
+        saved_micros: finished.balance.saved_micros(),
     };
     let Some(sink) = json else {
         // A closed standard error is not a failure of the run.
@@ -74,6 +80,7 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
     let mut text = String::new();
     section(&mut text, "call", &stats.accounts.calls);
     section(&mut text, "program", &stats.accounts.programs);
+    reasons(&mut text, &stats.accounts.calls);
     let Tally { held, unseen, .. } = stats.accounts.total();
     if unseen > 0 {
         text += &format!("{unseen} of {held} held calls: the caller could not be examined\n");
@@ -94,7 +101,31 @@ fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
         Some(commit) => format!("commit in all {}\n", micros(commit.micros)),
         None => format!("commit none: {}\n", no_commit(outcome, manner)),
     };
-    text + &format!("wall time {}\n", micros(stats.wall_micros))
+    text += &format!("wall time {}\n", micros(stats.wall_micros));
+    text + &balance(stats)
+}
+
+/// Returns the lines with what the run cost, and with what it saved.
+fn balance(stats: &Stats<'_>) -> String {
+    let Balance { syncs, timed, marker_micros, supervisor_micros, .. } = *stats.balance;
+    if syncs == 0 {
+        return String::new();
+    }
+    let commit = stats.commit.as_ref().map_or(0, |commit| commit.micros);
+    let [commit, marker, supervisor] = [commit, marker_micros, supervisor_micros].map(micros);
+    let cost =
+        format!("cost: commit {commit}, marker {marker}, supervisor {supervisor} (processor)\n");
+    let count = whole(syncs);
+    let noun = if syncs == 1 { "sync" } else { "syncs" };
+    let Some((saved, each)) = stats.saved_micros.zip(stats.balance.sync_micros) else {
+        return cost + &format!("held {count} {noun}; what one costs there: synconce doctor DIR\n");
+    };
+    let ([shortest, longest], saved) = (each.map(micros), micros(saved));
+    let part = match timed == syncs {
+        true => "here that is".to_owned(),
+        false => format!("for {} of them that is", whole(timed)),
+    };
+    cost + &format!("held {count} {noun}; {part} about {saved} ({shortest} to {longest} each)\n")
 }
 
 /// Returns why there is no report of a commit.
@@ -112,14 +143,38 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
         return;
     }
     let width = rows.keys().map(String::len).max().unwrap_or(0).max(title.len());
-    // Most runs have no process with real syncs.
-    let any_real = rows.values().any(|tally| tally.real > 0);
-    let column = |text: String| if any_real { format!(" {text:>10}") } else { String::new() };
-    let real = column("real".to_owned());
-    *text += &format!("{title:width$} {:>10} {:>10}{real} {:>10}\n", "held", "passed", "refused");
-    for (name, tally) in rows {
-        let Tally { held, passed, real, refused, .. } = tally;
-        let real = column(real.to_string());
-        *text += &format!("{name:width$} {held:>10} {passed:>10}{real} {refused:>10}\n");
+    *text += &format!("{title:width$} {:>10} {:>10} {:>10}\n", "held", "passed", "refused");
+    for (name, Tally { held, passed, refused, .. }) in rows {
+        *text += &format!("{name:width$} {held:>10} {passed:>10} {refused:>10}\n");
+    }
+}
+
+/// Prints why calls passed.
+fn reasons(text: &mut String, calls: &BTreeMap<String, Tally>) {
+    for (call, tally) in calls {
+        for (reason, count) in &tally.reasons {
+            *text += &format!("passed {count} {call}: {}\n", words(*reason));
+        }
+    }
+}
+
+fn words(reason: PassReason) -> &'static str {
+    match reason {
+        PassReason::Memory => "in memory, where a sync costs nothing",
+        PassReason::Volatile => "on a volatile overlay, where a sync costs nothing",
+        PassReason::Network => "on a network file system",
+        PassReason::Fuse => "on a FUSE file system",
+        PassReason::OtherType => "on a file system of a type that is not held",
+        PassReason::NoFile => "a pipe, a socket, a device or a closed descriptor",
+        PassReason::Arguments => "arguments by which the kernel syncs nothing",
+        PassReason::Unseen => "the caller could not be examined (another user's process)",
+        PassReason::Rule => "by --only or --except",
+        PassReason::CommitOnly => "outside of --commit-only",
+        PassReason::Real => "real, by synconce real",
+        PassReason::Uncovered => "the commit could not cover the file system in time",
+        PassReason::Traced => "another program traces the caller",
+        PassReason::WriteError => "an earlier write had failed",
+        PassReason::NeverHeld => "a call that is never held",
+        PassReason::AfterEnd => "after the end of the command",
     }
 }

@@ -19,7 +19,6 @@ use self::output::Output;
 use self::store::StorePath;
 use crate::arguments::tree::{Tree, Verb};
 use crate::commands::json::Stream;
-use crate::exit;
 use crate::text::set_quiet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,10 +34,7 @@ pub fn tree(arguments: Tree) -> ExitCode {
     let stream = if matches!(verb, Verb::Run(_)) { Stream::Errors } else { Stream::Output };
     match Output::open(json.as_deref(), stream).and_then(|output| begin(store, verb, output)) {
         Ok(code) => code,
-        Err(failure) => {
-            failure.report();
-            exit::FAILED.into()
-        }
+        Err(failure) => failure.end(),
     }
 }
 

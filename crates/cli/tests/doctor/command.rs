@@ -222,6 +222,11 @@ fn a_command_without_syncs_needs_two_lines(place: &Place) {
     assert_eq!((lines.len(), lines[0]), (3, "err"), "{ended:?}");
     assert!(lines[1].starts_with("sh: no sync was waited for in "), "{ended:?}");
     assert!(lines[2].starts_with("sh -c cat; echo err >&2; exit 3: exit code 3, "), "{ended:?}");
+    // A call without a known time makes the report longer, and not its verdict.
+    let words = ["dd", "if=/dev/zero", "of=f", "bs=1", "count=1", "oflag=sync", "status=none"];
+    let ended = finish(&mut watched(place, &here, &[], &words));
+    assert_eq!(ended.stderr.matches("dd: no sync was waited for in ").count(), 1, "{ended:?}");
+    assert!(ended.stderr.contains("  not timed    "), "{ended:?}");
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

@@ -73,6 +73,10 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
                   synconce: hint: synconce doctor .\n";
     assert_eq!(wrong("file"), wanted);
 
+    let wanted = "synconce: cannot time a command: there is none after --\n\
+                  synconce: hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH\n";
+    assert_eq!(wrong("--"), wanted);
+
     // The program may be below a directory that is closed to other users.
     fs::copy(binary(), "/dev/shm/synconce").unwrap();
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];

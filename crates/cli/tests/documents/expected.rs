@@ -55,7 +55,8 @@ fn pattern(line: &str) -> Vec<String> {
     let words: Vec<_> = line.split_whitespace().collect();
     let is_killing = words.first() == Some(&"kill");
     let word = |(at, word): (usize, &&str)| {
-        let bare = word.trim_end_matches([',', ')', ':', ';']);
+        let open = if word.starts_with('(') { "(" } else { "" };
+        let bare = word[open.len()..].trim_end_matches([',', ')', ':', ';']);
         let before = at.checked_sub(1).map(|before| words[before]);
         let kind = if is_id(bare) {
             "ID"
@@ -65,12 +66,12 @@ fn pattern(line: &str) -> Vec<String> {
             "PID"
         } else if is_number(bare) && words.get(at + 1).is_some_and(|unit| is_unit(unit)) {
             "NUMBER"
-        } else if is_unit(bare) && before.is_some_and(is_number) {
+        } else if is_unit(bare) && before.is_some_and(|it| is_number(it.trim_start_matches('('))) {
             "UNIT"
         } else {
             bare
         };
-        format!("{kind}{}", &word[bare.len()..])
+        format!("{open}{kind}{}", &word[open.len() + bare.len()..])
     };
     words.iter().enumerate().map(word).collect()
 }

@@ -168,18 +168,42 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
     });
 }
 
-/// Lets the disk lose a write of one file, with its journal in order, while the markers' disk is
-/// full. Checks that no verb forgets the loss after `meet`.
-fn lose_with_a_full_state_disk(place: &Place, meet: impl Fn(&Fixture<'_>)) {
+/// What becomes of the disk of the markers before a write is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StateDisk {
+    /// Full, and what is in memory ends: the container is made anew, in the same boot.
+    Full,
+    ReadOnly,
+}
+
+/// Lets the disk lose a write of one file, with its journal in order, while nothing can be written
+/// beside the marker. Checks that no verb forgets the loss after `meet`.
+fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
     let fixture = Fixture::on(place, rig.up().unwrap(), "");
-    sh(place, "mkdir -p state; mount -t tmpfs -o size=64k other state");
+    sh(
+        place,
+        "mkdir -p state; truncate -s 8M image; mkfs.ext4 -q image; mount -o loop image state",
+    );
     fixture.ok("start");
-    sh(place, "cat /dev/zero >state/fill 2>other || grep 'No space' other");
+    sh(
+        place,
+        match state {
+            // After the sync some blocks are free again.
+            StateDisk::Full => {
+                "for fill in 1 2; do cat /dev/zero >>state/fill 2>other || sync -f state; done
+                 while echo >state/fill.$((n += 1)) && sync -f state; do :; done 2>other"
+            }
+            StateDisk::ReadOnly => "mount -o remount,ro state",
+        },
+    );
     fs::write(fixture.directory().join("data"), "these bytes are lost".repeat(200)).unwrap();
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
     meet(&fixture);
     fixture.rig.disk().recover().unwrap();
+    if state == StateDisk::Full {
+        sh(place, "rm -f runtime/holds/*.failed");
+    }
     for _turn in 0..2 {
         let stopped = fixture.hold("stop");
         assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
@@ -187,11 +211,24 @@ fn lose_with_a_full_state_disk(place: &Place, meet: impl Fn(&Fixture<'_>)) {
         assert_eq!(fixture.state(), "interrupted");
     }
     assert_eq!(fixture.hold("start").status.code(), Some(125));
+    // Another hold of this name is not the one that failed.
+    let other = |verb: &str| {
+        let mut other = place.synconce(&["hold", verb, "./elsewhere/t.toml"]);
+        finish(other.env("SYNCONCE_STATE_DIR", place.path("elsewhere"))).status.code()
+    };
+    sh(place, "mkdir elsewhere");
+    let text = format!("[[hold]]\nkind = \"other\"\npath = \"{}\"\n", place.text("elsewhere/held"));
+    place.write("elsewhere/t.toml", &text);
+    assert_eq!((other("start"), other("stop")), (Some(0), Some(0)));
+    assert_eq!(fixture.state(), "interrupted");
+    sh(
+        place,
+        if state == StateDisk::Full { "rm state/fill*" } else { "mount -o remount,rw state" },
+    );
     let kept = finish(&mut place.synconce(&["hold", "recover", "--keep", "./t.toml"]));
     assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
     assert!(kept.stderr.contains("the disk lost writes"), "{}", kept.stderr);
     // A later hold is not the one that failed.
-    place.remove("state/fill");
     fixture.ok("start");
     assert_eq!(fixture.state(), "held");
     fixture.ok("stop");
@@ -203,18 +240,25 @@ fn lose_with_a_full_state_disk(place: &Place, meet: impl Fn(&Fixture<'_>)) {
 fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_state_disk() {
     // A sync(2) of another test would write the file.
     isolated_alone(|place| {
-        lose_with_a_full_state_disk(place, |fixture| {
-            let stopped = fixture.hold("stop");
-            assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-            assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
-        });
+        lose(place, StateDisk::Full, stop_that_fails);
     });
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_read_only_state_disk() {
+    isolated_alone(|place| lose(place, StateDisk::ReadOnly, stop_that_fails));
+}
+
+fn stop_that_fails(fixture: &Fixture<'_>) {
+    let stopped = fixture.hold("stop");
+    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
 }
 
 #[test]
 fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
     isolated_alone(|place| {
-        lose_with_a_full_state_disk(place, |fixture| {
+        lose(place, StateDisk::Full, |fixture| {
             let below = fs::File::open(fixture.rig.path()).unwrap();
             assert!(rustix::fs::syncfs(&below).is_err(), "the data are lost");
             assert_eq!(fixture.state(), "failed");
@@ -234,7 +278,7 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
 #[test]
 fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_a_later_sync() {
     isolated_alone(|place| {
-        lose_with_a_full_state_disk(place, |_| {
+        lose(place, StateDisk::Full, |_| {
             // The first sync meets the error: the held file and the directory are on one disk.
             let kill = "inject=syncfs:signal=SIGKILL:when=2";
             let mut strace = place.command("strace");

@@ -32,6 +32,12 @@ impl<'a> Hostile<'a> {
                  .synconce-aside-t-1/db .synconce-aside-t-1/meta.db; do
                  echo \"$name\" >\"victim/$name\"
              done
+             cd app/data; mkdir -p plain copy/db known/db/upper known/db/work known/meta.db/upper
+             for name in plain/file copy/db/data copy/meta.db known/db/upper/data \
+                 known/db/work/data known/meta.db/upper/meta.db; do
+                 echo \"precious $name\" >\"$name\"
+             done
+             cd ../..
              mount -t tmpfs none victim/db/lower; echo >victim/db/lower/data",
         );
         let app = hostile.app().display().to_string();
@@ -81,6 +87,11 @@ impl<'a> Hostile<'a> {
         )
     }
 
+    /// Returns the files of root in the directories of the user.
+    fn files_of_root(&self) -> String {
+        self.root("grep -r precious app | sort")
+    }
+
     /// Removes the disk, also while files on it are held.
     fn down(self) {
         self.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
@@ -115,7 +126,8 @@ fn attempt(hostile: &Hostile<'_>, attack: &Attack) -> Result<(), String> {
     let name = attack.name;
     hostile.reach(attack.when);
     hostile.user(attack.plant);
-    let before = hostile.victim();
+    let look = || hostile.victim() + &hostile.files_of_root();
+    let before = look();
     let mut verbs = vec![attack.verb];
     let others: [&[&str]; 4] = [&["status"], &["start"], &["recover"], &["settle"]];
     verbs.extend(others);
@@ -129,7 +141,7 @@ fn attempt(hostile: &Hostile<'_>, attack: &Attack) -> Result<(), String> {
         if !is_meant {
             return Err(format!("{name}: {verb:?}: {code:?} {}", done.stderr));
         }
-        let after = hostile.victim();
+        let after = look();
         if after != before {
             return Err(format!(
                 "{name}: {verb:?}: {}\nbefore {before}\nafter {after}",
@@ -202,7 +214,7 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
     isolated(|place| {
         for plant in [
             "mv data/.synconce-aside-t-1 data/old; ln -s $victim data/.synconce-aside-t-1",
-            "ln -s $victim data/.synconce-aside-t-1-replaced",
+            "mv data/.synconce-aside-t-1 data/old; mv data/copy data/.synconce-aside-t-1",
             "mv data old; ln -s $victim data",
         ] {
             let hostile = Hostile::new(place);
@@ -210,13 +222,13 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
             let journal = place.read("state/holds/t.aside.json");
             let journal: serde_json::Value = serde_json::from_str(&journal).expect("JSON");
             hostile.user(plant);
-            let before = hostile.victim();
+            let before = hostile.victim() + &hostile.files_of_root();
             for command in journal["put_back"].as_array().expect("commands") {
                 let command = command.as_str().expect("a command");
                 let done = place.bare(&["sh", "-c", command]);
                 assert_ne!(done.status.code(), Some(0), "{plant}: {command}");
             }
-            assert_eq!(hostile.victim(), before, "{plant}");
+            assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
             hostile.down();
         }
     });
@@ -225,23 +237,6 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
 /// Exchanges two names for ever (renameat2(2), RENAME_EXCHANGE).
 const EXCHANGE: &str = "my ($call, $one, $two) = @ARGV; $| = 1; print qq(ready\\n);
     while (1) { syscall($call + 0, -100, $one, -100, $two, 2) }";
-
-#[test]
-fn a_directory_of_root_that_gets_the_name_of_the_holds_own_is_not_removed() {
-    isolated(|place| {
-        let hostile = Hostile::new(place);
-        hostile.root("mkdir -p app/data/backup/db; echo precious >app/data/backup/db/dump");
-        hostile.user("mv data/backup data/.synconce-hold");
-        let refused = hostile.verb(&["start"]);
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("it has entries that no hold made"), "{refused:?}");
-        assert_eq!(hostile.root("cat app/data/.synconce-hold/db/dump"), "precious\n");
-        hostile.root("mv app/data/.synconce-hold app/data/backup");
-        hostile.ok(&["start"]);
-        hostile.ok(&["stop"]);
-        hostile.down();
-    });
-}
 
 #[test]
 fn nothing_elsewhere_is_changed_while_names_are_exchanged() {

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{
-    Place, Started, children, eventually, finish, isolated, process_status,
+    Place, Started, Terminal, children, eventually, finish, isolated, process_status,
 };
 
 /// Writes the file of the hold `name` with one directory.
@@ -21,6 +21,30 @@ fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
 /// Returns the commands of the lines of `text` that begin with `mark`.
 fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.strip_prefix("synconce: ")?.strip_prefix(mark))
+}
+
+#[test]
+fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
+    isolated(|place| {
+        let cost = "images are pulled again, and containers are made again";
+        let fixture = Fixture::new(place, &format!("after_crash = \"wipe\"\ncost = \"{cost}\""));
+        fixture.ok("start");
+        let status = "$SYNCONCE hold status ./t.toml";
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&format!("COLUMNS=70 {status}"));
+        let lines = terminal.prompt();
+        let whole = format!("  a crash now: the files are set aside: {cost}");
+        assert!(lines.lines().any(|line| line.trim_end() == whole), "{lines}");
+        let mut table = lines.lines().filter(|line| line.starts_with(['N', 't']));
+        assert!(table.all(|line| line.chars().count() <= 70), "{lines}");
+        terminal.line(&format!("COLUMNS=200 {status}"));
+        let lines = terminal.prompt();
+        assert!(lines.contains(cost) && !lines.contains("a crash now:"), "{lines}");
+        terminal.line("exit 0");
+        assert!(terminal.end().success());
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
 }
 
 #[test]
@@ -230,10 +254,15 @@ fn the_guard_has_a_command_line_of_its_own() {
     });
 }
 
-/// Types the verb while the disk is frozen, and interrupts it.
-fn interrupted(fixture: &Fixture<'_>, verb: &str) {
-    let (place, point) = (fixture.place, fixture.rig.path().display().to_string());
-    sh(place, &format!("fsfreeze --freeze {point}"));
+/// Freezes or thaws the disk of `fixture`.
+fn fsfreeze(fixture: &Fixture<'_>, act: &str) {
+    sh(fixture.place, &format!("fsfreeze {act} {}", fixture.rig.path().display()));
+}
+
+/// Types the verb while the disk is frozen.
+fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
+    let place = fixture.place;
+    fsfreeze(fixture, "--freeze");
     let typed = Started::new(&mut place.synconce(&["hold", verb, "./t.toml"]));
     eventually("a thread waits for the file system", || {
         let processes = children(typed.pid()).into_iter().map(|(pid, _)| pid);
@@ -245,13 +274,36 @@ fn interrupted(fixture: &Fixture<'_>, verb: &str) {
             })
         })
     });
+    typed
+}
+
+/// Types the verb while the disk is frozen, and interrupts it.
+fn interrupted(fixture: &Fixture<'_>, verb: &str) {
+    let typed = waiting(fixture, verb);
     to_synconce(&typed, Signal::INT);
     let has_ended =
         || process_status(typed.pid()).get("State").is_none_or(|state| state.starts_with('Z'));
     eventually(&format!("{verb} has ended"), has_ended);
     assert_eq!(typed.end().signal(), Some(Signal::INT.as_raw()), "{verb}");
-    sh(place, &format!("fsfreeze --unfreeze {point}"));
+    fsfreeze(fixture, "--unfreeze");
     fixture.ok(verb);
+}
+
+#[test]
+fn a_stop_that_goes_on_is_not_shown_as_one_that_was_cut_short() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "");
+        fixture.ok("start");
+        let typed = waiting(&fixture, "stop");
+        let (status, code) = fixture.status();
+        fsfreeze(&fixture, "--unfreeze");
+        assert_eq!((status["state"].as_str(), code), (Some("incomplete"), Some(0)), "{status}");
+        assert_eq!(status["reason"], "another command starts or stops the hold now");
+        assert_eq!(status["advice"], serde_json::Value::Null);
+        assert_eq!(typed.end().code(), Some(0), "{}", typed.text());
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
 }
 
 #[test]

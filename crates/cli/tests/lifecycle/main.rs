@@ -40,6 +40,7 @@ mod scope_errors;
 mod sealed;
 mod sealed_scope;
 mod signals;
+mod statistics;
 mod status;
 mod survivors;
 mod terminal;

@@ -290,8 +290,7 @@ fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
         assert_eq!(run.stderr.matches(&name).count(), 1, "{run:?}");
         assert!(run.stderr.contains("without its sync flag"), "{run:?}");
         assert!(
-            run.stderr
-                .contains(r#""openat":{"held":1,"passed":0,"real":0,"refused":0,"unseen":0}"#),
+            run.stderr.contains(r#""openat":{"held":1,"passed":0,"refused":0,"unseen":0}"#),
             "{run:?}"
         );
         place.write("release", "");

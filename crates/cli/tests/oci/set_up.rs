@@ -167,11 +167,44 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     }
     let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "probed", "/probe"];
     assert_prints(&docker.run("1", &run), BARE);
+    if is_held {
+        assert_in_use(place, "docker", "dockerd");
+    } else {
+        assert_not_in_use(place, "docker", "dockerd", "its environment lacks the ");
+    }
     docker.stop();
     // dockerd has written its own key.
     for new in files().keys().filter(|path| !before.contains_key(*path)) {
         fs::remove_file(new).unwrap();
     }
+}
+
+/// Runs `setup NAME --check`.
+fn check(place: &Place, name: &str) -> Finished {
+    finish(place.synconce(&["setup", name, "--check"]).env("SYNCONCE_OCI_FILE", "/none"))
+}
+
+/// Asserts that the running daemon `program` has the set-up `name`.
+fn assert_in_use(place: &Place, name: &str, program: &str) {
+    let checked = check(place, name);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let said = format!("synconce: {program} (pid ");
+    let mut lines = checked.stderr.lines();
+    assert!(lines.any(|it| it.starts_with(&said) && it.ends_with(") has it")), "{checked:?}");
+    assert!(checked.stderr.contains(" is held, an ordinary container is not\n"), "{checked:?}");
+}
+
+/// Asserts that the running daemon `program` has not yet what a set-up would write, and that the
+/// reason and the command are said.
+fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
+    setup(place, &[name]);
+    let checked = check(place, name);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    let said = format!(") does not have it: {why}");
+    let restart = format!("; restart {program}");
+    let mut lines = checked.stderr.lines();
+    assert!(lines.any(|it| it.contains(&said) && it.contains(&restart)), "{checked:?}");
+    setup(place, &[name, "--undo"]);
 }
 
 fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
@@ -232,6 +265,12 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
         );
         assert!(built.status.success(), "{built:?}");
         assert_prints(&built, expected_line(is_held));
+        if is_held {
+            assert_in_use(place, "buildkit", "buildkitd");
+        } else {
+            let why = "it started before /etc/buildkit/buildkitd.toml was written";
+            assert_not_in_use(place, "buildkit", "buildkitd", why);
+        }
         end(&daemon);
     };
     let file = Path::new("/etc/buildkit/buildkitd.toml");
@@ -326,5 +365,10 @@ fn containerd_steps(place: &Place, cri: &[&str], cgroups: &Cgroups, is_held: boo
     };
     assert_prints(&run(&[]), BARE);
     assert_prints(&run(&["--annotation", "io.synconce.hold=true"]), expected_line(is_held));
+    if is_held {
+        assert_in_use(place, "containerd", "containerd");
+    } else {
+        assert_not_in_use(place, "containerd", "containerd", "it started before /etc/containerd/");
+    }
     end(&daemon);
 }

@@ -5,6 +5,7 @@ use crate::engines::containerd::Containerd;
 use crate::engines::docker::{self, Docker};
 use crate::engines::{Builder, Given, SOCKET, Site, prepare, report};
 use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
@@ -26,6 +27,10 @@ const NEEDS: [Need; 4] = [
 const FILES: u64 = 300;
 const CHOWN: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n\
                      RUN [\"/bin/busybox\", \"chown\", \"-R\", \"1:1\", \"/data\"]\n";
+const COPIED: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n";
+/// Waits until `/end` exists, or until dockerd ends the container.
+const WAIT: &str = "[\"/bin/busybox\", \"sh\", \"-ec\", \"trap exit TERM; echo >/begun; \
+                    until [ -e /end ]; do busybox sleep 0.1; done\"]";
 /// Two stages, of which one has a cache; both steps run at once.
 const STAGES: &str = "FROM scratch AS base\nCOPY busybox /bin/\nCOPY data /data\n\
     FROM base AS other\n\
@@ -46,6 +51,8 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
+        trial(with_mounts_have_the_same_files_and_keep_their_cache, &NEEDS),
+        trial(go_on_after_a_kill_of_dockerd, &NEEDS),
         trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
         trial(by_buildkitd_hardly_flush, &buildkit::NEEDS),
         trial(by_buildkitd_on_containerd_hardly_flush, &buildkit::NEEDS_CONTAINERD),
@@ -141,9 +148,23 @@ fn assert_owned(docker: &Docker<'_>) {
 }
 
 fn assert_none_volatile() {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let left: Vec<_> = mounts.lines().filter(|line| line.contains("volatile")).collect();
-    assert!(left.iter().all(|line| !line.contains(" - overlay ")), "{left:?}");
+    assert_eq!(volatile_roots(), Vec::<PathBuf>::new());
+}
+
+/// Returns where overlays are mounted.
+fn overlays() -> Vec<PathBuf> {
+    mounted(|_| true)
+}
+
+/// Returns where volatile overlays are mounted.
+fn volatile_roots() -> Vec<PathBuf> {
+    mounted(|options| options.contains("volatile"))
+}
+
+fn mounted(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut mounts = synconce_probe::mounts::read("self").unwrap();
+    mounts.retain(|mount| mount.type_name == "overlay" && is_wanted(&mount.options));
+    mounts.into_iter().map(|mount| mount.point).collect()
 }
 
 fn of_docker_hardly_flush_and_are_whole(place: &Place) {
@@ -173,25 +194,113 @@ fn of_docker_hardly_flush_and_are_whole(place: &Place) {
 fn that_fail_or_are_cancelled_leave_no_volatile_root(place: &Place) {
     let world = World::new(place);
     let docker = world.start();
-    let fails = format!("{CHOWN}RUN [\"/bin/busybox\", \"false\"]\n");
-    let failed = world.build(&docker.buildkit(), &fails);
-    assert!(!failed.status.success(), "{failed:?}");
-    assert_none_volatile();
-    let waits = format!("{CHOWN}RUN [\"/bin/busybox\", \"sleep\", \"100000\"]\n");
-    place.write("context/Dockerfile", &waits);
-    let mut command = docker.command("1");
-    let running = Started::new(command.args(["build", "--network", "none", "context"]));
-    eventually("the step waits", || world.steps().0 >= 3);
-    running.signal(Signal::INT).unwrap();
-    assert!(!running.end().success());
-    let overlays = || {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        mounts.lines().filter(|line| line.contains(" - overlay ")).count()
-    };
-    eventually("the roots are unmounted", || overlays() == 0);
-    world.flushes(&docker.buildkit(), CHOWN);
-    assert_owned(&docker);
+    for buildkit in ["1", "0"] {
+        let start = |step: &str| {
+            place.write("context/Dockerfile", &format!("{CHOWN}RUN {step}\n"));
+            let mut client = docker.command(buildkit);
+            Started::new(client.args(["build", "--network", "none", "--no-cache", "context"]))
+        };
+        let failed = start("[\"/bin/busybox\", \"false\"]");
+        assert!(!failed.end().success());
+        assert!(volatile_roots().is_empty());
+        let cancelled = start(WAIT);
+        begun();
+        cancelled.signal(Signal::INT).unwrap();
+        assert!(!cancelled.end().success());
+        eventually("the roots are unmounted", || overlays().is_empty());
+        match buildkit {
+            "1" => world.flushes(&docker.buildkit(), CHOWN),
+            _ => world.flushes(&docker.classic(), CHOWN),
+        };
+        assert_owned(&docker);
+    }
     docker.stop();
+    world.end();
+}
+
+/// Waits until the step [`WAIT`] is under way, and returns its root, which is volatile.
+fn begun() -> PathBuf {
+    let root = || volatile_roots().into_iter().find(|root| root.join("begun").exists());
+    eventually("the step waits in a volatile root", || root().is_some());
+    root().unwrap()
+}
+
+/// A secret, a cache, a file of another stage and a directory in memory. BuildKit makes stubs for
+/// their mounts in the root. Each build adds a line to the cache.
+fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
+    let world = World::new(place);
+    let docker = world.start();
+    let secret = place.write("secret", "the secret\n");
+    let secret = format!("id=key,src={}", secret.display());
+    let mounts = "--mount=type=secret,id=key,target=/run/key --mount=type=cache,target=/cache \
+                  --mount=type=bind,from=base,source=/data/1,target=/etc/bound \
+                  --mount=type=tmpfs,target=/memory";
+    let script = "set -e; busybox cat /run/key /etc/bound >/read; busybox cp /read /memory; \
+                  echo line >>/cache/lines; busybox chown -R 1:1 /data; busybox sync; \
+                  busybox cat /cache/lines >/data/lines";
+    let base = COPIED.replacen("scratch", "scratch AS base", 1);
+    let found = |how: &str| {
+        world.choose(how);
+        // The step is not the one before, and `--no-cache` would begin a new cache.
+        let step = format!("[\"/bin/busybox\", \"sh\", \"-c\", \"{script}\", \"{how}\"]");
+        place.write("context/Dockerfile", &format!("{base}FROM base\nRUN {mounts} {step}\n"));
+        let build =
+            ["build", "--network", "none", "--tag", "probed", "--secret", &secret, "context"];
+        let build = docker.client("1", &build);
+        assert!(build.status.success(), "{build:?}");
+        let all = "busybox cat /read; busybox find / -xdev ! -name lines ! -path '/proc/*' \
+                   -exec busybox stat -c '%n %F %a %u %s' {} + | busybox sort";
+        (shell(&docker, all), shell(&docker, "busybox cat /data/lines"))
+    };
+    let (as_mounted, first) = found("as-mounted");
+    let (volatile, second) = found("volatile");
+    assert_eq!(world.steps(), (1, 0));
+    assert!(as_mounted.starts_with("the secret\nfile 1") && !as_mounted.contains("/memory/read"));
+    assert_eq!(volatile, as_mounted);
+    assert_eq!((first.as_str(), second.as_str()), ("line\n", "line\nline\n"));
+    assert_none_volatile();
+    docker.stop();
+    world.end();
+}
+
+/// A step is under way when dockerd is killed. The next dockerd starts, and builds.
+fn go_on_after_a_kill_of_dockerd(place: &Place) {
+    let world = World::new(place);
+    let waits = format!("{COPIED}RUN {WAIT}\n");
+    for buildkit in ["1", "0"] {
+        let docker = world.start();
+        place.write("context/Dockerfile", &waits);
+        let mut client = docker.command(buildkit);
+        client.args(["build", "--network", "none", "--no-cache", "context"]);
+        let client = Started::new(&mut client);
+        let root = begun();
+        // The next dockerd ends only a container that this one has recorded as running.
+        let recorded = || !docker.client("1", &["ps", "--quiet"]).stdout.is_empty();
+        eventually("dockerd has recorded the step", || buildkit == "1" || recorded());
+        docker.kill();
+        assert!(!client.end().success());
+        let docker = world.start();
+        if buildkit == "1" {
+            // As with runc alone: no process ends the step, and its root stays mounted.
+            assert!(volatile_roots().contains(&root));
+            world.flushes(&docker.buildkit(), CHOWN);
+            fs::write(root.join("end"), "").unwrap();
+        } else {
+            // dockerd ends the step's container.
+            eventually("no root is volatile", || volatile_roots().is_empty());
+            world.flushes(&docker.classic(), CHOWN);
+        }
+        assert_owned(&docker);
+        docker.stop();
+        eventually("the roots are unmounted", || {
+            let left = overlays();
+            for root in left.iter().rev() {
+                // The engine or the step may have it still.
+                let _ = unmount(root, UnmountFlags::empty());
+            }
+            overlays().is_empty()
+        });
+    }
     world.end();
 }
 

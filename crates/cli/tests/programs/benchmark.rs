@@ -52,25 +52,17 @@ fn assert_clean(place: &Place, rig: &Rig) {
     assert_eq!(holds.stdout.trim(), "[]", "{holds:?}");
 }
 
-/// Whether the binary has `synconce run --only`, by which the variants `rule` are measured.
-fn has_rules(place: &Place) -> bool {
-    place.bare(&[binary(), "run", "--help"]).stdout.contains("--only")
-}
-
 fn names(list: &Value, name: impl Fn(&Value) -> &Value) -> Vec<String> {
     list.as_array().unwrap().iter().map(|one| name(one).as_str().unwrap().to_owned()).collect()
 }
 
-/// Returns the flushes of each variant, after a check of what was left out and why.
-fn flushes(place: &Place, report: &Value) -> BTreeMap<String, u64> {
+/// Returns the flushes of each variant, after a check of what was left out.
+fn flushes(report: &Value) -> BTreeMap<String, u64> {
     let left_out = &report["left_out"];
     for name in names(left_out, |one| &one["variant"]) {
         // Debian 12's etcd has no option to leave out syncs.
-        let is_expected = name == "etcd/no-sync" || (name.ends_with("/rule") && !has_rules(place));
-        assert!(is_expected, "{left_out}");
+        assert_eq!(name, "etcd/no-sync", "{left_out}");
     }
-    let reasons = names(left_out, |one| &one["reason"]).join("\n");
-    assert!(has_rules(place) || reasons.contains("'--only'"), "{reasons}");
     let results = report["results"].as_array().unwrap().iter();
     let count = |result: &Value| {
         let name = result["variant"]["name"].as_str().unwrap().to_owned();
@@ -87,7 +79,7 @@ pub fn all_engines_put_and_those_that_are_held_hardly_flush(place: &Place) {
     let finished = process::run(&mut command, patiently(LONG)).unwrap();
     assert!(finished.status.success(), "{finished:?}");
     let report: Value = serde_json::from_str(&finished.stdout).unwrap();
-    let flushes = flushes(place, &report);
+    let flushes = flushes(&report);
     for engine in ["bolt", "sqlite", "lmdb", "etcd"] {
         let plain = flushes[&format!("{engine}/plain")];
         assert!(plain >= TRANSACTIONS, "{engine}: {flushes:?}");

@@ -114,7 +114,7 @@ impl Run {
 
     /// Returns how many of `call` were held, passed and refused.
     pub fn counts(&self, call: &str) -> [u64; 3] {
-        numbers(self.accounts.calls.get(call).copied().unwrap_or_default())
+        self.accounts.calls.get(call).map_or([0; 3], numbers)
     }
 
     /// Returns the lines on standard error beside the accounts.
@@ -126,12 +126,12 @@ impl Run {
     /// Returns the counts of every program in the accounts.
     pub fn programs(&self) -> BTreeMap<&str, [u64; 3]> {
         let programs = self.accounts.programs.iter();
-        programs.map(|(name, tally)| (name.as_str(), numbers(*tally))).collect()
+        programs.map(|(name, tally)| (name.as_str(), numbers(tally))).collect()
     }
 }
 
-fn numbers(Tally { held, passed, refused, .. }: Tally) -> [u64; 3] {
-    [held, passed, refused]
+fn numbers(Tally { held, passed, refused, .. }: &Tally) -> [u64; 3] {
+    [*held, *passed, *refused]
 }
 
 /// Asserts that both printed the same and ended with the same status, except for the sync

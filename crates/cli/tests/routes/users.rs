@@ -42,11 +42,11 @@ fn an_unprivileged_user_is_held_without_a_notice() {
         agree(&bare, &held);
         assert_eq!(held.stderr.lines().count(), 1, "only the accounts: {}", held.stderr);
         for counted in [
-            r#""fsync":{"held":1,"passed":0,"real":0,"refused":0,"unseen":0}"#,
-            r#""msync":{"held":3,"passed":0,"real":0,"refused":0,"unseen":0}"#,
-            r#""open":{"held":2,"passed":0,"real":0,"refused":0,"unseen":0}"#,
-            r#""openat2":{"held":2,"passed":0,"real":0,"refused":0,"unseen":0}"#,
-            r#""io_submit":{"held":4,"passed":0,"real":0,"refused":0,"unseen":0}"#,
+            r#""fsync":{"held":1,"passed":0,"refused":0,"unseen":0}"#,
+            r#""msync":{"held":3,"passed":0,"refused":0,"unseen":0}"#,
+            r#""open":{"held":2,"passed":0,"refused":0,"unseen":0}"#,
+            r#""openat2":{"held":2,"passed":0,"refused":0,"unseen":0}"#,
+            r#""io_submit":{"held":4,"passed":0,"refused":0,"unseen":0}"#,
         ] {
             assert!(held.stderr.contains(counted), "{counted}: {}", held.stderr);
         }

@@ -57,6 +57,30 @@ fn a_hold_is_set_up_checked_and_undone_with_words_for_each() {
 }
 
 #[test]
+fn a_check_counts_databases_that_are_new() {
+    let place = place("held-new");
+    let setup = ["containerd", "--hold"];
+    assert_eq!(place.setup(&setup).code, Some(0));
+    let check = || place.setup(&["containerd", "--hold", "--check"]);
+    assert_eq!(check().code, Some(0));
+    for (name, count) in [("native", "1 database is"), ("btrfs", "2 databases are")] {
+        let directory = format!("var/lib/containerd/io.containerd.snapshotter.v1.{name}");
+        fs::create_dir_all(place.root.join(directory)).unwrap();
+        let ended = check();
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let said = format!(
+            "synconce: containerd --hold is set up; {count} new: synconce setup containerd --hold \
+             --root {} takes",
+            place.root.display()
+        );
+        assert!(ended.stderr.contains(&said), "{ended:?}");
+        assert!(!ended.stderr.contains("is not set up"), "{ended:?}");
+    }
+    assert_eq!(place.setup(&setup).code, Some(0));
+    assert_eq!(check().code, Some(0), "they are taken in");
+}
+
+#[test]
 fn a_check_names_what_was_edited_and_is_exit_code_1() {
     let place = place("held-edited");
     assert_eq!(place.setup(&["containerd", "--hold"]).code, Some(0));

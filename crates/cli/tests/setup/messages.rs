@@ -27,17 +27,45 @@ fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
 fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
     let place = Place::new("roots");
     assert_eq!(place.setup(&["docker"]).code, Some(0));
-    let says = |text: &str, part: &str| {
+    let says = |text: &str, code: i32, part: &str| {
         let file = place.root.join("etc/synconce/oci.toml");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, text).unwrap();
         let ended = place.setup(&["docker", "--check"]);
-        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert_eq!(ended.code, Some(code), "{ended:?}");
         assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr);
     };
-    says("", "synconce: the roots of build steps are not volatile: step-root = ");
-    says("step-root = \"volatile\"\n", "synconce: the roots of build steps are volatile\n");
-    says("step-rot = \"volatile\"\n", "synconce: cannot understand ");
+    says("", 0, "synconce: the roots of build steps are not volatile: step-root = ");
+    says("step-root = \"volatile\"\n", 0, "synconce: the roots of build steps are volatile\n");
+    says("step-rot = \"volatile\"\n", 1, "synconce: no container is held: cannot understand ");
+    says("", 0, "synconce: a build step is held, an ordinary container is not\n");
+    let rule = "synconce: a build step is not held: rule 1 of /etc/synconce/oci.toml; edit ";
+    says("[[rule]]\nhold = false\n", 1, rule);
+    let both = "a build step is held, and so is an ordinary container: rule 1 of ";
+    says("[[rule]]\nhold = true\n", 0, both);
+    let json = place.setup(&["docker", "--check", "--json"]);
+    assert!(json.stdout.contains("\"faults\": []"), "{json:?}");
+}
+
+#[test]
+fn an_engine_that_is_not_installed_is_said_before_anything_else() {
+    let place = Place::new("absent");
+    std::fs::remove_file(place.root.join("usr/bin/dockerd")).unwrap();
+    let root = place.root.display();
+    for (words, program) in [
+        (&["docker"][..], "dockerd is"),
+        (&["docker"], "dockerd is"),
+        (&["docker", "--check"], "dockerd is"),
+        (&["buildkit", "--dry-run"], "buildkitd is"),
+        (&["podman"], "podman and buildah are"),
+    ] {
+        let ended = place.setup(words);
+        let first =
+            format!("synconce: {program} not installed in {root}; the set-up takes effect later");
+        assert_eq!(ended.stderr.lines().next(), Some(&*first), "{words:?} {ended:?}");
+    }
+    let json = place.setup(&["buildkit", "--dry-run", "--json"]);
+    assert!(json.stdout.contains("\"buildkitd is not installed") && json.stderr.is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use synconce_testkit::harness::{Need, Place, Terminal, eventually, trial};
 
@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         trial(dry_runs_change_nothing, &NEEDS),
         trial(taken_and_missing_names_are_said_in_words, &NEEDS),
         trial(a_table_is_cut_on_a_narrow_terminal_only, &NEEDS),
+        trial(a_list_whose_reader_has_ended_ends_quietly, &NEEDS),
     ]
 }
 
@@ -245,6 +246,21 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
     assert!(mounted.stderr.starts_with("synconce: cannot unmount work: no tree "), "{mounted:?}");
 }
 
+/// As `synconce tree diff A B | head` does.
+fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
+    let site = with_base(place);
+    site.well(&["clone", "base", "work"]);
+    site.well(&["run", "work", "sh", "-c", "for n in 1 2 3; do echo >/new-$n; done"]);
+    for verb in [&["diff", "base", "work"][..], &["list"]] {
+        let mut command = site.tree(verb);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{verb:?} {ended:?}");
+        assert!(ended.stderr.is_empty(), "{verb:?} {ended:?}");
+    }
+}
+
 fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
     let site = with_base(place);
     let long = "a-name-of-a-tree-that-is-long-enough-for-two-lines-of-a-terminal";
@@ -256,6 +272,10 @@ fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
     let lines = terminal.prompt();
     assert!(lines.contains('…') && !lines.contains(long), "{lines}");
     assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
+    let date = format!("  {}", &synconce_durable::record::now()[..10]);
+    terminal.line(&format!("COLUMNS=80 {list}"));
+    let lines = terminal.prompt();
+    assert_eq!(lines.matches(&date).count(), 2, "{lines}");
     terminal.line("exit 0");
     assert!(terminal.end().success());
 }

@@ -51,7 +51,7 @@ pub(super) fn verdict(
     format!("{counted}; {saved}{cut}")
 }
 
-/// Returns the lines of `report`. Without a sync these are two.
+/// Returns the lines of `report`. A long report repeats its verdict at its end.
 pub(super) fn render(report: &CommandReport, again: &str) -> String {
     let waits = &report.waits;
     let mut text = format!("{}\n", report.verdict);
@@ -81,7 +81,9 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
              then reports the run"
         );
     }
-    let _ = writeln!(text, "\n{}", report.verdict);
+    if waits.calls > 0 {
+        let _ = writeln!(text, "\n{}", report.verdict);
+    }
     text
 }
 

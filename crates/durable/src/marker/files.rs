@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// The content and the names of the two files.
 #[derive(Debug)]
@@ -47,6 +48,8 @@ pub(super) struct Armed {
     /// Written when the marker is engaged: a file that is written to a disk and discarded
     /// costs milliseconds, and most commands never sync.
     private: Option<Kept>,
+    /// How long each sync of one of the files took.
+    times: Vec<Duration>,
 }
 
 impl Armed {
@@ -55,7 +58,12 @@ impl Armed {
         let handle = open_directory(directory)?;
         let public = Unnamed::new(&handle, &content.public);
         let public = public.on("cannot write a marker in", directory)?;
-        Ok(Self { directory: InFlight::of(handle), public: public.into(), private: None })
+        Ok(Self {
+            directory: InFlight::of(handle),
+            public: public.into(),
+            private: None,
+            times: Vec::new(),
+        })
     }
 
     /// Returns the public file.
@@ -77,7 +85,20 @@ impl Armed {
         // Starts to write the private file, without waiting (posix_fadvise(2)): on a file
         // system with a journal one commit then covers both files.
         let _ = rustix::fs::fadvise(&private, 0, None, Advice::DontNeed);
-        Ok(rustix::fs::fsync(self.file()?)?)
+        let public = self.file()?;
+        Ok(self.sync(&public)?)
+    }
+
+    fn sync(&mut self, file: &Unnamed) -> Result<(), Errno> {
+        let began = Instant::now();
+        rustix::fs::fsync(file)?;
+        self.times.push(began.elapsed());
+        Ok(())
+    }
+
+    /// Returns how long each sync of one of the files took: each wrote a small new file.
+    pub(super) fn sync_times(&self) -> &[Duration] {
+        &self.times
     }
 
     /// Adds `text` to the public file, which has `length` bytes, durably. Overwrites what an
@@ -99,7 +120,7 @@ impl Armed {
     ///
     /// The private file is synced after that, because on ext4 and XFS the same commit of the
     /// journal then covers the directory: two files cost as many flushes as one.
-    pub(super) fn give_names(&self, to: &OwnedFd, content: &Content) -> Result<(), Errno> {
+    pub(super) fn give_names(&mut self, to: &OwnedFd, content: &Content) -> Result<(), Errno> {
         let give = |file: &Unnamed, from, name| match file.give_name(from, to, name) {
             // The name of an earlier attempt of this run, which failed at the other file.
             Err(Errno::EXIST) => {
@@ -116,7 +137,7 @@ impl Armed {
         // The mutants without a directory sync skip this sync, because it syncs the directory
         // as well.
         let left_out = mutant::is("marker-unsynced") || mutant::is("marker-directory-unsynced");
-        private.filter(|_| !left_out).map_or(Ok(()), rustix::fs::fsync)
+        private.filter(|_| !left_out).map_or(Ok(()), |private| self.sync(&private))
     }
 
     /// Removes the temporary names; that of the private file is in `to`.

@@ -1,6 +1,7 @@
 //! The journal of what is set aside.
 
-use super::{README, directory_name, exists};
+use super::{README, REPLACED, directory_name, exists};
+use crate::file_id::FileId;
 use crate::record;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -37,8 +38,21 @@ pub struct Set {
     pub unit: Option<String>,
     /// The renames.
     pub moves: Vec<Move>,
+    /// The directories with the files, as they were made.
+    #[serde(default)]
+    pub made: Vec<AsideDirectory>,
     /// Whether all renames are durable.
     pub finished: bool,
+}
+
+/// A directory for files that are set aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsideDirectory {
+    /// Its path.
+    #[serde(with = "path")]
+    pub path: PathBuf,
+    /// What it is, whatever has its name later.
+    pub id: FileId,
 }
 
 /// One rename.
@@ -78,6 +92,11 @@ impl Set {
             }
         }
         Ok(pending)
+    }
+
+    /// Returns what the directory `path` was when it was made.
+    pub(super) fn identity_of(&self, path: &Path) -> Option<&FileId> {
+        self.made.iter().find(|one| one.path == path).map(|one| &one.id)
     }
 
     /// Returns the directories with the files, sorted.
@@ -155,21 +174,23 @@ impl Journal {
         let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
         let mut commands: Vec<_> = units.into_iter().map(stop).collect();
         let mut seen = BTreeSet::new();
-        // What an operator has put back is at its old name. The daemon's user may have put links
-        // in the place of the directories.
+        // What an operator has put back is at its old name. The daemon's user may have put a link or
+        // another directory in the place of a directory.
         for (set, one) in self.moves(sets) {
             if set.finished && matches!(exists(&one.to), Ok(false)) || !seen.insert(&one.from) {
                 continue;
             }
-            let replaced = replaced(one.to.parent().unwrap_or(&one.to));
+            let directory = one.to.parent().unwrap_or(&one.to);
+            let (inode, replaced) = (set.identity_of(directory), directory.join(REPLACED));
+            let inode = inode.map_or(0, |id| id.inode);
             let away = replaced.join(one.to.file_name().unwrap_or_default());
-            let aside = quote(one.to.parent().unwrap_or(&one.to));
-            let [from, to, replaced, away] =
-                [&one.from, &one.to, &replaced, &away].map(|path| quote(path));
+            let [from, to, directory, replaced, away] =
+                [&one.from, &one.to, directory, &replaced, &away].map(quote);
             let is_there = |path: &str| format!("[ -e {path} ] || [ -L {path} ]");
             // A second run finds nothing to put back, and changes nothing.
             commands.push(format!(
-                "if {}; then [ \"$(readlink -f {aside})\" = {aside} ] && ! [ -L {replaced} ] && \
+                "if {}; then [ \"$(readlink -f {directory})\" = {directory} ] && \
+                 [ \"$(stat -c %i {directory})\" = {inode} ] && \
                  if {}; then mkdir -p -- {replaced} && mv -T -- {from} {away}; fi && \
                  mv -T -- {to} {from}; fi",
                 is_there(&to),
@@ -193,13 +214,6 @@ impl Journal {
              {commands}\n"
         )
     }
-}
-
-/// Returns where the commands move what is in the way of the files in `directory`.
-pub(super) fn replaced(directory: &Path) -> PathBuf {
-    let mut name = directory.file_name().unwrap_or_default().to_owned();
-    name.push("-replaced");
-    directory.with_file_name(name)
 }
 
 /// Paths in JSON: a string, or an array of bytes if the path is not UTF-8.

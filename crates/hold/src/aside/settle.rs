@@ -1,10 +1,9 @@
 //! The removal of what was set aside.
 
-use super::journal::{Journal, replaced};
-use super::{AsideError, PREFIX, exists, split, sync};
+use super::journal::Journal;
+use super::{AsideError, PREFIX, directory, exists, sync};
 use crate::record;
 use crate::runtime::Lock;
-use crate::safe_directory::{Astray, SafeDirectory, type_of};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -19,7 +18,8 @@ use synconce_durable::replace;
 ///
 /// # Errors
 /// [`AsideError::NotStarted`] if nothing was written where the files belong: the daemon has not
-/// started since. Otherwise names the path. The journal stays, and the next call tries again.
+/// started since. Otherwise names the path, which may be of another directory by now. The journal
+/// stays, and the next call tries again.
 pub fn settle(name: &str) -> Result<u64, AsideError> {
     let _lock = Lock::take(name)?;
     let journal = Journal::read(name)?;
@@ -38,15 +38,18 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
             return Err(AsideError::NotStarted(first.clone()));
         }
     }
-    let directories: BTreeSet<_> = journal.sets.iter().flat_map(|set| set.directories()).collect();
     let mut entries = 0;
-    for directory in &directories {
-        entries += remove_directory(directory)? + remove_directory(&replaced(directory))?;
+    let mut parents = BTreeSet::new();
+    for set in &journal.sets {
+        for path in set.directories() {
+            entries += directory::remove(set, &path)?;
+            parents.extend(path.parent().map(Path::to_owned));
+        }
     }
     // The journal goes last, durably: without it the directories would never be removed.
-    for parent in directories.iter().filter_map(|directory| directory.parent()) {
-        if exists(parent)? {
-            sync(parent)?;
+    for parent in parents {
+        if exists(&parent)? {
+            sync(&parent)?;
         }
     }
     let path = record::aside_path(name);
@@ -70,17 +73,4 @@ fn has_content(path: &Path) -> Result<bool, AsideError> {
         }
     }
     Ok(false)
-}
-
-/// Removes the directory `path` with its content, if root made it. A missing directory has no
-/// entries.
-fn remove_directory(path: &Path) -> Result<u64, AsideError> {
-    let (above, name) = split(path);
-    let Some(parent) = SafeDirectory::open_if_there(above)? else { return Ok(0) };
-    match parent.look(name)? {
-        None => Ok(0),
-        // The directory of what was replaced is the work of an operator's mkdir(1).
-        Some(found) if type_of(&found).is_dir() && found.st_uid == 0 => Ok(parent.remove(name)?),
-        Some(_) => Err(Astray::NotOfRoot.on(path).into()),
-    }
 }

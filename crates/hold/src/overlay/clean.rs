@@ -1,6 +1,6 @@
 //! The removal of what a hold added beside and on the held files.
 
-use super::{POINT, Place, SCRATCH, UPPER, WORK, has_mark};
+use super::{POINT, Place, SCRATCH, WORK, has_mark, own};
 use crate::attributes;
 use crate::lost;
 use crate::safe_directory::{SafeDirectory, type_of};
@@ -22,17 +22,23 @@ impl Place {
         }
     }
 
+    /// Removes what an earlier hold left, before a hold begins.
+    ///
+    /// # Errors
+    /// Names the act and path, or what no hold made.
+    pub(crate) fn make_way(&self) -> Result<(), Error> {
+        let parent = self.open_parent()?;
+        if let Some(all) = parent.inner(OsStr::new(SCRATCH))? {
+            own::refuse_foreign_in(&all)?;
+        }
+        self.clean_in(&parent)
+    }
+
     pub(super) fn clean_in(&self, parent: &SafeDirectory) -> Result<(), Error> {
         // After a power cut a part of the directories may be missing.
         let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };
         if let Some(scratch) = all.inner(&self.name)? {
-            scratch.refuse_entries_except(&[
-                UPPER,
-                WORK,
-                POINT,
-                attributes::STRIPPED,
-                lost::NOTE,
-            ])?;
+            own::refuse_foreign(&scratch)?;
             // A start that was killed may have left its overlay there.
             let point = scratch.path_to(OsStr::new(POINT));
             match unmount(&point, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -50,6 +56,10 @@ impl Place {
                     scratch.remove(OsStr::new(WORK))?;
                     attributes::sync_all(&scratch)?;
                 }
+            }
+            // The note last: until then it shows that the directory is of a hold.
+            for name in scratch.names()?.iter().filter(|name| *name != lost::NOTE) {
+                scratch.remove(name)?;
             }
             all.remove(&self.name)?;
         }

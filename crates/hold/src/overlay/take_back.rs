@@ -1,12 +1,15 @@
 //! The directories of an overlay after a `chown -R` above the held path: entrypoints of containers,
 //! `StateDirectory=` of systemd and tmpfiles.d(5) change the owner of what a hold made there, too.
 
-use super::{POINT, Place, SCRATCH, UPPER, WORK};
+use super::{POINT, Place, SCRATCH, UPPER, WORK, own};
 use crate::file_id::FileId;
 use crate::safe_directory::SafeDirectory;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use synconce_durable::error::{Context, Error};
+
+/// The number of the directory that has those of one overlay, in the order of [`Place::directories`].
+const SCRATCH_OF_PATH: usize = 2;
 
 impl Place {
     /// Returns the names of the directories of the overlay, each one with the number of the
@@ -37,7 +40,7 @@ impl Place {
     /// `identities`. Directories of another user are left alone, and so are missing ones.
     ///
     /// # Errors
-    /// Names a directory that is not root's and is another one.
+    /// Names a directory that is not root's and is another one, or that no hold made.
     pub(crate) fn take_back(&self, identities: &[FileId]) -> Result<(), Error> {
         let mut opened = vec![SafeDirectory::open_if_there(&self.parent)?];
         for (index, (above, name)) in self.directories().into_iter().enumerate() {
@@ -47,6 +50,9 @@ impl Place {
             };
             opened.push(found);
         }
-        Ok(())
+        match &opened[SCRATCH_OF_PATH] {
+            Some(scratch) => own::refuse_foreign(scratch),
+            None => Ok(()),
+        }
     }
 }

@@ -24,6 +24,8 @@ pub enum Astray {
     Writable,
     /// It has other names, and is not of the user of the directory.
     HardLink,
+    /// It is not the directory with this inode number, which had its name.
+    Another(u64),
     /// It was replaced while it was looked at.
     Replaced,
 }
@@ -51,6 +53,7 @@ impl fmt::Display for Astray {
             Self::NotOfHold => f.write_str("it has entries that no hold made"),
             Self::Writable => f.write_str("all users may write in this directory"),
             Self::HardLink => f.write_str("it is a hard link to a file of another user"),
+            Self::Another(_) => f.write_str("another directory has its name now"),
             Self::Replaced => f.write_str("it was replaced meanwhile"),
         }
     }
@@ -76,6 +79,10 @@ pub fn remedy(error: &Error) -> Option<String> {
         Astray::Writable => format!("chmod o-w {path}"),
         Astray::NotOfHold => format!("ls -lA {path}"),
         Astray::HardLink => format!("ls -l {path}"),
+        Astray::Another(inode) => {
+            let above = error.path().parent().unwrap_or(error.path());
+            format!("find {} -xdev -inum {inode}", quote(above))
+        }
         Astray::Replaced => "stop the daemon".to_owned(),
     })
 }

@@ -112,7 +112,7 @@ fn of_two_wipes_without_a_start_between_the_older_is_put_back() {
         sh(&commands[1..].join("\n"));
         assert_eq!(listing(), original);
         let second = sh(&format!("cat {DATA}/.synconce-aside-test-2/meta.db"));
-        let third = sh(&format!("cat {DATA}/.synconce-aside-test-1-replaced/meta.db"));
+        let third = sh(&format!("cat {DATA}/.synconce-aside-test-1/.synconce-replaced/meta.db"));
         assert_eq!((second.as_str(), third.as_str()), ("second\n", "third\n"));
         assert_eq!(Journal::read("test").unwrap().commands().len(), 1 + ALL.len());
         settle("test").unwrap();
@@ -139,6 +139,31 @@ fn settling_removes_everything_and_an_unfinished_wipe_is_not_settled() {
         assert_eq!((removed, leftovers().as_str()), (1 + 1 + 1 + 2 + 2, ""));
         assert!(listing().contains("other/d"));
         assert_eq!(settle("test").unwrap(), 0);
+    });
+}
+
+#[test]
+fn another_directory_that_gets_the_name_of_one_that_was_made_is_neither_written_nor_removed() {
+    isolated(|| {
+        make_files("old");
+        aside::set_aside(&request(&paths(&ALL))).unwrap();
+        let (own, moved) = (format!("{DATA}/.synconce-aside-test-1"), format!("{DATA}/moved"));
+        fs::rename(&own, &moved).unwrap();
+        sh(&format!("mkdir {own}; echo precious >{own}/file; echo new >{DATA}/meta.db"));
+        // Before and after the journal has the identity of the directory.
+        for is_made in [true, false] {
+            let mut journal = Journal::read("test").unwrap();
+            let set = journal.sets.last_mut().unwrap();
+            set.finished = false;
+            if !is_made {
+                set.made.clear();
+            }
+            fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+            let said = ["it has entries that no hold made", "another directory has its name now"];
+            let error = aside::set_aside(&request(&[])).unwrap_err().to_string();
+            assert!(error.contains(said[usize::from(is_made)]), "{error}");
+            assert_eq!(sh(&format!("cat {own}/*")), "precious\n");
+        }
     });
 }
 

@@ -286,7 +286,7 @@ impl VolatileRoot {
         root.mount_all(&root.options)
     }
 
-    /// Leaves a layer whose sync failed: unmounted, and marked.
+    /// Leaves a layer that is not synced: unmounted, and marked.
     pub(crate) fn abandon(&self) {
         // A read-only upper directory is refused without the mark, too.
         let _ = self.mark();
@@ -312,7 +312,11 @@ impl VolatileRoot {
             .map_err(|error| failed("cannot remove", &mark, error))
     }
 
-    fn mark(&self) -> Result<(), String> {
+    /// Puts the kernel's mark into the engine's work directory.
+    ///
+    /// # Errors
+    /// The kernel would mount the layer. The message is for the user.
+    pub(crate) fn mark(&self) -> Result<(), String> {
         let mark = self.work.join(MARK);
         std::fs::create_dir_all(&mark).map_err(|error| failed("cannot create", &mark, error))
     }

@@ -1,6 +1,7 @@
 //! Work that has to be done before a call is held. It may take long, because it waits for a
 //! disk or for a file server that may be part of the run.
 
+use crate::balance::MarkerSyncs;
 use crate::run_error::{Act, RunError};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -159,6 +160,12 @@ fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &H
     }
 }
 
+/// Returns the file system of the mount with `id`, as the supervisor sees it.
+fn device_of(id: Option<u64>) -> Option<DeviceId> {
+    let mounts = mounts::ours().unwrap_or_default();
+    mounts.into_iter().find(|mount| Some(mount.id) == id).map(|mount| mount.device)
+}
+
 /// Returns the mount with `id` from the caller's mounts or from the supervisor's.
 fn listed(thread: u32, id: Option<u64>) -> Option<Mount> {
     [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
@@ -232,13 +239,17 @@ impl Markers {
         self.lock().clear();
     }
 
-    /// Removes the markers.
+    /// Removes the markers, and returns how long their syncs took.
     ///
     /// # Errors
     /// A marker cannot be removed. The others are removed nevertheless.
-    pub(super) fn clear(&self) -> Result<(), Error> {
+    pub(super) fn clear(&self) -> Result<Vec<MarkerSyncs>, Error> {
         // The marker in the `--root` target first: the target may be moved to another machine.
         let markers = std::mem::take(&mut *self.lock()).into_iter().rev();
-        markers.map(Marker::clear).collect::<Vec<_>>().into_iter().collect()
+        let clear = |marker: Marker| {
+            let mount = marker.file().ok().and_then(mount_id);
+            Ok(MarkerSyncs { device: device_of(mount), times: marker.clear()? })
+        };
+        markers.map(clear).collect::<Vec<_>>().into_iter().collect()
     }
 }

@@ -45,7 +45,7 @@ fn is_notified(filter: &Program, pending: &PendingCall) -> bool {
 fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
     let call = pending.call;
     match decision {
-        Decision::Pass | Decision::Ignore => {}
+        Decision::Pass(_) | Decision::Ignore => {}
         Decision::Hold(devices) => {
             assert_eq!(devices.is_empty(), call == Call::Sync);
             let without_flags = [Call::Fsync, Call::Fdatasync, Call::Sync, Call::Syncfs];

@@ -1,6 +1,7 @@
 //! msync(2).
 
 use super::{Change, Decision, PendingCall};
+use crate::accounts::PassReason;
 use crate::fd_info::FdInfo;
 use synconce_filter::args;
 
@@ -12,21 +13,28 @@ pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     let page = rustix::param::page_size() as u64;
     let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
     let (true, Some(end)) = (address.is_multiple_of(page), end) else {
-        return Decision::Pass;
+        return Decision::Pass(PassReason::Arguments);
     };
     if length == 0 || flags & !(args::MS_SYNC | args::MS_INVALIDATE) != 0 {
-        return Decision::Pass;
+        return Decision::Pass(PassReason::Arguments);
     }
     let Some(mapping) = fd_info.mapping(pending.thread(), address..end) else {
-        return Decision::Pass;
+        return Decision::Pass(PassReason::Unseen);
     };
     let disks = FdInfo::disks(pending.thread());
     let on_disk =
         !mapping.devices.is_empty() && mapping.devices.iter().all(|device| disks.contains(device));
     // A real call syncs all of its range, so one file with real syncs decides.
     let by_rules = mapping.files.iter().all(|file| fd_info.mapped(pending.thread(), file));
-    if !mapping.complete || !on_disk || !by_rules {
-        return Decision::Pass;
+    let passes = match mapping.devices.is_empty() {
+        _ if !mapping.complete => Some(PassReason::Arguments),
+        // Private memory, of which nothing is written.
+        true => Some(PassReason::Memory),
+        false if !on_disk => Some(FdInfo::why_passed(pending.thread(), &mapping.devices)),
+        false => (!by_rules).then_some(PassReason::Rule),
+    };
+    if let Some(reason) = passes {
+        return Decision::Pass(reason);
     }
     if flags & args::MS_INVALIDATE == 0 {
         return Decision::Hold(mapping.devices);

@@ -6,13 +6,16 @@
 //! namespace. What the caller's descriptor leads to is unknown then.
 
 use super::{Decision, PendingCall};
+use crate::accounts::PassReason;
 use crate::options::Options;
 use synconce_filter::Call;
 
 /// Returns the answer to calls about which the caller's memory decides, if no memory can be read.
 pub(super) fn by_call(call: Call) -> Option<Decision> {
     match call {
-        Call::Open | Call::Openat | Call::OpenByHandleAt => Some(Decision::Pass),
+        Call::Open | Call::Openat | Call::OpenByHandleAt => {
+            Some(Decision::Pass(PassReason::Unseen))
+        }
         Call::Openat2 | Call::IoSubmit | Call::Seccomp | Call::Prctl => Some(Decision::Ignore),
         Call::Umount => Some(Decision::Unmount(None)),
         _ => None,
@@ -28,7 +31,7 @@ pub(super) fn by_call(call: Call) -> Option<Decision> {
 pub(super) fn decide(pending: &PendingCall, options: &Options) -> Decision {
     use Call::{Fdatasync, Fsync, SyncFileRange, Syncfs};
     if !matches!(pending.call, Fsync | Fdatasync | Syncfs | SyncFileRange) {
-        return Decision::Pass;
+        return Decision::Pass(PassReason::Unseen);
     }
     match options.has_rules() || !options.commit_only.is_empty() {
         true => Decision::PassUnseen,

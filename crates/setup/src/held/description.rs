@@ -55,6 +55,15 @@ impl Description {
     }
 }
 
+/// Returns how many databases `after` holds that `before` does not, if nothing else differs.
+pub(super) fn added(before: &str, after: &str) -> Option<usize> {
+    // Each database is a part of its own.
+    let parts = |text: &str| text.split("\n[[hold]]\n").map(str::to_owned).collect::<Vec<_>>();
+    let (before, after) = (parts(before), parts(after));
+    let is_kept = before.iter().all(|part| after.contains(part));
+    (is_kept && after.len() > before.len()).then(|| after.len() - before.len())
+}
+
 /// Returns what is set aside for `path`: a mount point cannot be renamed, so its content is.
 fn whole(host: &Host, path: &Path) -> PathBuf {
     match host.is_mount_point(path) {

@@ -4,7 +4,7 @@ use crate::error::{Error, Fault};
 use crate::held::{Daemon, units};
 use crate::host::Host;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Context;
 use synconce_durable::record::boot_id;
 
@@ -15,7 +15,7 @@ use synconce_durable::record::boot_id;
 /// A marker that cannot be read, or a unit.
 pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Error> {
     let name = daemon.name();
-    let marker = host.state().join("holds").join(format!("{name}.json"));
+    let marker = marker(host, daemon);
     let text = match fs::read(&marker) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         other => other.on("cannot read", &marker)?,
@@ -43,6 +43,17 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
         ),
     };
     Ok(Some(fault.in_file(&marker).into()))
+}
+
+/// Whether the hold of `daemon` is in force, by its marker.
+pub(crate) fn is_in_force(host: &Host, daemon: Daemon) -> bool {
+    let text = fs::read(marker(host, daemon)).unwrap_or_default();
+    let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
+    boot_id().is_ok_and(|boot| of_marker["boot"] == boot)
+}
+
+fn marker(host: &Host, daemon: Daemon) -> PathBuf {
+    host.state().join("holds").join(format!("{}.json", daemon.name()))
 }
 
 /// Returns the command that stops the daemon and its hold, where units start them.

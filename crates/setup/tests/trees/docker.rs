@@ -67,7 +67,7 @@ fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
 #[test]
 fn without_dockerd_or_its_version_the_setting_of_all_versions_is_used() {
     let tree = Tree::new();
-    assert!(notes(&tree, "").contains("dockerd is not installed"));
+    assert!(notes(&tree, "").contains("without a dockerd that says its version"));
     tree.set_up(Engine::Docker, "").unwrap();
     assert!(tree.read(DROP_IN).contains("Environment=PATH="));
     assert!(

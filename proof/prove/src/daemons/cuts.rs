@@ -2,7 +2,7 @@
 
 use super::judge::{Moment, Verdict, judge};
 use super::recording::{Recorded, Subject, mark};
-use super::script::{Images, SCRIPT, Step, states};
+use super::script::{Images, Step, states};
 use super::world::World;
 use crate::Result;
 use crate::cuts::{Place, cut_at, instants, mount, random_survivors};
@@ -76,11 +76,11 @@ struct Marks {
 }
 
 impl Marks {
-    fn find(log: &Log) -> Result<Self> {
+    fn find(log: &Log, script: &[Step]) -> Result<Self> {
         let place =
             |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
         let mut steps = vec![place(mark::START)?];
-        for index in 0..SCRIPT.len() {
+        for index in 0..script.len() {
             steps.push(place(&mark::step(index))?);
         }
         let stopped = place(mark::STOPPED)?..place(mark::STARTING)?;
@@ -92,10 +92,10 @@ impl Marks {
         self.steps.iter().filter(|step| **step <= at).count().saturating_sub(1)
     }
 
-    fn moment<'a>(&self, at: usize, states: &'a [Images]) -> Moment<'a> {
+    fn moment<'a>(&self, at: usize, script: &[Step], states: &'a [Images]) -> Moment<'a> {
         let done = self.done(at);
         let images = [&states[done], states.get(done + 1).unwrap_or(&states[done])];
-        let began = SCRIPT[..done].iter().rposition(|step| !matches!(step, Step::Act(_)));
+        let began = script[..done].iter().rposition(|step| !matches!(step, Step::Act(_)));
         let earlier = &states[began.map_or(0, |step| step + 1)..=done];
         Moment { images, earlier, stopped: self.stopped.contains(&at) }
     }
@@ -111,8 +111,9 @@ pub(super) fn cut(
 ) -> Result<Tally> {
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
-    let marks = Marks::find(&log)?;
-    let states = states(subject.way.is_ours() && !subject.engine.keeps_images());
+    let script = subject.way.script();
+    let marks = Marks::find(&log, script)?;
+    let states = states(script, subject.way.has_hold() && !subject.engine.keeps_images());
     let disk = recorded.disk.replay().at(world.disk()).up()?;
     let other = recorded.other.as_ref();
     let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;
@@ -122,13 +123,13 @@ pub(super) fn cut(
             Err(error) => Verdict::Broken("unmountable", error),
             Ok(mounted) => {
                 world.boot()?;
-                let verdict = judge(subject, world, &marks.moment(place.disk, &states));
+                let verdict = judge(subject, world, &marks.moment(place.disk, script, &states));
                 subject.halt(world)?;
                 mounted.into_iter().try_for_each(unmount)?;
                 verdict
             }
         };
-        let step = SCRIPT.get(marks.done(place.disk)).unwrap_or(&Step::Settle);
+        let step = script.get(marks.done(place.disk)).unwrap_or(&Step::Settle);
         tally.add(verdict, || format!("in {step:?} at {place:?}"));
     }
     Ok(tally)

@@ -1,11 +1,11 @@
 //! dockerd with its own BuildKit, whose databases are held.
 
-use super::engine::{Act, Daemon, Engine, Seen, Way, spawn, succeed, terminate};
+use super::engine::{Act, Daemon, Engine, Root, Seen, Way, spawn, succeed, terminate};
 use super::fixture::{Fixture, IMAGES, name};
 use super::hold::Hold;
 use super::world::World;
-use crate::Result;
-use serde_json::json;
+use crate::{Error, Result};
+use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +16,11 @@ use synconce_testkit::process::{self, Group};
 const BASE: &str = "base:1";
 /// Debian's client, by its path: another client may have no builder.
 const CLIENT: &str = "/usr/bin/docker";
+/// The exit code of a step whose root is not volatile.
+const KEPT: u8 = 77;
+/// How often an image is built until all its roots are volatile: a root that is in use is not, and
+/// the next attempt begins with the layers before it.
+const ATTEMPTS: usize = 6;
 /// Prints the digests of the files that an image has from its layers.
 const DIGESTS: &str = "cd / && /bin/busybox find data -type f | /bin/busybox sort | \
                        /bin/busybox xargs /bin/busybox sha256sum";
@@ -24,6 +29,8 @@ const DIGESTS: &str = "cd / && /bin/busybox find data -type f | /bin/busybox sor
 #[derive(Debug)]
 pub(super) struct Docker {
     pub way: Way,
+    /// The program `synconce` of the steps.
+    pub program: PathBuf,
 }
 
 struct Running<'a> {
@@ -64,9 +71,23 @@ impl Engine for Docker {
         root(world)
     }
 
+    fn prepare(&self, world: &World, fixture: &Fixture) -> Result<()> {
+        let Way::Steps(_) = self.way else { return Ok(()) };
+        world.boot()?;
+        let daemon = self.launch(world)?;
+        daemon.import(0, fixture)?;
+        terminate(&daemon.daemon)
+    }
+
     fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+        Ok(Box::new(self.launch(world)?))
+    }
+}
+
+impl Docker {
+    fn launch<'a>(&'a self, world: &'a World) -> Result<Running<'a>> {
         let memory = world.memory();
-        let config = json!({
+        let mut config = json!({
             "data-root": root(world), "exec-root": memory.join("x"),
             "hosts": [socket(world)], "pidfile": memory.join("pid"),
             "storage-driver": "overlay2", "cgroup-parent": world.group,
@@ -74,19 +95,60 @@ impl Engine for Docker {
             "bridge": "none", "iptables": false,
         });
         let file = memory.join("daemon.json");
-        fs::write(&file, config.to_string())?;
         let mut command = Command::new("dockerd");
+        if let Way::Steps(Root::Volatile | Root::Unsynced) = self.way {
+            self.wrap_runtime(&memory, &mut config, &mut command)?;
+        }
+        fs::write(&file, config.to_string())?;
         command.env("TMPDIR", &memory).arg("--config-file").arg(file);
         let answers = || {
             let ended = process::run(self.client(world).arg("version"), Duration::from_secs(20));
             ended.is_ok_and(|ended| ended.status.success())
         };
         let daemon = spawn(&mut command, answers)?;
-        Ok(Box::new(Running { engine: self, world, daemon }))
+        Ok(Running { engine: self, world, daemon })
     }
-}
 
-impl Docker {
+    /// Puts synconce before the runtime of both builders.
+    fn wrap_runtime(&self, memory: &Path, config: &mut Value, daemon: &mut Command) -> Result<()> {
+        let programs = memory.join("bin");
+        fs::create_dir_all(&programs)?;
+        for name in ["runc", "synconce-oci"] {
+            let link = programs.join(name);
+            if !link.exists() {
+                std::os::unix::fs::symlink(&self.program, link)?;
+            }
+        }
+        config["runtimes"] = json!({"synconce": {"path": programs.join("synconce-oci")}});
+        config["default-runtime"] = json!("synconce");
+        let settings = memory.join("oci.toml");
+        fs::write(&settings, "step-root = \"volatile\"\n")?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        daemon.env("PATH", format!("{}:{path}", programs.display()));
+        daemon.env("SYNCONCE_OCI_FILE", settings);
+        if self.way == Way::Steps(Root::Unsynced) {
+            daemon.env("SYNCONCE_MUTANT", "step-root-unsynced");
+        }
+        Ok(())
+    }
+
+    /// Returns the instructions for one layer of an image.
+    fn instructions(&self, layer: usize) -> String {
+        let Way::Steps(root) = self.way else {
+            return format!(
+                "COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n"
+            );
+        };
+        // The step itself writes the files that are looked at.
+        let mut script = format!("cd /new{layer}; busybox cp -a data/. /data; busybox rm -r data");
+        if root != Root::AsMounted {
+            let volatile = "busybox grep -q ' / / .*volatile' /proc/self/mountinfo";
+            script += &format!("; {volatile} || exit {KEPT}");
+        }
+        let shell = "\"/bin/busybox\", \"sh\", \"-ec\"";
+        format!("COPY {layer} /new{layer}/\nRUN [{shell}, \"{script}\"]\n")
+    }
+
     fn client(&self, world: &World) -> Command {
         let mut command = Command::new(CLIENT);
         command.env("DOCKER_BUILDKIT", "1").env("HOME", world.memory());
@@ -106,21 +168,41 @@ impl Running<'_> {
 
     /// Builds an image, with the cache: one step for each layer, and one that runs.
     fn build(&self, image: usize, fixture: &Fixture) -> Result<()> {
+        self.import(image, fixture)?;
+        let file = self.world.memory().join("Dockerfile");
+        let mut text = format!("FROM {BASE}\n");
+        for layer in fixture.own_layers() {
+            text += &self.engine.instructions(layer);
+        }
+        fs::write(&file, text)?;
+        let context = fixture.context(image);
+        let mut client = self.engine.client(self.world);
+        // Every other image of a build is by the classic builder.
+        if matches!(self.engine.way, Way::Steps(_)) && image % 2 == 1 {
+            client.env("DOCKER_BUILDKIT", "0").arg("build");
+        } else {
+            client.args(["build", "--progress", "plain"]);
+        }
+        client.args(["--network", "none", "--tag", &name(image), "--file"]).arg(&file);
+        client.arg(context);
+        let mut attempts = 0;
+        loop {
+            let built = succeed(&mut client).map(drop);
+            let is_kept = |error: &Error| error.to_string().contains(&format!("code: {KEPT}"));
+            attempts += 1;
+            if attempts == ATTEMPTS || !built.as_ref().is_err_and(is_kept) {
+                return built;
+            }
+        }
+    }
+
+    /// Imports the image from which all others are built.
+    fn import(&self, image: usize, fixture: &Fixture) -> Result<()> {
         if !self.images()?.lines().any(|line| line == BASE) {
             let archive = fixture.layer_archive(image, 0);
             self.docker(&["import", &archive.to_string_lossy(), BASE])?;
         }
-        let file = self.world.memory().join("Dockerfile");
-        let mut text = format!("FROM {BASE}\n");
-        for layer in fixture.own_layers() {
-            text +=
-                &format!("COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n");
-        }
-        fs::write(&file, text)?;
-        let context = fixture.context(image);
-        let words = ["build", "--network", "none", "--progress", "plain", "--tag", &name(image)];
-        let paths = ["--file", &file.to_string_lossy(), &context.to_string_lossy()];
-        self.docker(&[&words[..], &paths].concat()).map(drop)
+        Ok(())
     }
 
     fn run(&self, options: &[&str], image: usize, script: &str) -> Result<String> {
@@ -171,7 +253,10 @@ impl Daemon for Running<'_> {
             }
         }
         if let Err(error) = self.docker(&["system", "df"]) {
-            seen.faults.push(error.to_string());
+            match self.engine.way {
+                Way::Steps(_) => seen.strays.push(error.to_string()),
+                _ => seen.faults.push(error.to_string()),
+            }
         }
         Ok(seen)
     }

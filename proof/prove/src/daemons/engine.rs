@@ -2,6 +2,7 @@
 
 use super::fixture::Fixture;
 use super::hold::Hold;
+use super::script::{BUILDS, SCRIPT, Step};
 use super::world::World;
 use crate::Result;
 use std::collections::BTreeSet;
@@ -27,12 +28,38 @@ pub(super) enum Way {
     SyncFs,
     /// The daemon's own option leaves out syncs, and nothing recovers.
     NoSync,
+    /// The daemon as it is; steps of builds have such a root.
+    Steps(Root),
+}
+
+/// The root of a step of a build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Root {
+    /// By runc.
+    AsMounted,
+    /// By synconce.
+    Volatile,
+    /// By a mutant of synconce, which does not sync at the end of a step.
+    Unsynced,
 }
 
 impl Way {
     /// Whether the row is of the product.
     pub(super) fn is_ours(self) -> bool {
+        matches!(self, Self::Held | Self::Steps(Root::Volatile))
+    }
+
+    /// Whether files of the daemon are held.
+    pub(super) fn has_hold(self) -> bool {
         self == Self::Held
+    }
+
+    /// Returns what is recorded.
+    pub(super) fn script(self) -> &'static [Step] {
+        match self {
+            Self::Steps(_) => &BUILDS,
+            _ => &SCRIPT,
+        }
     }
 
     /// Whether the daemon's own option leaves out syncs.
@@ -46,6 +73,9 @@ impl Way {
             Self::Plain => "plain",
             Self::SyncFs => "sync_fs",
             Self::NoSync => "no_sync",
+            Self::Steps(Root::AsMounted) => "steps by runc",
+            Self::Steps(Root::Volatile) => "steps with volatile roots",
+            Self::Steps(Root::Unsynced) => "steps with unsynced roots",
         }
     }
 }
@@ -72,6 +102,9 @@ pub(super) struct Seen {
     pub listed: BTreeSet<usize>,
     /// What is listed and not whole.
     pub faults: Vec<String>,
+    /// Records of a step's engine that no image has and whose layer is missing. The engine does not
+    /// sync a new directory before it records the layer.
+    pub strays: Vec<String>,
 }
 
 /// A daemon of one kind.
@@ -86,6 +119,11 @@ pub(super) trait Engine: Sync {
 
     /// Returns what the hold of the daemon in `world` holds.
     fn hold(&self, world: &World, program: &Path) -> Hold;
+
+    /// Makes what a recording starts from; a sync follows.
+    fn prepare(&self, _world: &World, _fixture: &Fixture) -> Result<()> {
+        Ok(())
+    }
 
     /// Returns the daemon's directory on its disk.
     fn root(&self, world: &World) -> PathBuf;

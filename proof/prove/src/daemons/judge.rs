@@ -1,6 +1,6 @@
 //! Judges what a power cut left of a daemon's state.
 
-use super::engine::{Act, Daemon, Seen, Way};
+use super::engine::{Act, Daemon, Root, Seen, Way};
 use super::fixture::{IMAGES, name};
 use super::hold::output;
 use super::recording::Subject;
@@ -18,6 +18,10 @@ const DAMAGED: &str = "layers of docker that the crash damaged are set aside, to
 const GONE: &str = "docker no longer has these images: ";
 /// What precedes the next message.
 const NEXT_LINE: &str = " synconce: ";
+/// The kind of a cut after which the daemon does not start.
+pub(super) const STARTS: &str = "daemon start";
+/// The kind of a cut with records that no image has.
+pub(super) const STRAYS: &str = "stray records";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
 
@@ -62,7 +66,7 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
     }
     let daemon = match subject.engine.start(world) {
         Ok(daemon) => daemon,
-        Err(error) => return broken("daemon start", error.to_string()),
+        Err(error) => return broken(STARTS, error.to_string()),
     };
     let seen = match daemon.examine(subject.fixture) {
         Ok(seen) => seen,
@@ -72,7 +76,7 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
     if let Verdict::Broken(..) = verdict {
         return verdict;
     }
-    if let Err(error) = use_again(subject, &*daemon) {
+    if let Err(error) = use_again(subject, moment, &*daemon) {
         return broken("use again", error.to_string());
     }
     if let Err(error) = daemon.stop() {
@@ -83,7 +87,10 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
             return broken("hold stop", error.to_string());
         }
     }
-    verdict
+    match seen.strays.first() {
+        Some(stray) => broken(STRAYS, stray.clone()),
+        None => verdict,
+    }
 }
 
 fn broken(what: &'static str, detail: String) -> Verdict {
@@ -133,9 +140,14 @@ fn gone(said: &str) -> Images {
     (0..IMAGES).filter(|image| names.split(", ").any(|one| one == name(*image))).collect()
 }
 
-/// Imports an image and runs a container of it, in whatever the cut has left.
-fn use_again(subject: &Subject<'_>, daemon: &dyn Daemon) -> Result<()> {
-    for act in [Act::Add(AFTERWARDS), Act::Start(AFTERWARDS), Act::End] {
+/// Imports an image and runs a container of it, in whatever the cut has left. Builds every image
+/// that a build was recorded of, with the layers that the daemon has kept.
+fn use_again(subject: &Subject<'_>, moment: &Moment<'_>, daemon: &dyn Daemon) -> Result<()> {
+    let [_, begun] = moment.images;
+    let again = begun.iter().filter(|_| matches!(subject.way, Way::Steps(_)));
+    let again = again.filter(|image| **image != AFTERWARDS).map(|image| Act::Add(*image));
+    let acts = [Act::Add(AFTERWARDS), Act::Start(AFTERWARDS), Act::End];
+    for act in again.chain(acts) {
         daemon.act(act, subject.fixture)?;
     }
     let seen = daemon.examine(subject.fixture)?;
@@ -149,7 +161,7 @@ fn use_again(subject: &Subject<'_>, daemon: &dyn Daemon) -> Result<()> {
 /// Whether the row has to find something broken: the daemon leaves out syncs and nothing
 /// recovers, or is known not to be consistent after a power cut.
 pub(super) fn has_to_fail(way: Way) -> bool {
-    matches!(way, Way::Plain | Way::NoSync)
+    matches!(way, Way::Plain | Way::NoSync | Way::Steps(Root::Unsynced))
 }
 
 #[cfg(test)]
@@ -164,7 +176,7 @@ mod tests {
         let (before, after) = (Images::from([1]), Images::from([1, 2]));
         let earlier = [Images::from([3]), before.clone()];
         let moment = Moment { images: [&before, &after], earlier: &earlier, stopped };
-        let seen = Seen { listed: listed.iter().copied().collect(), faults: Vec::new() };
+        let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
         compare(&seen, &moment, said, is_kept)
     }
 
@@ -215,7 +227,7 @@ mod tests {
     fn what_is_listed_has_to_be_whole() {
         let images = Images::new();
         let moment = Moment { images: [&images, &images], earlier: &[], stopped: false };
-        let seen = Seen { listed: Images::new(), faults: vec!["a blob".to_owned()] };
+        let seen = Seen { faults: vec!["a blob".to_owned()], ..Seen::default() };
         assert!(matches!(compare(&seen, &moment, "", false), Verdict::Broken("content", _)));
     }
 }

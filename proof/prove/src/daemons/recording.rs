@@ -3,7 +3,7 @@
 use super::engine::{Daemon, Engine, Way};
 use super::fixture::Fixture;
 use super::hold::Hold;
-use super::script::{SCRIPT, Step};
+use super::script::Step;
 use super::world::World;
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
@@ -59,9 +59,9 @@ pub(super) struct Recorded {
 }
 
 impl Subject<'_> {
-    /// Returns the hold of a row of the product.
+    /// Returns the hold of a row that has one.
     pub(super) fn hold(&self, world: &World) -> Option<Hold> {
-        self.way.is_ours().then(|| self.engine.hold(world, self.program))
+        self.way.has_hold().then(|| self.engine.hold(world, self.program))
     }
 
     /// Ends everything in `world`, as a power cut does.
@@ -89,13 +89,14 @@ impl Subject<'_> {
         for directory in [&own, &root, &world.markers()] {
             fs::create_dir_all(directory)?;
         }
+        self.engine.prepare(world, self.fixture)?;
         for disk in [rig.path().to_owned(), world.markers()] {
             finish("sync", patiently(LIMIT), Command::new("sync").arg("-f").arg(disk))?;
         }
         let background_load = BackgroundLoad::start(load, &own, &[root]);
         rig.disk().mark(mark::START)?;
         let mut daemon = None;
-        for (index, step) in SCRIPT.iter().enumerate() {
+        for (index, step) in self.way.script().iter().enumerate() {
             daemon = self
                 .step(*step, daemon.take(), world, rig)
                 .map_err(|error| format!("step {index}, {step:?}: {error}"))?;

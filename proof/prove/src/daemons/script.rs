@@ -43,18 +43,28 @@ pub(super) const SCRIPT: [Step; 19] = [
     Step::Settle,
 ];
 
+/// Builds of which nothing is removed.
+pub(super) const BUILDS: [Step; 6] = [
+    Step::Begin,
+    Step::Act(Act::Add(0)),
+    Step::Act(Act::Add(1)),
+    Step::Restart,
+    Step::Act(Act::Add(2)),
+    Step::Act(Act::Add(3)),
+];
+
 /// The images that are listed.
 pub(super) type Images = BTreeSet<usize>;
 
-/// Returns the images before the first step and after each; after a crash none is left if
-/// `is_wiped`.
-pub(super) fn states(is_wiped: bool) -> Vec<Images> {
+/// Returns the images before the first step of `script` and after each; after a crash none is left
+/// if `is_wiped`.
+pub(super) fn states(script: &[Step], is_wiped: bool) -> Vec<Images> {
     let mut all = vec![Images::new()];
-    for step in SCRIPT {
+    for step in script {
         let mut next = all[all.len() - 1].clone();
         match step {
-            Step::Act(Act::Add(image)) => drop(next.insert(image)),
-            Step::Act(Act::Remove(image)) => drop(next.remove(&image)),
+            Step::Act(Act::Add(image)) => drop(next.insert(*image)),
+            Step::Act(Act::Remove(image)) => drop(next.remove(image)),
             Step::Crash if is_wiped => next.clear(),
             _ => {}
         }

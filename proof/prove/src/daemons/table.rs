@@ -1,8 +1,8 @@
 //! The table of all rows, and whether each is as expected.
 
 use super::cuts::Tally;
-use super::engine::Way;
-use super::judge::has_to_fail;
+use super::engine::{Root, Way};
+use super::judge::{STARTS, STRAYS, has_to_fail};
 use std::fmt;
 
 /// A row of the table.
@@ -44,10 +44,21 @@ pub(super) fn print(rows: &[Row]) -> bool {
 /// Returns what is not as expected: a finding in a row of the tool, or a control that has to
 /// fail and never does, on no file system.
 fn unexpected(rows: &[Row]) -> Vec<String> {
-    let findings = |row: &Row| row.tally.broken + row.tally.silent;
+    let findings = |row: &Row| match row.way {
+        // dockerd syncs neither its list of images nor new directories of layers, and panics at
+        // some cuts: with runc alone, too.
+        Way::Steps(_) => {
+            let of_dockerd = [STRAYS, STARTS].map(|kind| row.tally.kinds.get(kind).unwrap_or(&0));
+            row.tally.broken - of_dockerd.into_iter().sum::<usize>()
+        }
+        _ => row.tally.broken + row.tally.silent,
+    };
     let ours = rows.iter().filter(|row| row.way.is_ours() && findings(row) > 0);
     let mut wrong: Vec<_> = ours.map(|row| format!("{} has findings", row.name)).collect();
-    for way in [Way::Plain, Way::NoSync].into_iter().filter(|way| has_to_fail(*way)) {
+    for way in [Way::Plain, Way::NoSync, Way::Steps(Root::Unsynced)]
+        .into_iter()
+        .filter(|way| has_to_fail(*way))
+    {
         let mut controls = rows.iter().filter(|row| row.way == way).peekable();
         if controls.peek().is_some() && controls.all(|row| findings(row) == 0) {
             wrong.push(format!("the control {} never fails", way.name()));

@@ -16,8 +16,10 @@ use tempfile::TempDir;
 pub(super) const MEND: &str = include_str!("mend.sh");
 /// Far longer than an act takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What dpkg writes before its first sync, and removes when it is called again.
-const IGNORED: [&str; 4] = [
+/// What dpkg writes before its first sync, and removes when it is called again, and what the
+/// commands that mend an install keep of configuration files.
+const IGNORED: [&str; 5] = [
+    "etc/*.dpkg-old",
     "var/lib/dpkg/diversions-new",
     "var/lib/dpkg/updates/tmp.i",
     "var/lib/dpkg/tmp.ci",

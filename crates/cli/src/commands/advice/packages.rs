@@ -44,30 +44,45 @@ pub(super) struct CalledByProgram;
 /// the command above. On some file systems dpkg's own checks find neither empty files nor an
 /// empty database, so only a new installation is safe.
 ///
-/// dpkg does not replace an empty configuration file: to dpkg the file is edited. The empty ones
-/// are removed, and `--force-confmiss` writes them again. The status file lists them also if
-/// the list of the package is empty itself. An empty script of a package cannot be executed, and
-/// an empty list of alternatives cannot be read. If dpkg's lists were lost, none names the
-/// configuration files: empty files below /etc that changed during the run are removed, too. What
-/// ended the run is not known if `has_rebooted` is unset; otherwise it ended before the boot.
-pub(super) fn mend(started: &str, has_rebooted: bool, root: Option<&Path>) -> Vec<String> {
+/// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
+/// are removed, those that changed since the run began are renamed, and `--force-confmiss`
+/// writes them again. The status file lists them also if the list of the package is empty itself.
+/// If dpkg's lists were lost, none names the configuration files: empty files below /etc that
+/// changed are removed, too.
+///
+/// What dpkg keeps of each package and alternative is removed if it changed: dpkg stops at a list
+/// without its last line, and would execute half of a script. The new installation writes all of
+/// it again. Only `format` belongs to no package.
+///
+/// `boot` is the time of the boot that ended the run, in seconds since 1970. Without one the
+/// kernel has written all that it was given, and what changed can be a user's: only what is empty
+/// is removed.
+pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec<String> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
     let status = root.unwrap_or(Path::new("/")).join("var/lib/dpkg/status");
     let status = shell(&[status.to_string_lossy().into_owned()]);
     let started = shell(&[started.to_owned()]);
-    let before = if has_rebooted { " ! -newerct \"$(uptime -s)\"" } else { "" };
+    let boot = boot.map(|boot| format!("! -newerct @{boot}"));
+    let torn = |act: &str| {
+        let changed = boot.as_ref().map(|boot| format!(" -o -newerct {started} {boot} {act}"));
+        changed.unwrap_or_default()
+    };
+    let edited = torn("-exec mv {} {}.dpkg-old \\;");
+    let boot = boot.as_ref().map_or(String::new(), |boot| format!(" {boot}"));
     vec![
-        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
+        "to keep the system, install every package again (dpkg's checks do not see all);".into(),
+        "what you changed in files of /etc in the meantime stays in FILE.dpkg-old:".into(),
         format!("    test -s {status} || cp {status}-old {status}"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
         "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
-        "        while read -r file hash; do test -s \"$file\" || rm -f \"$file\"; done'".into(),
-        format!(
-            "    {enter}find /var/lib/dpkg/info /var/lib/dpkg/alternatives -type f -empty -delete"
-        ),
-        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{before} -delete"),
+        "        while read -r file hash; do test ! -f \"$file\" || find \"$file\" -type f \\"
+            .into(),
+        format!("            \\( -empty -delete{edited} \\); done'"),
+        format!("    {enter}find /var/lib/dpkg/info /var/lib/dpkg/alternatives -type f \\"),
+        format!("        ! -name format \\( -empty -delete{} \\)", torn("-delete")),
+        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{boot} -delete"),
         format!("    {enter}dpkg --configure --pending"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
         "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
@@ -102,14 +117,24 @@ mod tests {
 
     #[test]
     fn advice_for_another_root_acts_on_that_root() {
-        let lines = mend("2026-11-23T07:06:04Z", true, Some(Path::new("/target")));
-        let find = "2026-11-23T07:06:04Z ! -newerct \"$(uptime -s)\" -delete";
-        assert!(lines[6].ends_with(find), "{}", lines[6]);
-        assert!(lines[1].contains("/target/var/lib/dpkg/status"));
-        for at in [2, 5, 6, 7, 8] {
-            assert!(lines[at].starts_with("    chroot /target "), "{}", lines[at]);
+        let started = "2026-11-23T07:06:04Z";
+        let lines = mend(started, Some(1_795_000_000), Some(Path::new("/target")));
+        let text = lines.join("\n");
+        let changed = "-o -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
+        for part in [
+            "test -s /target/var/lib/dpkg/status || cp /target/var/lib/dpkg/status-old ",
+            &format!("\\( -empty -delete {changed} -exec mv {{}} {{}}.dpkg-old \\; \\); done'"),
+            &format!("! -name format \\( -empty -delete {changed} -delete \\)"),
+            "find /etc -xdev -type f -empty -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
         }
-        let lines = mend("2026-11-23T07:06:04Z", false, Some(Path::new("/a $(b)")));
-        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
+        let commands = lines.iter().filter(|line| line.starts_with("    ")).skip(1);
+        for line in commands.filter(|line| !line.starts_with("     ")) {
+            assert!(line.starts_with("    chroot /target "), "{line}");
+        }
+        let lines = mend(started, None, Some(Path::new("/a $(b)")));
+        assert!(lines[2].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[2]);
+        assert!(lines.iter().all(|line| !line.contains("mv ") && !line.contains('@')), "{lines:?}");
     }
 }

@@ -36,6 +36,7 @@ impl Report {
         let name = &status.name;
         let advice = match status.state {
             State::Off | State::Held => None,
+            State::Incomplete if status.is_changing => None,
             // The stop says what is to be done about overlays that are elsewhere.
             State::Incomplete if status.missing.is_empty() => {
                 Some(format!("synconce hold stop {name}"))
@@ -176,11 +177,21 @@ fn text(reports: &[Report]) -> String {
     let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "A CRASH NOW"].map(str::to_owned)];
     rows.extend(reports.iter().map(row));
     let width = table::width_of(io::stdout());
+    let whole = table::render(&rows, None);
+    let widest = whole.lines().map(|line| line.chars().count()).max();
+    // The cost of a crash is never cut: it gets a line of its own.
+    let is_narrow = width.is_some_and(|width| widest > Some(width));
+    if is_narrow {
+        rows.iter_mut().for_each(|row| row[4].clear());
+    }
     let table = table::render(&rows, width);
     let mut lines = table.lines().map(str::to_owned);
     let mut text: Vec<_> = lines.next().into_iter().collect();
     for (line, report) in lines.zip(reports) {
         text.push(line);
+        if is_narrow {
+            text.push(format!("  a crash now: {}", printable(&report.cost())));
+        }
         text.extend(report.lines());
     }
     text.join("\n") + "\n"

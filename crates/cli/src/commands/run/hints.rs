@@ -1,12 +1,12 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use crate::text::{notice, say, shell};
+use crate::text::{notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use synconce_durable::standard_paths;
-use synconce_run::{Ending, Finished, Outcome, RunError};
+use synconce_run::{Ending, Finished, Outcome, PassReason, RunError};
 use synconce_setup::{Daemon, Engine};
 
 /// Prints a hint if the command failed after its io_uring was refused: some programs then say
@@ -19,6 +19,34 @@ pub(super) fn refused_io_uring(finished: &Finished) {
         notice("hint: if it needs io_uring: synconce run --io-uring pass");
     }
 }
+
+/// How many syncs pass before it is worth a line.
+const WORTH: u64 = 10;
+
+/// Prints a notice, with `sealed` as the command line that holds them, if most syncs passed for
+/// want of a disk that a supervised run commits.
+pub(super) fn mostly_passed(finished: &Finished, sealed: Option<&str>) {
+    let total = finished.accounts.total();
+    let passed = |reason| total.reasons.get(&reason).copied().unwrap_or(0);
+    let reasons = [PassReason::Network, PassReason::Fuse, PassReason::OtherType];
+    let sum: u64 = reasons.map(passed).iter().sum();
+    if sum < WORTH || sum <= total.held {
+        return;
+    }
+    let main = reasons.into_iter().max_by_key(|reason| passed(*reason));
+    let (place, remedy) = match (main, sealed) {
+        (Some(PassReason::Network), Some(sealed)) => ("a network file system", sealed),
+        (Some(PassReason::Network), None) => ("a network file system", LOCAL),
+        (Some(PassReason::Fuse), _) => ("a FUSE file system", LOCAL),
+        _ => ("a file system of a type that is not held", LOCAL),
+    };
+    let all = whole(sum + total.held);
+    notice(&format!("{} of {all} syncs were done, and not held: {place}", whole(sum)));
+    notice(&format!("hint: {remedy}"));
+}
+
+const LOCAL: &str =
+    "work in a directory on a disk of this machine: cd \"$(mktemp -d -p /var/tmp)\"";
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
 /// not part of the run.

@@ -1,7 +1,10 @@
 //! Why a verb failed, and what the user can do.
 
+use crate::exit;
 use crate::text::{say, shell};
+use rustix::process::Signal;
 use std::path::Path;
+use std::process::ExitCode;
 use std::{fmt, io};
 use synconce_durable::error::{Context, Error};
 use synconce_tree::namespace::Refusal;
@@ -11,6 +14,8 @@ use synconce_tree::{Busy, User, default_path};
 pub struct Failure {
     why: String,
     hint: Option<String>,
+    /// Whether the reader of standard output has ended, as `head` does.
+    reader_ended: bool,
 }
 
 impl Failure {
@@ -27,11 +32,21 @@ impl Failure {
             say(&format!("hint: {hint}"));
         }
     }
+
+    /// Prints the reason and the hint, and returns the exit code. Ends by SIGPIPE, quietly, as other
+    /// programs do, if the reader of the output has ended.
+    pub fn end(&self) -> ExitCode {
+        if self.reader_ended {
+            return exit::by_signal(Signal::PIPE.as_raw());
+        }
+        self.report();
+        exit::FAILED.into()
+    }
 }
 
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Self { why, hint: None }
+        Self { why, hint: None, reader_ended: false }
     }
 }
 
@@ -89,14 +104,17 @@ fn verb_on(store: &Path, verb: &[&str]) -> String {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let Refusal { error, remedy: hint } = refusal;
-        Self { why: error.to_string(), hint }
+        Self { hint, ..Self::from(error.to_string()) }
     }
 }
 
-/// Writes `text` to standard output. A write error, such as a closed pipe, is reported.
-pub fn print(text: &str) -> Result<(), Failure> {
+/// Writes `text` to standard output.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     use io::Write;
     let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.on("cannot write to", Path::new("standard output")).map_err(outside)
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
+    let reader_ended =
+        written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+    let written = written.on("cannot write to", Path::new("standard output"));
+    written.map_err(|error| Failure { reader_ended, ..outside(error) })
 }

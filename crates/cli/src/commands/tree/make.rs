@@ -155,7 +155,7 @@ pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Fail
         "strategy": record.strategy.as_str(),
         "reason": record.reason,
     });
-    output.write_or(&result, || if is_new { print(&format!("{name}\n")) } else { Ok(()) })
+    output.write_or(&result, || if is_new { print(format!("{name}\n")) } else { Ok(()) })
 }
 
 pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), Failure> {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use synconce_durable::error::Context;
 use synconce_durable::pins;
 use synconce_probe::mounts;
-use synconce_run::{Accounts, Ending, Finished, Options, Outcome, RunError};
+use synconce_run::{Accounts, Balance, Ending, Finished, Options, Outcome, RunError};
 use synconce_sys::reason;
 use synconce_tree::enter::Bind;
 use synconce_tree::record::Name;
@@ -232,8 +232,9 @@ fn bare(options: &Options) -> Result<Finished, Failure> {
         (None, None) => Ending::Unknown,
     };
     let accounts = Accounts::default();
-    let (outcome, unfinished) = (Outcome::NotAsked, Vec::new());
-    Ok(Finished { began: true, ending, accounts, outcome, commit: None, error: None, unfinished })
+    let (outcome, balance, unfinished) = (Outcome::NotAsked, Balance::default(), Vec::new());
+    let (commit, error) = (None, None);
+    Ok(Finished { began: true, ending, accounts, balance, outcome, commit, error, unfinished })
 }
 
 /// Keeps, commits or discards the session.

@@ -8,11 +8,10 @@ use crate::table;
 use crate::text::{bytes, notice, say};
 use serde::Serialize;
 use serde_json::json;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::ExitCode;
-use synconce_durable::error::{Context, Error};
+use synconce_durable::error::Error;
 use synconce_durable::record::time;
 use synconce_fs::{Change, ChangeKind};
 use synconce_tree::record::Name;
@@ -75,7 +74,7 @@ pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
             notice(&format!("no trees in {}", store.path().display()));
             notice("hint: `synconce tree import NAME DIR|TAR` makes one");
         } else if !shown.is_empty() {
-            print(&table(&shown))?;
+            print(table(&shown))?;
         }
         Ok(())
     })?;
@@ -85,18 +84,32 @@ pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
     }
 }
 
+/// Returns the table. A time of day gives way to the width of the terminal, and the date does not.
 fn table(shown: &[Shown<'_>]) -> String {
-    let head = ["NAME", "STATE", "GENERATION", "STRATEGY", "OWN", "SHARED", "MADE", "PARENT"];
+    let width = table::width_of(io::stdout());
+    let whole = table::render(&rows(shown, "GENERATION", str::to_owned), None);
+    let widest = whole.lines().map(|line| line.chars().count()).max();
+    match width.filter(|width| widest > Some(*width)) {
+        None => whole,
+        Some(width) => {
+            let date = |made: &str| made.split('T').next().unwrap_or(made).to_owned();
+            table::render(&rows(shown, "GEN", date), Some(width))
+        }
+    }
+}
+
+fn rows(shown: &[Shown<'_>], generation: &str, time: impl Fn(&str) -> String) -> Vec<[String; 8]> {
+    let head = ["NAME", "STATE", generation, "STRATEGY", "OWN", "SHARED", "MADE", "PARENT"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(shown.iter().map(|one| {
         let parent = one.parent.map(ToString::to_string).unwrap_or_default();
         let words = [one.name.to_string(), one.state.to_owned(), one.generation.to_string()];
         let [name, state, generation] = words;
         let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
-        let (own, shared, made) = (size(one.own), size(one.shared), one.made.clone());
+        let (own, shared, made) = (size(one.own), size(one.shared), time(&one.made));
         [name, state, generation, one.strategy.to_owned(), own, shared, made, parent]
     }));
-    table::render(&rows, table::width_of(io::stdout()))
+    rows
 }
 
 /// A path that differs, as JSON.
@@ -140,9 +153,7 @@ fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
         text.extend_from_slice(&change.path);
         text.push(end);
     }
-    let mut out = io::stdout().lock();
-    let written = out.write_all(&text).and_then(|()| out.flush());
-    Ok(written.on("cannot write to", Path::new("standard output"))?)
+    print(&text)
 }
 
 pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Failure> {

@@ -53,7 +53,7 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
         let freed = one["frees"].as_u64().map_or_else(|| "?".to_owned(), bytes);
         format!("{} would be removed and free {freed}\n", one["name"].as_str().unwrap_or_default())
     });
-    output.write_or(&shown, || print(&text.collect::<String>()))
+    output.write_or(&shown, || print(text.collect::<String>()))
 }
 
 pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), Failure> {

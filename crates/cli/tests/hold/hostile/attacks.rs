@@ -28,6 +28,10 @@ const FOREIGN: &str = "root did not make";
 const A_LINK: &str = "is a link";
 const BACK: &str = "rm data; mv old data";
 const SCRATCH_BACK: &str = "rm -r data/.synconce-hold; mv data/own data/.synconce-hold";
+/// Said of a directory of root that the user has given the name of a directory of the hold.
+const NOT_OF_HOLD: &str = "it has entries that no hold made";
+const SWAP_KNOWN: &str = "mv data/.synconce-hold data/own; mv data/known data/.synconce-hold";
+const KNOWN_BACK: &str = "mv data/.synconce-hold data/known; mv data/own data/.synconce-hold";
 
 pub const ATTACKS: &[Attack] = &[
     attack(When::Off, "a link to a directory", "ln -s $victim data/.synconce-hold", 125, FOREIGN)
@@ -90,6 +94,24 @@ pub const ATTACKS: &[Attack] = &[
         "",
     )
     .undone("rm data/db/grastate.dat data/db/db data/db/meta.properties data/db/myid"),
+    attack(When::Off, "a directory of root", "mv data/plain data/.synconce-hold", 125, NOT_OF_HOLD)
+        .undone("mv data/.synconce-hold data/plain"),
+    attack(
+        When::Off,
+        "a directory of root with the names of the held paths",
+        "mv data/copy data/.synconce-hold",
+        125,
+        FOREIGN,
+    )
+    .undone("mv data/.synconce-hold data/copy"),
+    attack(
+        When::Off,
+        "a directory of root with the names of a hold's directories",
+        "mv data/known data/.synconce-hold",
+        125,
+        NOT_OF_HOLD,
+    )
+    .undone("mv data/.synconce-hold data/known"),
     attack(When::Off, "a directory for all users", "chmod 777 data", 125, "all users may write")
         .undone("chmod 755 data"),
     attack(
@@ -112,6 +134,8 @@ pub const ATTACKS: &[Attack] = &[
         FOREIGN,
     )
     .undone(SCRATCH_BACK),
+    attack(When::Held, "a directory of root, while held", SWAP_KNOWN, 125, NOT_OF_HOLD)
+        .undone(KNOWN_BACK),
     attack(
         When::Held,
         "a link above the held files, to other mounts",
@@ -128,6 +152,8 @@ pub const ATTACKS: &[Attack] = &[
         FOREIGN,
     )
     .undone(SCRATCH_BACK),
+    attack(When::Interrupted, "a directory of root, after a crash", SWAP_KNOWN, 125, NOT_OF_HOLD)
+        .undone(KNOWN_BACK),
     attack(
         When::Interrupted,
         "a link above the held files, after a crash",
@@ -171,12 +197,19 @@ pub const ATTACKS: &[Attack] = &[
     .undone("rm -r data/.synconce-aside-t-1; mv data/old data/.synconce-aside-t-1"),
     attack(
         When::SetAside,
-        "a link in the place of the files that were replaced",
-        "ln -s $victim data/.synconce-aside-t-1-replaced",
+        "a directory of root in the place of the files that are set aside",
+        "mv data/.synconce-aside-t-1 data/old; mv data/copy data/.synconce-aside-t-1",
         125,
-        FOREIGN,
+        "another directory has its name now",
     )
-    .undone("rm data/.synconce-aside-t-1-replaced"),
+    .undone("mv data/.synconce-aside-t-1 data/copy; mv data/old data/.synconce-aside-t-1"),
+    attack(
+        When::SetAside,
+        "a directory of root with a name beside the files that are set aside",
+        "mv data/plain data/.synconce-aside-t-1-replaced",
+        0,
+        "",
+    ),
     attack(
         When::SetAside,
         "a link above the files that are set aside",

@@ -4,11 +4,13 @@ use super::{
     Builder, Given, HOLD, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
     assert_steps_held, prepare, stop,
 };
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, finish};
+use synconce_testkit::harness::{Place, eventually, finish, limit};
 use synconce_testkit::process::{Finished, Group};
 
 /// Debian's client, by its path: the first client in the PATH may have no builder.
@@ -103,6 +105,19 @@ impl<'a> Docker<'a> {
 
     pub fn stop(self) {
         stop("dockerd", &self.daemon);
+    }
+
+    /// Kills dockerd alone, as the kernel does when memory runs out. Its containerd ends with it.
+    pub fn kill(self) {
+        let containerd = fs::read_to_string(format!("{SHORT}/exec/containerd/containerd.pid"));
+        let containerd = Pid::from_raw(containerd.unwrap().trim().parse().unwrap()).unwrap();
+        let dockerd = Pid::from_raw(self.daemon.pid().cast_signed()).unwrap();
+        kill_process(dockerd, Signal::KILL).unwrap();
+        assert!(self.daemon.wait(limit()).unwrap().is_some(), "dockerd does not end");
+        // The test is the first process of a pid namespace, and so inherits containerd. The next
+        // dockerd takes a zombie for a running containerd, and gives up after 15 seconds.
+        let ended = waitid(WaitId::Pid(containerd), WaitIdOptions::EXITED);
+        assert!(ended.is_ok(), "containerd does not end: {ended:?}");
     }
 }
 

@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_root_is_mounted_back_without_the_configuration, needs),
         trial(a_delete_without_the_mount_table_fails_and_can_be_repeated, needs),
         trial(a_root_that_a_killed_engine_left_volatile_is_mounted_back_first, needs),
+        trial(a_delete_for_a_dead_shim_of_dockerd_waits_for_no_disk, needs),
         trial(containers_of_other_namespaces_are_not_touched, needs),
     ]
 }
@@ -267,6 +268,23 @@ fn a_root_that_a_killed_engine_left_volatile_is_mounted_back_first(place: &Place
     assert_well(&finish(&mut shim.create(&["syncs", "/grown", "1"])));
     shim.step.assert_back();
     shim.clean_up();
+    rig.down().unwrap();
+}
+
+/// containerd does not start before it has deleted the containers of dead shims, and dockerd waits
+/// for containerd for 15 seconds.
+fn a_delete_for_a_dead_shim_of_dockerd_waits_for_no_disk(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    shim.write();
+    let state = shim.step.bundle.join("state");
+    fs::rename(state.join("buildkit"), state.join("moby")).unwrap();
+    let shim = Shim { namespace: "moby", ..shim };
+    let call = shim.call(&["delete", "--force"]);
+    let deleted = finish(&mut shim.step.with_signal("syncfs,sync,fsync:signal=KILL", call));
+    assert!(deleted.status.success(), "{deleted:?}");
+    assert_eq!(shim.step.mounted(), "");
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
     rig.down().unwrap();
 }
 

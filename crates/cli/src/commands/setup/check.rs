@@ -1,0 +1,93 @@
+//! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
+
+use crate::commands::setup::Report;
+use std::path::Path;
+use synconce_oci::probe::{Container, is_held};
+use synconce_setup::error::Error;
+use synconce_setup::host::Host;
+use synconce_setup::plan::Plan;
+use synconce_setup::running::{self, Finding};
+use synconce_setup::{Engine, diff, new_databases};
+
+/// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would change.
+///
+/// # Errors
+/// The engine's files cannot be read.
+pub(super) fn check(
+    mut report: Report,
+    plan: &Plan,
+    engine: Engine,
+    host: &Host,
+    root: &Path,
+) -> Result<Report, Error> {
+    let (name, setup) = (engine.command(), host.setup(engine.command()));
+    report.set_up = Some(plan.changes.is_empty());
+    if !plan.changes.is_empty() {
+        report.diff = Some(diff::of_plan(plan, host));
+    }
+    match (plan.changes.is_empty(), new_databases(plan, host)) {
+        (true, _) => report.notes.push(format!("{name} is set up")),
+        (false, Some(1)) => {
+            report.faults.push(format!("{name} is set up; 1 database is new: {setup} takes it in"));
+        }
+        (false, Some(count)) => {
+            let new = format!("{count} databases are new: {setup} takes them in");
+            report.faults.push(format!("{name} is set up; {new}"));
+        }
+        (false, None) => {
+            report.faults.push(format!("{name} is not set up: it would be by {setup}"));
+            return Ok(report);
+        }
+    }
+    match running::look(engine, host)? {
+        Some(Finding::Well(text)) => report.notes.push(text),
+        Some(Finding::Fault(text)) => report.faults.push(text),
+        None => {}
+    }
+    probe(&mut report, engine, root);
+    step_roots(&mut report, engine, root);
+    Ok(report)
+}
+
+/// Adds whether the containers would be held that are to be held, and no others.
+fn probe(report: &mut Report, engine: Engine, root: &Path) {
+    let (container, what) = match engine {
+        Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
+        Engine::Podman => (Container::BuildahStep, "a build step"),
+        Engine::Containerd => (Container::Annotated, "a container that asks for it"),
+        Engine::Held(_) => return,
+    };
+    match (is_held(root, container), is_held(root, Container::Ordinary)) {
+        (Ok((true, _)), Ok((false, _))) => {
+            report.notes.push(format!("{what} is held, an ordinary container is not"));
+        }
+        (Ok((true, _)), Ok((true, why))) => {
+            report.notes.push(format!("{what} is held, and so is an ordinary container: {why}"));
+        }
+        (Ok((false, why)), _) => {
+            let file = "edit /etc/synconce/oci.toml";
+            report.faults.push(format!("{what} is not held: {why}; {file}"));
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            report.faults.push(format!("no container is held: {error}"));
+        }
+    }
+}
+
+/// Adds what is configured for the roots of build steps.
+fn step_roots(report: &mut Report, engine: Engine, root: &Path) {
+    // Podman and Buildah mount their roots as volatile themselves.
+    if !matches!(engine, Engine::Docker | Engine::Buildkit | Engine::Containerd) {
+        return;
+    }
+    let note = match synconce_oci::are_step_roots_volatile(root) {
+        Ok(true) => "the roots of build steps are volatile",
+        Ok(false) => {
+            "the roots of build steps are not volatile: step-root = \"volatile\" in \
+             /etc/synconce/oci.toml makes them so"
+        }
+        // `probe` reports the error.
+        Err(_) => return,
+    };
+    report.notes.push(note.to_owned());
+}

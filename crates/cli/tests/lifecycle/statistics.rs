@@ -1,0 +1,155 @@
+//! `--stats`: why calls passed, what the run saved, and what it cost.
+
+use serde_json::Value;
+use std::fs;
+use synconce_testkit::harness::{
+    Place, Started, daemon, eventually, finish, isolated, perl, stall, without_stalls,
+};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
+
+fn run(place: &Place, options: &[&str], script: &str) -> Finished {
+    let words = perl(script);
+    place.run(options, &words.each_ref().map(String::as_str))
+}
+
+fn json(stderr: &str) -> Value {
+    let line = stderr.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(line).unwrap_or_else(|_| panic!("{stderr}"))
+}
+
+/// Mounts a FUSE file system at `fuse`.
+fn bindfs(place: &Place) {
+    for name in ["below", "fuse"] {
+        fs::create_dir_all(place.path(name)).unwrap();
+    }
+    let bound = finish(place.command("bindfs").args(["below", "fuse"]));
+    assert!(bound.status.success(), "{bound:?}");
+}
+
+/// Mounts a volatile overlay at `overlay`, as in a build step.
+const OVERLAY: &str = "rm -rf m && mkdir -p l m/u m/w overlay && \
+    mount -t overlay none -o lowerdir=l,upperdir=m/u,workdir=m/w,volatile overlay";
+
+#[test]
+fn each_passed_call_has_its_reason_within_80_columns() {
+    isolated(|place| {
+        bindfs(place);
+        let script = format!(
+            "system('{OVERLAY}') == 0 or die; mkdir 'except'; \
+             sync_file($_) for qw(data overlay/a fuse/a fuse/b except/a); \
+             sync_file('/dev/shm/synconce-statistics'); unlink('/dev/shm/synconce-statistics'); \
+             pipe(my $out, my $in); $in->sync; system('umount', 'overlay');"
+        );
+        let ran = run(place, &["--stats", "--except", "except"], &script);
+        assert!(ran.status.success(), "{ran:?}");
+        for line in [
+            "passed 1 fsync: in memory, where a sync costs nothing",
+            "passed 1 fsync: on a volatile overlay, where a sync costs nothing",
+            "passed 2 fsync: on a FUSE file system",
+            "passed 1 fsync: a pipe, a socket, a device or a closed descriptor",
+            "passed 1 fsync: by --only or --except",
+        ] {
+            assert!(ran.stderr.lines().any(|other| other == line), "{line}: {}", ran.stderr);
+        }
+        let widest = ran.stderr.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(80), "{}", ran.stderr);
+        let counted = json(&run(place, &["--json", "--except", "except"], &script).stderr);
+        let reasons = serde_json::json!(
+            {"memory": 1, "volatile": 1, "fuse": 2, "no-file": 1, "rule": 1});
+        assert_eq!(counted["calls"]["fsync"]["reasons"], reasons, "{counted}");
+    });
+}
+
+#[test]
+fn a_sync_of_a_survivor_during_the_commit_passes_after_the_end() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let survivor = daemon("wait_for('go'); sync_file('data'); say_to('after', hold());");
+        let script = format!("sync_file('{}'); {survivor}", rig.path().join("held").display());
+        let words = perl(&script);
+        let words = words.each_ref().map(String::as_str);
+        let lock = stall(&rig);
+        let ran = Started::new(&mut place.held(&["--stats", "--json"], &words));
+        eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
+        place.write("go", "");
+        assert_eq!(place.wait_for("after"), "free\n");
+        rig.disk().release_flushes().unwrap();
+        drop(lock);
+        assert!(ran.end().success(), "{}", ran.text());
+        let counted = json(&ran.text());
+        assert_eq!(counted["calls"]["fsync"]["reasons"]["after-end"], 1, "{counted}");
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_last_line_says_what_was_saved_by_the_markers_own_syncs() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        // A sync of a whole file system waits once; a start of writes waits for nothing.
+        let script = format!(
+            "sync_file('data') for 1..1200; open(my $file, '<', 'data'); \
+             syscall({}, fileno($file), 0, 0, 2); syscall({}, fileno($file));",
+            libc::SYS_sync_file_range,
+            libc::SYS_syncfs
+        );
+        let ran = run(place, &["--stats"], &script);
+        let last = ran.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("held 1,201 syncs; here that is about "), "{}", ran.stderr);
+        assert!(last.ends_with(" each)") && last.len() <= 80, "{last}");
+        let cost = ran.stderr.lines().find(|line| line.starts_with("cost: commit "));
+        let cost = cost.unwrap_or_else(|| panic!("{}", ran.stderr));
+        assert!(cost.contains(", marker ") && cost.contains(", supervisor "), "{cost}");
+
+        let counted = json(&run(place, &["--json"], &script).stderr);
+        let number = |key: &str| counted[key].as_u64().unwrap_or_else(|| panic!("{counted}"));
+        assert_eq!((number("syncs"), number("timed")), (1_201, 1_201));
+        let shortest = counted["sync_micros"][0].as_u64().unwrap();
+        assert_eq!(number("saved_micros"), shortest * 1_201, "{counted}");
+        assert!(number("marker_micros") >= 3 * shortest, "{counted}");
+        assert!(number("supervisor_micros") > 0, "{counted}");
+    });
+}
+
+#[test]
+fn syncs_on_a_disk_without_a_marker_have_no_known_time() {
+    isolated(|place| {
+        let _lock = without_stalls();
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
+        let file = rig.path().join("data");
+        let script = format!("sync_file('{}') for 1..3;", file.display());
+        let elsewhere = "held 3 syncs; what one costs there: synconce doctor DIR";
+        for (options, before, wanted) in [
+            (&["--stats"][..], "", elsewhere.to_owned()),
+            (&["--stats", "--no-commit"], "", elsewhere.to_owned()),
+            (&["--stats"], "sync_file('here');", "for 1 of them that is about ".to_owned()),
+        ] {
+            let ran = run(place, options, &format!("{before} {script}"));
+            let last = ran.stderr.lines().last().unwrap_or_default();
+            assert!(last.contains(&wanted), "{options:?} {}", ran.stderr);
+        }
+        let none = run(place, &["--stats"], "print 1;");
+        assert!(!none.stderr.contains("held "), "nothing was saved: {}", none.stderr);
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
+    isolated(|place| {
+        bindfs(place);
+        let ran = |options: &[&str], script: &str| run(place, options, script).stderr;
+        let most = "sync_file('fuse/a') for 1..12; sync_file('data');";
+        let said = ran(&[], most);
+        let wanted = "synconce: 12 of 13 syncs were done, and not held: a FUSE file system\n\
+                      synconce: hint: work in a directory on a disk of this machine: ";
+        assert!(said.starts_with(wanted) && said.lines().count() == 2, "{said}");
+        assert_eq!(ran(&["--quiet"], most), "");
+        // Few syncs, most of them held, or syncs that cost nothing.
+        assert_eq!(ran(&[], "sync_file('fuse/a') for 1..9;"), "");
+        assert_eq!(ran(&[], "sync_file('fuse/a'), sync_file('data') for 1..12;"), "");
+        assert_eq!(ran(&[], "sync_file('/dev/shm/synconce-most') for 1..30;"), "");
+        fs::remove_file("/dev/shm/synconce-most").unwrap();
+    });
+}

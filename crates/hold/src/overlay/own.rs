@@ -1,0 +1,71 @@
+//! Which directories beside a held path are the hold's own. The user of the directory above can rename
+//! a directory of root to the name of one.
+
+use super::{POINT, UPPER, WORK};
+use crate::attributes;
+use crate::directories::{Entries, walk};
+use crate::lost;
+use crate::safe_directory::{Astray, SafeDirectory, if_there, type_of};
+use rustix::fs::{AtFlags, FileType};
+use synconce_durable::error::{Context, Error};
+use synconce_durable::mutant;
+
+/// The entries of the directory of an overlay that are symbolic links.
+const LINKS: [&str; 2] = [attributes::STRIPPED, lost::NOTE];
+const ENTRIES: [&str; 5] = [UPPER, WORK, POINT, LINKS[0], LINKS[1]];
+
+/// Refuses the directory `scratch` of an overlay if no hold made it: it has no note, and a removal
+/// would lose data. A hold that a crash has ended may have no note.
+///
+/// # Errors
+/// [`Astray::NotOfHold`], or names what cannot be read.
+pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
+    if mutant::is("hold-foreign-removed") {
+        return Ok(());
+    }
+    scratch.refuse_entries_except(&ENTRIES)?;
+    match lost::is_noted(scratch)? || !has_data(scratch)? {
+        true => Ok(()),
+        false => Err(Astray::NotOfHold.on(scratch.path())),
+    }
+}
+
+/// Refuses the directory `all` of all overlays beside it if it has an entry that no hold made.
+///
+/// # Errors
+/// As for [`refuse_foreign`].
+pub(super) fn refuse_foreign_in(all: &SafeDirectory) -> Result<(), Error> {
+    for name in all.names()? {
+        match all.look(&name)? {
+            Some(found) if !type_of(&found).is_dir() => {
+                return Err(Astray::NotOfHold.on(all.path()));
+            }
+            _ => {}
+        }
+        // Another hold may end now.
+        if let Some(scratch) = all.inner(&name)? {
+            if_there(refuse_foreign(&scratch))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `scratch` has more than a hold that a crash has ended leaves: directories, empty files of
+/// the kernel, links to the held file, and the two entries that are symbolic links.
+fn has_data(scratch: &SafeDirectory) -> Result<bool, Error> {
+    let top = scratch.path();
+    let mut has_data = false;
+    walk(scratch.readable()?, top, |Entries { directory, entries, .. }| {
+        for (name, _) in entries.iter().filter(|(_, kind)| !kind.is_dir()) {
+            let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = stat.on("cannot look below", top)?;
+            has_data |= match type_of(&stat) {
+                FileType::RegularFile => stat.st_size > 0 && stat.st_nlink == 1,
+                FileType::Symlink => !LINKS.iter().any(|link| name.to_bytes() == link.as_bytes()),
+                _ => true,
+            };
+        }
+        Ok::<_, Error>(())
+    })?;
+    Ok(has_data)
+}

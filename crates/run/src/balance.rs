@@ -1,0 +1,141 @@
+//! What a run saved and what it cost.
+//!
+//! The syncs of the run's own marker are the measure of the disk: each makes a small change durable,
+//! as most held calls would have. Nothing else is written or synced to measure.
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::time::Duration;
+use synconce_filter::Call;
+use synconce_probe::mounts::DeviceId;
+
+/// The syncs of one marker.
+#[derive(Debug)]
+pub(crate) struct MarkerSyncs {
+    /// The file system of the marker.
+    pub device: Option<DeviceId>,
+    pub times: Vec<Duration>,
+}
+
+/// Held calls that would each have waited for a disk, by file system; `None` for sync(), which
+/// waits for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct HeldSyncs(HashMap<Option<DeviceId>, u64>);
+
+impl HeldSyncs {
+    /// Counts a held `call` on `device`, if the call would have waited for the disk. A start of
+    /// writes (sync_file_range) and an open with `O_SYNC` wait for no flush.
+    pub(crate) fn count(&mut self, call: Call, device: Option<DeviceId>) {
+        if waits(call) {
+            *self.0.entry(device).or_default() += 1;
+        }
+    }
+
+    /// Undoes a `count`.
+    pub(crate) fn take_back(&mut self, call: Call, device: Option<DeviceId>) {
+        let count = self.0.get_mut(&device).filter(|_| waits(call));
+        count.into_iter().for_each(|count| *count = count.saturating_sub(1));
+    }
+}
+
+fn waits(call: Call) -> bool {
+    use Call::{Fdatasync, Fsync, IoSubmit, Msync, Pwritev2, Sync, Syncfs};
+    matches!(call, Fsync | Fdatasync | Sync | Syncfs | Msync | Pwritev2 | IoSubmit)
+}
+
+/// What a run saved and what it cost. Times are in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balance {
+    /// Held calls that would each have waited for a disk.
+    pub syncs: u64,
+    /// Those of `syncs` on the file system of the marker, whose speed is known.
+    pub timed: u64,
+    /// The shortest and the longest sync of the marker.
+    pub sync_micros: Option<[u64; 2]>,
+    /// The time of all syncs of the markers.
+    pub marker_micros: u64,
+    /// The processor time of the supervisor.
+    pub supervisor_micros: u64,
+}
+
+impl Balance {
+    pub(crate) fn of(held: &HeldSyncs, markers: &[MarkerSyncs]) -> Self {
+        let of_device = |device: &Option<DeviceId>| {
+            let mut on_it = markers.iter().filter(|marker| marker.device == *device);
+            device.is_none() || on_it.any(|marker| !marker.times.is_empty())
+        };
+        let on_measured = held.0.iter().filter(|(device, _)| of_device(device));
+        let measured = |marker: &&MarkerSyncs| held.0.contains_key(&marker.device);
+        let mut times: Vec<_> = match markers.iter().any(|marker| measured(&marker)) {
+            true => markers.iter().filter(measured).flat_map(|marker| &marker.times).collect(),
+            // sync() waits for the disk of the marker, too.
+            false => markers.iter().flat_map(|marker| &marker.times).collect(),
+        };
+        times.sort_unstable();
+        let micros = |time: &&Duration| time.as_micros() as u64;
+        let ends = times.first().zip(times.last());
+        let sync_micros = ends.map(|(shortest, longest)| [micros(shortest), micros(longest)]);
+        let all = markers.iter().flat_map(|marker| &marker.times).sum::<Duration>();
+        Self {
+            syncs: held.0.values().sum(),
+            timed: sync_micros.map_or(0, |_| on_measured.map(|(_, count)| count).sum()),
+            sync_micros,
+            marker_micros: all.as_micros() as u64,
+            supervisor_micros: processor_micros(),
+        }
+    }
+
+    /// Returns the time that the timed syncs would have taken. The shortest sync counts: a longer
+    /// one has also written what other programs had left, which a row of syncs does once.
+    pub fn saved_micros(&self) -> Option<u64> {
+        let [shortest, _] = self.sync_micros.filter(|_| self.timed > 0)?;
+        Some(shortest.saturating_mul(self.timed))
+    }
+}
+
+/// Returns the processor time of this process.
+fn processor_micros() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(used).map_or(0, |used| used.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(minor: u32) -> Option<DeviceId> {
+        Some(DeviceId { major: 8, minor })
+    }
+
+    fn marker(minor: u32, millis: &[u64]) -> MarkerSyncs {
+        let times = millis.iter().map(|count| Duration::from_millis(*count)).collect();
+        MarkerSyncs { device: on(minor), times }
+    }
+
+    #[test]
+    fn only_syncs_on_the_file_system_of_the_marker_have_a_known_time() {
+        let mut held = HeldSyncs::default();
+        for device in [on(1), on(1), on(2), None] {
+            held.count(Call::Fsync, device);
+        }
+        held.count(Call::SyncFileRange, on(1));
+        held.count(Call::Fdatasync, on(1));
+        held.take_back(Call::Fdatasync, on(1));
+        let balance = Balance::of(&held, &[marker(1, &[9, 8, 20])]);
+        assert_eq!((balance.syncs, balance.timed), (4, 3), "those of the disk, and sync()");
+        assert_eq!(balance.sync_micros, Some([8_000, 20_000]));
+        assert_eq!(balance.saved_micros(), Some(24_000));
+        assert_eq!(balance.marker_micros, 37_000);
+    }
+
+    #[test]
+    fn without_a_marker_on_that_disk_no_time_is_known() {
+        let mut held = HeldSyncs::default();
+        held.count(Call::Fsync, on(1));
+        for markers in [vec![], vec![marker(3, &[1])], vec![marker(1, &[])]] {
+            let balance = Balance::of(&held, &markers);
+            assert_eq!((balance.syncs, balance.saved_micros()), (1, None), "{markers:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The running daemon of an engine: whether it has what was set up.
+
+use crate::error::Error;
+use crate::held::{self, Daemon};
+use crate::host::Host;
+use crate::journal::Journal;
+use crate::systemd::Service;
+use crate::{Engine, buildkit, docker};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The resolution of a process's start time, and of a file's time stamps.
+const SLACK: Duration = Duration::from_millis(50);
+
+/// What was found about a running daemon.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// What is as it should be.
+    Well(String),
+    /// What is wrong, with the command that mends it.
+    Fault(String),
+}
+
+/// A process of a daemon.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pid: u32,
+}
+
+/// Returns whether the running daemon of `engine` has what was set up. Returns `None` for an engine
+/// without a daemon, and for a system that is not the running one.
+///
+/// # Errors
+/// The engine's files cannot be read.
+pub fn look(engine: Engine, host: &Host) -> Result<Option<Finding>, Error> {
+    let daemon = match engine {
+        Engine::Podman => return Ok(None),
+        Engine::Docker => Daemon::Docker,
+        Engine::Buildkit => Daemon::Buildkit,
+        Engine::Containerd => Daemon::Containerd,
+        Engine::Held(daemon) => daemon,
+    };
+    if !host.is_running() {
+        return Ok(None);
+    }
+    let program = daemon.program();
+    let Some(process) = Process::find(program) else {
+        let start = match daemon.unit(host) {
+            Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
+            Ok(_) | Err(_) => String::new(),
+        };
+        let text = format!("{program} is not running; it goes by it from its next start{start}");
+        return Ok(Some(Finding::Well(text)));
+    };
+    let fault = match engine {
+        Engine::Held(daemon) if held::is_in_force(host, daemon) => None,
+        Engine::Held(_) => Some("its databases are not held".to_owned()),
+        Engine::Docker => docker::lacks(host, &process)?,
+        _ => is_later(host, engine, &process)?,
+    };
+    let name = format!("{program} (pid {})", process.pid);
+    Ok(Some(match fault {
+        None => Finding::Well(format!("{name} has it")),
+        Some(why) => {
+            Finding::Fault(format!("{name} does not have it: {why}; {}", engine.restart(host)))
+        }
+    }))
+}
+
+/// Returns the program that the unit of the engine's daemon starts.
+///
+/// # Errors
+/// A unit that cannot be read.
+pub(crate) fn program(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
+    let service = match engine {
+        Engine::Podman => return Ok(None),
+        Engine::Docker | Engine::Held(Daemon::Docker) => {
+            Service::read(host, "docker", Path::new(""))
+        }
+        Engine::Buildkit | Engine::Held(Daemon::Buildkit) => buildkit::service(host),
+        Engine::Containerd | Engine::Held(Daemon::Containerd) => {
+            Service::read(host, "containerd", Path::new(""))
+        }
+    };
+    Ok(service?.program().map(str::to_owned))
+}
+
+/// Returns a fault if a file of the set-up is later than the start of `process`, which has read the
+/// files at its start.
+fn is_later(host: &Host, engine: Engine, process: &Process) -> Result<Option<String>, Error> {
+    let Some(journal) = Journal::read(host, engine)? else { return Ok(None) };
+    let Some(start) = process.start() else { return Ok(None) };
+    let changed = |path: &Path| fs::symlink_metadata(host.real(path)).ok()?.modified().ok();
+    let later = journal.files.iter().find(|entry| {
+        // A directory that was copied can have later times than its files.
+        changed(&entry.path).is_some_and(|changed| changed > start + SLACK)
+    });
+    Ok(later.map(|entry| format!("it started before {} was written", entry.path.display())))
+}
+
+impl Process {
+    /// Returns the process of the program `name` in this pid namespace. A containerd that dockerd
+    /// has started has a configuration of dockerd's.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        let ours = fs::read_link("/proc/self/ns/pid").ok();
+        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.map(|pid| Self { pid }).find(|process| {
+            let comm = fs::read_to_string(process.file("comm")).unwrap_or_default();
+            // Another user's process shows no namespace.
+            let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
+            let words = || process.words("cmdline").unwrap_or_default();
+            comm.trim_end() == name
+                && is_here
+                && !words().iter().any(|word| word.ends_with("/docker/containerd/containerd.toml"))
+        })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join(name)
+    }
+
+    /// Returns the words of `cmdline` or `environ` (proc(5)); `None` if they cannot be read.
+    pub(crate) fn words(&self, file: &str) -> Option<Vec<String>> {
+        let bytes = fs::read(self.file(file)).ok()?;
+        let words = bytes.split(|byte| *byte == 0);
+        Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+    }
+
+    /// Returns when the process started, by the clock of now.
+    fn start(&self) -> Option<SystemTime> {
+        let stat = fs::read_to_string(self.file("stat")).ok()?;
+        // The name of the program, in parentheses, can have blanks.
+        let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        let since_boot =
+            Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+        let uptime = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Some(UNIX_EPOCH + now.checked_sub(uptime.checked_sub(since_boot)?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_starts_after_what_was_written_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let before = fs::metadata(&file).unwrap().modified().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let start = Process { pid: child.id() }.start();
+        fs::write(&file, "again").unwrap();
+        let after = fs::metadata(&file).unwrap().modified().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let start = start.expect("a running process");
+        assert!(before < start + SLACK && start < after + SLACK, "{before:?} {start:?} {after:?}");
+    }
+}

@@ -1,0 +1,150 @@
+//! Holds whose steps no power cut shows: lost writes, and directories of root beside the held files.
+
+use super::fixture::{Fixture, NAME, failed};
+use super::judge::Fault;
+use crate::Result;
+use crate::config::{Disk, MarkerPlace};
+use crate::cuts::Findings;
+use crate::recording::without_sync;
+use crate::tool::Tool;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_testkit::patiently;
+use synconce_testkit::process::run;
+use synconce_testkit::rig::{Fault as DiskFault, Rig};
+
+const SIZE: u64 = 64 << 20;
+const LIMIT: Duration = Duration::from_secs(60);
+const LOST: &str = "these bytes are lost";
+
+/// What happens to a hold, and the mutant that it catches.
+struct Scenario {
+    mutant: &'static str,
+    /// Returns the promise that was broken.
+    run: fn(&Fixture, &Rig) -> Result<Option<Fault>>,
+}
+
+const SCENARIOS: [Scenario; 4] = [
+    Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
+    Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
+    Scenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
+    Scenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
+];
+
+/// Runs all scenarios; of a mutant the one that catches it.
+pub(super) fn all(tool: &Tool) -> Result<Findings> {
+    let began = Instant::now();
+    let mut findings = Findings::default();
+    for Scenario { mutant: own, run } in SCENARIOS {
+        if matches!(tool, Tool::Mutant { mutant, .. } if *mutant != own) {
+            continue;
+        }
+        let _shared = without_sync();
+        let fixture = Fixture::new(tool, MarkerPlace::Other)?;
+        let rig = Disk::Ext4
+            .rig(SIZE)
+            .mount_options("commit=300")
+            .passthrough(false)
+            .at(fixture.disk())
+            .up()?;
+        mount("state", fixture.other(), "tmpfs", MountFlags::empty(), Some(c"size=64k"))?;
+        fixture.make_directories()?;
+        let fault = run(&fixture, &rig).map_err(|error| format!("{own}: {error}"));
+        fixture.release()?;
+        unmount(fixture.other(), UnmountFlags::DETACH)?;
+        rig.down()?;
+        findings.cuts += 1;
+        if let Some((kind, detail)) = fault? {
+            findings.note(kind, || format!("{own}: {detail}"));
+        }
+    }
+    findings.millis = began.elapsed().as_millis() as u64;
+    Ok(findings)
+}
+
+/// Starts the hold, and lets the disk lose what is written from now on.
+fn lose_a_write(fixture: &Fixture, rig: &Rig) -> Result<()> {
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), LOST.repeat(200))?;
+    Ok(rig.disk().fail(DiskFault::writes().holding(LOST))?)
+}
+
+/// Ends the fault of the disk, and stops twice: neither stop may say that all is durable.
+fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    rig.disk().recover()?;
+    for _turn in 0..2 {
+        if fixture.verb("stop")?.status.success() {
+            return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
+        }
+    }
+    Ok(None)
+}
+
+fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    lose_a_write(fixture, rig)?;
+    let stop = fixture.command("stop");
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-o", "/dev/null", "-e", "trace=syncfs"]);
+    traced.args(["-e", "inject=syncfs:signal=SIGKILL:when=2"]).arg(stop.get_program());
+    traced.args(stop.get_args()).envs(stop.get_envs().filter_map(|(name, it)| Some((name, it?))));
+    if run(&mut traced, patiently(LIMIT))?.status.success() {
+        return Err("the stop was not killed".into());
+    }
+    stop_after_the_loss(fixture, rig)
+}
+
+fn lost_with_a_full_state_disk(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    lose_a_write(fixture, rig)?;
+    let mut fill = fs::File::create(fixture.other().join("fill"))?;
+    while fill.write(&[0; 4096]).is_ok() {}
+    let stopped = fixture.verb("stop")?;
+    if stopped.status.success() {
+        return Ok(Some(("lost", "the first stop succeeds".to_owned())));
+    }
+    // A container is made anew in the same boot.
+    fixture.boot()?;
+    stop_after_the_loss(fixture, rig)
+}
+
+fn started_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    let kept = put(&fixture.data().join(".synconce-hold/meta.db/upper"))?;
+    // Whether the verb fails does not matter here.
+    let started = fixture.verb("start")?;
+    is_kept(&kept, || failed("start", &started))
+}
+
+fn settled_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), "old")?;
+    fixture.crash()?;
+    fixture.must("recover")?;
+    fixture.make_directories()?;
+    fs::write(fixture.data().join("jobs/data"), "new")?;
+    let aside = fixture.data().join(format!(".synconce-aside-{NAME}-1"));
+    fs::rename(&aside, fixture.data().join("moved"))?;
+    let kept = put(&aside)?;
+    let settled = fixture.verb("settle")?;
+    is_kept(&kept, || failed("settle", &settled))
+}
+
+/// Makes a file of root in `directory`, which no hold made.
+fn put(directory: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(directory)?;
+    let file = directory.join("file");
+    fs::write(&file, "of root")?;
+    Ok(file)
+}
+
+fn is_kept(file: &Path, said: impl FnOnce() -> String) -> Result<Option<Fault>> {
+    match fs::read(file) {
+        Ok(_) => Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(Some(("a file of root removed", said())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
