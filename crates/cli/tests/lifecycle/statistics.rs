@@ -198,6 +198,8 @@ fn syncs_on_a_disk_without_a_marker_have_no_known_time() {
         }
         let held = json(&run(place, &["--json"], &script).stderr);
         assert_eq!(held["calls"]["fsync"]["reasons"], serde_json::json!({}), "{held}");
+        let costs = run(place, &["--stats", "--no-commit"], &script).stderr;
+        assert!(costs.contains("\ncost: supervisor "), "nothing else costs: {costs}");
         let none = run(place, &["--stats"], "print 1;");
         assert!(!none.stderr.contains("held "), "nothing was saved: {}", none.stderr);
         rig.down().unwrap();

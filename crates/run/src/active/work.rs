@@ -195,11 +195,11 @@ struct Timed {
 }
 
 impl Timed {
-    /// Adds the time of `act` to the cost.
+    /// Adds the time of `act` to the cost. A run without a commit has no markers, and no cost.
     fn time<T>(&mut self, act: impl FnOnce(&mut Vec<Marker>) -> T) -> T {
-        let began = Instant::now();
+        let (began, has_any) = (Instant::now(), !self.markers.is_empty());
         let result = act(&mut self.markers);
-        self.cost += began.elapsed();
+        self.cost += if has_any { began.elapsed() } else { Duration::ZERO };
         result
     }
 }
