@@ -51,7 +51,7 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
         // The commands, as they are printed, typed by hand.
         fs::remove_file(fixture.file()).unwrap();
         fs::remove_dir(fixture.directory()).unwrap();
-        let is_command = |line: &&str| line.trim_start().starts_with("if [");
+        let is_command = |line: &&str| line.trim_start().starts_with("(cd ");
         let commands = recovered.stderr.replace("synconce:", "");
         let commands: Vec<_> = commands.lines().filter(is_command).map(str::to_owned).collect();
         assert_eq!(commands.len(), 2, "{}", recovered.stderr);
