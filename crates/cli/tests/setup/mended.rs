@@ -9,6 +9,16 @@ const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron chron
 const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
     xargs apt-get install -qq --reinstall --yes"#;
 
+/// Leaves a package that was removed, of which apt knows no version.
+const REMOVED: &str = r#"
+mkdir -p /root/gone/DEBIAN /root/gone/etc
+printf 'Package: gone\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+    >/root/gone/DEBIAN/control
+echo /etc/gone.conf | tee /root/gone/DEBIAN/conffiles >/root/gone/etc/gone.conf
+dpkg-deb --root-owner-group --build /root/gone
+dpkg --install /root/gone.deb && dpkg --remove gone
+"#;
+
 /// Kills the supervisor of the run when dpkg has installed the package, and loses the content
 /// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
 /// left alone: they are replaced by renames, after which ext4 writes the content soon.
@@ -39,7 +49,7 @@ const NOISE: [&str; 4] = ["root/**", "etc/*-", "etc/*.org", "var/lib/ucf/hashfil
 fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints() {
     isolated(|place| {
         let root = Debian::new(&place.path("root"));
-        root.sh("synconce setup apt");
+        root.sh(&format!("synconce setup apt; {REMOVED}"));
         let cut = root.sh(&CUT.replace("INSTALL", INSTALL));
         assert!(cut.contains("ended 125\n"), "{cut}");
         let lost = root.sh("cat /root/lost");
@@ -55,7 +65,7 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
         root.down();
 
         let plain = Debian::new(&place.path("plain"));
-        plain.sh(&format!("synconce setup apt; {INSTALL}; {AGAIN}"));
+        plain.sh(&format!("synconce setup apt; {INSTALL}; {AGAIN}; {REMOVED}"));
         let wanted =
             (manifest_of(&plain, &NOISE), plain.sh("dpkg --audit; dpkg-divert --list | sort"));
         plain.down();

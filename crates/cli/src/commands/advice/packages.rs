@@ -50,9 +50,10 @@ pub(super) struct CalledByProgram;
 /// If dpkg's lists were lost, none names the configuration files: empty files below /etc that
 /// changed are removed, too.
 ///
-/// What dpkg keeps of each package and alternative is removed if it changed: dpkg stops at a list
-/// without its last line, and would execute half of a script. The new installation writes all of
-/// it again. Only `format` belongs to no package.
+/// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
+/// last line, and would execute half of a script. The new installation writes it again; `dpkg
+/// --audit` names each package that apt could not fetch. Only `format` belongs to no package. An
+/// alternative is removed only if it cannot be read, as an operator may have set it.
 ///
 /// `boot` is the time of the boot that ended the run, in seconds since 1970. Without one the
 /// kernel has written all that it was given, and what changed can be a user's: only what is empty
@@ -64,30 +65,41 @@ pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec
     let status = root.unwrap_or(Path::new("/")).join("var/lib/dpkg/status");
     let status = shell(&[status.to_string_lossy().into_owned()]);
     let started = shell(&[started.to_owned()]);
-    let boot = boot.map(|boot| format!("! -newerct @{boot}"));
-    let torn = |act: &str| {
-        let changed = boot.as_ref().map(|boot| format!(" -o -newerct {started} {boot} {act}"));
-        changed.unwrap_or_default()
-    };
-    let edited = torn("-exec mv {} {}.dpkg-old \\;");
-    let boot = boot.as_ref().map_or(String::new(), |boot| format!(" {boot}"));
-    vec![
-        "to keep the system, install every package again (dpkg's checks do not see all);".into(),
-        "what you changed in files of /etc in the meantime stays in FILE.dpkg-old:".into(),
+    let changed = boot.map(|boot| format!("-newerct {started} ! -newerct @{boot}"));
+    let until = boot.map_or(String::new(), |boot| format!(" ! -newerct @{boot}"));
+    let mut lines = vec![
+        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
+    ];
+    lines.extend([
         format!("    test -s {status} || cp {status}-old {status}"),
         format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
         "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
-        "        while read -r file hash; do test ! -f \"$file\" || find \"$file\" -type f \\"
-            .into(),
-        format!("            \\( -empty -delete{edited} \\); done'"),
-        format!("    {enter}find /var/lib/dpkg/info /var/lib/dpkg/alternatives -type f \\"),
-        format!("        ! -name format \\( -empty -delete{} \\)", torn("-delete")),
-        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{boot} -delete"),
+        "        while read -r file hash; do test ! -f \"$file\" ||".into(),
+    ]);
+    match &changed {
+        None => lines.push("        find \"$file\" -type f -empty -delete; done'".into()),
+        Some(changed) => lines.extend([
+            format!("        find \"$file\" -type f \\( -empty -delete -o {changed} \\"),
+            "            -exec mv --backup=numbered {} {}.dpkg-old \\; \\); done'".into(),
+        ]),
+    }
+    let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
+    lines.extend([
+        format!("    {enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
+        "        update-alternatives --query \"${file##*/}\" >/dev/null 2>&1 ||".into(),
+        "        rm -f \"$file\"; done'".into(),
+        format!("    {enter}find /var/lib/dpkg/info -type f ! -name format \\"),
+        format!("        {torn} -delete"),
+        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{until} -delete"),
         format!("    {enter}dpkg --configure --pending"),
-        format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{binary:Package}}\\n\" |"),
+        format!("    {enter}sh -c 'dpkg-query --show \\"),
+        "        --showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\" |".into(),
+        "        sed -n \"s/^.[^cn]. *//p\" |".into(),
         "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
         "            -o DPkg::Options::=--force-confmiss'".into(),
-    ]
+        format!("    {enter}dpkg --audit"),
+    ]);
+    lines
 }
 
 #[cfg(test)]
@@ -123,8 +135,8 @@ mod tests {
         let changed = "-o -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
         for part in [
             "test -s /target/var/lib/dpkg/status || cp /target/var/lib/dpkg/status-old ",
-            &format!("\\( -empty -delete {changed} -exec mv {{}} {{}}.dpkg-old \\; \\); done'"),
-            &format!("! -name format \\( -empty -delete {changed} -delete \\)"),
+            &format!("\\( -empty -delete {changed} \\\n            -exec mv --backup=numbered "),
+            "! -name format \\\n        \\( -empty -o ",
             "find /etc -xdev -type f -empty -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
         ] {
             assert!(text.contains(part), "{part}: {text}");
@@ -134,7 +146,7 @@ mod tests {
             assert!(line.starts_with("    chroot /target "), "{line}");
         }
         let lines = mend(started, None, Some(Path::new("/a $(b)")));
-        assert!(lines[2].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[2]);
+        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
         assert!(lines.iter().all(|line| !line.contains("mv ") && !line.contains('@')), "{lines:?}");
     }
 }
