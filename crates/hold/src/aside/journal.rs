@@ -222,7 +222,7 @@ fn command(one: &Move, directory: &Path, inode: u64) -> String {
          ! [ -L {REPLACED} ] && if {to_is_there}; then \
          if {from_is_there}; then mkdir -p {REPLACED} && mv -T {from} {away}; fi && \
          mv -T {to} {from}; else {from_is_there}; fi) || \
-         {{ printf '%s was not put back: %s is not as it was made\\n' {path} {directory} >&2; false; }}"
+         {{ printf '%s was not put back: look at %s\\n' {path} {directory} >&2; false; }}"
     )
 }
 
