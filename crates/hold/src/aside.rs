@@ -14,7 +14,7 @@ mod settle;
 pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub use self::settle::settle;
 
-use crate::safe_directory::{self, SafeDirectory, if_there};
+use crate::safe_directory::{self, Astray, SafeDirectory, if_there};
 use rustix::fs::{Dir, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -108,7 +108,9 @@ impl fmt::Display for AsideError {
 
 impl std::error::Error for AsideError {}
 
-/// Looks at the file that belongs at `path` and is set aside for the hold `name`, the latest one.
+/// Looks at the file that belongs at `path` and is set aside for the hold `name`, the latest one. Passes
+/// over a link. A look changes nothing, so any directory of the name will do: a backup may have been
+/// restored.
 ///
 /// # Errors
 /// Names the journal, or what cannot be looked at.
@@ -118,7 +120,11 @@ pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Stat>, Error> {
         for one in &set.moves {
             let Ok(below) = path.strip_prefix(&one.from) else { continue };
             let (directory, name) = split(&one.to);
-            let Some(directory) = directory::open(set, directory)? else { continue };
+            let directory = match SafeDirectory::open_if_there(directory) {
+                Err(error) if Astray::of(&error).is_some() => continue,
+                directory => directory?,
+            };
+            let Some(directory) = directory else { continue };
             let found = look_below(directory, Path::new(name).iter().chain(below));
             if let Some(found) = if_there(found)?.flatten() {
                 return Ok(Some(found));

@@ -144,7 +144,7 @@ impl Place {
     pub fn hold(&self) -> Result<(), Error> {
         let path = self.path();
         let parent = self.open_parent()?;
-        self.make_way()?;
+        self.clean_in(&parent)?;
         let (all, scratch) = parent.make_below(OsStr::new(SCRATCH), &self.name)?;
         let [upper, work, lower] = [UPPER, WORK, POINT].map(|name| scratch.make(OsStr::new(name)));
         let (upper, work, lower) = (upper?, work?, lower?);

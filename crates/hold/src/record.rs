@@ -4,6 +4,7 @@ use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::overlay::Place;
 use crate::runtime;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -157,7 +158,7 @@ impl Record {
     pub fn read(name: &str) -> Result<Option<Self>, Error> {
         let path = path(name);
         match state_file::open(&path) {
-            Err(error) if error == rustix::io::Errno::NOENT => Ok(None),
+            Err(error) if error == Errno::NOENT => Ok(None),
             file => {
                 let record = state_file::read::<Self>(&file.on("cannot open", &path)?);
                 let mut record = record.on("cannot read", &path)?;
@@ -206,9 +207,10 @@ impl Record {
     /// Names the marker, if neither could be written.
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
-        let noted = match note_of(&self.name)? {
-            Some(note) => runtime::make_note(&note),
-            None => Ok(()),
+        let noted = match note_of(&self.name) {
+            Ok(Some(note)) => runtime::make_note(&note),
+            Ok(None) => Err(Error::new("cannot open", &directory(), Errno::NOENT)),
+            Err(error) => Err(error),
         };
         let is_written =
             !mutant::is("hold-failure-in-memory") && self.set_failed_in_place().unwrap_or(false);
@@ -216,23 +218,24 @@ impl Record {
         written.or_else(|error| noted.map_err(|_| error))
     }
 
-    /// Changes the word in the marker on the disk. Returns `false` if the marker does not have the
-    /// word as [`Record::write`] writes it.
+    /// Changes the word in the marker on the disk. Returns `false` if the marker does not have
+    /// the bytes that [`Record::write`] writes.
     fn set_failed_in_place(&self) -> std::io::Result<bool> {
         let marker = File::options().read(true).write(true).open(path(&self.name))?;
         let mut text = Vec::new();
         (&marker).read_to_end(&mut text)?;
-        // A mark of quotation within a string is escaped, so no path has these words.
+        // A quotation mark within a string is escaped, so no path has these words.
         let place = text.windows(NOT_FAILED.len()).position(|words| words == NOT_FAILED);
         let Some(place) = place else { return Ok(false) };
         marker.write_all_at(FAILED, place as u64)?;
         marker.sync_all().map(|()| true)
     }
 
-    /// Whether [`Record::note_failure`] was called for this hold.
+    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state directory
+    /// cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
-        let note = note_of(&self.name).unwrap_or(None);
-        self.failed || note.is_some_and(|note| runtime::has_note(&note))
+        let is_noted = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
+        self.failed || note_of(&self.name).map_or(true, is_noted)
     }
 
     /// Removes the note in memory of [`Record::note_failure`].

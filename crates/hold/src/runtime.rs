@@ -55,12 +55,12 @@ impl Lock {
         Ok(Self { name: name.to_owned(), file: Some(file) })
     }
 
-    /// Takes the lock beside other readers, if no command changes the hold `name`. While the value
-    /// lives, none does. A command that comes meanwhile waits.
+    /// Takes the lock beside other readers, if no command changes the hold `name`. A command that
+    /// changes the hold waits until the returned value is dropped.
     ///
     /// # Errors
-    /// `EWOULDBLOCK` while a command changes the hold, `ENOENT` if none ever did since the boot, or
-    /// why it is unknown: only root may open the lock.
+    /// `EWOULDBLOCK` while a command changes the hold, `ENOENT` if no command has changed the hold
+    /// since the boot, or the error of open(2): only root may open the lock.
     pub(crate) fn share(name: &str) -> Result<Self, Errno> {
         let path = directory().join(format!("{name}.lock"));
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -238,7 +238,7 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     }
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
-    place.make_way()?;
+    place.clean()?;
     kind::inspect(held).map_err(Failure::Refused)?;
     match parent.look(place.name())? {
         None => make(held, &parent, place.name(), config, new)?,

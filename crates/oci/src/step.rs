@@ -157,6 +157,9 @@ fn is_of_dead_shim_of_dockerd(call: &Invocation) -> bool {
 /// containerd starts only when it has deleted all containers, in up to 5 seconds each, and
 /// dockerd gives up after 15. dockerd makes a layer of an image by a copy of the container's
 /// layer, so no image has the unsynced one.
+///
+/// The mark in the engine's work directory is not synced, because a sync could take longer than
+/// dockerd waits. A power cut may lose the mark.
 fn give_up(root: &VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ended) -> Ended {
     let marked = root.mark();
     let ended = delete();

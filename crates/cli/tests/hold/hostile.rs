@@ -215,10 +215,14 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
         for plant in [
             "mv data/.synconce-aside-t-1 data/old; ln -s $victim data/.synconce-aside-t-1",
             "mv data/.synconce-aside-t-1 data/old; mv data/copy data/.synconce-aside-t-1",
+            "mv data/.synconce-aside-t-1 data/old",
             "mv data old; ln -s $victim data",
+            "ln -s $victim/mounted data/.synconce-aside-t-1/.synconce-replaced",
         ] {
             let hostile = Hostile::new(place);
             hostile.reach(When::SetAside);
+            // As the entrypoints of containers do.
+            hostile.root("chown -R 4321 app/data/.synconce-aside-t-1");
             let journal = place.read("state/holds/t.aside.json");
             let journal: serde_json::Value = serde_json::from_str(&journal).expect("JSON");
             hostile.user(plant);
@@ -226,7 +230,8 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
             for command in journal["put_back"].as_array().expect("commands") {
                 let command = command.as_str().expect("a command");
                 let done = place.bare(&["sh", "-c", command]);
-                assert_ne!(done.status.code(), Some(0), "{plant}: {command}");
+                let is_said = done.stderr.contains(" was not put back: ");
+                assert!(!done.status.success() && is_said, "{plant}: {command}: {done:?}");
             }
             assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
             hostile.down();

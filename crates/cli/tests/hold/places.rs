@@ -221,6 +221,29 @@ fn the_copy_of_a_held_directory_is_no_reason_to_set_files_aside() {
 }
 
 #[test]
+fn a_backup_without_hard_links_is_used_after_the_command_of_the_hint() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        let at = fixture.rig.path().display().to_string();
+        sh(place, &format!("cd {at}; cp -r .synconce-hold new; rm -r .synconce-hold"));
+        sh(place, &format!("mv {at}/new {at}/.synconce-hold; rm state/holds/t.json"));
+        let keep = || finish(&mut place.synconce(&["hold", "recover", "./t.toml", "--keep"]));
+        let refused = keep();
+        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
+        assert!(refused.stderr.contains("it has entries that no hold made"), "{}", refused.stderr);
+        sh(place, refused.stderr.split_once("hint: ").expect("a hint").1);
+        let kept = keep();
+        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn files_that_were_restored_under_the_same_identity_are_not_set_aside_unasked() {
     isolated(|place| {
         for kind in [FsKind::Ext4, FsKind::Btrfs] {

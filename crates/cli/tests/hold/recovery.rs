@@ -1,7 +1,7 @@
 //! What happens to the files after an unclean end. A disk that was unmounted under the hold is
 //! as after a crash: only the kernel's own write-back decides what is there.
 
-use crate::support::Fixture;
+use crate::support::{Fixture, sh};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::{finish, isolated};
@@ -51,7 +51,7 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
         // The commands, as they are printed, typed by hand.
         fs::remove_file(fixture.file()).unwrap();
         fs::remove_dir(fixture.directory()).unwrap();
-        let is_command = |line: &&str| line.trim_start().starts_with("if [");
+        let is_command = |line: &&str| line.trim_start().starts_with("(cd ");
         let commands = recovered.stderr.replace("synconce:", "");
         let commands: Vec<_> = commands.lines().filter(is_command).map(str::to_owned).collect();
         assert_eq!(commands.len(), 2, "{}", recovered.stderr);
@@ -60,6 +60,24 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
         }
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_copy_of_what_is_set_aside_gives_its_owner_to_what_is_made_anew() {
+    isolated(|place| {
+        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+        interrupted(&fixture, "old");
+        fixture.ok("recover");
+        // The disk was replaced: inodes are new.
+        let rig = fixture.rig.path().display();
+        sh(place, &format!("cd {rig}; cp -a .synconce-aside-t-1 new; rm -r .synconce-aside-t-1"));
+        sh(place, &format!("cd {rig}; mv new .synconce-aside-t-1"));
+        fixture.ok("start");
+        let new = fs::metadata(fixture.directory()).unwrap();
+        assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
+        fixture.ok("stop");
         fixture.rig.down().unwrap();
     });
 }

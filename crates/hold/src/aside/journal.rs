@@ -39,7 +39,6 @@ pub struct Set {
     /// The renames.
     pub moves: Vec<Move>,
     /// The directories with the files, as they were made.
-    #[serde(default)]
     pub made: Vec<AsideDirectory>,
     /// Whether all renames are durable.
     pub finished: bool,
@@ -174,28 +173,15 @@ impl Journal {
         let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
         let mut commands: Vec<_> = units.into_iter().map(stop).collect();
         let mut seen = BTreeSet::new();
-        // What an operator has put back is at its old name. The daemon's user may have put a link or
-        // another directory in the place of a directory.
+        // What an operator has put back is at its old name.
         for (set, one) in self.moves(sets) {
             if set.finished && matches!(exists(&one.to), Ok(false)) || !seen.insert(&one.from) {
                 continue;
             }
             let directory = one.to.parent().unwrap_or(&one.to);
-            let (inode, replaced) = (set.identity_of(directory), directory.join(REPLACED));
-            let inode = inode.map_or(0, |id| id.inode);
-            let away = replaced.join(one.to.file_name().unwrap_or_default());
-            let [from, to, directory, replaced, away] =
-                [&one.from, &one.to, directory, &replaced, &away].map(quote);
-            let is_there = |path: &str| format!("[ -e {path} ] || [ -L {path} ]");
-            // A second run finds nothing to put back, and changes nothing.
-            commands.push(format!(
-                "if {}; then [ \"$(readlink -f {directory})\" = {directory} ] && \
-                 [ \"$(stat -c %i {directory})\" = {inode} ] && \
-                 if {}; then mkdir -p -- {replaced} && mv -T -- {from} {away}; fi && \
-                 mv -T -- {to} {from}; fi",
-                is_there(&to),
-                is_there(&from)
-            ));
+            // Nothing is in a directory before the journal has its identity.
+            let Some(made) = set.identity_of(directory) else { continue };
+            commands.push(command(one, directory, made.inode));
         }
         commands
     }
@@ -214,6 +200,30 @@ impl Journal {
              {commands}\n"
         )
     }
+}
+
+/// Returns the command that undoes `one`, whose `directory` has the number `inode`. A second run
+/// changes nothing.
+///
+/// The daemon's user can rename any directory, or a link, to a name beside the files. After
+/// a `chown -R` that user can also do so in `directory`. So the command enters `directory` first, makes
+/// root the owner of what it has entered, and uses only names from there.
+fn command(one: &Move, directory: &Path, inode: u64) -> String {
+    let to = Path::new(".").join(one.to.file_name().unwrap_or_default());
+    let from = Path::new("..").join(one.from.file_name().unwrap_or_default());
+    let away = Path::new(REPLACED).join(one.to.file_name().unwrap_or_default());
+    let [to, from, away, path, directory] =
+        [&to, &from, &away, one.from.as_path(), directory].map(quote);
+    let is_there = |name: &str| format!("[ -e {name} ] || [ -L {name} ]");
+    let (to_is_there, from_is_there) = (is_there(&to), is_there(&from));
+    format!(
+        "(cd -P -- {directory} && [ \"$(pwd -P)\" = {directory} ] && \
+         [ \"$(stat -c %i .)\" = {inode} ] && chown 0:0 . && chmod 700 . && \
+         ! [ -L {REPLACED} ] && if {to_is_there}; then \
+         if {from_is_there}; then mkdir -p {REPLACED} && mv -T {from} {away}; fi && \
+         mv -T {to} {from}; else {from_is_there}; fi) || \
+         {{ printf '%s was not put back: look at %s\\n' {path} {directory} >&2; false; }}"
+    )
 }
 
 /// Paths in JSON: a string, or an array of bytes if the path is not UTF-8.

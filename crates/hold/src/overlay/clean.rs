@@ -22,18 +22,6 @@ impl Place {
         }
     }
 
-    /// Removes what an earlier hold left, before a hold begins.
-    ///
-    /// # Errors
-    /// Names the act and path, or what no hold made.
-    pub(crate) fn make_way(&self) -> Result<(), Error> {
-        let parent = self.open_parent()?;
-        if let Some(all) = parent.inner(OsStr::new(SCRATCH))? {
-            own::refuse_foreign_in(&all)?;
-        }
-        self.clean_in(&parent)
-    }
-
     pub(super) fn clean_in(&self, parent: &SafeDirectory) -> Result<(), Error> {
         // After a power cut a part of the directories may be missing.
         let Some(all) = parent.inner(OsStr::new(SCRATCH))? else { return Ok(()) };

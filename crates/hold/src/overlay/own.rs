@@ -5,7 +5,7 @@ use super::{POINT, UPPER, WORK};
 use crate::attributes;
 use crate::directories::{Entries, walk};
 use crate::lost;
-use crate::safe_directory::{Astray, SafeDirectory, if_there, type_of};
+use crate::safe_directory::{Astray, SafeDirectory, type_of};
 use rustix::fs::{AtFlags, FileType};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
@@ -14,8 +14,8 @@ use synconce_durable::mutant;
 const LINKS: [&str; 2] = [attributes::STRIPPED, lost::NOTE];
 const ENTRIES: [&str; 5] = [UPPER, WORK, POINT, LINKS[0], LINKS[1]];
 
-/// Refuses the directory `scratch` of an overlay if no hold made it: it has no note, and a removal
-/// would lose data. A hold that a crash has ended may have no note.
+/// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold is
+/// missing, and a removal would lose data. A hold that a crash has ended may have left no note.
 ///
 /// # Errors
 /// [`Astray::NotOfHold`], or names what cannot be read.
@@ -28,26 +28,6 @@ pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
         true => Ok(()),
         false => Err(Astray::NotOfHold.on(scratch.path())),
     }
-}
-
-/// Refuses the directory `all` of all overlays beside it if it has an entry that no hold made.
-///
-/// # Errors
-/// As for [`refuse_foreign`].
-pub(super) fn refuse_foreign_in(all: &SafeDirectory) -> Result<(), Error> {
-    for name in all.names()? {
-        match all.look(&name)? {
-            Some(found) if !type_of(&found).is_dir() => {
-                return Err(Astray::NotOfHold.on(all.path()));
-            }
-            _ => {}
-        }
-        // Another hold may end now.
-        if let Some(scratch) = all.inner(&name)? {
-            if_there(refuse_foreign(&scratch))?;
-        }
-    }
-    Ok(())
 }
 
 /// Whether `scratch` has more than a hold that a crash has ended leaves: directories, empty files of

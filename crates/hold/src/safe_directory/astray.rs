@@ -77,7 +77,7 @@ pub fn remedy(error: &Error) -> Option<String> {
         Astray::LinkOf(_) => format!("chown --no-dereference root {path}, if the link is right"),
         Astray::NotOfRoot => give_to_root(error.path()),
         Astray::Writable => format!("chmod o-w {path}"),
-        Astray::NotOfHold => format!("ls -lA {path}"),
+        Astray::NotOfHold => move_away(error.path()),
         Astray::HardLink => format!("ls -l {path}"),
         Astray::Another(inode) => {
             let above = error.path().parent().unwrap_or(error.path());
@@ -92,7 +92,7 @@ pub fn remedy(error: &Error) -> Option<String> {
 /// link to a held file. Returns the command that moves away what is no directory.
 fn give_to_root(path: &Path) -> String {
     if !path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-        return format!("mv -T {} {}", quote(path), quote(&foreign(path)));
+        return move_away(path);
     }
     // Neither command does harm if its user puts a link there meanwhile.
     match path.ancestors().find(|above| above.ends_with(SCRATCH)) {
@@ -104,9 +104,9 @@ fn give_to_root(path: &Path) -> String {
     }
 }
 
-/// Returns a name beside `path` for what is in the way.
-fn foreign(path: &Path) -> std::path::PathBuf {
+/// Returns the command that renames `path`, which is in the way.
+fn move_away(path: &Path) -> String {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".foreign");
-    path.with_file_name(name)
+    format!("mv -T {} {}", quote(path), quote(&path.with_file_name(name)))
 }

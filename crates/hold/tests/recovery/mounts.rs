@@ -3,8 +3,10 @@
 
 use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
+use synconce_hold::error::Unclean;
 use synconce_hold::mounted::{file_system_of, were_mounted};
 use synconce_hold::record::{FileSystem, Record};
+use synconce_hold::unclean::unclean;
 
 #[test]
 fn a_mount_counts_until_it_is_unmounted_wherever_it_is() {
@@ -49,5 +51,20 @@ fn a_disk_that_was_moved_counts() {
         let device = sh("findmnt --noheadings --output SOURCE /var/lib/moved");
         sh(&format!("umount /var/lib/moved; mount {} {shown}", device.trim()));
         assert_eq!((were_mounted(&marker), were_mounted(&old)), (Some(false), None));
+    });
+}
+
+#[test]
+fn a_write_may_be_lost_if_the_state_directory_cannot_be_looked_at() {
+    isolated(|| {
+        make_files("old");
+        let marker = marker(&config("wipe", ""));
+        marker.write().unwrap();
+        assert!(unclean(&marker).is_none());
+        // As on a file system that was shut down, statx(2) fails.
+        sh("mv /var/lib/synconce /var/lib/moved; ln -s synconce /var/lib/synconce");
+        assert!(matches!(unclean(&marker), Some(Unclean::WriteBack)));
+        sh("rm /var/lib/synconce");
+        assert!(unclean(&marker).is_none());
     });
 }

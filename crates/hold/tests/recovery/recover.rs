@@ -127,7 +127,7 @@ fn files_of_a_begun_wipe_are_not_used_before_all_are_put_back() {
         crash(&config);
         let error = recover(&config, Decision::Keep).unwrap_err();
         let RecoverError::Refused { put_back, .. } = error else { panic!("{error}") };
-        let moves = &put_back.iter().filter(|one| one.starts_with("if ")).collect::<Vec<_>>()[..2];
+        let moves = &put_back.iter().filter(|one| one.starts_with('(')).collect::<Vec<_>>()[..2];
         moves.iter().for_each(|one| drop(sh(one)));
         assert_eq!(listing(), before);
         let kept = recover(&config, Decision::Keep).unwrap();

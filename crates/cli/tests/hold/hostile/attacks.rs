@@ -94,8 +94,9 @@ pub const ATTACKS: &[Attack] = &[
         "",
     )
     .undone("rm data/db/grastate.dat data/db/db data/db/meta.properties data/db/myid"),
-    attack(When::Off, "a directory of root", "mv data/plain data/.synconce-hold", 125, NOT_OF_HOLD)
-        .undone("mv data/.synconce-hold data/plain"),
+    // The hold adds its own directories, and removes no other entry.
+    attack(When::Off, "a directory of root", "mv data/plain data/.synconce-hold", 0, "")
+        .undone("mv data/.synconce-hold/file data/file"),
     attack(
         When::Off,
         "a directory of root with the names of the held paths",
