@@ -8,7 +8,7 @@ use crate::record::{FORMAT, Layer, Name, Parent, Purpose, Record, now};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
 use crate::store::Store;
-use crate::strategy::Choice;
+use crate::strategy::{Choice, Strategy};
 use crate::{choose, guard, unneeded};
 use std::io;
 use synconce_durable::error::Error;
@@ -142,8 +142,9 @@ fn publish(
         (None, Some(before)) => before.parent.clone(),
         (None, None) => None,
     };
-    let is_import = *purpose == Purpose::Import;
-    let protected = before.as_ref().map_or(is_import, |before| before.protected);
+    // What a clone by hard links writes in place reaches its base, so none is promised to stay.
+    let stays = *purpose == Purpose::Import && choice.strategy != Strategy::Hardlinks;
+    let protected = before.as_ref().map_or(stays, |before| before.protected);
     let old = before.map(|record| record.layers).unwrap_or_default();
     let Choice { strategy, reason } = choice;
     let (format, name, made) = (FORMAT, name.clone(), now());
@@ -171,8 +172,13 @@ fn generation_after(
     base: Option<&Base>,
     own: Option<&str>,
 ) -> Result<u64, Error> {
-    let Some(record) = store.record(name)? else { return Ok(1) };
     let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
+    let Some(record) = store.record(name)? else {
+        return match base.is_some_and(|base| base.name == *name) {
+            true => refused("the tree was renamed or removed meanwhile".to_owned()),
+            false => Ok(1),
+        };
+    };
     match base.filter(|base| base.name == *name) {
         None => return Err(source::exists("cannot make the tree", name)),
         Some(base) if !base.is(&record) => {

@@ -23,18 +23,20 @@ pub fn open_session<'a>(
     session::begin(store, &source, strategy, Purpose::Run)
 }
 
-/// Begins a session on the tree `name` whose result is discarded.
+/// Begins a session on the tree `name` whose result is discarded. Others may work on the tree:
+/// what they change is not seen.
 ///
 /// # Errors
-/// Another session works on the tree. The error names the act and the path.
+/// The error names the act and the path.
 pub fn open_to_discard<'a>(
     store: &'a Store,
     name: &Name,
     wanted: Option<Strategy>,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
-    let source = source::current(store, name)?;
+    let mut source = source::stack(store, name)?;
     let strategy = source::strategy_of(store, &source, wanted)?;
+    source.tree = None;
     session::begin(store, &source, strategy, Purpose::Run)
 }
 

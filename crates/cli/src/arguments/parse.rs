@@ -38,12 +38,12 @@ pub fn parse(words: &[OsString]) -> Result<Arguments, Error> {
     Ok(second)
 }
 
-/// Returns `words` with `--from NAME` after the verb in place of NAME, the word at `at`.
+/// Returns `words` with `--from NAME` in place of NAME, the word at `at`.
 fn with_from(words: &[OsString], at: usize) -> Vec<OsString> {
-    let tree = words[..at].iter().position(|word| word == "tree").unwrap_or_default();
-    let run = words[tree..at].iter().position(|word| word == "run").unwrap_or_default() + tree;
+    // `run -- NAME COMMAND` has the end of the options before the name.
+    let end = if words[at - 1] == "--" { at - 1 } else { at };
     let from = ["--from".into(), words[at].clone()];
-    [&words[..=run], &from, &words[run + 1..at], &words[at + 1..]].concat()
+    [&words[..end], &from, &words[end..at], &words[at + 1..]].concat()
 }
 
 fn run_in(arguments: &Arguments) -> Option<&RunIn> {

@@ -13,6 +13,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_run_in_an_imported_tree_is_refused_with_the_command_that_works, &NEEDS),
         trial(a_protected_tree_gets_generations_and_nothing_else, &NEEDS),
+        trial(a_run_that_makes_the_next_generation_is_disturbed_by_no_other, &NEEDS),
         trial(a_tree_is_protected_only_while_nothing_changes_it, &NEEDS),
         trial(open_work_is_shown_and_thrown_away, &NEEDS),
         trial(a_tree_with_open_work_is_removed_only_by_force, &NEEDS),
@@ -46,7 +47,7 @@ fn a_run_in_an_imported_tree_is_refused_with_the_command_that_works(place: &Plac
     for (words, command) in [
         (&["run", "base", "sh", "-c", "echo 1"][..], "run --from base sh -c 'echo 1'"),
         (&["run", "base", "--user", "1000", "--", "id"], "run --from base --user 1000 -- id"),
-        (&["run", "--user", "0", "--", "base", "id"], "run --from base --user 0 -- id"),
+        (&["run", "--user", "0", "--", "base", "id"], "run --user 0 --from base -- id"),
         // A value may be a secret.
         (&["run", "base", "--setenv", "A=secret", "id"], "run --from base ..."),
     ] {
@@ -99,6 +100,27 @@ fn a_protected_tree_gets_generations_and_nothing_else(place: &Place) {
     }
     // A base is protected from changes, not from its removal.
     site.well(&["remove", "base"]);
+    site.well(&["fsck"]);
+}
+
+fn a_run_that_makes_the_next_generation_is_disturbed_by_no_other(place: &Place) {
+    let site = with_base(place);
+    let next = ["--from", "base", "--commit", "base"];
+    let run = waiting(&site, &next, "echo 2 >/data/new");
+    site.well(&["run", "--discard", "base", "touch", "/data/mine"]);
+    let other = site.well(&["run", "--discard", "base", "/bin/sh", "-c", "ls /data"]);
+    assert!(!other.stdout.contains("mine"), "{other:?}");
+    place.write("talk/go", "");
+    assert!(run.end().success(), "{}", run.text());
+    assert_eq!(site.from("base", "cat /data/new"), "2\n");
+    // A second base would not be protected.
+    let run = waiting(&site, &next, "echo 3 >/data/new");
+    site.well(&["rename", "base", "stable"]);
+    place.write("talk/go", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
+    assert!(run.text().contains("the tree was renamed or removed meanwhile"), "{}", run.text());
+    assert_eq!(names(&site), set(&["stable"]));
+    assert_eq!(site.from("stable", "cat /data/new"), "2\n");
     site.well(&["fsck"]);
 }
 

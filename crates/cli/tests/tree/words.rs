@@ -252,10 +252,9 @@ fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
     site.well(&["clone", "base", "work"]);
     site.well(&["run", "work", "sh", "-c", "for n in 1 2 3; do echo >/new-$n; done"]);
     for verb in [&["diff", "base", "work"][..], &["list"]] {
-        let mut command = site.tree(verb);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let ended = child.wait_with_output().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = site.tree(verb).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{verb:?} {ended:?}");
         assert!(ended.stderr.is_empty(), "{verb:?} {ended:?}");
     }
@@ -264,6 +263,7 @@ fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
 fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
     let site = with_base(place);
     let long = "a-name-of-a-tree-that-is-long-enough-for-two-lines-of-a-terminal";
+    let date = format!("  {}", &synconce_durable::record::now()[..10]);
     site.well(&["clone", "base", long]);
     assert!(site.well(&["list"]).stdout.contains(long));
     let mut terminal = Terminal::shell(place);
@@ -272,7 +272,6 @@ fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
     let lines = terminal.prompt();
     assert!(lines.contains('…') && !lines.contains(long), "{lines}");
     assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
-    let date = format!("  {}", &synconce_durable::record::now()[..10]);
     terminal.line(&format!("COLUMNS=80 {list}"));
     let lines = terminal.prompt();
     assert_eq!(lines.matches(&date).count(), 2, "{lines}");

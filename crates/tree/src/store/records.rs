@@ -76,8 +76,12 @@ impl Store {
         self.close_durably(name)
     }
 
-    /// Renames the record of `name` to `new` durably, in one step. There must be no tree `new`.
+    /// Renames the record of `name` to `new` durably, in one step. There must be no tree `new`,
+    /// and `name` has no uncommitted changes.
     pub(crate) fn rename(&self, name: &Name, new: &Name) -> Result<(), Error> {
+        // A command that was killed may have left notes of changes that are committed or removed.
+        self.close_durably(new)?;
+        self.close_durably(name)?;
         let (from, to) = (self.record_path(name), self.record_path(new));
         match mutant::is("tree-rename-unsynced") {
             false => replace::rename(&from, &to),

@@ -192,7 +192,8 @@ impl World {
                     |tree: &Tree| (tree.durable, tree.generation) == (version, generation);
                 let is_next =
                     self.free(to).is_some_and(|tree| is_base(tree) && tree.open.is_none());
-                if self.trees.contains_key(to) && !(from == to && is_next) {
+                let is_gone = from == to && !self.trees.contains_key(to);
+                if is_gone || self.trees.contains_key(to) && !(from == to && is_next) {
                     return Ok(None);
                 }
                 let old = self.trees.remove(to);
