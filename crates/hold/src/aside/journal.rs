@@ -207,7 +207,8 @@ impl Journal {
 ///
 /// The daemon's user can rename any directory, or a link, to a name beside the files. After
 /// a `chown -R` that user can also do so in `directory`. So the command enters `directory` first, makes
-/// root the owner of what it has entered, and uses only names from there.
+/// root the owner of what it has entered, looks once more where that is, and uses only names from
+/// there.
 fn command(one: &Move, directory: &Path, inode: u64) -> String {
     let to = Path::new(".").join(one.to.file_name().unwrap_or_default());
     let from = Path::new("..").join(one.from.file_name().unwrap_or_default());
@@ -219,7 +220,7 @@ fn command(one: &Move, directory: &Path, inode: u64) -> String {
     format!(
         "(cd -P -- {directory} && [ \"$(pwd -P)\" = {directory} ] && \
          [ \"$(stat -c %i .)\" = {inode} ] && chown 0:0 . && chmod 700 . && \
-         ! [ -L {REPLACED} ] && if {to_is_there}; then \
+         [ \"$(readlink /proc/self/cwd)\" = {directory} ] && ! [ -L {REPLACED} ] && if {to_is_there}; then \
          if {from_is_there}; then mkdir -p {REPLACED} && mv -T {from} {away}; fi && \
          mv -T {to} {from}; else {from_is_there}; fi) || \
          {{ printf '%s was not put back: look at %s\\n' {path} {directory} >&2; false; }}"

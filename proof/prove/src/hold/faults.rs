@@ -8,8 +8,10 @@ use crate::cuts::Findings;
 use crate::recording::without_sync;
 use crate::tool::Tool;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::Signal;
 use std::fs;
 use std::io::{ErrorKind, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -91,7 +93,7 @@ fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>>
     traced.args(["-f", "-o", "/dev/null", "-e", "trace=syncfs"]);
     traced.args(["-e", "inject=syncfs:signal=SIGKILL:when=2"]).arg(stop.get_program());
     traced.args(stop.get_args()).envs(stop.get_envs().filter_map(|(name, it)| Some((name, it?))));
-    if run(&mut traced, patiently(LIMIT))?.status.success() {
+    if run(&mut traced, patiently(LIMIT))?.status.signal() != Some(Signal::KILL.as_raw()) {
         return Err("the stop was not killed".into());
     }
     stop_after_the_loss(fixture, rig)
