@@ -8,6 +8,7 @@ use crate::systemd::Service;
 use crate::{Engine, buildkit, docker};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -54,13 +55,17 @@ pub fn look(engine: Engine, host: &Host) -> Result<Option<Finding>, Error> {
         let text = format!("{program} is not running; it goes by it from its next start{start}");
         return Ok(Some(Finding::Well(text)));
     };
+    let name = format!("{program} (pid {})", process.pid);
+    if matches!(engine, Engine::Docker) && process.words("environ").is_none() {
+        let why = format!("cannot look at {name}: only root may read its environment");
+        return Ok(Some(Finding::Fault(why)));
+    }
     let fault = match engine {
         Engine::Held(daemon) if held::is_in_force(host, daemon) => None,
         Engine::Held(_) => Some("its databases are not held".to_owned()),
         Engine::Docker => docker::lacks(host, &process)?,
         _ => is_later(host, engine, &process)?,
     };
-    let name = format!("{program} (pid {})", process.pid);
     Ok(Some(match fault {
         None => Finding::Well(format!("{name} has it")),
         Some(why) => {
@@ -101,7 +106,7 @@ fn is_later(host: &Host, engine: Engine, process: &Process) -> Result<Option<Str
 }
 
 impl Process {
-    /// Returns the process of the program `name` in this pid namespace. A containerd that dockerd
+    /// Returns root's process of the program `name` in this pid namespace. A containerd that dockerd
     /// has started has a configuration of dockerd's.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
@@ -112,8 +117,10 @@ impl Process {
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
             let words = || process.words("cmdline").unwrap_or_default();
+            let is_root = || fs::metadata(process.file("")).is_ok_and(|it| it.uid() == 0);
             comm.trim_end() == name
                 && is_here
+                && is_root()
                 && !words().iter().any(|word| word.ends_with("/docker/containerd/containerd.toml"))
         })
     }
