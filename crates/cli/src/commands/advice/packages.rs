@@ -55,7 +55,7 @@ pub(super) struct CalledByProgram;
 /// --audit` names each package that apt could not fetch. Only `format` belongs to no package. An
 /// alternative is removed only if it cannot be read, as an operator may have set it.
 ///
-/// `boot` is the time of the boot that ended the run, in seconds since 1970. Without one the
+/// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one the
 /// kernel has written all that it was given, and what changed can be a user's: only what is empty
 /// is removed.
 pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec<String> {
@@ -86,8 +86,8 @@ pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec
     let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
     lines.extend([
         format!("    {enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
-        "        update-alternatives --query \"${file##*/}\" >/dev/null 2>&1 ||".into(),
-        "        rm -f \"$file\"; done'".into(),
+        "        update-alternatives --query \"${file##*/}\" >/dev/null 2>&1".into(),
+        "        test $? -ne 2 || rm -f \"$file\"; done'".into(),
         format!("    {enter}find /var/lib/dpkg/info -type f ! -name format \\"),
         format!("        {torn} -delete"),
         format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{until} -delete"),
