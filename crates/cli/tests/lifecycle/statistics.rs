@@ -67,11 +67,18 @@ fn a_sync_of_a_survivor_during_the_commit_passes_after_the_end() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
         let survivor = daemon("wait_for('go'); sync_file('data'); say_to('after', hold());");
-        let script = format!("sync_file('{}'); {survivor}", rig.path().join("held").display());
+        let held = rig.path().join("held");
+        // A write can wait for a disk that is stalled.
+        let script = format!(
+            "sync_file('{}'); say_to('held', 1); wait_for('stalled'); {survivor}",
+            held.display()
+        );
         let words = perl(&script);
         let words = words.each_ref().map(String::as_str);
-        let lock = stall(&rig);
         let ran = Started::new(&mut place.held(&["--stats", "--json"], &words));
+        place.wait_for("held");
+        let lock = stall(&rig);
+        place.write("stalled", "");
         eventually("the commit begins", || place.status(&[]).stdout.contains(" committing "));
         place.write("go", "");
         assert_eq!(place.wait_for("after"), "free\n");
