@@ -1,7 +1,7 @@
 # Types the commands that `synconce status` prints, and ends at the first that fails.
-# A boot follows a power cut.
+# A boot follows a power cut, in a later second.
 cat /proc/sys/kernel/random/uuid >/run/boot
-echo "btime $(date +%s)" >/run/stat
+echo "btime $(($(date +%s) + 1))" >/run/stat
 mount --bind /run/boot /proc/sys/kernel/random/boot_id
 mount --bind /run/stat /proc/stat
 synconce status >/run/said && exit 9

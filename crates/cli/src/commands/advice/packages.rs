@@ -47,8 +47,8 @@ pub(super) struct CalledByProgram;
 /// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
 /// are removed, those that changed since the run began are renamed, and `--force-confmiss`
 /// writes them again. The status file lists them also if the list of the package is empty itself.
-/// If dpkg's lists were lost, none names the configuration files: empty files below /etc that
-/// changed are removed, too.
+/// If dpkg's lists were lost, none names the configuration files: files below /etc that changed
+/// and are empty, or have zeros alone, are removed, too.
 ///
 /// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
 /// last line, and would execute half of a script. The new installation writes it again; `dpkg
@@ -90,7 +90,8 @@ pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec
         "        test $? -ne 2 || rm -f \"$file\"; done'".into(),
         format!("    {enter}find /var/lib/dpkg/info -type f ! -name format \\"),
         format!("        {torn} -delete"),
-        format!("    {enter}find /etc -xdev -type f -empty -newerct {started}{until} -delete"),
+        format!("    {enter}find /etc -xdev -type f -newerct {started}{until} \\"),
+        "        ! -exec grep -qa '[[:graph:]]' {} \\; -delete".into(),
         format!("    {enter}dpkg --configure --pending"),
         format!("    {enter}sh -c 'dpkg-query --show \\"),
         "        --showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\" |".into(),
@@ -137,7 +138,7 @@ mod tests {
             "test -s /target/var/lib/dpkg/status || cp /target/var/lib/dpkg/status-old ",
             &format!("\\( -empty -delete {changed} \\\n            -exec mv --backup=numbered "),
             "! -name format \\\n        \\( -empty -o ",
-            "find /etc -xdev -type f -empty -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
+            "find /etc -xdev -type f -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
