@@ -22,7 +22,10 @@ dpkg --install /root/gone.deb && dpkg --remove gone
 /// Kills the supervisor of the run when dpkg has installed the package, and loses the content
 /// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
 /// left alone: they are replaced by renames, after which ext4 writes the content soon.
+///
+/// The start of a run is known by the second: the root's own empty files have an earlier one.
 const CUT: &str = r#"
+second=$(date +%s); until [ $(date +%s) -gt $second ]; do sleep 0.05; done
 touch /root/start
 echo 'DPkg::Post-Invoke {"kill -9 $(grep -o supervisor.*[0-9] /run/synconce/$SYNCONCE_RUN.json | grep -o [0-9]*)";};' \
     >/etc/apt/apt.conf.d/kill
