@@ -36,6 +36,10 @@ pub struct Record {
     /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
     #[serde(default)]
     pub failed: bool,
+    /// This marker takes the place of a lost one. `started` is when the loss was found, and an
+    /// empty `boot` says that nothing shows whether the machine stopped.
+    #[serde(default)]
+    pub lost: bool,
     /// A stop or a recovery may have removed the marks beside the files ([`Place::is_marked`]).
     #[serde(default)]
     pub ending: bool,
@@ -61,8 +65,8 @@ pub struct Spot {
     /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
-    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is mounted,
-    /// and in markers of older versions.
+    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is
+    /// mounted, and in markers of older versions.
     #[serde(default)]
     pub directories: Vec<FileId>,
 }
@@ -196,12 +200,12 @@ impl Record {
         }
     }
 
-    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop would
-    /// not see the error.
+    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop
+    /// would not see the error.
     ///
-    /// The disk of the marker may be full. So the word is changed in its place, which needs no block on
-    /// ext4, XFS and tmpfs. The disk may also be read-only: then a note in memory is enough. After the
-    /// next boot the marker is unclean whatever it says.
+    /// The disk of the marker may be full. So the word is changed in its place, which needs no
+    /// block on ext4, XFS and tmpfs. The disk may also be read-only: then a note in memory is
+    /// enough. After the next boot the marker is unclean whatever it says.
     ///
     /// # Errors
     /// Names the marker, if neither could be written.
@@ -231,8 +235,8 @@ impl Record {
         marker.sync_all().map(|()| true)
     }
 
-    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state directory
-    /// cannot be looked at.
+    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state
+    /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_noted = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
         self.failed || note_of(&self.name).map_or(true, is_noted)
