@@ -97,7 +97,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
     Record::forget_failure(&config.name)?;
-    record.write()?;
+    record.write_first()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
             new.keep();
@@ -193,6 +193,7 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
         file_systems,
         config: config.clone(),
         failed: false,
+        has_intact: true,
         lost: false,
         ending: false,
         aside_in: config.set_aside.iter().map(|path| directory_of(path)).collect(),

@@ -144,6 +144,8 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
 enum StateDisk {
     /// Full, and what is in memory ends: the container is made anew, in the same boot.
     Full,
+    /// The same, on a btrfs: it cannot even change a file in its place.
+    FullBtrfs,
     ReadOnly,
 }
 
@@ -152,16 +154,17 @@ enum StateDisk {
 fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
     let fixture = Fixture::on(place, rig.up().unwrap(), "");
-    sh(
-        place,
-        "mkdir -p state; truncate -s 8M image; mkfs.ext4 -q image; mount -o loop image state",
-    );
+    let make = match state {
+        StateDisk::FullBtrfs => "truncate -s 120M image; mkfs.btrfs -q -M image",
+        _ => "truncate -s 8M image; mkfs.ext4 -q image",
+    };
+    sh(place, &format!("mkdir -p state; {make}; mount -o loop image state"));
     fixture.ok("start");
     sh(
         place,
         match state {
             // After the sync some blocks are free again.
-            StateDisk::Full => {
+            StateDisk::Full | StateDisk::FullBtrfs => {
                 "for fill in 1 2; do cat /dev/zero >>state/fill 2>other || sync -f state; done
                  while echo >state/fill.$((n += 1)) && sync -f state; do :; done 2>other"
             }
@@ -172,7 +175,7 @@ fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
     meet(&fixture);
     fixture.rig.disk().recover().unwrap();
-    if state == StateDisk::Full {
+    if state != StateDisk::ReadOnly {
         sh(place, "rm -f runtime/holds/*.failed");
     }
     for _turn in 0..2 {
@@ -191,7 +194,7 @@ fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     assert_eq!(fixture.state(), "interrupted");
     sh(
         place,
-        if state == StateDisk::Full { "rm state/fill*" } else { "mount -o remount,rw state" },
+        if state == StateDisk::ReadOnly { "mount -o remount,rw state" } else { "rm state/fill*" },
     );
     let kept = fixture.hold("recover --keep");
     assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
@@ -210,6 +213,11 @@ fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_state_disk() {
     isolated_alone(|place| {
         lose(place, StateDisk::Full, stop_that_fails);
     });
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_btrfs() {
+    isolated_alone(|place| lose(place, StateDisk::FullBtrfs, stop_that_fails));
 }
 
 #[test]

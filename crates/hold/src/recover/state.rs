@@ -61,6 +61,7 @@ impl State {
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
+            has_intact: false,
             lost: true,
             ending: false,
             aside_in: Vec::new(),
