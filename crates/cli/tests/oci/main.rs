@@ -7,6 +7,7 @@
 
 mod benchmark;
 mod bundles;
+mod check;
 mod database;
 mod dockerfile;
 mod engines;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
+        check::trials(),
         dockerfile::trials(),
         jobs::trials().into(),
         our_image::trials(),
