@@ -8,6 +8,7 @@
 mod benchmark;
 mod bundles;
 mod check;
+mod counted;
 mod database;
 mod dockerfile;
 mod engines;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         check::trials(),
+        counted::trials(),
         dockerfile::trials(),
         jobs::trials().into(),
         our_image::trials(),
