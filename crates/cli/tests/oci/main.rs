@@ -9,6 +9,7 @@ mod benchmark;
 mod bundles;
 mod database;
 mod dockerfile;
+mod doctor;
 mod engines;
 mod explain;
 mod flushes;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         dockerfile::trials(),
+        doctor::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),

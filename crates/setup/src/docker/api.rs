@@ -1,14 +1,8 @@
 //! Questions to a running dockerd.
 
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-const SOCKET: &str = "/var/run/docker.sock";
-/// dockerd answers in milliseconds; one that hangs must not hang a check.
-const PATIENCE: Duration = Duration::from_secs(10);
+use synconce_probe::docker::{SOCKET, get};
 
 /// Returns the socket of the dockerd with the command line `words`.
 pub(super) fn socket(words: &[String]) -> PathBuf {
@@ -19,21 +13,14 @@ pub(super) fn socket(words: &[String]) -> PathBuf {
 
 /// Returns the default runtime of the dockerd at `socket`; `None` if it does not answer.
 pub(super) fn default_runtime(socket: &Path) -> Option<String> {
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (_, body) = answer.split_once("\r\n\r\n")?;
-    let info: Value = serde_json::from_str(body).ok()?;
+    let info: Value = serde_json::from_str(&get(socket, "/info").ok()?).ok()?;
     info["DefaultRuntime"].as_str().map(str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
     fn words(line: &str) -> Vec<String> {
