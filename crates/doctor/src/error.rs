@@ -24,6 +24,17 @@ pub enum Error {
         /// Why it failed.
         error: io::Error,
     },
+    /// An engine does not answer.
+    Engine {
+        /// The engine's program.
+        program: &'static str,
+        /// Its socket; none if the program is started.
+        at: Option<PathBuf>,
+        /// Why.
+        error: io::Error,
+    },
+    /// This engine's program runs outside of this container, so its directories are not here.
+    Elsewhere(&'static str),
     /// The file is not a record of a command.
     NoRecord,
     /// A record cannot be read.
@@ -70,6 +81,16 @@ impl fmt::Display for Error {
             }
             Self::Io { act, path, error } => {
                 write!(f, "cannot {act} {}: {}", path.display(), reason(error))
+            }
+            Self::Engine { program, at, error } => {
+                write!(f, "cannot ask {program}")?;
+                if let Some(at) = at {
+                    write!(f, " at {}", at.display())?;
+                }
+                write!(f, ": {}", reason(error))
+            }
+            Self::Elsewhere(program) => {
+                write!(f, "cannot measure the disk of {program}: it runs outside of this container")
             }
             Self::NoRecord => f.write_str("not a record of `synconce doctor -o`"),
             Self::Unreadable(error) => f.write_str(&reason(error)),

@@ -1,7 +1,10 @@
 //! Causes of slowness, by the least seconds that their remedies save. Pure: figures in, findings
 //! out.
 
+mod engine;
+
 use crate::cgroup::{Limit, LimitKind};
+use crate::engine::Engine;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{Place, Space};
@@ -62,6 +65,21 @@ pub(crate) struct Facts<'a> {
     pub limits: &'a [Limit],
     /// Whether the place had space for temporary files.
     pub space: Space,
+    /// The engine whose data are at the place.
+    pub engine: Option<&'a Engine>,
+}
+
+impl Facts<'_> {
+    /// Returns what the verdict is about.
+    fn subject(&self) -> String {
+        let path = self.place.path.display();
+        self.engine.map_or_else(|| path.to_string(), |engine| format!("{} ({path})", engine.name))
+    }
+
+    /// Returns why the syncs of build steps wait for no disk, if they do not.
+    fn held_builds(&self) -> Option<&'static str> {
+        self.engine.and_then(Engine::builds_are_held)
+    }
 }
 
 /// Returns the findings, the most costly first; those without a figure follow.
@@ -71,16 +89,22 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
     let is_skipped =
         skips(Skipping::OfThisProcess).or(skips(Skipping::OfDynamicPrograms)).is_some();
     if !is_skipped && !facts.place.needs_no_sync() {
-        found.extend(slow_sync(facts.place, skips(Skipping::OfDpkg), measured));
+        found.extend(slow_sync(facts, skips(Skipping::OfDpkg), measured));
         found.extend(copy_up(facts, measured));
         found.extend(ignored_flushes(facts.place, measured));
     }
     let is_limited = found.iter().any(|finding| finding.name.starts_with("io-limit"));
     found.extend(slow_writes(facts.place, measured).filter(|_| !is_limited));
+    if let Some(engine) = facts.engine {
+        found.extend(engine::of_set_up(engine));
+        found.extend(engine::of_storage(engine));
+    }
     found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));
     found.extend(full(facts));
     let rank = |finding: &Finding| match finding.name {
         "full" => f64::INFINITY,
+        // Nothing to change follows from it.
+        "flushes-ignored" => -1.0,
         _ => finding.seconds.unwrap_or(0.0),
     };
     found.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
@@ -94,7 +118,7 @@ pub(crate) fn verdict(
     measured: &Measured,
     findings: &[Finding],
 ) -> String {
-    let path = facts.place.path.display();
+    let path = facts.subject();
     if let Some(Finding { name, seconds: Some(seconds), workload, cause, .. }) = findings.first() {
         let workload = workload.as_deref().unwrap_or_default();
         return format!("{path}: {name} costs at least {seconds:.0} s of {workload}: {cause}");
@@ -112,6 +136,9 @@ pub(crate) fn verdict(
     }
     if facts.space == Space::TooSmall {
         return format!("{path}: nothing was measured: the file system is too small");
+    }
+    if let Some(why) = facts.held_builds() {
+        return format!("{path}: nothing to change: {why}");
     }
     match measured.fsync {
         Some(times) => {
@@ -132,8 +159,17 @@ fn least_sync(measured: &Measured) -> Option<f64> {
     Some(overwrite.quarter.min(measured.fsync?.quarter).min(mean))
 }
 
-fn slow_sync(place: &Place, unsafe_io: Option<&InForce>, measured: &Measured) -> Option<Finding> {
-    let (count, how) = match unsafe_io {
+fn slow_sync(
+    facts: &Facts<'_>,
+    unsafe_io: Option<&InForce>,
+    measured: &Measured,
+) -> Option<Finding> {
+    if facts.held_builds().is_some() {
+        return None;
+    }
+    let place = facts.place;
+    // Base images of Debian and Ubuntu have force-unsafe-io.
+    let (count, how) = match unsafe_io.map(|_| ()).or(facts.engine.map(|_| ())) {
         None => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
         Some(_) => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
     };
@@ -159,7 +195,7 @@ fn slow_sync(place: &Place, unsafe_io: Option<&InForce>, measured: &Measured) ->
             "none",
         ),
     };
-    (seconds >= WORTH).then(|| Finding {
+    let finding = Finding {
         name: "slow-sync",
         seconds: Some(seconds),
         workload: Some(INSTALL.to_owned()),
@@ -168,6 +204,11 @@ fn slow_sync(place: &Place, unsafe_io: Option<&InForce>, measured: &Measured) ->
         remedy,
         undo: undo.to_owned(),
         risk: risk.to_owned(),
+    };
+    let engine = facts.engine.filter(|_| is_held);
+    (seconds >= WORTH).then(|| match engine {
+        Some(engine) => engine::of_steps(engine, finding),
+        None => finding,
     })
 }
 
@@ -306,7 +347,10 @@ fn full(facts: &Facts<'_>) -> Option<Finding> {
         workload: None,
         cause: cause.to_owned(),
         evidence: format!("{used} % used, {} free{files}", bytes(place.available as f64)),
-        remedy: format!("free some space on {}", path.display()),
+        remedy: match facts.engine {
+            Some(engine) => engine::prune(engine),
+            None => format!("free some space on {}", path.display()),
+        },
         undo: "not needed".to_owned(),
         risk: "what is removed is gone".to_owned(),
     })

@@ -11,6 +11,7 @@ mod cgroup;
 mod command;
 mod context;
 mod device;
+mod engine;
 mod error;
 mod finding;
 mod in_force;
@@ -27,6 +28,7 @@ pub use command::{
 };
 pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;
+pub use engine::{BuildCache, Engine, SetUp, ask_docker, ask_podman};
 pub use error::Error;
 pub use finding::Finding;
 pub use in_force::{InForce, Skipping};
@@ -56,6 +58,8 @@ pub struct Options {
     pub depth: Depth,
     /// Whether a run of synconce holds this process.
     pub is_held: bool,
+    /// The engine whose data are at `path`.
+    pub engine: Option<Engine>,
 }
 
 /// What is told about the examination while it goes on, and asked whether it goes on.
@@ -77,7 +81,8 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
     let limits = cgroup::limits(&place);
     let in_force = in_force::find(options.is_held)?;
     let budget = Budget::of(options.depth);
-    let mut not_measured = Vec::new();
+    let engine = options.engine.as_ref();
+    let mut not_measured = engine.map_or_else(Vec::new, |engine| engine.unknown.clone());
     let space = place.space_for(budget.bytes());
     let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);
     let no_syncs = match (is_held, place.needs_no_sync()) {
@@ -98,8 +103,9 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
         }
     };
     let host = report::Host::read();
-    let facts = finding::Facts { place: &place, host: &host, limits: &limits, space };
+    let facts = finding::Facts { place: &place, host: &host, limits: &limits, space, engine };
     let findings = finding::derive(&facts, &in_force, &measured);
     let verdict = finding::verdict(&facts, &in_force, &measured, &findings);
-    Ok(Report { verdict, place, host, limits, in_force, measured, not_measured, findings })
+    let engine = options.engine.clone();
+    Ok(Report { verdict, engine, place, host, limits, in_force, measured, not_measured, findings })
 }

@@ -92,8 +92,8 @@ pub(crate) fn measure(
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Measured, Error> {
     let file = budget.writes.map_or(0, |_| writes::size(place));
-    observer.will_write(budget.bytes() + file, &place.path);
     let scratch = Scratch::new(&place.path)?;
+    observer.will_write(budget.bytes() + file, &place.path);
     let mut measured = Measured::default();
     match no_syncs {
         Some(why) => not_measured.push(NotMeasured::new("fsync and fdatasync", why)),

@@ -1,6 +1,7 @@
 //! The result of an examination.
 
 use crate::cgroup::Limit;
+use crate::engine::Engine;
 use crate::finding::Finding;
 use crate::in_force::InForce;
 use crate::measure::Measured;
@@ -12,6 +13,8 @@ use serde::Serialize;
 pub struct Report {
     /// One sentence.
     pub verdict: String,
+    /// The engine whose data are there.
+    pub engine: Option<Engine>,
     /// The file system.
     pub place: Place,
     /// The machine.

@@ -17,10 +17,17 @@ pub(crate) fn render(report: &Report) -> String {
     let is_short = report.findings.iter().all(|finding| finding.name == "flushes-ignored");
     if is_short {
         // A write to a string cannot fail.
-        let _ = writeln!(text, "{}", summary(&report.place, &report.measured));
+        let engine = report.engine.as_ref().map_or_else(String::new, |it| it.summary() + "; ");
+        let _ = writeln!(text, "{engine}{}", summary(&report.place, &report.measured));
         return text;
     }
     let _ = writeln!(text, "\n{}", place(&report.place));
+    if let Some(engine) = &report.engine {
+        let _ = writeln!(text, "  engine       {}", engine.summary());
+        for line in engine.set_up.iter().flat_map(|set_up| &set_up.lines) {
+            let _ = writeln!(text, "  set-up       {line}");
+        }
+    }
     figures(&mut text, &report.measured);
     for limit in &report.limits {
         let _ = writeln!(text, "  limit        {} ({})", limited(limit), limit.file.display());

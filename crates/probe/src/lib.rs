@@ -1,10 +1,11 @@
-//! The mounts, file systems and devices of this host.
+//! The mounts, file systems, devices and dockerd of this host.
 //!
 //! The crate only reads. Parsers take text and return values; one function for each parser
 //! does the I/O.
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod docker;
 pub mod filesystem;
 pub mod mounts;
 pub mod super_block;

@@ -9,7 +9,6 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,8 +31,6 @@ const NEEDS_BUILDX: u32 = 23;
 
 /// How long dockerd may take to start answering or to exit.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// How long one answer may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The runtime of a build's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -291,15 +288,7 @@ fn own_environment() -> Vec<String> {
 
 /// Whether the daemon answers; its socket exists long before.
 fn is_ready() -> bool {
-    let ask = || {
-        let mut socket = UnixStream::connect(SOCKET_FILE)?;
-        socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        socket.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer)?;
-        Ok::<_, std::io::Error>(answer)
-    };
-    ask().is_ok_and(|answer| answer.lines().next().is_some_and(|line| line.contains(" 200 ")))
+    synconce_probe::docker::get(Path::new(SOCKET_FILE), "/_ping").is_ok()
 }
 
 /// Returns the first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.

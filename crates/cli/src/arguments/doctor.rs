@@ -25,6 +25,14 @@ pub struct Doctor {
     /// A command that fails keeps its exit code.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub fail_on: Option<u32>,
+    /// Measure where Docker keeps its layers, and look at its storage driver and set-up
+    ///
+    /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root.
+    #[arg(long, conflicts_with_all = ["path", "podman", "context", "read", "command"])]
+    pub docker: bool,
+    /// Measure where Podman keeps its layers, and look at its storage driver and set-up
+    #[arg(long, conflicts_with_all = ["path", "context", "read", "command"])]
+    pub podman: bool,
     /// Look at the context DIR of an image build, in place of a disk
     ///
     /// Counts what a builder sends of DIR, and what .dockerignore leaves out. Lists the largest

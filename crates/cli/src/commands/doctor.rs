@@ -1,6 +1,7 @@
 //! `synconce doctor`
 
 mod command;
+mod engine;
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::json::{Sink, Stream};
@@ -40,19 +41,24 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
     let mut watch = Watch::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
-        return print(watch, examined, json, Context::text)
+        return print(watch, examined, json, Context::text, &arguments)
             .map_or_else(|code| code, |_| ExitCode::SUCCESS);
     }
+    let asked = match engine::ask(&arguments) {
+        Ok(asked) => asked,
+        Err(error) => return fail(&error, &arguments),
+    };
     let options = Options {
-        path: arguments.path,
+        path: asked.as_ref().map_or_else(|| arguments.path.clone(), |it| it.data_root.clone()),
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
         is_held: synconce_run::is_held(),
+        engine: asked,
     };
     let examined = examine(&options, &mut watch);
     let is_costly = |report: &Report| {
         arguments.fail_on.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
     };
-    match print(watch, examined, json, Report::text) {
+    match print(watch, examined, json, Report::text, &arguments) {
         Ok(report) if is_costly(&report) => exit::COSTLY.into(),
         Ok(_) => ExitCode::SUCCESS,
         Err(code) => code,
@@ -65,12 +71,13 @@ fn print<T: Serialize>(
     examined: Result<T, Error>,
     json: Option<Sink>,
     text: fn(&T) -> String,
+    arguments: &Doctor,
 ) -> Result<T, ExitCode> {
     watch.bar.finish_and_clear();
     let report = examined.map_err(|error| match error {
         // The temporary files are removed: end by the signal, as the caller expects.
         Error::Interrupted(signal) => exit::by_signal(signal),
-        error => fail(&error),
+        error => fail(&error, arguments),
     })?;
     let printed = match json {
         Some(sink) => sink.write(&report),
@@ -87,11 +94,13 @@ fn print<T: Serialize>(
     })
 }
 
-fn fail(error: &Error) -> ExitCode {
+fn fail(error: &Error, arguments: &Doctor) -> ExitCode {
     say(&error.to_string());
     let doctor =
         |path: &Path| shell(&["synconce".into(), "doctor".into(), path.display().to_string()]);
     let hint = match error {
+        Error::Engine { .. } | Error::Elsewhere(_) => engine::hint(error, arguments),
+        Error::NotAllowed(_) if engine::flag(arguments).is_some() => engine::hint(error, arguments),
         Error::ReadOnly(_) => {
             Some("synconce doctor DIRECTORY, with a directory that can be written".to_owned())
         }

@@ -99,7 +99,7 @@ type Failure = (String, Option<String>);
 
 fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
-    let host = host(arguments).map_err(failure)?;
+    let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
     if arguments.engine == Configured::Apt && !arguments.hold {
         return apt::carry_out(arguments, &host);
     }
@@ -171,16 +171,36 @@ fn name(configured: Configured) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn host(arguments: &Setup) -> Result<Host, Error> {
-    let root = match &arguments.root {
+/// What `setup ENGINE --check` finds on this host.
+pub(super) struct Checked {
+    /// Whether a set-up would change nothing.
+    pub is_made: bool,
+    /// What is wrong.
+    pub faults: Vec<String>,
+    /// What is well.
+    pub notes: Vec<String>,
+}
+
+/// Checks the set-up of `engine` on this host.
+pub(super) fn check_host(engine: Engine) -> Result<Checked, Error> {
+    let host = host(None, None)?;
+    let plan = plan(engine, &host)?;
+    let report = check::check(Report::default(), &plan, engine, &host, Path::new("/"))?;
+    let Report { set_up, faults, notes, .. } = report;
+    Ok(Checked { is_made: set_up == Some(true), faults, notes })
+}
+
+fn host(root: Option<&Path>, runtime: Option<&Path>) -> Result<Host, Error> {
+    let is_other = root.is_some();
+    let root = match root {
         None => PathBuf::from("/"),
         Some(root) => root.canonicalize().on("cannot find", root)?,
     };
-    let state = standard_paths::system(arguments.root.as_ref().map(|_| root.as_path()));
+    let state = standard_paths::system(is_other.then_some(root.as_path()));
     let ourselves = std::env::current_exe().ok().filter(|_| root == Path::new("/"));
     let beside = ourselves.as_ref().map(|path| path.with_file_name(RUNTIME));
-    let runtime = match &arguments.runtime {
-        Some(runtime) => runtime.clone(),
+    let runtime = match runtime {
+        Some(runtime) => runtime.to_owned(),
         None => beside.filter(|path| path.is_file()).unwrap_or_else(|| program(&root, RUNTIME)),
     };
     // In units: a link by which synconce-oci was called is followed.

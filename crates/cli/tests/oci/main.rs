@@ -11,6 +11,7 @@ mod check;
 mod counted;
 mod database;
 mod dockerfile;
+mod doctor;
 mod engines;
 mod explain;
 mod flushes;
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         check::trials(),
         counted::trials(),
         dockerfile::trials(),
+        doctor::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),

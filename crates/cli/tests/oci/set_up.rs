@@ -9,6 +9,7 @@ use crate::plain::{self, Dockerd, daemonless};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
@@ -170,6 +171,10 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     assert_prints(&docker.run("1", &run), BARE);
     if is_held {
         assert_in_use(place, "docker", "dockerd");
+        let mut doctor = place.synconce(&["doctor", "--docker", "--json"]);
+        doctor.env("DOCKER_HOST", SOCKET).env("SYNCONCE_OCI_FILE", "/none");
+        let report: Value = serde_json::from_str(&finish(&mut doctor).stdout).unwrap();
+        assert_eq!(report["engine"]["set_up"]["is_in_force"], true, "{report:#}");
     } else {
         assert_not_in_use(place, "docker", "dockerd", "its environment lacks the ");
     }

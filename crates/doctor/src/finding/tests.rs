@@ -1,5 +1,6 @@
 use super::*;
 use crate::device::Device;
+use crate::engine::SetUp;
 use crate::measure::{Flushes, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;
@@ -51,7 +52,7 @@ fn names(
     measured: &Measured,
 ) -> Vec<&'static str> {
     let host = host("6.18.4");
-    let facts = Facts { place, host: &host, limits, space: Space::Enough };
+    let facts = Facts { place, host: &host, limits, space: Space::Enough, engine: None };
     derive(&facts, in_force, measured).iter().map(|finding| finding.name).collect()
 }
 
@@ -62,7 +63,8 @@ fn skipping(skipping: Skipping) -> InForce {
 #[test]
 fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
     let (place, host) = (place(), host("6.18.4"));
-    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Enough };
+    let facts =
+        Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine: None };
     let found = derive(&facts, &[], &disk(7_900.0));
     assert_eq!(found.len(), 1);
     // The rig at 8 ms a flush: 61.8 s plain, 8.4 s under a run (docs/benchmarks.md).
@@ -134,7 +136,7 @@ fn an_overlay_syncs_each_copy_up_unless_it_is_volatile_or_copies_no_data() {
 #[test]
 fn a_full_file_system_comes_before_everything() {
     let (place, host) = (place(), host("6.18.4"));
-    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Full };
+    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Full, engine: None };
     let found = derive(&facts, &[], &Measured::default());
     assert_eq!(found[0].name, "full");
 }
@@ -157,4 +159,65 @@ fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
         ..disk(100.0)
     };
     assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);
+}
+
+fn engine(driver: &str) -> Engine {
+    Engine {
+        name: "docker",
+        version: "20.10".to_owned(),
+        data_root: "/var/lib/docker".into(),
+        storage_driver: driver.to_owned(),
+        mount_program: None,
+        backing: None,
+        native_diff: None,
+        layers: None,
+        build_cache: None,
+        builds_are_volatile: false,
+        set_up: None,
+        unknown: Vec::new(),
+    }
+}
+
+/// Returns the findings about `engine` on a disk whose flush takes 8 ms, and the verdict.
+fn of_engine(engine: &Engine) -> (Vec<Finding>, String) {
+    let (place, host) = (place(), host("6.18.4"));
+    let engine = Some(engine);
+    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine };
+    let found = derive(&facts, &[], &disk(8_000.0));
+    let verdict = verdict(&facts, &[], &disk(8_000.0), &found);
+    (found, verdict)
+}
+
+#[test]
+fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
+    let set_up = |is_made, is_in_force| Engine {
+        set_up: Some(SetUp { is_made, is_in_force, lines: vec!["why".to_owned()] }),
+        ..engine("overlay2")
+    };
+    let (found, verdict) = of_engine(&set_up(false, false));
+    assert_eq!((found.len(), &*found[0].remedy), (1, "synconce setup docker"));
+    assert!(verdict.starts_with("docker (/srv): slow-sync costs at least 1"), "{verdict}");
+    let (found, _) = of_engine(&set_up(true, false));
+    assert_eq!(found[0].remedy, "synconce setup docker --check");
+    assert_eq!((found[1].name, &*found[1].evidence), ("set-up-not-in-force", "why"));
+    let (found, verdict) = of_engine(&set_up(true, true));
+    assert_eq!(found, []);
+    let wanted =
+        "docker (/srv): nothing to change: synconce holds the syncs of build steps already";
+    assert_eq!(verdict, wanted);
+}
+
+#[test]
+fn slow_storage_drivers_are_named() {
+    let names = |engine: Engine| {
+        let volatile = Engine { builds_are_volatile: true, ..engine };
+        of_engine(&volatile).0.iter().map(|finding| finding.name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(engine("vfs")), ["vfs"]);
+    assert_eq!(names(engine("overlay2")), [""; 0]);
+    let program = Some("/usr/bin/fuse-overlayfs".to_owned());
+    let native_diff = Some(false);
+    let fuse = Engine { mount_program: program, native_diff, ..engine("overlay") };
+    assert_eq!(names(fuse), ["fuse-overlayfs"]);
+    assert_eq!(names(Engine { native_diff, ..engine("overlay2") }), ["no-native-diff"]);
 }

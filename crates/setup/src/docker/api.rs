@@ -1,15 +1,9 @@
 //! Questions to a running dockerd.
 
 use serde_json::Value;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use synconce_durable::error::Context;
-
-const SOCKET: &str = "/var/run/docker.sock";
-/// dockerd answers in milliseconds; one that hangs must not hang a check.
-const PATIENCE: Duration = Duration::from_secs(10);
+use synconce_probe::docker::{SOCKET, get};
 
 /// Returns the socket of the dockerd with the command line `words` and the `hosts` of its
 /// daemon.json; `None` if it serves no socket of this machine. dockerd does not start if both name
@@ -42,27 +36,16 @@ fn on_command_line(words: &[String]) -> impl Iterator<Item = &str> {
 /// # Errors
 /// Why it is not known.
 pub(super) fn default_runtime(socket: &Path) -> Result<String, String> {
-    let answer = ask(socket).on("cannot ask", socket).map_err(|error| error.to_string())?;
-    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    let info: Value = serde_json::from_str(body).unwrap_or_default();
+    let body = get(socket, "/info").on("cannot ask", socket).map_err(|error| error.to_string())?;
+    let info: Value = serde_json::from_str(&body).unwrap_or_default();
     let name = info["DefaultRuntime"].as_str().map(str::to_owned);
     name.ok_or_else(|| format!("cannot understand the answer of {}", socket.display()))
-}
-
-fn ask(socket: &Path) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
     fn words(line: &str) -> Vec<String> {

@@ -1,0 +1,186 @@
+//! `synconce doctor --docker` and `--podman`: the planted cause is named first.
+
+use crate::engines::docker::{self, Docker};
+use crate::engines::{SHORT, Site, daemonless, prepare};
+use libtest_mimic::Trial;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{Latency, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(causes_of_docker_are_named_first, &docker::NEEDS),
+        trial(causes_of_podman_are_named_first, &[daemonless::PODMAN[0], daemonless::PODMAN[2]]),
+        trial(a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint, &docker::NEEDS),
+        trial(an_engine_that_is_not_there_is_one_line_and_a_hint, &[]),
+    ]
+}
+
+const SOCKET_FILE: &str = "/run/engine/socket";
+
+/// Returns the command `synconce doctor FLAG` about the engine of the test.
+fn doctor(place: &Place, flag: &str) -> Command {
+    let mut command = place.synconce(&["doctor", flag]);
+    command.env("DOCKER_HOST", format!("unix://{SOCKET_FILE}"));
+    command.env("CONTAINERS_STORAGE_CONF", place.path("storage.conf"));
+    command.env("SYNCONCE_OCI_FILE", "/none");
+    command
+}
+
+fn rig() -> Rig {
+    Rig::builder().size(2 << 30).up().unwrap()
+}
+
+fn latency(milliseconds: u64) -> Latency {
+    Latency::of_flush(Duration::from_millis(milliseconds))
+}
+
+/// Returns the report about an engine with data at `root`, where nothing may be left.
+fn report(place: &Place, flag: &str, root: &Path) -> Value {
+    let names = || {
+        let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = entries.collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let ended = finish(doctor(place, flag).arg("--json"));
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(names(), before);
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+fn first(report: &Value) -> &str {
+    report["findings"][0]["name"].as_str().unwrap_or("nothing")
+}
+
+fn causes_of_docker_are_named_first(place: &Place) {
+    prepare(place);
+    for (driver, flush, cause) in [("overlay2", 8, "slow-sync"), ("vfs", 0, "vfs")] {
+        let rig = rig();
+        let site = Site::with(place, crate::engines::Given::Runc, rig.path());
+        let engine = Docker::with_storage(&site, driver);
+        // Two layers, below an image of one.
+        engine.import(&archive(place), "base");
+        let made = engine.client("1", &["create", "base", "/none"]);
+        assert!(made.status.success(), "{made:?}");
+        rig.disk().set_latency(latency(flush)).unwrap();
+        let root = rig.path().join("docker");
+        let report = report(place, "--docker", &root);
+        rig.disk().set_latency(latency(0)).unwrap();
+        assert_eq!(first(&report), cause, "{report:#}");
+        let said = &report["engine"];
+        assert_eq!(said["data_root"], root.to_str().unwrap());
+        assert_eq!((&said["storage_driver"], &said["backing"]), (&driver.into(), &backing(driver)));
+        assert_eq!(said["native_diff"].as_bool(), (driver == "overlay2").then_some(true));
+        // Of the image; of the container, one to begin with and one to write.
+        assert_eq!(said["layers"], 3, "{report:#}");
+        assert_eq!(said["set_up"]["is_made"], false, "{report:#}");
+        assert_eq!(report["not_measured"][0]["what"], "build cache", "{report:#}");
+        if cause == "slow-sync" {
+            let finding = &report["findings"][0];
+            assert_eq!(finding["remedy"], "synconce setup docker");
+            assert_eq!(finding["undo"], "synconce setup docker --undo");
+            assert_eq!(finding["workload"], "an install of 55 packages in a build step");
+            assert!(finding["seconds"].as_f64() > Some(14.0), "{finding:#}");
+        }
+        engine.stop();
+    }
+}
+
+/// Returns the file system of the layers, as dockerd names that of ext4.
+fn backing(driver: &str) -> Value {
+    if driver == "overlay2" { "extfs".into() } else { Value::Null }
+}
+
+/// Returns an archive of a root with one file.
+fn archive(place: &Place) -> String {
+    let made =
+        finish(place.command("tar").args(["-cf", "root.tar", "-C", "context", "Dockerfile"]));
+    assert!(made.status.success(), "{made:?}");
+    place.text("root.tar")
+}
+
+fn causes_of_podman_are_named_first(place: &Place) {
+    prepare(place);
+    for (driver, flush, cause) in
+        [("vfs", 8, "slow-sync"), ("vfs", 0, "vfs"), ("overlay", 8, "nothing")]
+    {
+        let rig = rig();
+        let root = rig.path().join("storage");
+        let text = format!(
+            "[storage]\ndriver = \"{driver}\"\ngraphroot = \"{}\"\nrunroot = \"{SHORT}/{driver}\"\n",
+            root.display()
+        );
+        place.write("storage.conf", &text);
+        // Podman makes its storage when it is first used.
+        let mut podman = place.command("podman");
+        podman.env("CONTAINERS_STORAGE_CONF", place.path("storage.conf")).arg("info");
+        assert!(finish(&mut podman).status.success());
+        rig.disk().set_latency(latency(flush)).unwrap();
+        let report = report(place, "--podman", &root);
+        rig.disk().set_latency(latency(0)).unwrap();
+        assert_eq!(first(&report), cause, "{report:#}");
+        assert_eq!(report["engine"]["storage_driver"], driver);
+        let verdict = report["verdict"].as_str().unwrap();
+        assert!(verdict.starts_with(&format!("podman ({}): ", root.display())), "{verdict}");
+        if driver == "overlay" {
+            let why = "nothing to change: the engine mounts the roots of build steps volatile";
+            assert!(verdict.ends_with(why), "{verdict}");
+        }
+    }
+}
+
+/// Asserts that doctor failed with the lines `wanted`, and printed nothing else.
+fn assert_fails(ended: &Finished, wanted: [&str; 2]) {
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    assert_eq!((ended.status.code(), &*ended.stdout), (Some(125), ""), "{ended:?}");
+    assert_eq!(lines, wanted.map(|line| format!("synconce: {line}")), "{ended:?}");
+}
+
+fn a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
+    prepare(place);
+    let site = Site::new(place);
+    let engine = Docker::start(&site);
+    // The user of a group may ask, and may not write.
+    fs::set_permissions(SOCKET_FILE, fs::Permissions::from_mode(0o666)).unwrap();
+    let root = site.storage.join("docker");
+    let denied = finish(doctor(place, "--docker").uid(65534).gid(65534));
+    let why = format!("cannot write in {}: Permission denied", root.display());
+    assert_fails(&denied, [&why, "hint: sudo synconce doctor --docker"]);
+    fs::set_permissions(SOCKET_FILE, fs::Permissions::from_mode(0o600)).unwrap();
+    let denied = finish(doctor(place, "--docker").uid(65534).gid(65534));
+    let why = format!("cannot ask dockerd at {SOCKET_FILE}: Permission denied");
+    assert_fails(&denied, [&why, "hint: sudo synconce doctor --docker"]);
+    // As in a container that has the socket.
+    let doctor = doctor(place, "--docker");
+    let mut apart = place.command("unshare");
+    apart.args(["--pid", "--fork", "--mount-proc"]).arg(doctor.get_program());
+    apart.args(doctor.get_args());
+    apart.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let why = "cannot measure the disk of dockerd: it runs outside of this container";
+    let hint = "hint: synconce doctor --docker, on the host of the engine";
+    assert_fails(&finish(&mut apart), [why, hint]);
+    engine.stop();
+}
+
+fn an_engine_that_is_not_there_is_one_line_and_a_hint(place: &Place) {
+    let ended = finish(&mut doctor(place, "--docker"));
+    let why = format!("cannot ask dockerd at {SOCKET_FILE}: No such file or directory");
+    assert_fails(&ended, [&why, "hint: start dockerd: systemctl start docker"]);
+    let ended = finish(doctor(place, "--docker").env("DOCKER_HOST", "tcp://10.0.0.1:2375"));
+    let why = "cannot ask dockerd at tcp://10.0.0.1:2375: it is not on this host";
+    assert_fails(&ended, [why, "hint: synconce doctor --docker, on the host of the engine"]);
+    let ended = finish(doctor(place, "--podman").env("PATH", "/none"));
+    let why = "cannot ask podman: No such file or directory";
+    assert_fails(&ended, [why, "hint: apt-get install podman"]);
+    let both = finish(doctor(place, "--docker").arg("--podman"));
+    assert_eq!(both.status.code(), Some(125), "{both:?}");
+}

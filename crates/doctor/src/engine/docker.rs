@@ -1,0 +1,145 @@
+//! dockerd, by its API.
+
+use super::{BuildCache, Engine, layers};
+use crate::error::Error;
+use crate::report::NotMeasured;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use synconce_probe::docker::get_from;
+use synconce_sys::peer::Peer;
+
+const PROGRAM: &str = "dockerd";
+/// The API that can list the build cache alone (Docker 23), and the last that we know.
+const WITH_TYPE: u32 = 42;
+const LAST: u32 = 51;
+
+/// The answer to `/info`, as far as it is used.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Info {
+    server_version: String,
+    docker_root_dir: PathBuf,
+    driver: String,
+    /// Pairs of a name and a value; `null` without any.
+    driver_status: Option<Vec<(String, String)>>,
+}
+
+/// The answer to `/version`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Version {
+    api_version: String,
+}
+
+/// The answer to `/system/df`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct DiskUsage {
+    build_cache: Option<Vec<Record>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Record {
+    size: i64,
+}
+
+/// Asks the dockerd at `socket`.
+///
+/// # Errors
+/// dockerd does not answer, or runs outside of this container.
+pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
+    let failed =
+        |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
+    let connect = || UnixStream::connect(socket).map_err(failed);
+    // The process that made the socket is dockerd, or systemd beside it.
+    if Peer::of(connect()?).map_err(failed)?.pid == 0 {
+        return Err(Error::Elsewhere(PROGRAM));
+    }
+    let info: Info = answer(connect()?, "/info").map_err(failed)?;
+    let version: Version = answer(connect()?, "/version").map_err(failed)?;
+    let mut unknown = Vec::new();
+    let build_cache = match disk_usage_path(&version.api_version) {
+        Some(path) => {
+            let usage: DiskUsage = answer(connect()?, &path).map_err(failed)?;
+            Some(BuildCache::of(&usage))
+        }
+        None => {
+            let why = "dockerd before 23 walks all volumes to say its size: docker system df";
+            unknown.push(NotMeasured::new("build cache", why));
+            None
+        }
+    };
+    Ok(engine(info, build_cache, unknown))
+}
+
+fn answer<T: DeserializeOwned>(stream: UnixStream, path: &str) -> io::Result<T> {
+    Ok(serde_json::from_str(&get_from(stream, path)?)?)
+}
+
+/// Returns the path that lists the build cache and no more, if the API `version` has one.
+fn disk_usage_path(version: &str) -> Option<String> {
+    let minor: u32 = version.strip_prefix("1.")?.parse().ok()?;
+    (minor >= WITH_TYPE).then(|| format!("/v1.{}/system/df?type=build-cache", minor.min(LAST)))
+}
+
+fn engine(info: Info, build_cache: Option<BuildCache>, mut unknown: Vec<NotMeasured>) -> Engine {
+    let status = info.driver_status.unwrap_or_default();
+    let value = |name: &str| {
+        let found = status.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.clone())
+    };
+    // The image store of containerd has its layers in the directory of containerd.
+    if value("driver-type").is_some_and(|kind| kind.starts_with("io.containerd.snapshotter")) {
+        let why = "they are in the directory of containerd: synconce doctor /var/lib/containerd";
+        unknown.push(NotMeasured::new("layers", why));
+    }
+    Engine {
+        name: "docker",
+        version: info.server_version,
+        layers: layers(&info.docker_root_dir, &info.driver),
+        data_root: info.docker_root_dir,
+        mount_program: (info.driver == "fuse-overlayfs").then(|| "fuse-overlayfs".to_owned()),
+        storage_driver: info.driver,
+        backing: value("Backing Filesystem"),
+        native_diff: value("Native Overlay Diff").map(|value| value == "true"),
+        build_cache,
+        builds_are_volatile: false,
+        set_up: None,
+        unknown,
+    }
+}
+
+impl BuildCache {
+    fn of(usage: &DiskUsage) -> Self {
+        let records = usage.build_cache.as_deref().unwrap_or_default();
+        let bytes = records.iter().map(|record| u64::try_from(record.size).unwrap_or(0)).sum();
+        Self { entries: records.len() as u64, bytes }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_build_cache_is_asked_for_only_where_that_walks_no_volumes() {
+        let path = |minor: u32| Some(format!("/v1.{minor}/system/df?type=build-cache"));
+        assert_eq!(disk_usage_path("1.41"), None);
+        assert_eq!(disk_usage_path("1.42"), path(42));
+        assert_eq!(disk_usage_path("1.47"), path(47));
+        assert_eq!(disk_usage_path("1.60"), path(51));
+        assert_eq!(disk_usage_path("2.0"), None);
+    }
+
+    #[test]
+    fn records_of_the_build_cache_are_counted() {
+        let usage = |text| serde_json::from_str(text).map(|usage| BuildCache::of(&usage)).unwrap();
+        let text = r#"{"BuildCache": [{"ID": "a", "Size": 5, "Shared": true}, {"Size": -1}]}"#;
+        assert_eq!(usage(text), BuildCache { entries: 2, bytes: 5 });
+        assert_eq!(usage(r#"{"BuildCache": null}"#), BuildCache::default());
+    }
+}

@@ -1,0 +1,91 @@
+//! Findings about a container engine.
+
+use super::Finding;
+use crate::engine::Engine;
+
+/// Returns the causes that the engine's storage shows. None has seconds: they depend on the
+/// images.
+pub(super) fn of_storage(engine: &Engine) -> Vec<Finding> {
+    let driver = &*engine.storage_driver;
+    let shown = engine.summary();
+    let finding = |name, cause: &str, remedy: &str, risk: &str| Finding {
+        name,
+        seconds: None,
+        workload: None,
+        cause: cause.to_owned(),
+        evidence: shown.clone(),
+        remedy: remedy.to_owned(),
+        undo: "take the setting back".to_owned(),
+        risk: risk.to_owned(),
+    };
+    let unseen = "images and containers of the old driver are not seen until the undo";
+    let (setting, file) = match engine.name {
+        "docker" => ("\"storage-driver\": \"overlay2\"", "/etc/docker/daemon.json"),
+        _ => ("driver = \"overlay\"", "/etc/containers/storage.conf"),
+    };
+    let kernel = format!("set {setting} in {file}; the kernel's overlay copies no layer");
+    let mut found = Vec::new();
+    if driver == "vfs" {
+        let cause = "each step of a build, and each container, copies all files of its image";
+        found.push(finding("vfs", cause, &kernel, unseen));
+    }
+    if engine.mount_program.is_some() {
+        let cause = "each access to a file of a container goes through a program";
+        let remedy = match driver {
+            "fuse-overlayfs" => kernel,
+            _ => format!("take mount_program out of {file} (the kernel's overlay; as a user 5.13)"),
+        };
+        found.push(finding("fuse-overlayfs", cause, &remedy, unseen));
+    }
+    if engine.native_diff == Some(false) && engine.mount_program.is_none() {
+        let cause = "the end of each step compares the whole root with the layers below";
+        let remedy = match engine.name {
+            "docker" => {
+                "as root: echo N >/sys/module/overlay/parameters/redirect_dir, and the same for \
+                 metacopy; then restart dockerd"
+            }
+            _ => "take metacopy=on out of mountopt in /etc/containers/storage.conf",
+        };
+        let risk = "a rename or a chown of what is in a lower layer copies more";
+        found.push(finding("no-native-diff", cause, remedy, risk));
+    }
+    found
+}
+
+/// Returns the finding that a set-up was made, and is not in force.
+pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
+    let set_up = engine.set_up.as_ref().filter(|it| it.is_made && !it.is_in_force)?;
+    let name = engine.name;
+    Some(Finding {
+        name: "set-up-not-in-force",
+        seconds: None,
+        workload: None,
+        cause: format!("synconce is set up for {name}, and build steps are not held"),
+        evidence: set_up.lines.first().cloned().unwrap_or_default(),
+        remedy: format!("synconce setup {name} --check has the command of each fault"),
+        undo: format!("synconce setup {name} --undo"),
+        risk: "none".to_owned(),
+    })
+}
+
+/// Makes the finding about slow syncs one of the engine's build steps.
+pub(super) fn of_steps(engine: &Engine, finding: Finding) -> Finding {
+    let name = engine.name;
+    let made = engine.set_up.as_ref().is_some_and(|set_up| set_up.is_made);
+    let words = if made { format!("{name} --check") } else { name.to_owned() };
+    Finding {
+        workload: finding.workload.map(|workload| format!("{workload} in a build step")),
+        remedy: format!("synconce setup {words}"),
+        undo: format!("synconce setup {name} --undo"),
+        risk: "a build that a power cut ends has to be started again".to_owned(),
+        ..finding
+    }
+}
+
+/// Returns the command that frees space of the engine.
+pub(super) fn prune(engine: &Engine) -> String {
+    match engine.name {
+        "docker" => "docker builder prune --filter until=168h".to_owned(),
+        name => format!("{name} image prune"),
+    }
+}
