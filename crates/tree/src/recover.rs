@@ -58,11 +58,16 @@ pub struct Recovered {
 /// The error names the act and the path.
 pub fn recover(store: &Store) -> Result<Recovered, Error> {
     let mut recovered = Recovered::default();
-    // A store that cannot be written to can still be read.
     if !is_recovery_due(store)? {
         return Ok(recovered);
     }
-    let _lock = store.lock()?;
+    let _lock = match store.lock() {
+        // The store can be read. The next command that can write to it recovers it.
+        Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            return Ok(recovered);
+        }
+        lock => lock?,
+    };
     sweep_unnamed(store)?;
     for (id, note) in store.sessions()? {
         if is_dead(store, &id, note.as_ref())? {

@@ -109,7 +109,7 @@ pub struct Init {
 pub struct Import {
     /// The tree's name
     pub name: Name,
-    /// A directory, a tar (as it is, or by gzip, xz, zstd or bzip2), or - for standard input
+    /// A directory, a tar (as it is, or by gzip, xz, zstd, bzip2 or lz4), or - for standard input
     pub source: PathBuf,
     /// Make clones of the tree by STRATEGY, instead of the best one for the store
     #[arg(long, value_enum)]
@@ -120,6 +120,9 @@ pub struct Import {
     /// Import a directory although its files change meanwhile
     #[arg(long)]
     pub tolerate_changes: bool,
+    /// Leave out files and directories that this user may not read
+    #[arg(long)]
+    pub skip_unreadable: bool,
 }
 
 /// `synconce tree clone`

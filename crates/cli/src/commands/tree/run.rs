@@ -112,21 +112,34 @@ fn refused(error: Error, arguments: &RunIn) -> Failure {
         Some(Guarded { store, tree, by: Guard::Protection }) => (store, tree),
         _ => return error.into(),
     };
-    let mut words: Vec<_> =
-        arguments.from_name.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(program) = words.first_mut() {
-        "synconce".clone_into(program);
-    }
-    let from = match arguments.setenv.is_empty() {
-        true => text::shell(&words),
-        // The values may be secrets, which belong in no log.
+    // Values of variables and words of the command may be secrets, which belong in no log.
+    let mut from = match arguments.setenv.is_empty() {
+        true => options_from(arguments),
         false => format!("{} ...", verb_on(store, &["run", "--from", tree])),
     };
+    if !arguments.words.is_empty() {
+        from += " -- COMMAND";
+    }
     let unprotect = verb_on(store, &["unprotect", tree]);
     Failure::from(error.to_string()).hint(format!(
         "`{from}` runs it in a clone that is thrown away; --commit {tree} makes the result the next \
          generation; `{unprotect}` allows changes"
     ))
+}
+
+/// Returns the command line with `--from` in place of the name, and without the command.
+fn options_from(arguments: &RunIn) -> String {
+    let RunIn { from_name, words: command, .. } = arguments;
+    let options = &from_name[..from_name.len() - command.len()];
+    let mut words: Vec<_> =
+        options.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        "synconce".clone_into(program);
+    }
+    if !command.is_empty() && words.last().is_some_and(|word| word == "--") {
+        words.pop();
+    }
+    text::shell(&words)
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.
