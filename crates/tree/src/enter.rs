@@ -18,7 +18,8 @@
 //! - Mount points that had to be made are removed when the command has ended, and the times of
 //!   their parent directories are restored. Within a bind mount they stay.
 //! - The IPC and UTS namespaces are new: System V IPC, POSIX message queues, and the host name,
-//!   which is at first the host's. Network and users are the host's.
+//!   which is at first the host's. Users are the host's. The network is the host's, or a namespace
+//!   of its own with a loopback interface alone.
 //!
 //! The processes: the caller waits and forwards signals. The caller's child is the init of the
 //! pid namespace and reaps. The command is the init's child. With a terminal of its own, the
@@ -48,7 +49,7 @@ use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_sys::namespace::{UnshareFlags, unshare};
+use synconce_sys::namespace::{UnshareFlags, raise_loopback, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Received, Set};
 
@@ -72,6 +73,19 @@ pub struct EnterSpec {
     /// The host name; the host's by default.
     #[serde(default)]
     pub hostname: Option<String>,
+    /// The network.
+    #[serde(default)]
+    pub network: Network,
+}
+
+/// The network of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// The host's.
+    #[default]
+    Host,
+    /// A new network namespace, which has only a loopback interface. The interface is up.
+    None,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.
@@ -125,6 +139,10 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     unshare(flags | UnshareFlags::NEWUTS).on("cannot make namespaces for", root)?;
+    if spec.network == Network::None {
+        unshare(UnshareFlags::NEWNET).on("cannot make a network namespace for", root)?;
+        raise_loopback().on("cannot raise the loopback interface of", root)?;
+    }
     if let Some(name) = &spec.hostname {
         sethostname(name.as_bytes()).on("cannot set the host name of", root)?;
     }

@@ -128,16 +128,17 @@ fn a_user_on_a_terminal_has_one_of_its_own(place: &Place) {
     well(place, &["import", "base", tar.to_str().unwrap()]);
     let home = format!("HOME={}", place.text("home"));
     let script = "busybox tty; stat -c %u:%g /dev/pts/0; echo con >/dev/console; \
-                  busybox hostname zzz; busybox hostname; read word; echo =$word=";
+                  busybox hostname zzz; busybox hostname; \
+                  busybox ifconfig lo | grep -o 'UP LOOPBACK RUNNING'; read word; echo =$word=";
     let binary = synconce_testkit::harness::binary();
     // The caller's terminal belongs to root: the user may not open it anew.
     let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let run = ["tree", "run", "--from", "base", "--", "/bin/sh", "-c", script];
+    let run = ["tree", "run", "--from", "base", "--network", "none", "--", "/bin/sh", "-c", script];
     let variables = ["env", "-u", "XDG_DATA_HOME", "-u", "SYNCONCE_STATE_DIR"];
     let others = ["-u", "SYNCONCE_RUNTIME_DIR", "-u", "XDG_RUNTIME_DIR", &home, binary];
     let words = [&user[..], &variables, &others, &run].concat();
     let mut terminal = Terminal::start(place, &words);
-    terminal.expect("/dev/pts/0\r\n0:5\r\ncon\r\nzzz\r\n");
+    terminal.expect("/dev/pts/0\r\n0:5\r\ncon\r\nzzz\r\nUP LOOPBACK RUNNING\r\n");
     terminal.write("typed\n");
     terminal.expect("=typed=");
     assert!(terminal.end().success());

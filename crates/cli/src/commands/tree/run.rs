@@ -6,7 +6,7 @@ use super::failure::{Failure, verb_on};
 use super::modes::Modes;
 use super::output::Output;
 use super::trash::empty_in_background;
-use crate::arguments::tree::RunIn;
+use crate::arguments::tree::{Network, RunIn};
 use crate::commands::run::{Screen, end_as, fail};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
@@ -197,6 +197,9 @@ fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> V
     words.extend(arguments.user.iter().map(|user| option("--user=", user.as_ref())));
     words.extend(arguments.directory.iter().map(|path| option("--directory=", path.as_ref())));
     words.extend(arguments.hostname.iter().map(|name| option("--hostname=", name.as_ref())));
+    if arguments.network == Network::None {
+        words.push("--network=none".into());
+    }
     for Bind { source, target, read_only } in binds {
         let mode = if *read_only { "ro" } else { "rw" };
         words.extend(["--bind".into(), source.clone(), target.clone(), mode.into()]);
