@@ -4,7 +4,7 @@ use crate::overlay::TRIAL_PREFIX;
 use crate::record::{self, Name, Purpose};
 use crate::session::DEVICE;
 use crate::store::{Opened, SESSIONS, Store, is_leased, open_directory};
-use crate::{trash, unneeded};
+use crate::{limits, trash, unneeded};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
@@ -177,6 +177,7 @@ fn reap(
     id: &str,
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
+    limits::remove_left(store, id);
     trash::discard(store, &store.session(id))?;
     let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()])?;
     // The session had ended: its layer belongs to a tree, and only its directory was left.

@@ -2,12 +2,13 @@
 
 pub mod run;
 
-pub use self::run::{Network, RunIn};
+pub use self::run::{Network, Personality, RunIn};
 use crate::completion::values::{self, tree_names};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use synconce_tree::record::Name;
 
 /// `synconce tree`
@@ -266,6 +267,15 @@ pub struct Enter {
     /// The command's network
     #[arg(long, value_enum, default_value = "host")]
     pub network: Network,
+    /// The command's personality
+    #[arg(long, value_enum, default_value = "linux")]
+    pub personality: Personality,
+    /// How long the command may run
+    #[arg(long, value_parser = run::duration)]
+    pub timeout: Option<Duration>,
+    /// A control group that the command joins
+    #[arg(long)]
+    pub group: Vec<OsString>,
     /// The command and its arguments
     #[arg(required = true, last = true)]
     pub command: Vec<OsString>,

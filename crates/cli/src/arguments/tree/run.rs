@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use synconce_tree::record::Name;
 
 /// `synconce tree run`
@@ -47,6 +48,22 @@ pub struct RunIn {
     /// Give the command the network of the host, or none but a loopback interface of its own
     #[arg(long, value_enum, default_value = "host", value_name = "NETWORK")]
     pub network: Network,
+    /// Let uname(2) return the architecture of a 32-bit machine, for builds of i386 programs
+    #[arg(long, value_enum, default_value = "linux", value_name = "PERSONALITY")]
+    pub personality: Personality,
+    /// Limit the memory of the run to BYTES, or to a number with the unit k, m, g or t
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub memory: Option<u64>,
+    /// Limit the run to the time of NUMBER processors, such as 1.5
+    #[arg(long, value_name = "NUMBER", value_parser = cpus)]
+    pub cpus: Option<f64>,
+    /// Limit the run to NUMBER processes and threads
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub pids_limit: Option<u64>,
+    /// End the command after SECONDS, or after a number with the unit s, m, h or d. SIGTERM is sent,
+    /// and SIGKILL 10 s later. The exit code is 124, and the changes are thrown away
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    pub timeout: Option<Duration>,
     /// Set the variable NAME of the command to VALUE, or to the caller's value (may be given
     /// several times)
     #[arg(long, value_name = "NAME[=VALUE]")]
@@ -85,6 +102,62 @@ impl From<Network> for synconce_tree::enter::Network {
             Network::None => Self::None,
         }
     }
+}
+
+/// The architecture that uname(2) returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Personality {
+    /// The machine's
+    Linux,
+    /// That of a 32-bit machine, such as i686
+    Linux32,
+}
+
+impl From<Personality> for synconce_tree::enter::Personality {
+    fn from(personality: Personality) -> Self {
+        match personality {
+            Personality::Linux => Self::Linux,
+            Personality::Linux32 => Self::Linux32,
+        }
+    }
+}
+
+/// Parses a number of bytes, as Docker and Podman do.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    let lower = text.to_ascii_lowercase();
+    let number = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[number.len()..] {
+        "" | "b" => 0,
+        "k" | "kb" => 10,
+        "m" | "mb" => 20,
+        "g" | "gb" => 30,
+        "t" | "tb" => 40,
+        _ => return Err("the units are k, m, g and t"),
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.filter(|bytes| *bytes > 0).ok_or("it is a whole number above 0, such as 512m")
+}
+
+/// Parses a number of processors, of which the kernel knows hundredths.
+fn cpus(text: &str) -> Result<f64, &'static str> {
+    let number = text.parse().ok().filter(|number| (0.01..=100_000.0).contains(number));
+    number.ok_or("it is a number from 0.01 upwards, such as 1.5")
+}
+
+/// Parses a time, as timeout(1) does.
+pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
+    const WRONG: &str = "it is a number above 0, such as 90, 1.5h or 2d";
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3_600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => (text, 1),
+    };
+    let seconds = number.parse::<f64>().map_err(|_| WRONG)? * f64::from(unit);
+    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| WRONG)?;
+    if duration.as_micros() == 0 { Err(WRONG) } else { Ok(duration) }
 }
 
 /// Parses a host name (hostname(7)).
