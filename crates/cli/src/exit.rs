@@ -14,6 +14,8 @@ pub struct Code(pub u8);
 
 /// synconce itself failed, for example in the commit.
 pub const FAILED: Code = Code(125);
+/// The time of a command was over.
+pub(crate) const TIME_IS_OVER: Code = Code(124);
 /// The command was found but cannot be executed.
 pub(crate) const CANNOT_EXECUTE: Code = Code(126);
 /// The command was not found.

@@ -40,13 +40,27 @@ pub struct CopyOptions {
     /// Whether mounts below the source are copied. If not, they are named in the report, and
     /// the copy has an empty directory or file in their place.
     pub cross_mounts: bool,
+    /// Whether files and directories that this process may not read (`EACCES`) are left out, and
+    /// named in the report.
+    pub skip_unreadable: bool,
+    /// A directory below the source that is left out.
+    pub except: Option<Inode>,
     /// The number of threads.
     pub threads: usize,
 }
 
+/// The device and inode number of a directory.
+pub type Inode = (u64, u64);
+
 impl Default for CopyOptions {
     fn default() -> Self {
-        Self { mode: CopyMode::default(), cross_mounts: false, threads: threads() }
+        Self {
+            mode: CopyMode::default(),
+            cross_mounts: false,
+            skip_unreadable: false,
+            except: None,
+            threads: threads(),
+        }
     }
 }
 
@@ -72,7 +86,7 @@ pub fn copy(
     let stat = look_at(&pair.first)
         .map_err(|errno| Error::new("cannot look at", &path_of_root(source), errno))?;
     let mounts = if options.cross_mounts { Mounts::Cross } else { Mounts::Stop };
-    let copying = Copying::new(&pair, options.mode, mounts, progress)?;
+    let copying = Copying::new(&pair, options, mounts, progress)?;
     copying.begin(&pair)?;
     let root = DirFds { first: anew(source)?, second: Some(anew(target)?) };
     walk(&copying, root, stat, options.threads)?;

@@ -320,6 +320,22 @@ pub fn replace_command_line(words: &str) -> io::Result<()> {
     std::fs::File::options().write(true).open("/proc/self/mem")?.write_all_at(&text, start)
 }
 
+/// Makes the calling process and its future children run as on a 32-bit machine: uname(2) returns
+/// `i686` on amd64 (personality(2)).
+///
+/// # Errors
+/// `EINVAL` where the machine has no 32-bit mode.
+pub fn emulate_32_bit() -> io::Result<()> {
+    const READ: libc::c_ulong = 0xffff_ffff;
+    // linux/personality.h
+    const LINUX32: libc::c_ulong = 0x0008;
+    // SAFETY: takes no pointers.
+    let old = check(libc::c_long::from(unsafe { libc::personality(READ) }))?;
+    let new = old as libc::c_ulong | LINUX32;
+    // SAFETY: takes no pointers.
+    check(libc::c_long::from(unsafe { libc::personality(new) })).map(drop)
+}
+
 /// Sets the calling thread's name, which `ps` and `top` show; at most 15 bytes.
 pub fn set_name(name: &std::ffi::CStr) {
     // SAFETY: the kernel reads at most 16 bytes of a terminated string.

@@ -4,6 +4,7 @@ use crate::check;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 /// Signals that a terminal sends to every process of its job.
 const OF_A_TERMINAL: [i32; 8] = [
@@ -185,6 +186,19 @@ fn raise_unblocked(signal: i32) -> Set {
     // SAFETY: both sets are initialised.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set.0, &raw mut old.0) };
     old
+}
+
+/// Sends SIGALRM to the calling process after a time (setitimer(2)), in place of an earlier request.
+/// [`Received::by_process`] is false for this signal.
+pub fn alarm_after(after: Duration) {
+    let seconds = libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX);
+    // Zero would end the request.
+    let micros = libc::suseconds_t::from(after.subsec_micros().max(1).cast_signed());
+    let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let once = libc::timeval { tv_sec: seconds, tv_usec: micros };
+    let timer = libc::itimerval { it_interval: never, it_value: once };
+    // SAFETY: the timer is initialised; the old one is not asked for.
+    unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
 }
 
 /// Sends `signal` to the process `pid`. Returns whether the signal was sent.

@@ -18,7 +18,8 @@
 //! - Mount points that had to be made are removed when the command has ended, and the times of
 //!   their parent directories are restored. Within a bind mount they stay.
 //! - The IPC and UTS namespaces are new: System V IPC, POSIX message queues, and the host name,
-//!   which is at first the host's. Network and users are the host's.
+//!   which is at first the host's. Users are the host's. The network is the host's, or a namespace
+//!   of its own with a loopback interface alone.
 //!
 //! The processes: the caller waits and forwards signals. The caller's child is the init of the
 //! pid namespace and reaps. The command is the init's child. With a terminal of its own, the
@@ -38,6 +39,7 @@ pub use self::environment::PATH;
 use self::places::{Kind, Places};
 use self::report::{Report, Reports, Teller};
 use self::terminal::{Devpts, Terminal};
+use crate::limits;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -47,8 +49,9 @@ use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use synconce_durable::error::{Context, Error};
-use synconce_sys::namespace::{UnshareFlags, unshare};
+use synconce_sys::namespace::{UnshareFlags, raise_loopback, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 use synconce_sys::signals::{self, Reader, Received, Set};
 
@@ -72,6 +75,38 @@ pub struct EnterSpec {
     /// The host name; the host's by default.
     #[serde(default)]
     pub hostname: Option<String>,
+    /// The network.
+    #[serde(default)]
+    pub network: Network,
+    /// The architecture that uname(2) returns.
+    #[serde(default)]
+    pub personality: Personality,
+    /// How long the command may run.
+    #[serde(default)]
+    pub timeout: Option<Duration>,
+    /// Control groups in which all processes of the command are.
+    #[serde(default)]
+    pub groups: Vec<OsString>,
+}
+
+/// The architecture that uname(2) returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Personality {
+    /// The machine's.
+    #[default]
+    Linux,
+    /// That of a 32-bit machine.
+    Linux32,
+}
+
+/// The network of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// The host's.
+    #[default]
+    Host,
+    /// A new network namespace, which has only a loopback interface. The interface is up.
+    None,
 }
 
 /// A directory or file of the host to mount in the tree, with all mounts below it.
@@ -103,6 +138,11 @@ pub enum Ending {
     },
 }
 
+/// The signal by which a command has ended whose time was over, whatever it made of SIGTERM.
+pub const TIME_IS_OVER: i32 = Signal::ALARM.as_raw();
+/// How long a command may take to end after SIGTERM, as with `docker stop`.
+const GRACE: Duration = Duration::from_secs(10);
+
 /// Returns the signals that are passed on to the command. A stop of the command ends by a SIGCONT
 /// of its own.
 fn passed_on() -> Vec<i32> {
@@ -123,8 +163,15 @@ fn passed_on() -> Vec<i32> {
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
+    for group in &spec.groups {
+        limits::join(Path::new(group))?;
+    }
     let flags = UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC;
     unshare(flags | UnshareFlags::NEWUTS).on("cannot make namespaces for", root)?;
+    if spec.network == Network::None {
+        unshare(UnshareFlags::NEWNET).on("cannot make a network namespace for", root)?;
+        raise_loopback().on("cannot raise the loopback interface of", root)?;
+    }
     if let Some(name) = &spec.hostname {
         sethostname(name.as_bytes()).on("cannot set the host name of", root)?;
     }
@@ -138,10 +185,14 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let before = Set::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
-    let ending = attended(spec, devpts, before).on("cannot run a command in", root)?;
+    let mut limit = TimeLimit { is_over: false };
+    let ending = attended(spec, devpts, before, &mut limit).on("cannot run a command in", root)?;
     // All processes inside have ended.
     drop(places);
-    ending.map_err(|why| Error::new("cannot enter", root, io::Error::other(why)))
+    match ending {
+        Ok(_) if limit.is_over => Ok(Ending::Killed(TIME_IS_OVER)),
+        other => other.map_err(|why| Error::new("cannot enter", root, io::Error::other(why))),
+    }
 }
 
 /// Returns the paths of mount points that lie in the tree itself.
@@ -163,7 +214,12 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
 }
 
 /// Starts the init and attends it. The inner error is what the init reported.
-fn attended(spec: &EnterSpec, devpts: Devpts, before: Set) -> io::Result<Result<Ending, String>> {
+fn attended(
+    spec: &EnterSpec,
+    devpts: Devpts,
+    before: Set,
+    limit: &mut TimeLimit,
+) -> io::Result<Result<Ending, String>> {
     let reader = Reader::new(&Set::of(&passed_on()))?;
     let (reports, telling) = io::pipe()?;
     let (life, alive) = io::pipe()?;
@@ -176,7 +232,8 @@ fn attended(spec: &EnterSpec, devpts: Devpts, before: Set) -> io::Result<Result<
         Side::Parent(pid) => {
             drop((telling, life));
             let mut terminal = devpts.outside()?;
-            let ending = attend(pid, (reports, alive), &reader, &mut terminal);
+            spec.timeout.into_iter().for_each(signals::alarm_after);
+            let ending = attend(pid, (reports, alive), (&reader, limit), &mut terminal);
             if let Some(terminal) = &mut terminal {
                 terminal.restore(&reader, |terminal, got| pass_on(got, pid, Some(terminal)));
                 if let Ok(Ok(Ending::Killed(signal))) = &ending {
@@ -193,7 +250,7 @@ fn attended(spec: &EnterSpec, devpts: Devpts, before: Set) -> io::Result<Result<
 fn attend(
     pid: u32,
     (reports, alive): (PipeReader, PipeWriter),
-    signals: &Reader,
+    (signals, limit): (&Reader, &mut TimeLimit),
     terminal: &mut Option<Terminal>,
 ) -> io::Result<Result<Ending, String>> {
     let (mut reports, mut alive) = (Reports::of(reports), Some(alive));
@@ -207,7 +264,11 @@ fn attend(
             None => readable(fds)?,
         };
         while let Some(received) = signals.next() {
-            pass_on(received, pid, terminal.as_mut());
+            match limit.is_reached(&received) {
+                true if ending.is_some() => {}
+                true => limit.end(pid),
+                false => pass_on(received, pid, terminal.as_mut()),
+            }
         }
         let heard = has_more || is_readable;
         match heard.then(|| reports.next()).transpose()? {
@@ -237,6 +298,30 @@ fn attend(
                 }
             }
         }
+    }
+}
+
+/// The end of a command after its time.
+struct TimeLimit {
+    is_over: bool,
+}
+
+impl TimeLimit {
+    /// Returns whether the signal is that of the timer.
+    fn is_reached(&self, received: &Received) -> bool {
+        received.signal == TIME_IS_OVER && !received.by_process
+    }
+
+    /// Asks the command of the init `pid` to end. The second time ends all processes.
+    fn end(&mut self, pid: u32) {
+        if self.is_over {
+            signals::send(pid, Signal::KILL.as_raw());
+            return;
+        }
+        self.is_over = true;
+        signals::send(pid, Signal::TERM.as_raw());
+        signals::send(pid, Signal::CONT.as_raw());
+        signals::alarm_after(GRACE);
     }
 }
 

@@ -7,13 +7,20 @@ use crate::record::{Content, Layer};
 use crate::session::{Session, UPPER, WORK, is_busy};
 use crate::store::{CONTENT, Store, open_directory};
 use crate::strategy::Strategy;
+use crate::view;
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::{Progress, RemoveOptions};
+
+/// The most directories that are compared with those below, to find whether a run has changed
+/// nothing.
+const MOST_COMPARED: usize = 64;
 
 /// A session whose copy is a layer, or that has changed nothing. The layer is not durable.
 #[derive(Debug)]
@@ -60,12 +67,23 @@ impl<'a> Session<'a> {
         if self.store.content(&self.id).exists() {
             return Ok(false);
         }
-        if fs::read_dir(&upper).on("cannot read", &upper)?.next().is_some() {
-            return Ok(false);
+        // A mount point that was made for the command and removed leaves the directories above.
+        let Some(directories) = only_directories(&upper)? else { return Ok(false) };
+        let below = view::view(self.store, &self.note.layers)?;
+        for directory in directories {
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(&below, &directory, flags, Mode::empty()) {
+                Ok(below) => {
+                    let upper = open_directory(&upper.join(directory))?;
+                    if !overlay::is_same_directory(upper.as_fd(), below.as_fd())? {
+                        return Ok(false);
+                    }
+                }
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(false),
+                Err(errno) => return Err(Error::new("cannot open", &directory, errno)),
+            }
         }
-        let Some(top) = self.note.layers.last() else { return Ok(false) };
-        let below = open_directory(&self.store.content(&top.id))?;
-        overlay::is_same_root(open_directory(&upper)?.as_fd(), below.as_fd())
+        Ok(true)
     }
 
     /// Completes the upper directory with what the kernel keeps in the index, by mounting the
@@ -111,6 +129,26 @@ impl Session<'_, Frozen> {
         };
         layer::fingerprint_all(self.store, &self.state.layers, links, progress)
     }
+}
+
+/// Returns the directories in `upper`, itself as `.` included, each before those in it. Returns
+/// `None` if there is anything else, or more than [`MOST_COMPARED`] directories.
+fn only_directories(upper: &Path) -> Result<Option<Vec<PathBuf>>, Error> {
+    let mut found = vec![PathBuf::from(".")];
+    let mut next = 0;
+    while let Some(directory) = found.get(next).cloned() {
+        let path = upper.join(&directory);
+        for entry in fs::read_dir(&path).on("cannot read", &path)? {
+            let entry = entry.on("cannot read", &path)?;
+            let is_directory = entry.file_type().on("cannot look at", &entry.path())?.is_dir();
+            if !is_directory || found.len() == MOST_COMPARED {
+                return Ok(None);
+            }
+            found.push(directory.join(entry.file_name()));
+        }
+        next += 1;
+    }
+    Ok(Some(found))
 }
 
 /// Makes a layer of the directory `content`, which nothing writes to any more. The layer

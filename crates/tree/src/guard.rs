@@ -27,6 +27,8 @@ pub enum Guard {
     Changes,
     /// Protection: no run or mount may leave changes in the tree.
     Protection,
+    /// The record of the tree cannot be read: which changes and layers the tree has is unknown.
+    Unreadable,
 }
 
 impl Guarded {
@@ -41,6 +43,7 @@ impl fmt::Display for Guarded {
         f.write_str(match self.by {
             Guard::Changes => "it has changes that are not committed",
             Guard::Protection => "it is a protected base",
+            Guard::Unreadable => "its record cannot be read",
         })
     }
 }
@@ -65,6 +68,11 @@ pub(crate) fn is_unprotected(
         true => Err(error(store, act, &record.name, Guard::Protection)),
         false => Ok(()),
     }
+}
+
+/// Returns the error of a removal of the tree `name`, whose record cannot be read.
+pub(crate) fn unreadable(store: &Store, name: &Name) -> Error {
+    error(store, "cannot remove", name, Guard::Unreadable)
 }
 
 fn error(store: &Store, act: &'static str, tree: &Name, by: Guard) -> Error {

@@ -25,7 +25,7 @@ pub(crate) use self::freeze::has_index;
 pub use self::freeze::{Frozen, freeze};
 pub(crate) use self::trial::TRIAL_PREFIX;
 pub use self::trial::{Abilities, Reason, trial};
-pub(crate) use self::upper::is_same_root;
+pub(crate) use self::upper::is_same_directory;
 pub use self::upper::{clear_guard, prepare_upper};
 
 use rustix::fs::StatVfsMountFlags;

@@ -32,6 +32,6 @@ pub fn unprotect(store: &Store, name: &Name) -> Result<(), Error> {
 fn set_protected(store: &Store, record: Record, protected: bool) -> Result<(), Error> {
     match record.protected == protected {
         true => Ok(()),
-        false => store.write(&Record { protected, ..record }),
+        false => store.write_protection(&Record { protected, ..record }),
     }
 }

@@ -4,7 +4,7 @@ use crate::overlay::TRIAL_PREFIX;
 use crate::record::{self, Name, Purpose};
 use crate::session::DEVICE;
 use crate::store::{Opened, SESSIONS, Store, is_leased, open_directory};
-use crate::{trash, unneeded};
+use crate::{limits, trash, unneeded};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
@@ -58,11 +58,16 @@ pub struct Recovered {
 /// The error names the act and the path.
 pub fn recover(store: &Store) -> Result<Recovered, Error> {
     let mut recovered = Recovered::default();
-    // A store that cannot be written to can still be read.
     if !is_recovery_due(store)? {
         return Ok(recovered);
     }
-    let _lock = store.lock()?;
+    let _lock = match store.lock() {
+        // The store can be read. The next command that can write to it recovers it.
+        Err(error) if error.io().kind() == io::ErrorKind::ReadOnlyFilesystem => {
+            return Ok(recovered);
+        }
+        lock => lock?,
+    };
     sweep_unnamed(store)?;
     for (id, note) in store.sessions()? {
         if is_dead(store, &id, note.as_ref())? {
@@ -172,6 +177,7 @@ fn reap(
     id: &str,
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
+    limits::remove_left(store, id);
     trash::discard(store, &store.session(id))?;
     let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()])?;
     // The session had ended: its layer belongs to a tree, and only its directory was left.

@@ -17,16 +17,19 @@ pub enum Changes {
 /// Removes the tree `name`, and moves layers that no other tree uses to the trash.
 ///
 /// # Errors
-/// `ENOENT`; the tree is in use, or has uncommitted changes that are to be kept. The error names
-/// the act and the path.
+/// `ENOENT`; the tree is in use; changes are to be kept, and the tree has uncommitted ones, or its
+/// record cannot be read. The error names the act and the path.
 pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;
-    let record = store.record(name);
     let mut layers: Vec<String> = Vec::new();
-    // A tree whose record cannot be read can be removed; `gc` finds its layers.
-    if let Ok(record) = &record {
-        let record = record.as_ref().ok_or_else(|| source::absent(name))?;
-        source::is_idle(store, name)?;
+    let record = match (store.record(name), changes) {
+        (Ok(record), _) => Some(record.ok_or_else(|| source::absent(name))?),
+        // `gc` finds its layers.
+        (Err(_), Changes::Dropped) => None,
+        (Err(_), Changes::Kept) => return Err(guard::unreadable(store, name)),
+    };
+    source::is_idle(store, name)?;
+    if let Some(record) = &record {
         if changes == Changes::Kept {
             guard::is_committed(store, "cannot remove", record)?;
         }

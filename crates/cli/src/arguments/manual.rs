@@ -279,6 +279,7 @@ const TREE_PAGES: &[Term] = &[
 
 const TREE_RUN: &[Term] = &[
     ("COMMAND's own", "COMMAND ran."),
+    ("124", "The time of --timeout was over, and the changes are thrown away."),
     ("125", "synconce failed, and the changes are thrown away; or the command line is wrong."),
     ("126", "COMMAND cannot be executed."),
     ("127", "COMMAND is not found in the tree."),

@@ -1,10 +1,14 @@
 //! `synconce tree`
 
+pub mod run;
+
+pub use self::run::{Network, Personality, RunIn};
 use crate::completion::values::{self, tree_names};
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use synconce_tree::record::Name;
 
 /// `synconce tree`
@@ -109,7 +113,7 @@ pub struct Init {
 pub struct Import {
     /// The tree's name
     pub name: Name,
-    /// A directory, a tar (as it is, or by gzip, xz, zstd or bzip2), or - for standard input
+    /// A directory, a tar (as it is, or by gzip, xz, zstd, bzip2 or lz4), or - for standard input
     pub source: PathBuf,
     /// Make clones of the tree by STRATEGY, instead of the best one for the store
     #[arg(long, value_enum)]
@@ -120,6 +124,9 @@ pub struct Import {
     /// Import a directory although its files change meanwhile
     #[arg(long)]
     pub tolerate_changes: bool,
+    /// Leave out files and directories that this user may not read
+    #[arg(long)]
+    pub skip_unreadable: bool,
 }
 
 /// `synconce tree clone`
@@ -133,74 +140,6 @@ pub struct Clone {
     /// Make the copy for changes by STRATEGY
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
-}
-
-/// `synconce tree run`
-#[derive(Debug, Args)]
-#[command(override_usage = "\
-    synconce tree run [OPTIONS] <NAME> [COMMAND]...\n       \
-    synconce tree run [OPTIONS] --from <BASE> [COMMAND]...")]
-pub struct RunIn {
-    /// The clone to run in; taken from the words by `parse`.
-    #[arg(skip)]
-    pub name: Option<Name>,
-    /// The command line with `--from NAME` in place of NAME; made by `parse`.
-    #[arg(skip)]
-    pub from_name: Vec<OsString>,
-    /// Run in a clone of BASE that has no name
-    #[arg(long, value_name = "BASE", add = ArgValueCompleter::new(tree_names))]
-    pub from: Option<Name>,
-    /// Commit the result as the tree NEW; BASE's own name makes its next generation
-    #[arg(long, value_name = "NEW", requires = "from", add = ArgValueCompleter::new(tree_names))]
-    pub commit: Option<Name>,
-    /// Throw the result away
-    #[arg(long, conflicts_with = "commit")]
-    pub discard: bool,
-    /// Make the copy for changes by STRATEGY
-    #[arg(long, value_enum)]
-    pub strategy: Option<Strategy>,
-    /// Run as USER of the clone, or UID[:GID] [default: root of the clone]
-    #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
-    /// Mount the path A of the host at B; A:B:ro read-only (may be given several times)
-    #[arg(long, value_name = "A:B")]
-    pub bind: Vec<String>,
-    /// Change to DIR of the clone first
-    #[arg(long, value_name = "DIR")]
-    pub directory: Option<PathBuf>,
-    /// Give the command the host name NAME [default: the host's]
-    #[arg(long, value_name = "NAME", value_parser = hostname)]
-    pub hostname: Option<String>,
-    /// Set the variable NAME of the command to VALUE, or to the caller's value (may be given
-    /// several times)
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    pub setenv: Vec<OsString>,
-    /// Set the variables in FILE, which has lines NAME=VALUE or NAME (may be given several times)
-    #[arg(long, value_name = "FILE")]
-    pub env_file: Vec<PathBuf>,
-    /// Give the command all variables of the caller
-    #[arg(long)]
-    pub keep_env: bool,
-    /// Hold no syncs
-    #[arg(long)]
-    pub no_hold: bool,
-    /// Print statistics on standard error: calls held and passed, the commit, the wall time
-    #[arg(short = 'v', long)]
-    pub stats: bool,
-    /// The clone NAME, unless --from is given; then the command and its arguments
-    /// [default: the shell $SHELL, if the clone has it, or /bin/sh]
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", add = ArgValueCompleter::new(tree_names))]
-    pub words: Vec<OsString>,
-}
-
-/// Parses a host name (hostname(7)).
-fn hostname(text: &str) -> Result<String, &'static str> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
-    let has_an_end = !text.is_empty() && !text.starts_with(['-', '.']) && !text.ends_with('-');
-    if text.len() > 64 || !has_an_end || !text.bytes().all(is_allowed) {
-        return Err("a host name has at most 64 letters, digits, hyphens and dots");
-    }
-    Ok(text.to_owned())
 }
 
 /// `synconce tree mount`
@@ -325,6 +264,18 @@ pub struct Enter {
     /// The command's host name
     #[arg(long)]
     pub hostname: Option<String>,
+    /// The command's network
+    #[arg(long, value_enum, default_value = "host")]
+    pub network: Network,
+    /// The command's personality
+    #[arg(long, value_enum, default_value = "linux")]
+    pub personality: Personality,
+    /// How long the command may run
+    #[arg(long, value_parser = run::duration)]
+    pub timeout: Option<Duration>,
+    /// A control group that the command joins
+    #[arg(long)]
+    pub group: Vec<OsString>,
     /// The command and its arguments
     #[arg(required = true, last = true)]
     pub command: Vec<OsString>,

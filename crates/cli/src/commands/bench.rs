@@ -50,7 +50,7 @@ pub fn bench(arguments: Bench) -> ExitCode {
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&error);
+            say(&error.message);
             exit::FAILED.into()
         }
     }

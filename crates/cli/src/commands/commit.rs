@@ -39,7 +39,7 @@ pub fn commit(arguments: &Commit) -> ExitCode {
                     "hint: what the run writes on a disk that failed is lost; repair the disk, \
                               and run the command again",
                 ),
-                Err(error) => say(&error),
+                Err(error) => say(&error.message),
             }
         }
         Err(error) => fail(&error),

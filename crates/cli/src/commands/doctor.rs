@@ -89,7 +89,7 @@ fn print<T: Serialize>(
         }
     };
     printed.map(|()| report).map_err(|error| {
-        say(&error);
+        say(&error.message);
         exit::FAILED.into()
     })
 }

@@ -70,18 +70,20 @@ impl Sink {
     /// Writes `value` on several lines.
     ///
     /// # Errors
-    /// A message for the user.
-    pub fn write(self, value: &impl Serialize) -> Result<(), String> {
-        let text = serde_json::to_string_pretty(value)
-            .map_err(|error| format!("cannot write JSON: {error}"))?;
+    /// Also when `value` has no JSON.
+    pub fn write(self, value: &impl Serialize) -> Result<(), WriteError> {
+        let text = serde_json::to_string_pretty(value).map_err(|error| WriteError {
+            message: format!("cannot write JSON: {error}"),
+            reader_ended: false,
+        })?;
         self.write_text(&(printable_json(&text) + "\n"))
     }
 
     /// Writes `text` as it is.
     ///
     /// # Errors
-    /// A message for the user.
-    pub fn write_text(self, text: &str) -> Result<(), String> {
+    /// The sink cannot be written to.
+    pub fn write_text(self, text: &str) -> Result<(), WriteError> {
         let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let (written, name) = match self {
             Self::Standard(stream) => {
@@ -93,7 +95,25 @@ impl Sink {
             }
             Self::File(mut file, path) => (write(&mut file), path.display().to_string()),
         };
-        written.map_err(|error| format!("cannot write to {name}: {}", reason(&error)))
+        written.map_err(|error| WriteError {
+            message: format!("cannot write to {name}: {}", reason(&error)),
+            reader_ended: error.kind() == io::ErrorKind::BrokenPipe,
+        })
+    }
+}
+
+/// Why output could not be written.
+#[derive(Debug)]
+pub struct WriteError {
+    /// A message for the user.
+    pub message: String,
+    /// Whether the reader of a pipe has ended, as `head` does.
+    pub reader_ended: bool,
+}
+
+impl From<WriteError> for String {
+    fn from(error: WriteError) -> Self {
+        error.message
     }
 }
 

@@ -116,7 +116,7 @@ impl Report {
     /// output, and the rest as notices.
     fn write(&self, json: Option<Sink>) -> Result<(), String> {
         if let Some(sink) = json {
-            return sink.write(self);
+            return Ok(sink.write(self)?);
         }
         let text = self.diff.as_deref().or(self.manifest).unwrap_or_default();
         Sink::Standard(Stream::Output).write_text(text)?;

@@ -83,7 +83,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
     };
     let text = serde_json::to_string(&stats).unwrap_or_default() + "\n";
     if let Err(error) = sink.write_text(&text) {
-        say(&error);
+        say(&error.message);
     }
 }
 

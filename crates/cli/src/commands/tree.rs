@@ -5,6 +5,7 @@ mod enter;
 mod environment;
 mod export;
 mod failure;
+mod limits;
 mod make;
 mod modes;
 mod mount;

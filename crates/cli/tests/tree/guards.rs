@@ -45,11 +45,12 @@ fn a_run_in_an_imported_tree_is_refused_with_the_command_that_works(place: &Plac
     let why = "cannot run in base: it is a protected base";
     let unprotect = "synconce tree unprotect base";
     for (words, command) in [
-        (&["run", "base", "sh", "-c", "echo 1"][..], "run --from base sh -c 'echo 1'"),
-        (&["run", "base", "--user", "1000", "--", "id"], "run --from base --user 1000 -- id"),
-        (&["run", "--user", "0", "--", "base", "id"], "run --user 0 --from base -- id"),
-        // A value may be a secret.
-        (&["run", "base", "--setenv", "A=secret", "id"], "run --from base ..."),
+        (&["run", "base"][..], "run --from base"),
+        // The words of a command and the values of variables may be secrets.
+        (&["run", "base", "sh", "-c", "echo secret"], "run --from base -- COMMAND"),
+        (&["run", "base", "--user", "1", "--", "id"], "run --from base --user 1 -- COMMAND"),
+        (&["run", "--user", "0", "--", "base", "id"], "run --user 0 --from base -- COMMAND"),
+        (&["run", "base", "--setenv", "A=secret", "id"], "run --from base ... -- COMMAND"),
     ] {
         let command = format!("synconce tree {command}");
         assert_eq!(hints(&site, words, why), [&command, unprotect], "{words:?}");
@@ -57,6 +58,7 @@ fn a_run_in_an_imported_tree_is_refused_with_the_command_that_works(place: &Plac
     // The command of the hint works when it is typed.
     let hint = site.ends(&["run", "base", "echo", "a b", "$x"]).stderr;
     let command = hint.split('`').nth(1).unwrap().replacen("synconce", binary(), 1);
+    let command = command.replace("COMMAND", "echo 'a b' '$x'");
     assert_eq!(place.bare(&["sh", "-c", &command]).stdout, "a b $x\n", "{hint}");
     // What keeps nothing needs no clone.
     site.well(&["run", "--discard", "base", "touch", "/data/new"]);
@@ -184,8 +186,20 @@ fn a_tree_with_open_work_is_removed_only_by_force(place: &Place) {
     assert!(site.well(&["remove", "-nf", "work"]).stdout.starts_with("work would be removed"));
     site.well(&["remove", "-f", "work"]);
     site.refused(125, &["remove", "--force", "work"], &["work: no such tree"]);
+    // Of a tree whose record cannot be read, it is not known whether it is open.
+    let record = site.store().join("trees/damaged.json");
+    fs::write(&record, "{\"na").unwrap();
+    let why = "cannot remove damaged: its record cannot be read";
+    let force = ["synconce tree remove --force damaged"];
+    assert_eq!(hints(&site, &["remove", "damaged"], why), force);
+    assert!(record.exists());
+    let faults = site.ends(&["fsck"]).stderr;
+    assert!(faults.contains("1 fault in "), "{faults}");
+    assert!(faults.contains(" remove --force NAME` removes a damaged tree"), "{faults}");
+    site.well(&["remove", "--force", "damaged"]);
     site.well(&["gc", "--wait"]);
-    site.well(&["fsck"]);
+    let sound = site.well(&["fsck"]).stderr;
+    assert_eq!(sound, format!("synconce: no faults in {}\n", site.store().display()));
 }
 
 fn a_renamed_tree_is_the_same_tree(place: &Place) {

@@ -13,6 +13,7 @@ mod ends;
 mod everything;
 mod full_disks;
 mod guards;
+mod limits;
 mod mounts;
 mod options;
 mod programs;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ends::trials(),
         full_disks::trials(),
         guards::trials(),
+        limits::trials(),
         rooms::trials(),
         terminals::trials(),
         readers::trials(),

@@ -1,7 +1,7 @@
 //! The effects of options, and the notices for trees that cannot be as their source.
 
 use crate::roots;
-use crate::site::Site;
+use crate::site::{Site, limit};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -11,12 +11,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::trial;
 use synconce_testkit::harness::{Place, Started, eventually};
+use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(clones_by_hard_links_share_files_with_their_base, &NEEDS),
         trial(what_is_mounted_in_a_source_is_taken_when_asked_for, &NEEDS),
         trial(a_source_that_changes_is_refused_unless_that_is_tolerated, &NEEDS),
+        trial(a_store_in_an_imported_directory_is_left_out, &NEEDS),
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
         trial(trees_of_hard_links_do_not_alter_each_other, &NEEDS),
@@ -78,6 +80,26 @@ fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
     assert!(grow.end().success(), "{}", grow.text());
     assert!(taken.stderr.contains("1 changed while they were read: data/growing"), "{taken:?}");
     assert_eq!(site.from("new", "head -c 3 /data/growing"), "xxx");
+}
+
+/// As `synconce tree import host /` with the default store does.
+fn a_store_in_an_imported_directory_is_left_out(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "chosen/source");
+    fs::rename(site.store(), source.join("data/store")).unwrap();
+    let (store, source) = (source.join("data/store"), source.to_str().unwrap());
+    let ends = |words: &[&str]| {
+        let mut command = place.synconce(&["tree", "--store"]);
+        process::run(command.arg(&store).args(words), limit()).unwrap()
+    };
+    let imported = ends(&["import", "host", source]);
+    let notice = "1 is the store itself, and is left out: data/store\n";
+    assert!(imported.status.success() && imported.stderr.contains(notice), "{imported:?}");
+    let seen = ends(&["run", "--from", "host", "sh", "-c", "ls /data/file /data/store"]);
+    assert_eq!(seen.stdout, "/data/file\n", "{seen:?}");
+    // The store is no tree.
+    let refused = ends(&["import", "store", store.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
 }
 
 fn a_device_that_an_overlay_takes_for_a_removal_is_named(place: &Place) {

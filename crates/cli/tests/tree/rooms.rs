@@ -6,9 +6,11 @@ use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use synconce_testkit::harness::{Place, trial};
+use std::time::Duration;
+use synconce_testkit::harness::{Place, Started, eventually, trial};
 use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
@@ -20,6 +22,8 @@ pub fn trials() -> Vec<Trial> {
         trial(a_command_gets_the_documented_variables_and_no_secret, &NEEDS),
         trial(options_add_variables, &NEEDS),
         trial(the_host_name_is_the_runs_own, &NEEDS),
+        trial(two_builds_at_once_listen_on_one_port, &NEEDS),
+        trial(a_run_without_a_network_reaches_no_port_of_the_host, &NEEDS),
         trial(what_is_written_to_the_hosts_file_is_not_in_the_tree, &NEEDS),
     ]
 }
@@ -241,6 +245,53 @@ fn the_host_name_is_the_runs_own(place: &Place) {
         let refused = site.ends(&["run", "--from", "base", &option, "--", "/bin/true"]);
         assert_eq!(refused.status.code(), Some(125), "{bad}: {refused:?}");
     }
+}
+
+/// The tests of each build start a server on the port and ask it for the name of the build.
+fn two_builds_at_once_listen_on_one_port(place: &Place) {
+    let site = with_base(place);
+    fs::create_dir(place.path("talk")).unwrap();
+    let bind = format!("{}:/mnt", place.text("talk"));
+    let builds = ["one", "two"].map(|name| {
+        let script = format!(
+            "echo {name} >/data/name; busybox httpd -p 127.0.0.1:8765 -h /data || exit 9; \
+             echo >/mnt/{name}; until [ -e /mnt/go ]; do sleep 0.02; done; \
+             busybox wget -q -O - http://localhost:8765/name"
+        );
+        let options = ["run", "--from", "base", "--network", "none", "--bind", &bind];
+        let words = [&options[..], &["--", "/bin/sh", "-c", &script]].concat();
+        (name, Started::new(&mut site.tree(&words)))
+    });
+    eventually("both servers listen", || {
+        builds.iter().all(|(name, build)| {
+            let has_ended = build.wait(Duration::ZERO).unwrap().is_some();
+            assert!(!has_ended, "{name}: {}", build.text());
+            place.path("talk").join(name).exists()
+        })
+    });
+    place.write("talk/go", "");
+    for (name, build) in builds {
+        assert!(build.end().success(), "{name}: {}", build.text());
+        assert_eq!(build.text(), format!("{name}\n"));
+    }
+}
+
+fn a_run_without_a_network_reaches_no_port_of_the_host(place: &Place) {
+    let site = with_base(place);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepting = std::thread::spawn(move || listener.accept().map(drop));
+    let script = format!(
+        "busybox nc -w 5 127.0.0.1 {port} </dev/null >/dev/null 2>&1 && echo reached; \
+         busybox ifconfig -a | grep -c Link; busybox ifconfig lo | grep -o 'UP LOOPBACK RUNNING'"
+    );
+    let printed = |network: &str| printed(&site, &["--network", network], &script);
+    assert_eq!(printed("none"), "1\nUP LOOPBACK RUNNING\n");
+    assert!(printed("host").starts_with("reached\n"));
+    accepting.join().unwrap().unwrap();
+    let refused = site.ends(&["run", "--from", "base", "--network", "some", "true"]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    assert!(refused.stderr.contains("[possible values: host, none]"), "{refused:?}");
 }
 
 fn what_is_written_to_the_hosts_file_is_not_in_the_tree(place: &Place) {

@@ -1,6 +1,7 @@
 //! Runs: the exit status of a command, its signals, its streams, and what it leaves.
 
-use crate::site::{limit, same};
+use crate::roots;
+use crate::site::{Site, limit, same};
 use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(standard_input_and_output_are_the_commands, &NEEDS),
         trial(no_process_is_left_by_a_run, &NEEDS),
         trial(a_run_is_kept_or_discarded_by_its_option, &NEEDS),
+        trial(a_run_that_changes_nothing_leaves_the_tree_as_committed, &NEEDS),
         trial(a_run_that_was_killed_is_reported_once_and_undone, &NEEDS),
     ]
 }
@@ -43,6 +45,35 @@ fn what_runs_is_neither_removed_nor_run_twice(place: &Place) {
     assert_eq!(site.sh("clone", "cat /data/kept; head -n 1 /data/other"), "kept\nanother\n");
     site.remove("clone");
     site.well(&["fsck"]);
+}
+
+fn a_run_that_changes_nothing_leaves_the_tree_as_committed(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    // The mount points of these files are made, and removed again.
+    for file in ["hosts", "resolv.conf"] {
+        fs::remove_file(source.join("etc").join(file)).unwrap();
+    }
+    site.import("base", &source);
+    site.clone_of("base", "clone");
+    site.sh("clone", "cat /data/file /etc/hosts >/dev/null");
+    // A directory that has its old time again is the same.
+    let back = "touch -r /mnt /dev/shm/t; echo >/mnt/x; rm /mnt/x; touch -r /dev/shm/t /mnt";
+    site.sh("clone", back);
+    site.well(&["clone", "clone", "same"]);
+    // Directories alone can differ, too.
+    let anew = "cd /data; touch -r directory /dev/shm/d; touch -r . /dev/shm/t; rm -r directory; \
+                mkdir directory; touch -r /dev/shm/d directory; touch -r /dev/shm/t .";
+    for (script, change) in [
+        (anew, "D data/directory/inner\n"),
+        ("chmod 700 /mnt", "C mnt\n"),
+        ("mkdir /mnt/new", "A mnt/new\n"),
+    ] {
+        site.sh("same", script);
+        let shown = site.ends(&["diff", "same"]);
+        assert_eq!((shown.status.code(), &shown.stdout[..]), (Some(1), change), "{script}");
+        site.well(&["discard", "same"]);
+    }
 }
 
 fn a_run_ends_as_its_command(place: &Place) {

@@ -15,8 +15,7 @@ pub fn trials() -> Vec<Trial> {
         trial(nothing_that_a_command_wrote_last_is_lost, &NEEDS),
         trial(control_z_stops_a_run_and_a_shell_continues_it, &NEEDS),
         trial(control_c_ends_the_script_around_a_run, &NEEDS),
-        trial(a_terminal_that_is_closed_ends_the_run, &NEEDS),
-        trial(a_hang_up_ends_a_command_that_reads, &NEEDS),
+        trial(a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads, &NEEDS),
         trial(a_signal_ends_a_run_whose_terminal_takes_no_output, &NEEDS),
         trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
     ]
@@ -137,34 +136,22 @@ fn control_c_ends_the_script_around_a_run(place: &Place) {
     site.well(&["fsck"]);
 }
 
-/// Hangs the terminal up, and waits until the run in it has ended.
-fn hang_up(mut terminal: Terminal, site: &Site) {
-    terminal.hang_up();
-    terminal.end();
-    eventually("the run has ended", || {
-        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
-    });
-}
-
-fn a_terminal_that_is_closed_ends_the_run(place: &Place) {
+fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: &Place) {
     let site = with_clone(place);
-    let mut terminal = Terminal::shell(place);
-    let script = "trap \"echo hup >/data/hup; exit 0\" HUP; echo rea\"\"dy; \
-                  while :; do sleep 0.05; done";
-    terminal.line(&run(&site, "", script));
-    terminal.expect("ready");
-    hang_up(terminal, &site);
-    assert_eq!(site.sh("clone", "cat /data/hup"), "hup\n");
-}
-
-fn a_hang_up_ends_a_command_that_reads(place: &Place) {
-    let site = with_clone(place);
-    let mut terminal = Terminal::shell(place);
-    let script = "trap \"\" HUP; echo rea\"\"dy; cat; echo end >/data/end";
-    terminal.line(&run(&site, "", script));
-    terminal.expect("ready");
-    hang_up(terminal, &site);
-    assert_eq!(site.sh("clone", "cat /data/end"), "end\n");
+    let runs = "trap \"echo end >/data/runs; exit 0\" HUP; echo rea\"\"dy; \
+                while :; do sleep 0.05; done";
+    let reads = "trap \"\" HUP; echo rea\"\"dy; cat; echo end >/data/reads";
+    for (script, file) in [(runs, "/data/runs"), (reads, "/data/reads")] {
+        let mut terminal = Terminal::shell(place);
+        terminal.line(&run(&site, "", script));
+        terminal.expect("ready");
+        terminal.hang_up();
+        terminal.end();
+        eventually("the run has ended", || {
+            site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+        });
+        assert_eq!(site.sh("clone", &format!("cat {file}")), "end\n");
+    }
 }
 
 fn a_signal_ends_a_run_whose_terminal_takes_no_output(place: &Place) {

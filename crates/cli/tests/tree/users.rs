@@ -5,7 +5,7 @@ use crate::site::limit;
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_user_with_subordinate_ids_has_trees_of_many_owners, &NEEDS),
         trial(a_user_on_a_terminal_has_one_of_its_own, &NEEDS),
         trial(an_import_by_a_user_lists_the_files_of_other_owners, &NEEDS),
+        trial(an_import_by_a_user_leaves_unreadable_files_out_when_asked, &NEEDS),
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
     ]
@@ -127,16 +128,17 @@ fn a_user_on_a_terminal_has_one_of_its_own(place: &Place) {
     well(place, &["import", "base", tar.to_str().unwrap()]);
     let home = format!("HOME={}", place.text("home"));
     let script = "busybox tty; stat -c %u:%g /dev/pts/0; echo con >/dev/console; \
-                  busybox hostname zzz; busybox hostname; read word; echo =$word=";
+                  busybox hostname zzz; busybox hostname; \
+                  busybox ifconfig lo | grep -o 'UP LOOPBACK RUNNING'; read word; echo =$word=";
     let binary = synconce_testkit::harness::binary();
     // The caller's terminal belongs to root: the user may not open it anew.
     let user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
-    let run = ["tree", "run", "--from", "base", "--", "/bin/sh", "-c", script];
+    let run = ["tree", "run", "--from", "base", "--network", "none", "--", "/bin/sh", "-c", script];
     let variables = ["env", "-u", "XDG_DATA_HOME", "-u", "SYNCONCE_STATE_DIR"];
     let others = ["-u", "SYNCONCE_RUNTIME_DIR", "-u", "XDG_RUNTIME_DIR", &home, binary];
     let words = [&user[..], &variables, &others, &run].concat();
     let mut terminal = Terminal::start(place, &words);
-    terminal.expect("/dev/pts/0\r\n0:5\r\ncon\r\nzzz\r\n");
+    terminal.expect("/dev/pts/0\r\n0:5\r\ncon\r\nzzz\r\nUP LOOPBACK RUNNING\r\n");
     terminal.write("typed\n");
     terminal.expect("=typed=");
     assert!(terminal.end().success());
@@ -167,6 +169,27 @@ fn an_import_by_a_user_lists_the_files_of_other_owners(place: &Place) {
     let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
     let seen = as_nobody(place, &run).stdout;
     assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
+}
+
+fn an_import_by_a_user_leaves_unreadable_files_out_when_asked(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let root = roots::small(place, "source");
+    for path in ["data/hard", "data/directory"] {
+        fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let source = root.to_str().unwrap();
+    let refused = as_nobody(place, &["import", "base", source]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    for part in ["Permission denied", "hint: --skip-unreadable leaves out what this user may not"] {
+        assert!(refused.stderr.contains(part), "{part}: {refused:?}");
+    }
+    let imported = as_nobody(place, &["import", "--skip-unreadable", "base", source]);
+    let notice = "3 cannot be read by this user, and are left out: data/directory, data/far/hard, \
+                  data/hard\n";
+    assert!(imported.status.success() && imported.stderr.contains(notice), "{imported:?}");
+    let seen = well(place, &["run", "--from", "base", "--", "ls", "-x", "/data", "/data/far"]);
+    assert!(seen.contains("file") && !seen.contains("hard"), "{seen}");
+    assert!(!seen.contains("directory"), "{seen}");
 }
 
 fn an_id_of_a_tar_outside_the_users_ranges_is_reported(place: &Place) {

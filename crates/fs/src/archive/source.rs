@@ -19,11 +19,12 @@ struct Decompressor {
     package: &'static str,
 }
 
-const DECOMPRESSORS: [Decompressor; 4] = [
+const DECOMPRESSORS: [Decompressor; 5] = [
     Decompressor { magic: b"\x1f\x8b", program: "gzip", package: "gzip" },
     Decompressor { magic: b"\xfd7zXZ\0", program: "xz", package: "xz-utils" },
     Decompressor { magic: b"\x28\xb5\x2f\xfd", program: "zstd", package: "zstd" },
     Decompressor { magic: b"BZh", program: "bzip2", package: "bzip2" },
+    Decompressor { magic: b"\x04\x22\x4d\x18", program: "lz4", package: "lz4" },
 ];
 const LONGEST_MAGIC: usize = 6;
 /// The largest pipe that an ordinary user may request by default (pipe(7)).

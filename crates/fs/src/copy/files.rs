@@ -72,6 +72,7 @@ impl Copying<'_> {
                 Self::changed(at, own, name);
                 return self.other(at, own, name);
             }
+            Err(Errno::ACCESS) if self.skips(at, own, name) => return Ok(false),
             Err(errno) => return Err(fail("cannot open")(errno)),
         };
         let stat = look_at(&source).map_err(fail("cannot look at"))?;

@@ -25,6 +25,10 @@ pub struct CopyReport {
     /// Entries that lack attributes: extended attributes that only root of the initial user
     /// namespace may set, or an access list with ids that are not mapped in this namespace.
     pub attributes: Vec<PathBuf>,
+    /// Files and directories that this process may not read (`EACCES`) and that were left out.
+    pub unreadable: Vec<PathBuf>,
+    /// The directory that was left out as asked, if it is there.
+    pub excepted: Vec<PathBuf>,
     /// Character devices 0:0, which an overlay with the copy as a layer would treat as removed
     /// files.
     pub whiteouts: Vec<PathBuf>,
@@ -45,15 +49,23 @@ impl CopyReport {
         self.devices.extend(other.devices);
         self.attributes.extend(other.attributes);
         self.whiteouts.extend(other.whiteouts);
+        self.unreadable.extend(other.unreadable);
+        self.excepted.extend(other.excepted);
         self.nobodys += other.nobodys;
     }
 
     /// Sorts all lists, so that the report does not depend on the threads.
     pub(super) fn sort(&mut self) {
-        let named = [&mut self.mounts, &mut self.changed, &mut self.flagged];
-        for paths in
-            named.into_iter().chain([&mut self.devices, &mut self.attributes, &mut self.whiteouts])
-        {
+        for paths in [
+            &mut self.mounts,
+            &mut self.changed,
+            &mut self.flagged,
+            &mut self.devices,
+            &mut self.attributes,
+            &mut self.whiteouts,
+            &mut self.unreadable,
+            &mut self.excepted,
+        ] {
             paths.sort_unstable();
             paths.dedup();
         }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::attributes::{Maker, Whole};
 use super::content::Content;
 use super::links::Links;
-use super::{CopyMode, CopyReport, below};
+use super::{CopyMode, CopyOptions, CopyReport, Inode, below};
 use crate::Error;
 use crate::Progress;
 use crate::walk::directory::{Mounts, look, look_at};
@@ -30,6 +30,8 @@ pub(super) struct Copying<'a> {
     pub links: Links<Statx>,
     /// The root of the target. Finding it within the source is an error.
     target: Statx,
+    skip_unreadable: bool,
+    except: Option<Inode>,
     progress: &'a dyn Progress,
     report: Mutex<CopyReport>,
 }
@@ -47,10 +49,11 @@ pub(super) type Here<'a, 'c> = At<'a, Copying<'c>>;
 impl<'a> Copying<'a> {
     pub fn new(
         root: &'a DirFds,
-        mode: CopyMode,
+        options: &CopyOptions,
         mounts: Mounts,
         progress: &'a dyn Progress,
     ) -> Result<Self, Error> {
+        let &CopyOptions { mode, skip_unreadable, except, .. } = options;
         let target = look_at(root.second())
             .map_err(|errno| Error::new("cannot look at", &path_of_root(root.second()), errno))?;
         Ok(Self {
@@ -61,6 +64,8 @@ impl<'a> Copying<'a> {
             content: Content::new(mode),
             links: Links::new(),
             target,
+            skip_unreadable,
+            except,
             progress,
             report: Mutex::default(),
         })
@@ -106,6 +111,14 @@ impl<'a> Copying<'a> {
         if !whole.0 {
             own.report.attributes.push(below(at.node.path_to(name)));
         }
+    }
+
+    /// Returns whether an entry of the source that cannot be read is left out, and records it.
+    pub fn skips(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> bool {
+        if self.skip_unreadable {
+            own.report.unreadable.push(below(at.node.path_to(name)));
+        }
+        self.skip_unreadable
     }
 
     /// Makes a directory that only this process can enter.
@@ -174,9 +187,14 @@ impl<'a> Visitor for Copying<'a> {
                 Self::changed(at, own, name);
                 return self.entry(at, own, name, FileType::Unknown).map(|_| None);
             }
+            Err(Errno::ACCESS) if self.skips(at, own, name) => return Ok(None),
             Err(errno) => return Err(fail("cannot open")(errno)),
         };
         let stat = look_at(&source).map_err(fail("cannot look at"))?;
+        if self.except == Some(inode(&stat)) {
+            own.report.excepted.push(below(at.node.path_to(name)));
+            return Ok(None);
+        }
         if is_same(&stat, &self.target) {
             return Err(fail("cannot copy into the tree itself:")(Errno::INVAL));
         }
@@ -250,8 +268,11 @@ pub(super) fn has_changed(before: &Statx, now: &Statx) -> bool {
 }
 
 fn is_same(one: &Statx, other: &Statx) -> bool {
-    let inode = |stat: &Statx| (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
     inode(one) == inode(other)
+}
+
+fn inode(stat: &Statx) -> Inode {
+    (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
 }
 
 /// A directory of the target that other threads can refer to.

@@ -163,7 +163,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
     let (archive, _) = packed(tree.path());
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("archive");
-    for program in ["cat", "gzip", "xz", "zstd", "bzip2"] {
+    for program in ["cat", "gzip", "xz", "zstd", "bzip2", "lz4"] {
         let compressed = support::through(program, &archive);
         fs::write(&file, &compressed).unwrap();
         let target = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@
 use super::report::{Report, Teller};
 use super::terminal::Devpts;
 use super::user::{self, User};
-use super::{EnterSpec, environment, furnish, passed_on};
+use super::{EnterSpec, Personality, environment, furnish, passed_on};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fchown;
 use rustix::process::{
@@ -22,7 +22,7 @@ use std::{env, fs};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
-use synconce_sys::process::{Change, Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::process::{Change, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait};
 use synconce_sys::reason;
 use synconce_sys::signals::{self, Reader, Set};
 
@@ -159,7 +159,13 @@ fn words(error: impl Into<io::Error>) -> String {
 /// Executes the command. On failure returns an exit code.
 fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) -> i32 {
     let directory = spec.directory.as_deref().unwrap_or(OsStr::new("/"));
-    let prepared = become_user(user, &spec.user).and_then(|()| {
+    let emulated = match spec.personality {
+        Personality::Linux => Ok(()),
+        Personality::Linux32 => {
+            emulate_32_bit().on("cannot run, as 32-bit code,", directory.as_ref())
+        }
+    };
+    let prepared = emulated.and_then(|()| become_user(user, &spec.user)).and_then(|()| {
         chdir(directory).on("cannot change to the directory of the tree", Path::new(directory))
     });
     if let Err(error) = prepared {

@@ -46,20 +46,39 @@ fn copy_xattrs(to: &str, from: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether the empty upper directory `upper` of an unmounted overlay has the same
-/// attributes as the layer `top` below it.
+/// Returns whether a directory in the upper of an unmounted overlay shows what the directory
+/// `below` shows: both have the same attributes, and nothing below is hidden.
 ///
 /// # Errors
 /// The errors of fstat(2) and listxattr(2).
-pub(crate) fn is_same_root(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> Result<bool, Error> {
-    let same = same_metadata(upper, top);
+pub(crate) fn is_same_directory(
+    upper: BorrowedFd<'_>,
+    below: BorrowedFd<'_>,
+) -> Result<bool, Error> {
+    let same = same_metadata(upper, below);
     same.on("cannot compare the upper directory", &place_of(upper))
 }
 
-fn same_metadata(upper: BorrowedFd<'_>, top: BorrowedFd<'_>) -> io::Result<bool> {
-    let (a, b) = (rustix::fs::fstat(upper)?, rustix::fs::fstat(top)?);
+fn same_metadata(upper: BorrowedFd<'_>, below: BorrowedFd<'_>) -> io::Result<bool> {
+    let (a, b) = (rustix::fs::fstat(upper)?, rustix::fs::fstat(below)?);
     let of = |s: &rustix::fs::Stat| (s.st_mode, s.st_uid, s.st_gid, s.st_mtime, s.st_mtime_nsec);
-    Ok(of(&a) == of(&b) && xattrs(upper)? == xattrs(top)?)
+    Ok(of(&a) == of(&b) && xattrs(upper)? == xattrs(below)? && !hides(upper)?)
+}
+
+/// Returns whether the upper directory hides the content of the directory below, or shows the
+/// content of another one (Documentation/filesystems/overlayfs.rst).
+fn hides(upper: BorrowedFd<'_>) -> io::Result<bool> {
+    for name in ["trusted", "user"]
+        .iter()
+        .flat_map(|space| ["opaque", "redirect"].map(|name| format!("{space}.overlay.{name}")))
+    {
+        match rustix::fs::getxattr(&*link_to(upper), &*name, &mut [0_u8; 0][..]) {
+            Ok(_) => return Ok(true),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(false)
 }
 
 /// Removes the guard by which the kernel refuses to mount an upper directory again after a

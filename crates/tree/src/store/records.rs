@@ -66,6 +66,15 @@ impl Store {
         }
     }
 
+    /// Writes the record of a tree whose protection has changed, durably.
+    pub(crate) fn write_protection(&self, record: &Record) -> Result<(), Error> {
+        if mutant::is("tree-protect-unsynced") {
+            let path = self.record_path(&record.name);
+            return write_lightly(&path, &encode(record, &path)?);
+        }
+        self.write(record)
+    }
+
     /// Removes the record of `name`, durably.
     pub(crate) fn forget(&self, name: &Name) -> Result<(), Error> {
         let path = self.record_path(name);

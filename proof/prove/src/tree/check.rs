@@ -81,20 +81,30 @@ impl Matched {
             .filter(|tree| tree.state == "open")
             .map(|tree| tree.name.clone())
             .collect();
-        let is = |state: &State| match moment.by {
-            Interruption::PowerCut => state.durable == *trees,
-            Interruption::Kill => state.live() == *trees && state.open_names() == open,
+        let protected = seen.listed.iter().filter(|tree| tree.protected);
+        let protected: BTreeSet<String> = protected.map(|tree| tree.name.clone()).collect();
+        let is = |state: &State| {
+            state.protected == protected
+                && match moment.by {
+                    Interruption::PowerCut => state.durable == *trees,
+                    Interruption::Kill => state.live() == *trees && state.open_names() == open,
+                }
         };
         let matched = Self { before: is(moment.before), after: is(moment.after) };
         match matched.before || matched.after {
             true => Ok(matched),
-            false => Err(differs(moment, trees, &open)),
+            false => Err(differs(moment, trees, &open, &protected)),
         }
     }
 }
 
 /// Describes how the trees differ from both states.
-fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault {
+fn differs(
+    moment: &Moment<'_>,
+    trees: &Trees,
+    open: &BTreeSet<String>,
+    protected: &BTreeSet<String>,
+) -> Fault {
     let content = |state: &State| match moment.by {
         Interruption::PowerCut => state.durable.clone(),
         Interruption::Kill => state.live(),
@@ -116,7 +126,10 @@ fn differs(moment: &Moment<'_>, trees: &Trees, open: &BTreeSet<String>) -> Fault
     let has = |trees: &Trees, name: &String| trees.contains_key(name);
     match before.keys().find(|name| has(&after, name) && !has(trees, name)) {
         Some(name) => ("lost", name.clone()),
-        None => ("mixed", format!("{:?}, open {open:?}", trees.keys().collect::<Vec<_>>())),
+        None => {
+            let names: Vec<_> = trees.keys().collect();
+            ("mixed", format!("{names:?}, open {open:?}, protected {protected:?}"))
+        }
     }
 }
 

@@ -54,8 +54,8 @@ struct Mount {
 
 fn scenarios(control: &Path) -> Vec<Scenario> {
     use Effect::{
-        Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Removes, Renames, Reverts,
-        Runs, Squashes,
+        Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Protects, Removes,
+        Renames, Reverts, Runs, Squashes,
     };
     let source = control.join("source");
     let clone = || step("clone base work", Clones("base", "work"));
@@ -98,7 +98,7 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         ),
         clean("discard", vec![clone(), run(1)], step("discard work", Reverts("work"))),
         clean("rename", vec![clone()], step("rename work new", Renames("work", "new"))),
-        clean("protect", vec![clone()], step("protect work", Nothing)),
+        clean("protect", vec![clone()], step("protect work", Protects("work"))),
         Scenario {
             name: "gc",
             set_up: vec![clone()],
@@ -233,6 +233,7 @@ impl<'a> Kills<'a> {
         let base = self.edited(&[])?;
         let mut state = State { store: true, ..State::default() };
         state.durable = Trees::from([("base".to_owned(), base)]);
+        state.protected.insert("base".to_owned());
         let mut edits: Vec<u64> = Vec::new();
         let mut before = state.clone();
         for step in scenario.set_up.iter().chain([&scenario.killed]) {

@@ -32,7 +32,7 @@ const fn walked(name: &'static str, about: &'static str) -> Mutant {
 }
 
 /// All mutants; the names are those of the crate `tree`.
-pub(crate) const MUTANTS: [Mutant; 12] = [
+pub(crate) const MUTANTS: [Mutant; 13] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
     cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),
@@ -40,6 +40,7 @@ pub(crate) const MUTANTS: [Mutant; 12] = [
     cut("tree-trash-first", "layers emptied before the record is durably gone"),
     cut("tree-open-believed", "uncommitted work kept after a cut"),
     cut("tree-discard-unsynced", "discarded changes whose note is not durably gone"),
+    cut("tree-protect-unsynced", "the record of a protected tree replaced without a sync"),
     cut("tree-rename-unsynced", "a record renamed without a sync"),
     // Only a kill can show this mutant: after a power cut the note of the session may not be
     // on the disk.

@@ -119,7 +119,12 @@ impl<'a> Reference<'a> {
 
     fn follow(&mut self, step: &Step, content: Option<&Arc<Manifest>>) -> Result<()> {
         match step.effect {
-            Effect::Makes | Effect::Nothing | Effect::Discards(_) | Effect::Squashes(_) => {}
+            Effect::Makes
+            | Effect::Nothing
+            | Effect::Discards(_)
+            | Effect::Protects(_)
+            | Effect::Unprotects(_)
+            | Effect::Squashes(_) => {}
             Effect::Commits(name) => self.forget(&committed(name))?,
             Effect::Imports(name) => {
                 fixture::copy(&self.control.join("source"), &self.place(name))?;

@@ -35,6 +35,10 @@ pub(super) enum Effect {
     Reverts(&'static str),
     /// Gives the first tree the second name.
     Renames(&'static str, &'static str),
+    /// Protects this tree.
+    Protects(&'static str),
+    /// Ends the protection of this tree.
+    Unprotects(&'static str),
     /// Turns this tree into one layer.
     Squashes(&'static str),
     /// Removes this tree.
@@ -64,6 +68,8 @@ impl Effect {
             | Self::CommitsAs(..)
             | Self::Reverts(_)
             | Self::Renames(..)
+            | Self::Protects(_)
+            | Self::Unprotects(_)
             | Self::Removes(_) => None,
         }
     }
@@ -78,6 +84,8 @@ impl Effect {
             | Self::Nothing
             | Self::Discards(_)
             | Self::Reverts(_)
+            | Self::Protects(_)
+            | Self::Unprotects(_)
             | Self::Removes(_) => None,
         }
     }
@@ -130,8 +138,8 @@ pub(super) fn step(text: &str, effect: Effect) -> Step {
 /// Returns the script that is recorded; clones are made by `strategy` if one is given.
 pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
     use Effect::{
-        Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Removes, Renames, Reverts, Runs,
-        Squashes,
+        Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Protects, Removes, Renames,
+        Reverts, Runs, Squashes, Unprotects,
     };
     let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
     let steps = vec![
@@ -158,10 +166,12 @@ pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
         // A durable record, whose journal commit may take the note of the run to the disk.
         step("clone again renamed", Clones("again", "renamed")),
         step("discard second", Reverts("second")),
-        step("protect second", Nothing),
+        step("protect second", Protects("second")),
+        // While this run works, nothing else syncs the record of the protected tree.
+        run("run --from again --discard", 9, Discards("again")),
         step("rename second stable", Renames("second", "stable")),
         step("remove renamed", Removes("renamed")),
-        step("unprotect stable", Nothing),
+        step("unprotect stable", Unprotects("stable")),
         step("rename stable renamed", Renames("stable", "renamed")),
         step("remove renamed", Removes("renamed")),
         run("run again", 8, Runs("again", 8)),
@@ -184,6 +194,8 @@ pub(super) struct State {
     pub durable: Trees,
     /// Trees with uncommitted changes, and their content while the power stays on.
     pub open: Trees,
+    /// Trees in which runs leave no changes.
+    pub protected: BTreeSet<String>,
 }
 
 impl State {
@@ -207,8 +219,18 @@ impl State {
         match step.effect {
             Effect::Nothing | Effect::Discards(_) => {}
             Effect::Makes => next.store = true,
-            Effect::Imports(name) | Effect::Clones(_, name) | Effect::Becomes(_, name, _) => {
+            Effect::Imports(name) => {
                 next.durable.insert(name.to_owned(), content);
+                next.protected.insert(name.to_owned());
+            }
+            Effect::Clones(_, name) | Effect::Becomes(_, name, _) => {
+                next.durable.insert(name.to_owned(), content);
+            }
+            Effect::Protects(name) => {
+                next.protected.insert(name.to_owned());
+            }
+            Effect::Unprotects(name) => {
+                next.protected.remove(name);
             }
             Effect::Reverts(name) => {
                 next.open.remove(name);
@@ -216,6 +238,9 @@ impl State {
             Effect::Renames(name, new) => {
                 next.durable.remove(name);
                 next.durable.insert(new.to_owned(), content);
+                if next.protected.remove(name) {
+                    next.protected.insert(new.to_owned());
+                }
             }
             Effect::Squashes(name) => {
                 next.durable.insert(name.to_owned(), content);
@@ -234,6 +259,7 @@ impl State {
             Effect::Removes(name) => {
                 next.open.remove(name);
                 next.durable.remove(name);
+                next.protected.remove(name);
             }
         }
         next

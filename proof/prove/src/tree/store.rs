@@ -49,6 +49,7 @@ pub(super) struct Listed {
     pub name: String,
     /// `committed`, `open` or `in use`.
     pub state: String,
+    pub protected: bool,
 }
 
 /// What was found in a store.

@@ -116,14 +116,14 @@ fn report(mut record: &File) -> Result<CommandReport, Error> {
 
 fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(), String> {
     if let Some(sink) = json {
-        return sink.write(report);
+        return Ok(sink.write(report)?);
     }
     let words = ["synconce", "run", "--"].map(str::to_owned);
     let again = shell(&[&words[..], &report.command].concat());
     // Names of files and programs may come from another user.
     let lines = report.text(&again);
     let lines: String = lines.lines().map(|line| printable(line) + "\n").collect();
-    Sink::Standard(stream).write_text(&lines)
+    Ok(Sink::Standard(stream).write_text(&lines)?)
 }
 
 fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {

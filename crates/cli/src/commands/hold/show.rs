@@ -116,9 +116,9 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
         }),
     };
     match json {
-        Some(sink) => sink.write(&reports)?,
+        Some(sink) => sink.write(&reports).map_err(String::from)?,
         None if reports.is_empty() && !troubles.is_empty() => {}
-        None => Sink::Standard(Stream::Output).write_text(&text(&reports))?,
+        None => Sink::Standard(Stream::Output).write_text(&text(&reports)).map_err(String::from)?,
     }
     for trouble in &troubles {
         trouble.report();

@@ -12,7 +12,7 @@ use synconce_tree::enter::{self, Bind, Ending, EnterSpec};
 
 /// Enters the clone, runs the command and ends with the command's exit status.
 pub fn enter(arguments: Enter) -> ExitCode {
-    let Enter { root, user, bind: bind_words, directory, hostname, command } = arguments;
+    let Enter { root, user, bind: bind_words, directory, hostname, .. } = arguments;
     let bind = |words: &[OsString]| Bind {
         source: words[0].clone(),
         target: words[1].clone(),
@@ -20,11 +20,15 @@ pub fn enter(arguments: Enter) -> ExitCode {
     };
     let spec = EnterSpec {
         root: root.into_os_string(),
-        command,
+        command: arguments.command,
         user,
         binds: bind_words.chunks_exact(3).map(bind).collect(),
         directory: directory.map(PathBuf::into_os_string),
         hostname,
+        network: arguments.network.into(),
+        personality: arguments.personality.into(),
+        timeout: arguments.timeout,
+        groups: arguments.group,
     };
     match enter::enter(&spec) {
         // An exit code has 8 bits.

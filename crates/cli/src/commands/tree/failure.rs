@@ -1,5 +1,6 @@
 //! Why a verb failed, and what the user can do.
 
+use crate::commands::json::WriteError;
 use crate::exit;
 use crate::text::{say, shell};
 use rustix::process::Signal;
@@ -47,6 +48,12 @@ impl Failure {
 impl From<String> for Failure {
     fn from(why: String) -> Self {
         Self { why, hint: None, reader_ended: false }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(WriteError { message, reader_ended }: WriteError) -> Self {
+        Self { reader_ended, ..Self::from(message) }
     }
 }
 
@@ -108,6 +115,7 @@ fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
             verb(&["clone", tree, "NEW"]),
             verb(&["unprotect", tree])
         ),
+        Guard::Unreadable => format!("{} removes the tree", verb(&["remove", "--force", tree])),
     }
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
@@ -38,15 +39,16 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
 }
 
 pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Failure> {
-    let Import { name, source, strategy, cross_mounts, tolerate_changes } = arguments;
+    let Import { ref name, ref source, strategy, .. } = arguments;
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
     let (record, imported) =
-        synconce_tree::import(store, &name, strategy, &bar, |target| match is_directory {
-            true => copy_in(&source, target, cross_mounts, tolerate_changes, &bar),
-            false => unpack_in(&source, target, &bar),
-        })?;
+        synconce_tree::import(store, name, strategy, &bar, |target| match is_directory {
+            true => copy_in(&arguments, target, store.path(), &bar),
+            false => unpack_in(source, target, &bar),
+        })
+        .map_err(|error| unreadable(error, &arguments))?;
     drop(bar);
     imported.notices.iter().for_each(|line| notice(line));
     notice(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
@@ -71,15 +73,30 @@ impl ImportReport for Imported {
     }
 }
 
+/// Returns the failure of an import; if a file cannot be read, with the option that leaves it out.
+fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> Failure {
+    let is_denied = error.io().kind() == io::ErrorKind::PermissionDenied;
+    // The path in an error of the copy has no symbolic links.
+    let source = fs::canonicalize(source).unwrap_or_default();
+    let is_below = error.path().starts_with(&source) && error.path() != source;
+    let failure = Failure::from(error);
+    match is_denied && is_below && !skip_unreadable {
+        true => failure.hint("--skip-unreadable leaves out what this user may not read"),
+        false => failure,
+    }
+}
+
 fn copy_in(
-    source: &Path,
+    arguments: &Import,
     target: BorrowedFd<'_>,
-    cross_mounts: bool,
-    tolerate_changes: bool,
+    store: &Path,
     bar: &Bar,
 ) -> Result<Imported, Error> {
+    let &Import { ref source, cross_mounts, tolerate_changes, skip_unreadable, .. } = arguments;
     let opened = fs::File::open(source).on("cannot open", source)?;
-    let options = CopyOptions { cross_mounts, ..CopyOptions::default() };
+    let store = fs::metadata(store).on("cannot look at", store)?;
+    let except = Some((store.dev(), store.ino()));
+    let options = CopyOptions { cross_mounts, skip_unreadable, except, ..CopyOptions::default() };
     let report = synconce_fs::copy(opened.as_fd(), target, &options, bar)?;
     if let Some(path) = report.changed.first().filter(|_| !tolerate_changes) {
         let why = format!(
@@ -115,6 +132,8 @@ pub(super) fn notices(report: &CopyReport) -> Vec<String> {
         named(&report.mounts, "are mount points, left empty (--cross-mounts takes them in)"),
         named(&report.flagged, "are immutable or append-only, which their copies are not"),
         named(&report.devices, "are device nodes, left out: this user may not make them"),
+        named(&report.unreadable, "cannot be read by this user, and are left out"),
+        named(&report.excepted, "is the store itself, and is left out"),
         named(&report.attributes, "are without attributes or lists that this user may not set"),
     ];
     all.into_iter().flatten().collect()

@@ -3,13 +3,15 @@
 use super::bar::Bar;
 use super::environment;
 use super::failure::{Failure, verb_on};
+use super::limits::Limited;
 use super::modes::Modes;
 use super::output::Output;
 use super::trash::empty_in_background;
-use crate::arguments::tree::RunIn;
+use crate::arguments::tree::{Network, Personality, RunIn};
 use crate::commands::run::{Screen, end_as, fail};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
+use crate::exit;
 use crate::text::{self, say};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::env;
@@ -17,13 +19,13 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
 use synconce_run::{Accounts, Balance, Ending, Finished, Options, Outcome, RunError};
 use synconce_sys::reason;
-use synconce_tree::enter::Bind;
+use synconce_tree::enter::{Bind, TIME_IS_OVER};
 use synconce_tree::record::Name;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 
@@ -49,6 +51,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     let (begun, fate) = begin(store, &arguments)?;
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let mut screen = Screen::default();
+    let began = Instant::now();
     let finished = match work(&session, &arguments, &binds, (&mut screen, counts)) {
         Ok(finished) => finished,
         Err(failure) => {
@@ -56,7 +59,10 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
             return Err(failure);
         }
     };
-    end(session, fate, &finished)?;
+    let timeout = arguments.timeout.filter(|timeout| {
+        finished.ending == Ending::Killed(TIME_IS_OVER) && began.elapsed() >= *timeout
+    });
+    end(session, fate, &finished, timeout)?;
     if counts {
         let commit = !arguments.no_hold && binds.iter().any(|bind| !bind.read_only);
         let manner = Manner { sealed: screen.became_sealed, commit };
@@ -76,6 +82,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
             }
             code
         }
+        None if timeout.is_some() => exit::TIME_IS_OVER.into(),
         None => end_as(finished.ending),
     })
 }
@@ -112,21 +119,34 @@ fn refused(error: Error, arguments: &RunIn) -> Failure {
         Some(Guarded { store, tree, by: Guard::Protection }) => (store, tree),
         _ => return error.into(),
     };
-    let mut words: Vec<_> =
-        arguments.from_name.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(program) = words.first_mut() {
-        "synconce".clone_into(program);
-    }
-    let from = match arguments.setenv.is_empty() {
-        true => text::shell(&words),
-        // The values may be secrets, which belong in no log.
+    // Values of variables and words of the command may be secrets, which belong in no log.
+    let mut from = match arguments.setenv.is_empty() {
+        true => options_from(arguments),
         false => format!("{} ...", verb_on(store, &["run", "--from", tree])),
     };
+    if !arguments.words.is_empty() {
+        from += " -- COMMAND";
+    }
     let unprotect = verb_on(store, &["unprotect", tree]);
     Failure::from(error.to_string()).hint(format!(
         "`{from}` runs it in a clone that is thrown away; --commit {tree} makes the result the next \
          generation; `{unprotect}` allows changes"
     ))
+}
+
+/// Returns the command line with `--from` in place of the name, and without the command.
+fn options_from(arguments: &RunIn) -> String {
+    let RunIn { from_name, words: command, .. } = arguments;
+    let options = &from_name[..from_name.len() - command.len()];
+    let mut words: Vec<_> =
+        options.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(program) = words.first_mut() {
+        "synconce".clone_into(program);
+    }
+    if !command.is_empty() && words.last().is_some_and(|word| word == "--") {
+        words.pop();
+    }
+    text::shell(&words)
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.
@@ -162,18 +182,26 @@ fn work(
     let root = session.attach()?;
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
     let variables = environment::for_command(arguments, &env::vars_os().collect(), inside)?;
-    let command = (entering(own, arguments, root, binds), variables);
+    let limits = Limited::begin(session, arguments)?;
+    let entering = entering(own, arguments, root, (binds, limits.groups()));
+    let command = (entering, variables);
     let modes = Modes::of_terminal();
     let finished = hold(arguments, command, binds, report);
     modes.restore();
     let finished = finished?;
+    limits.end();
     session.detach()?;
     Ok(finished)
 }
 
 /// Returns the command line of the process that enters the tree at `root`; `own` is the path of
 /// this program.
-fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> Vec<OsString> {
+fn entering(
+    own: PathBuf,
+    arguments: &RunIn,
+    root: PathBuf,
+    (binds, groups): (&[Bind], &[PathBuf]),
+) -> Vec<OsString> {
     let command = match &arguments.words[..] {
         [] => vec![shell(&root).into_os_string()],
         words => words.to_vec(),
@@ -184,6 +212,15 @@ fn entering(own: PathBuf, arguments: &RunIn, root: PathBuf, binds: &[Bind]) -> V
     words.extend(arguments.user.iter().map(|user| option("--user=", user.as_ref())));
     words.extend(arguments.directory.iter().map(|path| option("--directory=", path.as_ref())));
     words.extend(arguments.hostname.iter().map(|name| option("--hostname=", name.as_ref())));
+    if arguments.network == Network::None {
+        words.push("--network=none".into());
+    }
+    if arguments.personality == Personality::Linux32 {
+        words.push("--personality=linux32".into());
+    }
+    let seconds = arguments.timeout.map(|timeout| timeout.as_secs_f64().to_string());
+    words.extend(seconds.map(|seconds| option("--timeout=", seconds.as_ref())));
+    words.extend(groups.iter().map(|group| option("--group=", group.as_ref())));
     for Bind { source, target, read_only } in binds {
         let mode = if *read_only { "ro" } else { "rw" };
         words.extend(["--bind".into(), source.clone(), target.clone(), mode.into()]);
@@ -264,8 +301,20 @@ fn bare(options: &Options) -> Result<Finished, Failure> {
 }
 
 /// Keeps, commits or discards the session.
-fn end(session: Session<'_>, fate: Fate, finished: &Finished) -> Result<(), Failure> {
+fn end(
+    session: Session<'_>,
+    fate: Fate,
+    finished: &Finished,
+    timeout: Option<Duration>,
+) -> Result<(), Failure> {
     let fate = if finished.error.is_some() { Fate::Discarded } else { fate };
+    if let Some(timeout) = timeout {
+        let lost =
+            if matches!(fate, Fate::Discarded) { "" } else { "; its changes are thrown away" };
+        let seconds = timeout.as_secs_f64();
+        say(&format!("the command was ended after {seconds} s (--timeout){lost}"));
+        return Ok(session.discard()?);
+    }
     match (fate, finished.ending) {
         (Fate::Discarded, _) => session.discard()?,
         (Fate::Kept | Fate::Committed(..), Ending::Killed(signal)) => {

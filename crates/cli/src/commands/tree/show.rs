@@ -1,7 +1,7 @@
 //! Verbs that read trees: `list`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
-use super::failure::{Failure, print};
+use super::failure::{Failure, print, verb_on};
 use super::output::Output;
 use crate::arguments::tree::Diff;
 use crate::table;
@@ -83,6 +83,7 @@ pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
     })?;
     match broken.len() {
         0 => Ok(()),
+        1 => Err(Failure::from("1 record cannot be read".to_owned())),
         count => Err(Failure::from(format!("{count} records cannot be read"))),
     }
 }
@@ -185,7 +186,12 @@ pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Fa
             "directories": directories.collect::<Vec<_>>(),
         })
     });
-    output.write(&layers.collect::<Vec<_>>())?;
+    output.write_or(&layers.collect::<Vec<_>>(), || {
+        if altered.is_empty() {
+            notice(&format!("the layers of {name} are as they were frozen"));
+        }
+        Ok(())
+    })?;
     Ok(if altered.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -202,12 +208,19 @@ pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, Failure> {
     let all = faults.iter().map(|fault| Fault { fault: fault.to_string() });
     output.write_or(&all.collect::<Vec<_>>(), || {
         faults.iter().for_each(|fault| say(&fault.to_string()));
+        if faults.is_empty() {
+            notice(&format!("no faults in {}", store.path().display()));
+        }
         Ok(())
     })?;
     if faults.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    say(&format!("{} faults in {}", faults.len(), store.path().display()));
-    say("hint: `synconce tree remove` removes a damaged tree");
+    let (path, count) = (store.path().display(), faults.len());
+    say(&format!("{count} {} in {path}", if count == 1 { "fault" } else { "faults" }));
+    say(&format!(
+        "hint: `{} NAME` removes a damaged tree",
+        verb_on(store.path(), &["remove", "--force"])
+    ));
     Ok(ExitCode::FAILURE)
 }

@@ -40,13 +40,14 @@ pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), F
 }
 
 fn refused(error: Error) -> Failure {
-    let forced = match Guarded::in_error(error.io()) {
-        Some(Guarded { store, tree, by: Guard::Changes }) => {
-            verb_on(store, &["remove", "--force", tree])
+    let (forced, with) = match Guarded::in_error(error.io()) {
+        Some(Guarded { store, tree, by }) => {
+            let with = if *by == Guard::Changes { " with its changes" } else { "" };
+            (verb_on(store, &["remove", "--force", tree]), with)
         }
-        _ => return error.into(),
+        None => return error.into(),
     };
-    Failure::from(error.to_string()).hint(format!("`{forced}` removes it with its changes"))
+    Failure::from(error.to_string()).hint(format!("`{forced}` removes it{with}"))
 }
 
 /// Shows the trees that `remove` would remove, and the space that is freed with each.

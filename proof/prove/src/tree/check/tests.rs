@@ -21,14 +21,19 @@ fn commit() -> [State; 2] {
         store: true,
         durable: trees(&[("a", &["one"]), ("b", &["one"])]),
         open: trees(&[("a", &["one", "two"])]),
+        ..State::default()
     };
     let durable = trees(&[("a", &["one", "two"]), ("b", &["one"])]);
-    let after = State { store: true, durable, open: Trees::new() };
+    let after = State { store: true, durable, ..State::default() };
     [before, after]
 }
 
 fn seen(trees: &Trees) -> Seen {
-    let listed = |name: &String| Listed { name: name.clone(), state: "committed".to_owned() };
+    let listed = |name: &String| Listed {
+        name: name.clone(),
+        state: "committed".to_owned(),
+        protected: false,
+    };
     Seen {
         store: true,
         listed: trees.keys().map(listed).collect(),
@@ -85,7 +90,7 @@ fn a_tree_in_neither_state_is_found() {
 fn two_trees_of_different_moments_are_found() {
     let [before, _] = commit();
     let durable = trees(&[("a", &["one", "two"]), ("b", &["two"])]);
-    let both = [before, State { store: true, durable, open: Trees::new() }];
+    let both = [before, State { store: true, durable, ..State::default() }];
     let mixed = seen(&trees(&[("a", &["one"]), ("b", &["two"])]));
     assert_eq!(found(Interruption::PowerCut, Effect::Nothing, &both, &mixed), Some("mixed"));
 }

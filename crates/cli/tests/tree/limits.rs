@@ -1,0 +1,150 @@
+//! Limits of a run: memory, processors, processes and time.
+
+use crate::site::{Site, same};
+use crate::verbs::{NEEDS, names, set, waiting, with_base};
+use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Signal;
+use std::fs;
+use std::path::PathBuf;
+use synconce_testkit::harness::{Place, eventually, trial};
+use synconce_testkit::process::Finished;
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(what_takes_more_than_its_limits_is_ended_and_named, &NEEDS),
+        trial(control_groups_are_gone_after_a_run_and_after_a_kill, &NEEDS),
+        trial(limits_that_cannot_be_had_are_refused_before_the_command, &NEEDS),
+        trial(a_command_whose_time_is_over_is_ended_and_keeps_nothing, &NEEDS),
+        trial(a_personality_is_that_of_a_32_bit_machine, &NEEDS),
+    ]
+}
+
+/// Runs `script` in a clone of the base with `options`.
+fn run(site: &Site<'_>, options: &[&str], script: &str) -> Finished {
+    let words = ["--", "/bin/sh", "-c", script];
+    site.ends(&[&["run", "--from", "base"], options, &words].concat())
+}
+
+/// Returns whether this machine has control groups; prints that the test is skipped if not.
+fn has_groups(site: &Site<'_>) -> bool {
+    let tried = run(site, &["--memory", "1g", "--cpus", "2", "--pids-limit", "999"], "true");
+    if !tried.status.success() {
+        println!("SKIPPED: no control groups: {}", tried.stderr);
+    }
+    tried.status.success()
+}
+
+fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {
+    let site = with_base(place);
+    if !has_groups(&site) {
+        return;
+    }
+    let take = |size: &str| format!("dd if=/dev/zero of=/dev/null bs={size} count=1 2>/dev/null");
+    let memory = ["--memory", "32m"];
+    let killed = run(&site, &memory, &take("200M"));
+    assert!(!killed.status.success(), "{killed:?}");
+    let said = "synconce: at the limit of --memory the kernel killed 1 process\n";
+    assert!(killed.stderr.contains(said), "{killed:?}");
+    let within = run(&site, &memory, &take("4M"));
+    assert_eq!((within.status.code(), &within.stderr[..]), (Some(0), ""), "{within:?}");
+    let script = "for n in $(seq 30); do sleep 1000 & done; echo all";
+    let many = run(&site, &["--pids-limit", "12"], script);
+    let said = "synconce: at the limit of --pids-limit a fork failed ";
+    assert!(!many.stdout.contains("all") && many.stderr.contains(said), "{many:?}");
+    let script = "id=$(grep -o 'synconce-.*' /proc/self/cgroup); \
+                  cat /sys/fs/cgroup/cpu*/*/$id/cpu.cfs_quota_us /sys/fs/cgroup/cpu*/$id/cpu.cfs_quota_us \
+                  $(find /sys/fs/cgroup -path \"*/$id/cpu.max\") </dev/null 2>/dev/null";
+    let quota = run(&site, &["--cpus", "1.5"], script).stdout;
+    assert!(quota.starts_with("150000"), "{quota}");
+    for (option, bad) in
+        [("--memory", "x"), ("--memory", "0"), ("--cpus", "0"), ("--pids-limit", "0")]
+    {
+        assert_eq!(run(&site, &[option, bad], "true").status.code(), Some(125), "{option} {bad}");
+    }
+}
+
+fn control_groups_are_gone_after_a_run_and_after_a_kill(place: &Place) {
+    let site = with_base(place);
+    if !has_groups(&site) {
+        return;
+    }
+    site.clone_of("base", "clone");
+    for kill in [false, true] {
+        let options = ["clone", "--pids-limit", "50", "--cpus", "1", "--memory", "1g"];
+        let run = waiting(&site, &options, "true");
+        let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
+        let note = fs::read_to_string(session.unwrap().path().join("groups.json")).unwrap();
+        let groups: Vec<PathBuf> = serde_json::from_str(&note).unwrap();
+        assert!(!groups.is_empty() && groups.iter().all(|group| group.exists()), "{groups:?}");
+        if kill {
+            run.signal(Signal::KILL).unwrap();
+            run.end();
+            eventually("the interrupted run is removed", || {
+                site.well(&["list"]).stderr.contains("was interrupted")
+            });
+        } else {
+            place.write("talk/go", "");
+            assert!(run.end().success(), "{}", run.text());
+        }
+        assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
+    }
+}
+
+fn limits_that_cannot_be_had_are_refused_before_the_command(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    let wanted = site.content("clone");
+    unmount("/sys/fs/cgroup", UnmountFlags::DETACH).unwrap();
+    for (option, value, what) in [
+        ("--memory", "1g", "cannot limit memory: no control group of this process"),
+        ("--cpus", "1", "cannot limit cpu: "),
+        ("--pids-limit", "50", "cannot limit pids: "),
+    ] {
+        let words = ["run", "clone", option, value, "--", "touch", "/data/new"];
+        site.refused(125, &words, &[what]);
+    }
+    same("the clone", &wanted, &site.content("clone"));
+}
+
+fn a_command_whose_time_is_over_is_ended_and_keeps_nothing(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "clone");
+    let wanted = site.content("clone");
+    let ends = |options: &[&str], script: &str| {
+        site.ends(&[&["run"], options, &["--", "/bin/sh", "-c", script]].concat())
+    };
+    let ended = ends(&["clone", "--timeout", "0.5"], "echo x >/data/x; sleep 1000");
+    let said =
+        "synconce: the command was ended after 0.5 s (--timeout); its changes are thrown away\n";
+    assert_eq!((ended.status.code(), &ended.stderr[..]), (Some(124), said), "{ended:?}");
+    same("the clone", &wanted, &site.content("clone"));
+    // What the command makes of SIGTERM does not matter.
+    let next = ["--from", "base", "--commit", "new", "--timeout", "0.5s"];
+    let ended = ends(&next, "trap 'exit 0' TERM; while :; do sleep 0.05; done");
+    assert_eq!(ended.status.code(), Some(124), "{ended:?}");
+    let ignores = "trap '' TERM; while :; do sleep 0.05; done";
+    let ended = ends(&["--from", "base", "--no-hold", "--timeout", "0.5"], ignores);
+    let said = "synconce: the command was ended after 0.5 s (--timeout)\n";
+    assert_eq!((ended.status.code(), &ended.stderr[..]), (Some(124), said), "{ended:?}");
+    assert_eq!(names(&site), set(&["base", "clone"]));
+    // In time, and with the signal of the command's own timer.
+    assert_eq!(ends(&["clone", "--timeout", "1h"], "exit 3").status.code(), Some(3));
+    let own = ends(&["clone", "--timeout", "1h"], "kill -ALRM $$; sleep 1000");
+    assert!(own.stderr.contains("signal 14 ended the command"), "{own:?}");
+    for bad in ["0", "-1", "x", "1w", "inf"] {
+        let refused = ends(&["clone", &format!("--timeout={bad}")], "true");
+        assert_eq!(refused.status.code(), Some(125), "{bad}: {refused:?}");
+    }
+}
+
+fn a_personality_is_that_of_a_32_bit_machine(place: &Place) {
+    let site = with_base(place);
+    let machine = |options: &[&str]| run(&site, options, "busybox uname -m").stdout;
+    let host = place.bare(&["uname", "-m"]).stdout;
+    assert_eq!(machine(&[]), host);
+    assert_eq!(machine(&["--personality", "linux"]), host);
+    if host == "x86_64\n" {
+        assert_eq!(machine(&["--personality", "linux32"]), "i686\n");
+    }
+}

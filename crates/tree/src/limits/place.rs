@@ -1,0 +1,103 @@
+//! Where control groups can be made: below the groups of this process (cgroups(7)).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::{Context, Error};
+use synconce_probe::mounts::{self, Mount};
+
+/// A version of control groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    One,
+    Two,
+}
+
+/// A control group in which others are made, for some controllers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub version: Version,
+    pub parent: PathBuf,
+    pub controllers: Vec<&'static str>,
+}
+
+/// Returns a place for each of the controllers `wanted`; one place for all those of version 2.
+///
+/// # Errors
+/// A controller is missing, or no group passes it on to the groups in it.
+pub(super) fn places(wanted: &[&'static str]) -> Result<Vec<Place>, Error> {
+    let path = Path::new("/proc/self/cgroup");
+    let groups = fs::read_to_string(path).on("cannot read", path)?;
+    let mounts = mounts::read("self").on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let (mut places, mut unified) = (Vec::new(), Vec::new());
+    for controller in wanted {
+        match of_version_1(controller, &groups, &mounts) {
+            Some(parent) => {
+                let controllers = vec![*controller];
+                places.push(Place { version: Version::One, parent, controllers });
+            }
+            None => unified.push(*controller),
+        }
+    }
+    if !unified.is_empty() {
+        let parent = of_version_2(&unified, &groups, &mounts).ok_or_else(|| {
+            let why = "no control group of this process passes it on to other groups";
+            Error::new("cannot limit", Path::new(&unified.join(", ")), io::Error::other(why))
+        })?;
+        places.push(Place { version: Version::Two, parent, controllers: unified });
+    }
+    Ok(places)
+}
+
+impl Place {
+    /// Lets the groups in the parent use the controllers.
+    pub(super) fn allow_controllers(&self) -> Result<(), Error> {
+        let is_allowed = self.controllers.iter().all(|wanted| passes_on(&self.parent, wanted));
+        if self.version == Version::One || is_allowed {
+            return Ok(());
+        }
+        let path = self.parent.join("cgroup.subtree_control");
+        let text: String = self.controllers.iter().map(|name| format!("+{name} ")).collect();
+        fs::write(&path, text).on("cannot allow limits in", &path)
+    }
+}
+
+/// Returns the group of this process in the hierarchy of version 1 that has `controller`.
+fn of_version_1(controller: &str, groups: &str, mounts: &[Mount]) -> Option<PathBuf> {
+    let group = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, group) = rest.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then_some(group)
+    })?;
+    let shows = |mount: &&Mount| mount.type_name == "cgroup" && mount.has_option(controller);
+    below(mounts.iter().find(shows)?, group)
+}
+
+/// Returns the nearest group, from that of this process upwards, that passes all of `wanted` on to
+/// the groups in it. The first group of the machine can be made to: it alone may have processes and
+/// pass controllers on (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+fn of_version_2(wanted: &[&str], groups: &str, mounts: &[Mount]) -> Option<PathBuf> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mount = mounts.iter().find(|mount| mount.type_name == "cgroup2")?;
+    let own = below(mount, group)?;
+    let above = own.ancestors().take_while(|above| above.starts_with(&mount.point));
+    let passing = |above: &&Path| wanted.iter().all(|wanted| passes_on(above, wanted));
+    let first = || {
+        let controllers = fs::read_to_string(mount.point.join("cgroup.controllers")).ok()?;
+        let has = |wanted: &&str| controllers.split_whitespace().any(|name| name == *wanted);
+        let is_first = !mount.point.join("cgroup.type").exists();
+        (is_first && wanted.iter().all(has)).then(|| mount.point.clone())
+    };
+    above.into_iter().find(passing).map(Path::to_path_buf).or_else(first)
+}
+
+fn passes_on(group: &Path, controller: &str) -> bool {
+    let text = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
+    text.split_whitespace().any(|name| name == controller)
+}
+
+/// Returns the directory of `group`. A mount in a container can begin at the container's group.
+fn below(mount: &Mount, group: &str) -> Option<PathBuf> {
+    let below = Path::new(group).strip_prefix(&mount.root).ok()?;
+    Some(mount.point.join(below))
+}
