@@ -7,6 +7,8 @@
 
 mod benchmark;
 mod bundles;
+mod check;
+mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
@@ -68,6 +70,8 @@ fn main() -> ExitCode {
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
+        check::trials(),
+        counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
         jobs::trials().into(),
