@@ -1,6 +1,7 @@
 //! Questions to a running dockerd.
 
 use serde_json::Value;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Context;
 use synconce_probe::docker::{SOCKET, get};
@@ -36,7 +37,11 @@ fn on_command_line(words: &[String]) -> impl Iterator<Item = &str> {
 /// # Errors
 /// Why it is not known.
 pub(super) fn default_runtime(socket: &Path) -> Result<String, String> {
-    let body = get(socket, "/info").on("cannot ask", socket).map_err(|error| error.to_string())?;
+    // What is no answer of dockerd's has no runtime, as an answer without one.
+    let body = match get(socket, "/info") {
+        Err(error) if error.kind() == ErrorKind::InvalidData => String::new(),
+        answered => answered.on("cannot ask", socket).map_err(|error| error.to_string())?,
+    };
     let info: Value = serde_json::from_str(&body).unwrap_or_default();
     let name = info["DefaultRuntime"].as_str().map(str::to_owned);
     name.ok_or_else(|| format!("cannot understand the answer of {}", socket.display()))
