@@ -43,7 +43,7 @@ pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
 }
 
-/// Returns the first directory where [`apply`] could not write, because its file system is read-only.
+/// Returns the first directory where [`apply`] could not write: its file system is read-only.
 pub fn read_only(plan: &Plan, host: &Host) -> Option<PathBuf> {
     let directory = |change: &Change| {
         let path = host.real(&change.path);
