@@ -106,11 +106,12 @@ pub enum Command {
     /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
     /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
     Tree(Tree),
-    /// Show runs in flight, runs that were interrupted, survivors, and holds
+    /// Show runs in flight, runs that were interrupted, survivors, holds, and held build steps
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
     /// do not change the exit code. In JSON a hold has the fields of a run, and in the field
-    /// `hold` those of `hold status --json`; of a run that field is null.
+    /// `hold` those of `hold status --json`; of a run that field is null. The held build steps
+    /// of an engine since the boot are in the field `steps`.
     ///
     /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
     /// was interrupted or a hold has failed, 125 `status` failed.
@@ -330,9 +331,21 @@ pub struct Status {
     /// Print nothing: the exit code says whether a run is in flight or interrupted
     #[arg(short, long, conflicts_with_all = ["json", "clear"])]
     pub quiet: bool,
-    /// Where the runs and holds are printed as JSON.
+    /// Print metrics of runs, holds and held build steps, for a collector that reads files
+    ///
+    /// The exit code is then 0 also if runs are in flight or interrupted.
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "clear", "quiet"])]
+    pub format: Option<Format>,
+    /// Where the runs, holds and held build steps are printed as JSON.
     #[command(flatten)]
     pub json: Json,
+}
+
+/// A format of `synconce status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// The text format of Prometheus.
+    Prometheus,
 }
 
 /// `synconce help`

@@ -2,6 +2,8 @@
 
 mod record;
 mod savings;
+mod spread;
+mod tally;
 mod text;
 mod waits;
 
@@ -10,9 +12,9 @@ use crate::error::Error;
 use serde::Serialize;
 use std::io::BufRead;
 
-pub use self::record::Ending;
+pub use self::record::{Ending, RecordSums};
 pub use self::savings::Savings;
-pub use self::waits::{Group, NotCovered, Slowest, Waits};
+pub use self::waits::{Dropped, Group, NotCovered, Slowest, Waits};
 
 /// What is known about the syncs of a command.
 #[derive(Clone, Debug, Serialize)]
@@ -39,7 +41,7 @@ pub struct CommandReport {
 /// The record cannot be read, or is none.
 pub fn examine_record(record: impl BufRead) -> Result<CommandReport, Error> {
     let record = Record::read(record)?;
-    let waits = Waits::of(&record);
+    let waits = Waits::of(&record.tally);
     let savings = Savings::of(&record, &waits);
     let not_covered = NotCovered::of(&record);
     let seconds = record.seconds();

@@ -22,7 +22,8 @@ mod text;
 
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandReport, Ending, Group, NotCovered, Savings, Slowest, Waits, examine_record,
+    CommandReport, Dropped, Ending, Group, NotCovered, RecordSums, Savings, Slowest, Waits,
+    examine_record,
 };
 pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;

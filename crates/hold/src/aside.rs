@@ -8,14 +8,16 @@
 
 mod directory;
 mod expand;
+mod former;
 mod journal;
 mod settle;
 
+pub(crate) use self::former::former;
 pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub use self::settle::settle;
 
-use crate::safe_directory::{self, Astray, SafeDirectory, if_there};
-use rustix::fs::{Dir, OFlags, RenameFlags, Stat};
+use crate::safe_directory::{self, SafeDirectory};
+use rustix::fs::{Dir, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -107,47 +109,6 @@ impl fmt::Display for AsideError {
 }
 
 impl std::error::Error for AsideError {}
-
-/// Looks at the file that belongs at `path` and is set aside for the hold `name`, the latest one. Passes
-/// over a link. A look changes nothing, so any directory of the name will do: a backup may have been
-/// restored.
-///
-/// # Errors
-/// Names the journal, or what cannot be looked at.
-pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Stat>, Error> {
-    let journal = Journal::read(name)?;
-    for set in journal.sets.iter().rev() {
-        for one in &set.moves {
-            let Ok(below) = path.strip_prefix(&one.from) else { continue };
-            let (directory, name) = split(&one.to);
-            let directory = match SafeDirectory::open_if_there(directory) {
-                Err(error) if Astray::of(&error).is_some() => continue,
-                directory => directory?,
-            };
-            let Some(directory) = directory else { continue };
-            let found = look_below(directory, Path::new(name).iter().chain(below));
-            if let Some(found) = if_there(found)?.flatten() {
-                return Ok(Some(found));
-            }
-        }
-    }
-    Ok(None)
-}
-
-/// Looks at the file to which `names` lead from `directory`.
-fn look_below<'a>(
-    mut directory: SafeDirectory,
-    names: impl Iterator<Item = &'a OsStr>,
-) -> Result<Option<Stat>, Error> {
-    let mut names = names.peekable();
-    while let Some(name) = names.next() {
-        if names.peek().is_none() {
-            return directory.look(name);
-        }
-        directory = directory.below(name)?;
-    }
-    Ok(None)
-}
 
 /// Sets aside the files of `request`. First finishes what an earlier call began. Files that are
 /// missing are no error. When the function returns, all renames are durable.

@@ -18,17 +18,17 @@ const ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 /// The kernel's limit for a list of names and for a value, in bytes (xattr(7)).
 const LONGEST: usize = 64 << 10;
 
-/// The entry in the directory of the overlay which says that no attribute of the overlay is left, so
-/// that those with the beginning [`OWN`] are of processes.
+/// The entry in the directory of the overlay which says that no attribute of the overlay is left,
+/// so that those with the beginning [`OWN`] are of processes.
 pub(crate) const STRIPPED: &str = "stripped";
 
-/// Removes the attributes of the overlay of a hold from the directory that `open` opens and from the
-/// directories below. What processes set through the overlay gets its name back: a directory that an
-/// unpacked layer made opaque is opaque afterwards. `top` is the directory's path, and `scratch` the
-/// directory of the overlay.
+/// Removes the attributes of the overlay of a hold from the directory that `open` opens and from
+/// the directories below. What processes set through the overlay gets its name back: a directory
+/// that an unpacked layer made opaque is opaque afterwards. `top` is the directory's path, and
+/// `scratch` the directory of the overlay.
 ///
-/// A renamed attribute looks like one of the overlay. So the renames begin only when the removals are
-/// durable, and a call that was cut short, also by a power cut, is finished by the next.
+/// A renamed attribute looks like one of the overlay. So the renames begin only when the removals
+/// are durable, and a call that was cut short, also by a power cut, is finished by the next.
 ///
 /// Returns whether there were renames, so that an entry in `scratch` says that they have begun.
 ///

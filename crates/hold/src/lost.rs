@@ -50,9 +50,10 @@ fn has_marker(place: &Place) -> Result<bool, Error> {
     Ok(Record::names()?.iter().any(has))
 }
 
-/// Notes in `scratch`, beside the held path of `place`, on which boot and super block its overlay is mounted, as
-/// the target of a link: a crash keeps a link whole or not at all. The note has the identity of its
-/// directory, too: a backup of the files that was made meanwhile has a copy of the note.
+/// Notes in `scratch`, beside the held path of `place`, on which boot and super block its overlay
+/// is mounted, as the target of a link: a crash keeps a link whole or not at all. The note has the
+/// identity of its directory, too: a backup of the files that was made meanwhile has a copy of the
+/// note.
 ///
 /// # Errors
 /// Names the act and path.

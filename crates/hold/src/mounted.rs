@@ -90,8 +90,8 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
             && there.is_ok_and(|there| there.super_block == system.super_block)
 }
 
-/// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with an
-/// error then, while it is mounted.
+/// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with
+/// an error then, while it is mounted.
 pub(crate) fn has_failed(record: &Record) -> bool {
     let mounts = mounts::ours().unwrap_or_default();
     let is_aborted = |system: &FileSystem| is_aborted(system, &mounts);

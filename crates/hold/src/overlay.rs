@@ -254,8 +254,8 @@ impl Place {
             let Some(directory) = scratch.inner(OsStr::new(name))? else { return Ok(None) };
             found.push(directory.readable()?);
         }
-        // The work directory decides. A held directory is also the upper directory of a copy that an
-        // earlier stop left read-only, so an empty directory takes its place here.
+        // The work directory decides. A held directory is also the upper directory of a copy that
+        // an earlier stop left read-only, so an empty directory takes its place here.
         let [upper, work, lower] = &found[..] else { return Ok(None) };
         let second = mounted(MountAttrFlags::empty(), |context| {
             context.lowers(&[lower.as_fd()])?;
@@ -289,7 +289,8 @@ impl Place {
         unmount(point, UnmountFlags::NOFOLLOW).on("cannot unmount", &self.path())
     }
 
-    /// Returns a path to `mount`, which is over the held path, for as long as the directory is open.
+    /// Returns a path to `mount`, which is over the held path, for as long as the directory is
+    /// open.
     ///
     /// # Errors
     /// [`Astray::Replaced`] if another mount is there.

@@ -6,9 +6,9 @@ use crate::overlay::Place;
 use crate::runtime;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights, exists};
@@ -16,10 +16,6 @@ use synconce_durable::{mutant, standard_paths, state_file};
 
 /// The directory of the markers below the state directory.
 const HOLDS: &str = "holds";
-/// How the marker says whether a write was lost. Both are of one length.
-const NOT_FAILED: &[u8] = b"\n  \"failed\": false";
-const FAILED: &[u8] = b"\n  \"failed\": true ";
-
 /// What is in the marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -36,6 +32,14 @@ pub struct Record {
     /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
     #[serde(default)]
     pub failed: bool,
+    /// Whether a file beside the marker shows that no write was lost: [`Record::note_failure`]
+    /// removes it. Markers of older versions have no such file.
+    #[serde(default)]
+    pub has_intact: bool,
+    /// This marker takes the place of a lost one. `started` is when the loss was found, and an
+    /// empty `boot` says that nothing shows whether the machine stopped.
+    #[serde(default)]
+    pub lost: bool,
     /// A stop or a recovery may have removed the marks beside the files ([`Place::is_marked`]).
     #[serde(default)]
     pub ending: bool,
@@ -61,8 +65,8 @@ pub struct Spot {
     /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
-    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is mounted,
-    /// and in markers of older versions.
+    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is
+    /// mounted, and in markers of older versions.
     #[serde(default)]
     pub directories: Vec<FileId>,
 }
@@ -196,15 +200,31 @@ impl Record {
         }
     }
 
+    /// Writes the first marker of a hold, as [`Record::write`] does, after the file of
+    /// [`Record::has_intact`]. That file need not be durable: after the next boot the marker is
+    /// unclean whatever is beside it.
+    ///
+    /// # Errors
+    /// As for [`Record::write`].
+    pub(crate) fn write_first(&self) -> Result<(), Error> {
+        let path = intact_path(&self.name);
+        for directory in replace::missing_above(&path) {
+            replace::make_directory(&directory)?;
+        }
+        let mut file = File::options();
+        file.write(true).create(true).mode(0o644).open(&path).on("cannot create", &path)?;
+        self.write()
+    }
+
     /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop would
     /// not see the error.
     ///
-    /// The disk of the marker may be full. So the word is changed in its place, which needs no block on
-    /// ext4, XFS and tmpfs. The disk may also be read-only: then a note in memory is enough. After the
-    /// next boot the marker is unclean whatever it says.
+    /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free space
+    /// either. The disk may also be read-only: then a note in memory is enough. After the next boot
+    /// the marker is unclean whatever it says.
     ///
     /// # Errors
-    /// Names the marker, if neither could be written.
+    /// Names the marker, if no note could be made.
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
         let noted = match note_of(&self.name) {
@@ -212,30 +232,20 @@ impl Record {
             Ok(None) => Err(Error::new("cannot open", &directory(), Errno::NOENT)),
             Err(error) => Err(error),
         };
-        let is_written =
-            !mutant::is("hold-failure-in-memory") && self.set_failed_in_place().unwrap_or(false);
-        let written = if is_written { Ok(()) } else { self.write() };
-        written.or_else(|error| noted.map_err(|_| error))
+        let is_removed = self.has_intact
+            && !mutant::is("hold-failure-in-memory")
+            && replace::remove(&intact_path(&self.name)).is_ok();
+        // Other readers look at the marker alone.
+        let written = self.write();
+        if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 
-    /// Changes the word in the marker on the disk. Returns `false` if the marker does not have
-    /// the bytes that [`Record::write`] writes.
-    fn set_failed_in_place(&self) -> std::io::Result<bool> {
-        let marker = File::options().read(true).write(true).open(path(&self.name))?;
-        let mut text = Vec::new();
-        (&marker).read_to_end(&mut text)?;
-        // A quotation mark within a string is escaped, so no path has these words.
-        let place = text.windows(NOT_FAILED.len()).position(|words| words == NOT_FAILED);
-        let Some(place) = place else { return Ok(false) };
-        marker.write_all_at(FAILED, place as u64)?;
-        marker.sync_all().map(|()| true)
-    }
-
-    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state directory
-    /// cannot be looked at.
+    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state
+    /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_noted = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
-        self.failed || note_of(&self.name).map_or(true, is_noted)
+        let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
+        self.failed || !is_intact || note_of(&self.name).map_or(true, is_noted)
     }
 
     /// Removes the note in memory of [`Record::note_failure`].
@@ -249,6 +259,8 @@ impl Record {
     /// Names the act and path.
     pub fn clear(name: &str) -> Result<(), Error> {
         replace::remove(&path(name))?;
+        // Without a marker the file says nothing, and the next start makes it anew.
+        let _ = fs::remove_file(intact_path(name));
         // After the marker: a marker without its note would say that nothing is lost.
         Self::forget_failure(name)
     }
@@ -259,7 +271,7 @@ impl Record {
     /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
         let directory = directory();
-        let entries = match std::fs::read_dir(&directory) {
+        let entries = match fs::read_dir(&directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.on("cannot read", &directory)?,
         };
@@ -289,6 +301,11 @@ pub fn directory() -> PathBuf {
 /// Returns the path of the marker of the hold `name`.
 pub fn path(name: &str) -> PathBuf {
     directory().join(format!("{name}.json"))
+}
+
+/// Returns the path of the file of [`Record::has_intact`] of the hold `name`.
+fn intact_path(name: &str) -> PathBuf {
+    directory().join(format!("{name}.intact"))
 }
 
 /// Returns the path of the journal of what was set aside for the hold `name`.

@@ -123,8 +123,8 @@ impl SafeDirectory {
         opened.on("cannot open", &self.path.join(name))
     }
 
-    /// Opens the directory `name` that root made, and where no other user may write; `None` if there
-    /// is none.
+    /// Opens the directory `name` that root made, and where no other user may write; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// [`Astray::NotOfRoot`] for anything else of this name.
@@ -135,16 +135,22 @@ impl SafeDirectory {
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(Astray::NotOfRoot.on(&path)),
             opened => opened.on("cannot open", &path)?,
         };
-        let stat = rustix::fs::fstat(&opened).on("cannot look at", &path)?;
-        match stat.st_uid == 0 && stat.st_mode & OF_OTHERS == 0 {
-            true => Ok(Some(Self { directory: opened, path })),
-            false => Err(Astray::NotOfRoot.on(&path)),
+        let found = Self { directory: opened, path };
+        match found.is_of_root()? {
+            true => Ok(Some(found)),
+            false => Err(Astray::NotOfRoot.on(&found.path)),
         }
     }
 
-    /// Opens the directory `name` as [`SafeDirectory::inner`] does. Makes root its owner again if it
-    /// is the one that root `made`, as its inode number and the time of its birth show. A directory
-    /// without such a time may have the number of one that was removed.
+    /// Whether the directory is root's, and no other user may write in it.
+    pub fn is_of_root(&self) -> Result<bool, Error> {
+        let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
+        Ok(stat.st_uid == 0 && stat.st_mode & OF_OTHERS == 0)
+    }
+
+    /// Opens the directory `name` as [`SafeDirectory::inner`] does. Makes root its owner again if
+    /// it is the one that root `made`, as its inode number and the time of its birth show. A
+    /// directory without such a time may have the number of one that was removed.
     ///
     /// # Errors
     /// As for [`SafeDirectory::inner`], or names a directory whose owner cannot be set.

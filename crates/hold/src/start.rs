@@ -22,7 +22,7 @@ use crate::safe_directory::{Astray, SafeDirectory};
 use crate::stop;
 use crate::unclean::unclean;
 use crate::users;
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -97,7 +97,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
     Record::forget_failure(&config.name)?;
-    record.write()?;
+    record.write_first()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
             new.keep();
@@ -193,6 +193,8 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
         file_systems,
         config: config.clone(),
         failed: false,
+        has_intact: true,
+        lost: false,
         ending: false,
         aside_in: config.set_aside.iter().map(|path| directory_of(path)).collect(),
         spots,
@@ -306,11 +308,9 @@ fn make(
     }?;
     new.add(parent.try_clone()?, name.to_owned());
     let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
-    let (user, group) = (Uid::from_raw(former.st_uid), Gid::from_raw(former.st_gid));
-    let owned = rustix::fs::fchown(&made, Some(user), Some(group));
+    let owned = rustix::fs::fchown(&made, Some(former.user), Some(former.group));
     owned.on("cannot set the owner of", &path)?;
-    let mode = Mode::from_raw_mode(former.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
-    rustix::fs::fchmod(&made, mode).on("cannot set the mode of", &path)
+    rustix::fs::fchmod(&made, former.mode).on("cannot set the mode of", &path)
 }
 
 /// Refuses a second daemon on the files of `config`: the first one has them open. It may be left
@@ -337,8 +337,8 @@ fn hold_all(record: &Record) -> Result<(), Error> {
     record.places()?.iter().try_for_each(Place::hold)
 }
 
-/// Writes the devices of the overlays, and their directories, to the marker. They are known only after the mount; until
-/// then the marker says that the path decides. The daemon has not started.
+/// Writes the devices of the overlays, and their directories, to the marker. They are known only
+/// after the mount; until then the marker says that the path decides. The daemon has not started.
 fn note_devices(record: &mut Record) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {

@@ -101,7 +101,8 @@ pub fn status(name: &str, config: Option<&Config>, look: &Look) -> Result<Option
             return Ok(Some(status));
         }
     }
-    // Another command may start or end the hold. The lock keeps the hold as it is for the second look.
+    // Another command may start or end the hold. The lock keeps the hold as it is for the second
+    // look.
     let lock = Lock::share(name);
     let change = Change::of(&lock);
     if record.is_some() {
@@ -157,7 +158,7 @@ fn of(config: &Config, state: State) -> Status {
 fn of_record(record: &Record, look: &Look, change: Change) -> Result<Status, Error> {
     let mut status = of(&record.config, State::Held);
     status.name.clone_from(&record.name);
-    status.started = Some(record.started.clone());
+    status.started = (!record.lost).then(|| record.started.clone());
     status.guarded = runtime::guard(&record.name).is_some();
     if let Some(why) = unclean(record) {
         // While the overlays are mounted, `recover` cannot begin.

@@ -230,8 +230,8 @@ fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure>
     Err(named.unwrap_or_else(|| Failure::in_use(place.path(), Vec::new(), record)))
 }
 
-/// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`:
-/// a stop cannot reach an overlay that was not mounted at its place. One that an earlier stop of the
+/// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`: a
+/// stop cannot reach an overlay that was not mounted at its place. One that an earlier stop of the
 /// hold has left is read-only, too.
 fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
     let places = record.places()?.into_iter();
@@ -262,8 +262,8 @@ fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
 
 /// Fails if something keeps an overlay beyond an unmount of the held path, and is no copy that can
 /// be left read-only. Unmounts idle copies in other mount namespaces: at a shutdown nothing else
-/// would do so, and the next boot would find the hold interrupted. If the stop fails later, the hold
-/// is in force without the copies.
+/// would do so, and the next boot would find the hold interrupted. If the stop fails later, the
+/// hold is in force without the copies.
 fn refuse_obstacles(record: &Record) -> Result<(), Failure> {
     refuse(|| {
         let mut view = View::take()?;

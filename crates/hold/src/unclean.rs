@@ -10,6 +10,8 @@ use synconce_durable::record::boot_id;
 pub fn unclean(record: &Record) -> Option<Unclean> {
     let boot = boot_id().unwrap_or_default();
     match () {
+        () if record.lost && record.boot.is_empty() => Some(Unclean::UnknownMarker),
+        () if record.lost => Some(Unclean::Marker),
         () if record.boot.is_empty() || boot.is_empty() => Some(Unclean::UnknownBoot),
         () if record.boot != boot => Some(Unclean::Boot),
         () if record.has_noted_failure() || has_failed(record) => Some(Unclean::WriteBack),

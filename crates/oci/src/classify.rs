@@ -168,7 +168,8 @@ impl Context<'_> {
         stored || kernels || source.starts_with(self.bundle)
     }
 
-    fn build(&self) -> Option<Reason> {
+    /// Returns which kind of build step the container is, by what its engine calls.
+    pub(crate) fn build(&self) -> Option<Reason> {
         [
             (self.is_buildkit(), Reason::BuildKit),
             (self.is_buildkit_on_containerd(), Reason::BuildKitOnContainerd),

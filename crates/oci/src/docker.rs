@@ -144,6 +144,11 @@ impl Records {
             .any(|entry| entry.file_name().to_string_lossy().starts_with("docker-builder"))
     }
 
+    /// Returns the id of the container's image.
+    pub(crate) fn image_id(&self) -> &str {
+        &self.container.image
+    }
+
     /// Returns the value of a label, set by the container or by its image.
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.container.config.labels.as_ref()?.get(key).map(String::as_str)

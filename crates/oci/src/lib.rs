@@ -26,6 +26,7 @@ mod config;
 mod docker;
 pub mod explain;
 mod foreground;
+pub mod held_steps;
 mod invocation;
 mod podman;
 pub mod probe;

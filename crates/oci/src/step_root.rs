@@ -7,9 +7,11 @@
 //! engine's own unmount then makes the layer durable, as without synconce. A step that is cut
 //! short is not recorded by the engine, so nothing reads its unsynced files.
 
+mod ending;
 mod volatile;
 
-pub(crate) use volatile::{Failure, VolatileRoot};
+pub(crate) use ending::VolatileRoot;
+pub(crate) use volatile::Failure;
 
 use rustix::mount::MountFlags;
 use std::fmt;

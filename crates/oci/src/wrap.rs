@@ -3,6 +3,7 @@
 use crate::bundle::Bundle;
 use crate::classify::{Context, Reason, Verdict, classify};
 use crate::config::Settings;
+use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
 use crate::profile::{self, Edited};
 use crate::runtime::{self, Tried};
@@ -105,6 +106,7 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<Result<StepRoot
     match (plan.verdict, plan.edited) {
         (Verdict::Hold(_), Some(edited)) if !edited.held.is_empty() || edited.io_uring_refused => {
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)?;
+            plan.step.iter().for_each(|(engine, step)| held_steps::note(engine, step));
             Ok(plan.root)
         }
         (Verdict::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
@@ -124,6 +126,8 @@ pub(crate) struct Plan {
     /// The root that becomes volatile, or why it does not; `None` if the container is not a held
     /// step of BuildKit or of the classic builder.
     pub(crate) root: Option<Result<StepRoot, Kept>>,
+    /// What is noted of a held step of a build, with its engine.
+    step: Option<(&'static str, LastStep)>,
 }
 
 /// Why there is no plan.
@@ -187,6 +191,7 @@ impl Plan {
             }
         };
         let root = step::root(&context, &verdict);
-        Ok(Self { bundle, verdict, edited, root })
+        let step = held_steps::step(&context, &verdict);
+        Ok(Self { bundle, verdict, edited, root, step })
     }
 }

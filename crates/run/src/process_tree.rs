@@ -40,6 +40,13 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
     family
 }
 
+/// Returns the living children of `parent`, by id. Omits processes that /proc does not show.
+pub(crate) fn children(parent: u32) -> Vec<Process> {
+    let snapshot = Snapshot::now();
+    let children: BTreeSet<_> = snapshot.children.get(&parent).into_iter().flatten().collect();
+    children.into_iter().filter_map(|pid| snapshot.processes.get(pid)).cloned().collect()
+}
+
 /// A snapshot of the living processes that /proc shows.
 pub(crate) struct Snapshot {
     processes: HashMap<u32, Process>,

@@ -81,6 +81,8 @@ pub enum Notice {
     OwnFilter(OwnFilter, String),
     /// These processes outlive a sealed run with their syncs held.
     SealedSurvivors(Vec<String>),
+    /// These processes go on after a supervised run, whose end gave them real syncs.
+    Survivors(Vec<String>),
     /// These processes keep descriptors whose O_SYNC was taken away.
     UnsyncedDescriptors(Vec<String>),
     /// These processes are still in calls whose sync flag was taken away.

@@ -23,7 +23,7 @@ use crate::serve::released_answer;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fmt;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,28 +33,33 @@ use synconce_sys::file_sync;
 use synconce_sys::notify::{Answer, Listener};
 
 /// Where the times of a command are written, one JSON object a line.
-#[derive(Debug)]
 pub struct Recording {
-    file: Mutex<File>,
+    writer: Mutex<Box<dyn Write + Send>>,
     began: Instant,
 }
 
-impl Recording {
-    /// Returns a recording to `file` of a command that starts now.
-    pub fn to(file: File) -> Self {
-        Self { file: Mutex::new(file), began: Instant::now() }
+impl fmt::Debug for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording").field("began", &self.began).finish_non_exhaustive()
     }
+}
 
-    /// Returns the file, to read it from its beginning, once the command has ended.
-    pub fn file(&self) -> MutexGuard<'_, File> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+impl Recording {
+    /// Returns a recording of a command that starts now. The supervisor, a process of its own,
+    /// writes to its copy of `writer`, and flushes the copy after the last line.
+    pub fn to(writer: impl Write + Send + 'static) -> Self {
+        Self { writer: Mutex::new(Box::new(writer)), began: Instant::now() }
     }
 
     /// Writes one line. A disk that is full makes the record incomplete, and its reader says so.
     fn write(&self, line: &impl Serialize) {
         let Ok(mut text) = serde_json::to_vec(line) else { return };
         text.push(b'\n');
-        let _ = self.file().write_all(&text);
+        let _ = self.writer().write_all(&text);
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Box<dyn Write + Send>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the microseconds since the start.
@@ -191,6 +196,7 @@ impl Watch {
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
         self.record.write(&End { end: ending, at: self.record.micros(), looks, alone, lost });
+        let _ = self.record.writer().flush();
     }
 }
 

@@ -5,7 +5,8 @@ use crate::error::{Error, Fault};
 use crate::host::{Found, Host};
 use crate::journal::Journal;
 use crate::plan::{Act, Change, Plan};
-use std::path::Path;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
 
 /// Makes the changes of `plan`, after writing a journal that can undo them.
@@ -40,6 +41,18 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
 pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     let earlier = Journal::read(host, engine)?;
     Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
+}
+
+/// Returns the first directory where [`apply`] could not write, because its file system is read-only.
+pub fn read_only(plan: &Plan, host: &Host) -> Option<PathBuf> {
+    let directory = |change: &Change| {
+        let path = host.real(&change.path);
+        path.ancestors().skip(1).find(|path| path.is_dir()).map(Path::to_owned)
+    };
+    let is_read_only = |path: &PathBuf| {
+        statvfs(path).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+    };
+    plan.changes.iter().filter_map(directory).find(is_read_only)
 }
 
 fn make_below_directories(change: &Change, host: &Host) -> Result<(), Error> {

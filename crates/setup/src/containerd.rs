@@ -40,7 +40,7 @@ const FOURTH: Format = Format { version: 4, ..THIRD };
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "containerd", Path::new(""))?;
     service.check_program(host, "containerd")?;
-    let main = service.file(host, &["--config", "-config", "-c"], CONFIGURATION)?;
+    let main = main(host, &service)?;
     let (resolved, text) = host.text(&main)?;
     let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
     let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
@@ -74,6 +74,14 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
         }
     }
     Ok(plan)
+}
+
+/// The flags of containerd that name its configuration file.
+pub(crate) const FLAGS: [&str; 3] = ["--config", "-config", "-c"];
+
+/// Returns the configuration file of the containerd that `service` starts.
+pub(crate) fn main(host: &Host, service: &Service) -> Result<PathBuf, Error> {
+    service.file(host, &FLAGS, CONFIGURATION)
 }
 
 /// Returns `text` with LF line ends, as the parser requires; the edit restores CRLF.

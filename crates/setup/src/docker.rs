@@ -7,7 +7,7 @@ mod daemon_json;
 use crate::error::{Error, Fault};
 use crate::host::{Found, Host, RUNTIME_NAME};
 use crate::plan::Plan;
-use crate::running::Process;
+use crate::running::{Lack, Process};
 use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
 
@@ -95,7 +95,7 @@ fn setting(host: &Host, service: &Service, way: Way) -> Result<String, Error> {
 ///
 /// # Errors
 /// A unit that cannot be read.
-pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<String>, Error> {
+pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<Lack>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let dockerd = dockerd(host, &service);
     let (way, _) = choose(dockerd, version(host, dockerd));
@@ -108,11 +108,23 @@ pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<String>, Er
     // Only root may read the environment of another user's process.
     if process.words("environ").is_some_and(|words| !words.iter().any(has)) {
         let name = setting.split_once('=').map_or("", |(name, _)| name);
-        return Ok(Some(format!("its environment lacks the {name} of the set-up")));
+        return Ok(Some(Lack::Old(format!("its environment lacks the {name} of the set-up"))));
     }
-    let runtime = api::default_runtime(&api::socket(&process.words("cmdline").unwrap_or_default()));
-    let other = runtime.filter(|runtime| runtime != RUNTIME_NAME);
-    Ok(other.map(|other| format!("its default runtime is {other}")))
+    let (_, text) = host.text(&daemon_json(host, &service)?)?;
+    let hosts = daemon_json::hosts(&text.unwrap_or_default());
+    let words = process.words("cmdline").unwrap_or_default();
+    let unknown = |why: String| {
+        let ask = "docker info --format '{{.DefaultRuntime}}'";
+        Ok(Some(Lack::Unknown(format!("its default runtime is not known: {why}; ask it: {ask}"))))
+    };
+    let Some(socket) = api::socket(&words, &hosts) else {
+        return unknown("it serves no unix socket".to_owned());
+    };
+    match api::default_runtime(&socket) {
+        Ok(runtime) if runtime == RUNTIME_NAME => Ok(None),
+        Ok(other) => Ok(Some(Lack::Old(format!("its default runtime is {other}")))),
+        Err(why) => unknown(why),
+    }
 }
 
 /// How the embedded BuildKit is given its runc.

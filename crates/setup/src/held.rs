@@ -14,7 +14,7 @@ mod place;
 mod snapshotters;
 mod units;
 
-pub(crate) use force::{in_force, is_in_force};
+pub(crate) use force::in_force;
 
 use crate::error::Error;
 use crate::host::Host;

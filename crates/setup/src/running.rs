@@ -1,11 +1,11 @@
 //! The running daemon of an engine: whether it has what was set up.
 
 use crate::error::Error;
-use crate::held::{self, Daemon};
+use crate::held::Daemon;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::systemd::Service;
-use crate::{Engine, buildkit, docker};
+use crate::{Engine, buildkit, containerd, docker};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,6 +24,15 @@ pub enum Finding {
     Fault(String),
 }
 
+/// What a running daemon lacks.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// A part of the set-up, which it has after a restart.
+    Old(String),
+    /// It is not known whether the daemon has the set-up, or it never will: with what mends that.
+    Unknown(String),
+}
+
 /// A process of a daemon.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -31,11 +40,16 @@ pub(crate) struct Process {
 }
 
 /// Returns whether the running daemon of `engine` has what was set up. Returns `None` for an engine
-/// without a daemon, and for a system that is not the running one.
+/// without a daemon, and for a system that is not the running one. `unheld` returns why the hold of
+/// a name does not hold, or `None`.
 ///
 /// # Errors
 /// The engine's files cannot be read.
-pub fn look(engine: Engine, host: &Host) -> Result<Option<Finding>, Error> {
+pub fn look(
+    engine: Engine,
+    host: &Host,
+    unheld: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<Finding>, Error> {
     let daemon = match engine {
         Engine::Podman => return Ok(None),
         Engine::Docker => Daemon::Docker,
@@ -46,32 +60,64 @@ pub fn look(engine: Engine, host: &Host) -> Result<Option<Finding>, Error> {
     if !host.is_running() {
         return Ok(None);
     }
-    let program = daemon.program();
-    let Some(process) = Process::find(program) else {
-        let start = match daemon.unit(host) {
-            Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
-            Ok(_) | Err(_) => String::new(),
-        };
-        let text = format!("{program} is not running; it goes by it from its next start{start}");
-        return Ok(Some(Finding::Well(text)));
+    let (process, lack) = match find(host, daemon)? {
+        None => return Ok(Some(Finding::Well(not_running(host, daemon)))),
+        Some((process, Some(other))) => (process, Some(other)),
+        Some((process, None)) => {
+            let lack = match engine {
+                Engine::Held(daemon) => unheld(daemon.name()).map(Lack::Old),
+                Engine::Docker if process.words("environ").is_none() => {
+                    Some(Lack::Unknown("only root may read its environment".to_owned()))
+                }
+                Engine::Docker => docker::lacks(host, &process)?,
+                _ => is_later(host, engine, &process)?.map(Lack::Old),
+            };
+            (process, lack)
+        }
     };
-    let name = format!("{program} (pid {})", process.pid);
-    if matches!(engine, Engine::Docker) && process.words("environ").is_none() {
-        let why = format!("cannot look at {name}: only root may read its environment");
-        return Ok(Some(Finding::Fault(why)));
-    }
-    let fault = match engine {
-        Engine::Held(daemon) if held::is_in_force(host, daemon) => None,
-        Engine::Held(_) => Some("its databases are not held".to_owned()),
-        Engine::Docker => docker::lacks(host, &process)?,
-        _ => is_later(host, engine, &process)?,
-    };
-    Ok(Some(match fault {
+    let name = format!("{} (pid {})", daemon.program(), process.pid);
+    Ok(Some(match lack {
         None => Finding::Well(format!("{name} has it")),
-        Some(why) => {
+        Some(Lack::Old(why)) => {
             Finding::Fault(format!("{name} does not have it: {why}; {}", engine.restart(host)))
         }
+        Some(Lack::Unknown(why)) => Finding::Fault(format!("{name}: {why}")),
     }))
+}
+
+fn not_running(host: &Host, daemon: Daemon) -> String {
+    let start = match daemon.unit(host) {
+        Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
+        Ok(_) | Err(_) => String::new(),
+    };
+    format!("{} is not running; it goes by it from its next start{start}", daemon.program())
+}
+
+/// Finds the process of `daemon`. If each such process reads another configuration file than the
+/// system's (the containerd of k3s or RKE2), returns one of them, and what to do.
+fn find(host: &Host, daemon: Daemon) -> Result<Option<(Process, Option<Lack>)>, Error> {
+    let mut processes = Process::find(daemon.program());
+    if daemon != Daemon::Containerd {
+        return Ok(processes.next().map(|process| (process, None)));
+    }
+    let main = containerd::main(host, &Service::read(host, "containerd", Path::new(""))?)?;
+    let mut other = None;
+    for process in processes {
+        let file = process.configuration();
+        if file == main || host.is_same(&file, &main) {
+            return Ok(Some((process, None)));
+        }
+        // A containerd that dockerd has started has a configuration of dockerd's.
+        if !file.ends_with("docker/containerd/containerd.toml") {
+            let (file, main) = (file.display(), main.display());
+            let why = format!("it reads {file}, and the set-up is for {main}");
+            other = Some((
+                process,
+                Some(Lack::Unknown(format!("{why}; edit that file, or its template, by hand"))),
+            ));
+        }
+    }
+    Ok(other)
 }
 
 /// Returns the program that the unit of the engine's daemon starts.
@@ -106,23 +152,30 @@ fn is_later(host: &Host, engine: Engine, process: &Process) -> Result<Option<Str
 }
 
 impl Process {
-    /// Returns root's process of the program `name` in this pid namespace. A containerd that dockerd
-    /// has started has a configuration of dockerd's.
-    pub(crate) fn find(name: &str) -> Option<Self> {
+    /// Returns root's processes of the program `name` in this pid namespace.
+    fn find(name: &str) -> impl Iterator<Item = Self> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
-        let processes = fs::read_dir("/proc").ok()?.flatten();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.map(|pid| Self { pid }).find(|process| {
+        pids.map(|pid| Self { pid }).filter(move |process| {
             let comm = fs::read_to_string(process.file("comm")).unwrap_or_default();
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
-            let words = || process.words("cmdline").unwrap_or_default();
             let is_root = || fs::metadata(process.file("")).is_ok_and(|it| it.uid() == 0);
-            comm.trim_end() == name
-                && is_here
-                && is_root()
-                && !words().iter().any(|word| word.ends_with("/docker/containerd/containerd.toml"))
+            comm.trim_end() == name && is_here && is_root()
         })
+    }
+
+    /// Returns the configuration file of a containerd, by its command line.
+    fn configuration(&self) -> PathBuf {
+        let words = self.words("cmdline").unwrap_or_default();
+        let given = words.iter().enumerate().find_map(|(at, word)| {
+            containerd::FLAGS.iter().find_map(|flag| match word.strip_prefix(flag)? {
+                "" => words.get(at + 1).map(String::as_str),
+                rest => rest.strip_prefix('='),
+            })
+        });
+        PathBuf::from(given.unwrap_or(containerd::CONFIGURATION))
     }
 
     fn file(&self, name: &str) -> PathBuf {

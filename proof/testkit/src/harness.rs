@@ -44,7 +44,12 @@ pub fn limit() -> Duration {
 
 /// Runs `test` with a new place, in namespaces of its own.
 pub fn isolated<T: Fn(&Place)>(test: T) {
-    isolated_in(test, locks::shared);
+    isolated_with(test, |place, test| test(place));
+}
+
+/// Like [`isolated`], for a test that `run` calls. Several tests share what `run` makes and removes.
+pub fn isolated_with<T>(test: T, run: impl Fn(&Place, T)) {
+    isolated_in(test, run, locks::shared);
 }
 
 /// The exit status of a test program whose test has to run alone and cannot now, if
@@ -61,16 +66,16 @@ pub fn isolated_alone<T: Fn(&Place)>(test: T) {
     {
         std::process::exit(DEFERRED);
     }
-    isolated_in(test, locks::exclusive);
+    isolated_in(test, |place, test| test(place), locks::exclusive);
 }
 
-fn isolated_in<T: Fn(&Place)>(test: T, lock: fn() -> DiskLock) {
+fn isolated_in<T>(test: T, run: impl Fn(&Place, T), lock: fn() -> DiskLock) {
     // Taken by the process outside, so that the wait does not count towards the limit of the
     // test.
     let _lock = (!crate::isolation::is_inside()).then(lock);
     crate::isolation::isolated(test, |name, test| {
         let place = Place::new(name);
-        test(&place);
+        run(&place, test);
         place.down();
     });
 }

@@ -163,6 +163,7 @@ const STATUS: Sections = Sections {
         ("synconce status --root /mnt", "Also look at a system that is mounted at /mnt."),
         ("synconce status --clear 20261122T16", "Clear a run by the first characters of its ID."),
         ("synconce status -q || echo look", "Check in a script."),
+        ("synconce status --format prometheus", "Print metrics for node exporter."),
     ],
     see_also: &[("synconce-run", "1")],
 };
@@ -170,7 +171,7 @@ const STATUS: Sections = Sections {
 const SETUP: Sections = Sections {
     exit_status: &[
         ("0", "Success. With --check: the engine is set up."),
-        ("1", "With --check: the set-up would change a file."),
+        ("1", "With --check: the set-up would change a file, or does not work."),
         ("125", "synconce failed, or the command line is wrong."),
     ],
     files: &[

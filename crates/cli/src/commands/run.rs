@@ -225,6 +225,7 @@ impl Observer for Screen {
                 "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
                 names.join(", ")
             )),
+            Notice::Survivors(names) => hints::survivors(names),
             Notice::UnsyncedDescriptors(names) => say(&format!(
                 "opened files without their O_SYNC during the run: {}; restart them to write through again",
                 names.join(", ")

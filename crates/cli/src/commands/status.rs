@@ -5,11 +5,13 @@ mod apart;
 mod ask;
 mod holds;
 pub mod id;
+mod metrics;
 mod others;
+mod steps;
 mod target;
 
 use self::accounts::name_of;
-use crate::arguments::Status;
+use crate::arguments::{Format, Status};
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
 use crate::commands::hold::Report;
 use crate::commands::json::{Sink, Stream};
@@ -25,13 +27,14 @@ use synconce_durable::record::{Record, boot_id};
 use synconce_durable::recovery::{self, Found, Run, State};
 use synconce_durable::standard_paths;
 use synconce_durable::text;
+use synconce_oci::held_steps::{self, HeldSteps};
 use synconce_run::{
     CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
     processes_of,
 };
 use synconce_sys::reason;
 
-/// One run, as `status` shows it; or in JSON a hold.
+/// One run, as `status` shows it; or in JSON a hold, or an engine's held build steps.
 #[derive(Debug, Serialize)]
 struct Shown {
     id: String,
@@ -53,6 +56,8 @@ struct Shown {
     advice: Vec<String>,
     /// What `hold status` shows; `None` for a run.
     hold: Option<Report>,
+    /// The held build steps of an engine; `None` for a run.
+    steps: Option<HeldSteps>,
     /// Whether the run counts for the exit code: root's runs do not count for a user.
     #[serde(skip)]
     counts: bool,
@@ -138,6 +143,12 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     let (holds, all_holds) = holds::noteworthy();
     let is_hold_interrupted = holds.iter().any(Report::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
+    let steps = held_steps::read();
+    if arguments.format == Some(Format::Prometheus) {
+        write(&metrics::text(&runs, &holds, &steps))?;
+        let is_whole = could_look && all_holds;
+        return Ok(if is_whole { ExitCode::SUCCESS } else { exit::FAILED.into() });
+    }
     let code = match () {
         () if any("interrupted") || is_hold_interrupted => exit::INTERRUPTED.into(),
         () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
@@ -147,19 +158,23 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     match json {
         Some(sink) => {
             runs.extend(holds.into_iter().map(holds::shown));
+            runs.extend(steps.into_iter().map(steps::shown));
             sink.write(&runs)?;
         }
         None if arguments.quiet => {}
-        None => print(&runs, &holds)?,
+        None => print(&runs, &holds, &steps)?,
     }
     Ok(code)
 }
 
-fn print(runs: &[Shown], holds: &[Report]) -> Result<(), String> {
+fn print(runs: &[Shown], holds: &[Report], steps: &[HeldSteps]) -> Result<(), String> {
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
-    let text = text + &holds::render(holds);
+    write(&(text + &holds::render(holds) + &steps::render(steps)))
+}
+
+fn write(text: &str) -> Result<(), String> {
     let written = io::stdout().write_all(text.as_bytes());
     written.map_err(|error| format!("cannot write to standard output: {}", reason(&error)))
 }
@@ -223,6 +238,7 @@ fn interrupted(found: Found) -> Shown {
         commit: None,
         advice: Vec::new(),
         hold: None,
+        steps: None,
         counts: true,
         is_unknown: false,
     }
@@ -245,6 +261,7 @@ fn alive(run: Live) -> Shown {
         commit: None,
         advice: Vec::new(),
         hold: None,
+        steps: None,
         counts: true,
         is_unknown: false,
     }

@@ -11,6 +11,7 @@ mod context;
 mod ends;
 mod limits;
 mod manners;
+mod record;
 mod skipped;
 mod support;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         ends::trials(),
         limits::trials(),
         manners::trials(),
+        record::trials(),
         skipped::trials(),
     ];
     let trials = of_files.into_iter().flatten().collect();

@@ -1,16 +1,12 @@
 //! What a recovery does not do after an unclean end: it does not run beside another command of
 //! the hold, and it does not give up files that it has not seen.
 
-use crate::places::edit;
-use crate::recovery::interrupted;
-use crate::support::{Fixture, end};
+use crate::crashes::{crash, edit, interrupted};
+use crate::support::{Fixture, end, with_hold};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use synconce_testkit::harness::{
-    Place, Started, children, eventually, finish, isolated, isolated_alone,
-};
+use synconce_testkit::harness::{Started, children, eventually, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
@@ -35,68 +31,13 @@ fn waits(fixture: &Fixture<'_>, verb: &str, unchanged: impl Fn() -> bool) {
 
 #[test]
 fn recover_and_settle_wait_for_other_commands_of_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
-        interrupted(&fixture, "old");
-        waits(&fixture, "recover", || fixture.file().exists());
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
+        interrupted(fixture, "old");
+        waits(fixture, "recover", || fixture.file().exists());
         fixture.ok("start");
         fs::write(fixture.directory().join("data"), "new").unwrap();
-        waits(&fixture, "settle", || fixture.everything().contains(".synconce-aside"));
+        waits(fixture, "settle", || fixture.everything().contains(".synconce-aside"));
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
-    });
-}
-
-/// Takes the overlays of the hold away, and gives the marker the boot of another day.
-pub fn crash(fixture: &Fixture<'_>) {
-    crash_at(fixture.place, &[fixture.file(), fixture.directory()]);
-}
-
-/// Does so for a hold of `held` with the name `t`.
-pub fn crash_at(place: &Place, held: &[PathBuf]) {
-    for path in held {
-        place.bare(&["umount", &path.display().to_string()]);
-    }
-    place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-    let marker = place.path("state/holds/t.json");
-    let mut record: serde_json::Value =
-        serde_json::from_slice(&fs::read(&marker).unwrap()).expect("JSON");
-    record["boot"] = "another".into();
-    fs::write(&marker, record.to_string()).unwrap();
-}
-
-#[test]
-fn a_disk_that_is_not_mounted_is_named_and_the_marker_stays() {
-    isolated(|place| {
-        for after_crash in ["wipe", "refuse"] {
-            let fixture = Fixture::new(place, &format!("after_crash = \"{after_crash}\"\n"));
-            fixture.ok("start");
-            fs::write(fixture.file(), "old").unwrap();
-            crash(&fixture);
-            fixture.rig.unmount().unwrap();
-            let point = fixture.rig.path().display().to_string();
-            for decision in [&[][..], &["--wipe"], &["--keep"]] {
-                let words = [&["hold", "recover", "./t.toml"], decision].concat();
-                let refused = finish(&mut place.synconce(&words));
-                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-                let said = [format!("was mounted on {point}"), format!("mount {point}  ")];
-                assert!(
-                    said.iter().all(|said| refused.stderr.contains(said)),
-                    "{}",
-                    refused.stderr
-                );
-                assert_eq!(fixture.state(), "interrupted");
-            }
-            assert_eq!(fs::read_dir(fixture.rig.path()).unwrap().count(), 0, "nothing is made");
-            fixture.rig.mount().unwrap();
-            let keep = (after_crash == "refuse").then_some("--keep");
-            let words = ["hold", "recover", "./t.toml"].into_iter().chain(keep);
-            let recovered = finish(&mut place.synconce(&words.collect::<Vec<_>>()));
-            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
-            assert_eq!(fixture.file().exists(), keep.is_some());
-            assert_eq!(fixture.state(), "off");
-            fixture.rig.down().unwrap();
-        }
     });
 }
 
@@ -114,11 +55,8 @@ fn a_file_that_cannot_be_looked_at_is_not_missing() {
         let below = fs::File::open(fixture.rig.path()).unwrap();
         assert!(rustix::fs::syncfs(&below).is_err());
         drop(below);
-        for decision in [&[][..], &["--keep"]] {
-            let words = [&["hold", "recover", "./t.toml"], decision].concat();
-            let refused = finish(&mut place.synconce(&words));
-            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-            assert!(refused.stderr.contains("Input/output error"), "{}", refused.stderr);
+        for verb in ["recover", "recover --keep"] {
+            fixture.fails(verb, &["Input/output error"]);
             assert_eq!(fixture.state(), "interrupted");
         }
         fixture.rig.disk().fail_writes(false).unwrap();
@@ -157,16 +95,14 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
         let at_first = fixture.everything();
         // The second path of the hold cannot be held, so the start fails after the first.
         fs::create_dir(fixture.file()).unwrap();
-        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fixture.fails("start", &[]);
         fs::remove_dir(fixture.file()).unwrap();
         assert_eq!(fixture.everything(), at_first);
-        let refused = fixture.hold("settle");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("has not made"), "{}", refused.stderr);
+        fixture.fails("settle", &["has not made"]);
         fixture.ok("start");
         // What the start made is empty: a start may be killed, and no daemon has used it.
-        assert_eq!(fixture.hold("settle").status.code(), Some(125));
-        let unused = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "true"]));
+        fixture.fails("settle", &[]);
+        let unused = fixture.run(&["true"]);
         assert_eq!(unused.status.code(), Some(0), "{}", unused.stderr);
         assert!(unused.stderr.contains("has not made"), "{}", unused.stderr);
         fs::write(held.join("data"), "new").unwrap();
@@ -177,90 +113,41 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
 
 #[test]
 fn a_recovery_that_fails_on_a_read_only_disk_shows_nothing_as_set_aside() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         fixture.ok("start");
-        crash(&fixture);
+        crash(fixture);
         // Otherwise the recovery fails earlier, when it removes what the hold left.
         let scratch = fixture.rig.path().join(".synconce-hold");
         fs::remove_dir_all(scratch).unwrap();
         edit(place, |record| record["ending"] = true.into());
         fixture.rig.remount("ro").unwrap();
-        let failed = fixture.hold("recover");
-        assert_eq!(failed.status.code(), Some(125), "{}", failed.stderr);
-        assert!(place.path("state/holds/t.aside.json").exists(), "{}", failed.stderr);
+        fixture.fails("recover", &["Read-only file system"]);
+        assert!(place.path("state/holds/t.aside.json").exists());
         let (status, code) = fixture.status();
         assert_eq!((status["state"].as_str(), code), (Some("interrupted"), Some(4)));
         assert_eq!(status["set_aside"], serde_json::json!([]));
         fixture.rig.remount("rw").unwrap();
         fixture.ok("recover");
         assert_eq!(fixture.status().0["set_aside"].as_array().unwrap().len(), 1);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\nunit = \"some.service\"\n");
+    with_hold("after_crash = \"wipe\"\nunit = \"some.service\"\n", |_, fixture| {
         fixture.ok("start");
-        crash(&fixture);
+        crash(fixture);
         // The operator has started the daemon by hand.
         for path in [fixture.file(), fixture.directory().join("new")] {
             let process = fixture.open(&path);
             let at_first = fixture.everything();
-            let refused = fixture.hold("recover");
-            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-            for said in ["is in use by s", "  systemctl stop some.service  "] {
-                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
-            }
+            fixture.fails("recover", &["is in use by s", "  systemctl stop some.service  "]);
             assert_eq!(fixture.everything(), at_first);
             assert_eq!(fixture.state(), "interrupted");
             end(process);
         }
         fixture.ok("recover");
         assert!(!fixture.file().exists());
-        fixture.rig.down().unwrap();
-    });
-}
-
-#[test]
-fn files_to_which_a_link_no_longer_leads_are_not_forgotten() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let [link, first, second] = ["cur", "v1", "v2"].map(|name| fixture.rig.path().join(name));
-        fs::create_dir_all(first.join("db")).unwrap();
-        fs::create_dir_all(second.join("db")).unwrap();
-        symlink("v1", &link).unwrap();
-        let path = link.join("db").display().to_string();
-        let text =
-            format!("after_crash = \"wipe\"\n[[hold]]\npath = \"{path}\"\nkind = \"other\"\n");
-        place.write("t.toml", &text);
-        fixture.ok("start");
-        place.bare(&["umount", &first.join("db").display().to_string()]);
-        crash(&fixture);
-        let at_first = fixture.everything().replace(&format!("{}\n", link.display()), "");
-        fs::remove_file(&link).unwrap();
-        for target in [None, Some("v2")] {
-            if let Some(target) = target {
-                symlink(target, &link).unwrap();
-            }
-            for decision in [&[][..], &["--wipe"]] {
-                let words = [&["hold", "recover", "./t.toml"], decision].concat();
-                let refused = finish(&mut place.synconce(&words));
-                assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-                let said = format!("{path} led to {}/db when", first.display());
-                assert!(refused.stderr.contains(&said), "{}", refused.stderr);
-                assert_eq!(fixture.state(), "interrupted");
-            }
-            let now = fixture.everything().replace(&format!("{}\n", link.display()), "");
-            assert_eq!(now, at_first);
-        }
-        fs::remove_file(&link).unwrap();
-        symlink("v1", &link).unwrap();
-        fixture.ok("recover");
-        assert!(!first.join("db").exists() && second.join("db").exists());
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -280,12 +167,11 @@ fn note(fixture: &Fixture<'_>, boot: Option<&str>) {
 
 #[test]
 fn without_a_stop_of_the_machine_a_lost_marker_costs_nothing() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         let data = fixture.directory().join("data");
         fixture.ok("start");
         fs::write(&data, "old").unwrap();
-        crash(&fixture);
+        crash(fixture);
         place.remove("state/holds/t.json");
         let recovered = fixture.hold("recover");
         assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
@@ -297,51 +183,52 @@ fn without_a_stop_of_the_machine_a_lost_marker_costs_nothing() {
         fixture.ok("stop");
         // An older version left no note, so it is unknown whether the machine stopped.
         fixture.ok("start");
-        crash(&fixture);
+        crash(fixture);
         place.remove("state/holds/t.json");
-        note(&fixture, None);
+        note(fixture, None);
         assert_eq!(fixture.state(), "interrupted");
-        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fixture.fails("start", &[]);
         for _again in 0..2 {
-            let refused = fixture.hold("recover");
-            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-            assert!(refused.stderr.contains("hold recover t --keep"), "{}", refused.stderr);
+            let said = "its marker is lost, and nothing shows";
+            fixture.fails("recover", &[said, "hold recover t --keep"]);
+            fixture.fails("start", &[said]);
             assert_eq!(fs::read_to_string(&data).unwrap(), "old");
         }
-        let keep = ["hold", "recover", "./t.toml", "--keep"];
-        assert_eq!(finish(&mut place.synconce(&keep)).status.code(), Some(0));
+        fixture.ok("recover --keep");
         fixture.ok("start");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
     isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
-        fixture.ok("start");
-        fs::write(fixture.file(), "old").unwrap();
-        crash(&fixture);
-        // As in a container that is made anew, after a stop of the machine.
-        place.remove("state/holds/t.json");
-        note(&fixture, Some("another"));
-        for _again in 0..2 {
-            assert_eq!(fixture.state(), "interrupted");
-            let refused = fixture.hold("start");
-            assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-            for said in ["its marker is lost", "hint: synconce hold recover t\n"] {
-                assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+        for after_crash in ["wipe", "refuse"] {
+            let fixture = Fixture::new(place, &format!("after_crash = \"{after_crash}\"\n"));
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            crash(&fixture);
+            // As on a machine that was installed anew, or in a container that was made anew.
+            place.remove("state/holds/t.json");
+            note(&fixture, Some("another"));
+            for _again in 0..2 {
+                assert_eq!(fixture.state(), "interrupted");
+                fixture.fails("start", &["its marker is lost", "hint: synconce hold recover t\n"]);
             }
+            if after_crash == "refuse" {
+                let decide = ["hold recover t --keep", "hold recover t --wipe"];
+                fixture.fails("recover", &[&["its marker is lost"], &decide[..]].concat());
+                fixture.fails("start", &["its marker is lost ("]);
+                assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+            }
+            let verb = if after_crash == "wipe" { "recover" } else { "recover --wipe" };
+            let recovered = fixture.ok(verb);
+            assert!(recovered.contains("its marker is lost; the files are set aside"));
+            assert!(!fixture.file().exists() && !fixture.directory().exists());
+            fixture.ok("start");
+            fixture.ok("stop");
+            assert_eq!(fixture.state(), "off");
+            fixture.rig.down().unwrap();
         }
-        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
-        let recovered = fixture.hold("recover");
-        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
-        assert!(recovered.stderr.contains("its marker is lost; the files are set aside"));
-        assert!(!fixture.file().exists() && !fixture.directory().exists());
-        fixture.ok("start");
-        fixture.ok("stop");
-        assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }

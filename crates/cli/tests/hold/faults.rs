@@ -1,6 +1,7 @@
 //! Full and failing disks, and file systems that go away.
 
-use crate::support::{Fixture, end, sh, stays};
+use crate::crashes::unmount_below;
+use crate::support::{Fixture, configure, end, sh, stays, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -18,9 +19,7 @@ fn a_full_disk_refuses_the_start_and_keeps_nothing() {
         );
         place.bare(&["sh", "-c", &fill]);
         let at_first = fixture.everything();
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("No space left on device"), "{}", refused.stderr);
+        fixture.fails("start", &["No space left on device"]);
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(fixture.state(), "off");
         fixture.rig.down().unwrap();
@@ -45,39 +44,20 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
         let (status, code) = fixture.status();
         assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)));
         drop((file, below));
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(125));
-        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("hint: synconce hold recover t"), "{}", stopped.stderr);
+        fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t"]);
         assert_eq!(fixture.state(), "interrupted");
-        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        fixture.fails("start", &[]);
         fixture.rig.down().unwrap();
     });
 }
 
-/// Unmounts what is held, kills the guard, and unmounts and mounts the disk.
-fn unmount_all(fixture: &Fixture<'_>) {
-    for path in [fixture.file(), fixture.directory()] {
-        sh(fixture.place, &format!("umount {}", path.display()));
-    }
-    assert_eq!(fixture.state(), "incomplete");
-    sh(fixture.place, "pkill -KILL -x synconce-guard");
-    // Retried until the guard has ended.
-    fixture.rig.unmount().unwrap();
-    fixture.rig.mount().unwrap();
-}
-
 #[test]
 fn a_file_system_that_was_unmounted_during_the_hold_is_in_doubt() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
-        unmount_all(&fixture);
+        unmount_below(fixture);
         assert_eq!(fixture.state(), "interrupted");
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("was unmounted"), "{}", refused.stderr);
-        fixture.rig.down().unwrap();
+        fixture.fails("start", &["was unmounted"]);
     });
 }
 
@@ -89,7 +69,7 @@ fn a_file_of_another_overlay_with_the_same_device_is_not_of_the_hold() {
         let fixture = Fixture::new(place, "");
         fixture.ok("start");
         let device = fs::metadata(fixture.directory()).unwrap().dev();
-        unmount_all(&fixture);
+        unmount_below(&fixture);
         let script = format!(
             "mkdir lower other; : >lower/file; number=\n\
              until [ \"$number\" = {device} ]; do\n\
@@ -110,8 +90,7 @@ fn a_file_of_another_overlay_with_the_same_device_is_not_of_the_hold() {
 
 #[test]
 fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let file = fixture.file().display().to_string();
         assert_eq!(place.bare(&["umount", &file]).status.code(), Some(0));
@@ -120,21 +99,18 @@ fn a_hold_that_somebody_unmounted_is_whole_again_after_the_next_start() {
         fixture.ok("start");
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_limit_of_file_sizes_is_named() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let binary = binary();
         let script = format!("(ulimit -f 0; '{binary}' hold start ./t.toml 2>&1) | cat");
         let started = finish(place.command("bash").args(["-c", &script]));
         assert!(started.stdout.contains("cannot write"), "{started:?}");
         assert!(started.stdout.contains("File too large"), "{started:?}");
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -152,14 +128,9 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
         assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)));
         let reason = status["reason"].as_str().expect("a reason");
         assert!(reason.contains("the disk lost writes"), "{reason}");
-        let refused = fixture.hold("stop");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("in use by sh"), "{}", refused.stderr);
+        fixture.fails("stop", &["in use by sh"]);
         end(process);
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(125));
-        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("hint: synconce hold recover t"), "{}", stopped.stderr);
+        fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t"]);
         // Nothing keeps the disk, and the marker stays.
         fixture.rig.unmount().unwrap();
         fixture.rig.mount().unwrap();
@@ -173,6 +144,8 @@ fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
 enum StateDisk {
     /// Full, and what is in memory ends: the container is made anew, in the same boot.
     Full,
+    /// The same, on a btrfs: it cannot even change a file in its place.
+    FullBtrfs,
     ReadOnly,
 }
 
@@ -181,16 +154,17 @@ enum StateDisk {
 fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
     let fixture = Fixture::on(place, rig.up().unwrap(), "");
-    sh(
-        place,
-        "mkdir -p state; truncate -s 8M image; mkfs.ext4 -q image; mount -o loop image state",
-    );
+    let make = match state {
+        StateDisk::FullBtrfs => "truncate -s 120M image; mkfs.btrfs -q -M image",
+        _ => "truncate -s 8M image; mkfs.ext4 -q image",
+    };
+    sh(place, &format!("mkdir -p state; {make}; mount -o loop image state"));
     fixture.ok("start");
     sh(
         place,
         match state {
             // After the sync some blocks are free again.
-            StateDisk::Full => {
+            StateDisk::Full | StateDisk::FullBtrfs => {
                 "for fill in 1 2; do cat /dev/zero >>state/fill 2>other || sync -f state; done
                  while echo >state/fill.$((n += 1)) && sync -f state; do :; done 2>other"
             }
@@ -201,31 +175,28 @@ fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
     meet(&fixture);
     fixture.rig.disk().recover().unwrap();
-    if state == StateDisk::Full {
+    if state != StateDisk::ReadOnly {
         sh(place, "rm -f runtime/holds/*.failed");
     }
     for _turn in 0..2 {
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+        fixture.fails("stop", &["the disk lost writes"]);
         assert_eq!(fixture.state(), "interrupted");
     }
-    assert_eq!(fixture.hold("start").status.code(), Some(125));
+    fixture.fails("start", &[]);
     // Another hold of this name is not the one that failed.
     let other = |verb: &str| {
         let mut other = place.synconce(&["hold", verb, "./elsewhere/t.toml"]);
         finish(other.env("SYNCONCE_STATE_DIR", place.path("elsewhere"))).status.code()
     };
     sh(place, "mkdir elsewhere");
-    let text = format!("[[hold]]\nkind = \"other\"\npath = \"{}\"\n", place.text("elsewhere/held"));
-    place.write("elsewhere/t.toml", &text);
+    configure(place, "elsewhere/t", "", &place.path("elsewhere/held"));
     assert_eq!((other("start"), other("stop")), (Some(0), Some(0)));
     assert_eq!(fixture.state(), "interrupted");
     sh(
         place,
-        if state == StateDisk::Full { "rm state/fill*" } else { "mount -o remount,rw state" },
+        if state == StateDisk::ReadOnly { "mount -o remount,rw state" } else { "rm state/fill*" },
     );
-    let kept = finish(&mut place.synconce(&["hold", "recover", "--keep", "./t.toml"]));
+    let kept = fixture.hold("recover --keep");
     assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
     assert!(kept.stderr.contains("the disk lost writes"), "{}", kept.stderr);
     // A later hold is not the one that failed.
@@ -245,14 +216,17 @@ fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_state_disk() {
 }
 
 #[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_btrfs() {
+    isolated_alone(|place| lose(place, StateDisk::FullBtrfs, stop_that_fails));
+}
+
+#[test]
 fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_read_only_state_disk() {
     isolated_alone(|place| lose(place, StateDisk::ReadOnly, stop_that_fails));
 }
 
 fn stop_that_fails(fixture: &Fixture<'_>) {
-    let stopped = fixture.hold("stop");
-    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-    assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
+    fixture.fails("stop", &["the disk lost writes"]);
 }
 
 #[test]
@@ -268,8 +242,7 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
             send(&one, &held);
             drop((held, below));
             sh(place, &format!("umount --lazy {}", fixture.directory().display()));
-            let stopped = fixture.hold("stop");
-            assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+            fixture.fails("stop", &[]);
             drop((one, other));
         });
     });

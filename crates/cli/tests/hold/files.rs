@@ -1,9 +1,9 @@
 //! What is held, and what is not.
 
-use crate::support::{Fixture, end};
+use crate::support::{Fixture, end, hold, with_hold};
 use std::fs;
 use std::io::ErrorKind;
-use synconce_testkit::harness::{finish, isolated, without_foreign_syncs};
+use synconce_testkit::harness::{isolated, without_foreign_syncs};
 
 #[test]
 fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
@@ -34,21 +34,18 @@ fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
 
 #[test]
 fn other_files_of_the_same_disk_and_of_the_same_process_have_real_syncs() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         let before = fixture.flushes();
         fixture.write(&fixture.rig.path().join("other"), 20);
         assert!(fixture.flushes() - before >= 40);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_held_directory_is_a_file_system_of_its_own_and_it_is_said() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let (disk, held) = (fixture.rig.path(), fixture.directory());
         let shown = held.display().to_string();
         assert_eq!(fixture.hold("start").stderr, "", "no subdirectory");
@@ -61,7 +58,7 @@ fn a_held_directory_is_a_file_system_of_its_own_and_it_is_said() {
         let said = format!("{shown} is a file system of its own while held");
         assert_eq!(started.stderr.matches(&said).count(), 1, "{}", started.stderr);
         assert_eq!(started.stderr.lines().count(), 1, "{}", started.stderr);
-        let status = finish(&mut place.synconce(&["hold", "status", "./t.toml"])).stdout;
+        let status = hold(place, &["status", "./t.toml"]).stdout;
         assert_eq!(status.matches("a held directory is a file system").count(), 1, "{status}");
         let crosses = ErrorKind::CrossesDevices;
         let renamed = fs::rename(disk.join("outside"), held.join("inside"));
@@ -74,17 +71,15 @@ fn a_held_directory_is_a_file_system_of_its_own_and_it_is_said() {
         assert!(listed.stdout.contains("./outside"), "{}", listed.stdout);
         assert!(!listed.stdout.contains("below"), "{}", listed.stdout);
         fixture.ok("stop");
-        let status = finish(&mut place.synconce(&["hold", "status", "./t.toml"])).stdout;
+        let status = hold(place, &["status", "./t.toml"]).stdout;
         assert!(!status.contains("a held directory"), "{status}");
         fs::rename(disk.join("outside"), held.join("inside")).unwrap();
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_leaves_nothing_behind() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let at_first = fixture.everything();
         fixture.ok("start");
         let below = fixture.directory().join("made/below");
@@ -99,27 +94,23 @@ fn a_hold_leaves_nothing_behind() {
         assert_eq!(place.bare(&["ls", "state/holds"]).stdout, "");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("meta.db") && !mounts.contains("databases"), "{mounts}");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn directories_that_were_made_under_the_hold_have_no_attributes_of_it_afterwards() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         fs::create_dir_all(fixture.directory().join("made/below")).unwrap();
         fixture.ok("stop");
         let everything = fixture.everything();
         assert!(everything.contains("made/below") && !everything.contains("trusted."));
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_tree_deeper_than_a_path_and_than_the_limit_of_descriptors_is_cleaned() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let script = format!(
             "cd '{}'; for level in $(seq 700); do mkdir deepdeep; cd deepdeep; done; mkdir last",
@@ -137,14 +128,12 @@ fn a_tree_deeper_than_a_path_and_than_the_limit_of_descriptors_is_cleaned() {
         );
         let left = place.bare(&["sh", "-c", &script]);
         assert_eq!((left.status.code(), left.stdout.as_str()), (Some(0), ""), "{}", left.stderr);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_held_path_keeps_the_attributes_of_its_mount() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let flags = "remount,bind,nosuid,nodev,noexec,noatime,nodiratime";
         let disk = fixture.rig.path().display().to_string();
         assert!(place.bare(&["mount", "-o", flags, &disk]).status.success());
@@ -156,14 +145,12 @@ fn a_held_path_keeps_the_attributes_of_its_mount() {
             assert_eq!(found.trim(), "rw,nosuid,nodev,noexec,noatime,nodiratime", "{path}");
         }
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn whatever_the_umask_is_nobody_else_writes_the_files_in_memory() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let program = synconce_testkit::harness::binary();
         let script = "umask 0; exec \"$@\"";
         let words = ["sh", "-c", script, "sh", program, "hold", "start", "./t.toml"];
@@ -172,14 +159,12 @@ fn whatever_the_umask_is_nobody_else_writes_the_files_in_memory() {
             place.bare(&["sh", "-c", "find \"$SYNCONCE_RUNTIME_DIR\" -perm /022 ! -type l"]);
         assert_eq!(found.stdout, "");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn starting_and_stopping_twice_changes_nothing() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let again = fixture.hold("start");
@@ -190,7 +175,6 @@ fn starting_and_stopping_twice_changes_nothing() {
         let again = fixture.hold("stop");
         assert_eq!(again.status.code(), Some(0));
         assert!(again.stderr.contains("not in force"), "{}", again.stderr);
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -217,8 +201,7 @@ fn a_directory_above_that_is_a_link_is_followed() {
 
 #[test]
 fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let path = fixture.directory().join("log");
         let program = format!(
@@ -236,29 +219,25 @@ fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
         assert_eq!(status["synced_at_open"][0]["name"], "python3");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn every_field_of_the_json_is_documented() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         let page = include_str!("../../../../docs/hold.md");
         let (status, _) = fixture.status();
         for field in status.as_object().expect("an object").keys() {
             assert!(page.contains(&format!("\n| `{field}` | ")), "{field}");
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn the_list_of_holds_has_all_in_force() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "cost = \"one import\"\nafter_crash = \"wipe\"\n");
+    with_hold("cost = \"one import\"\nafter_crash = \"wipe\"\n", |place, fixture| {
         fixture.ok("start");
-        let shown = finish(&mut place.synconce(&["hold", "status"]));
+        let shown = hold(place, &["status"]);
         assert_eq!(shown.status.code(), Some(0));
         assert!(shown.stdout.contains("held") && shown.stdout.contains("one import"));
         let shown = place.status(&[]);
@@ -275,6 +254,5 @@ fn the_list_of_holds_has_all_in_force() {
         fixture.ok("stop");
         assert!(!place.status(&[]).stdout.contains("hold t"));
         assert_eq!(place.status(&["--json"]).stdout, "[]\n");
-        fixture.rig.down().unwrap();
     });
 }

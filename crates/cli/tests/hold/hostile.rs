@@ -4,8 +4,8 @@
 mod attacks;
 
 use self::attacks::{ATTACKS, Attack, When};
-use crate::after_crash::crash_at;
-use crate::support::{end, sh};
+use crate::crashes::crash_at;
+use crate::support::{end, failed, sh};
 use std::fs;
 use std::path::PathBuf;
 use synconce_testkit::harness::{Place, Started, eventually, finish, isolated};
@@ -200,10 +200,10 @@ fn a_hard_link_to_a_file_of_root_is_not_held() {
         // Where fs.protected_hardlinks is 0, the user can do so.
         hostile.root(": >victim/empty; ln -f victim/empty app/data/meta.db");
         let before = hostile.victim();
-        let refused = hostile.verb(&["start"]);
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("a hard link to a file of another user"), "{refused:?}");
-        assert!(refused.stderr.contains("hint: ls -l "), "{refused:?}");
+        failed(
+            hostile.verb(&["start"]),
+            &["a hard link to a file of another user", "hint: ls -l "],
+        );
         assert_eq!(hostile.victim(), before);
         hostile.down();
     });
@@ -236,6 +236,47 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
             assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
             hostile.down();
         }
+    });
+}
+
+#[test]
+fn the_command_that_moves_a_directory_away_follows_no_link_that_was_planted() {
+    isolated(|place| {
+        let hostile = Hostile::new(place);
+        // A directory of root, which the user has given the name of the directory of a hold.
+        hostile.user("mv data/known data/.synconce-hold");
+        let hint = |hostile: &Hostile<'_>| {
+            let said = failed(hostile.verb(&["start"]), &["it has entries that no hold made"]);
+            said.split_once("hint: ").expect("a hint").1.to_owned()
+        };
+        let command = hint(&hostile);
+        for (plant, undo) in [
+            (
+                "mv data old; mkdir data; ln -s $victim data/.synconce-hold",
+                "rm -r data; mv old data",
+            ),
+            ("mv data old; ln -s $victim data", "rm data; mv old data"),
+            ("mv data old", "mv old data"),
+        ] {
+            hostile.user(plant);
+            let before = hostile.victim() + &hostile.files_of_root();
+            let done = place.bare(&["sh", "-c", &command]);
+            assert!(!done.status.success() && done.stderr.contains("was not moved"), "{done:?}");
+            assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
+            hostile.user(undo);
+        }
+        // What was moved away before stays.
+        let scratch = hostile.app().join("data/.synconce-hold");
+        fs::create_dir_all(scratch.join("db.foreign")).unwrap();
+        fs::create_dir_all(scratch.join("meta.db.foreign")).unwrap();
+        let mut typed = 0;
+        while hostile.verb(&["start"]).status.code() != Some(0) {
+            sh(place, &hint(&hostile));
+            typed += 1;
+            assert!(typed < 3, "a command that does not help");
+        }
+        assert!(hostile.files_of_root().contains(".foreign-2/"), "{}", hostile.files_of_root());
+        hostile.down();
     });
 }
 

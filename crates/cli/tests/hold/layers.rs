@@ -1,10 +1,10 @@
 //! Layers of overlays in held directories: their attributes are neither lost nor taken for those of
 //! the hold.
 
-use crate::after_crash::crash_at;
-use crate::support::{Fixture, sh};
+use crate::crashes::crash_at;
+use crate::support::{Fixture, sh, with_hold};
 use std::fs;
-use synconce_testkit::harness::{Place, finish, isolated};
+use synconce_testkit::harness::Place;
 
 /// Returns the attributes of overlays at and below the held directory, sorted.
 fn attributes(place: &Place, held: &str) -> String {
@@ -14,8 +14,7 @@ fn attributes(place: &Place, held: &str) -> String {
 
 #[test]
 fn an_opaque_directory_that_was_made_while_held_stays_opaque() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.directory().display().to_string();
         fixture.ok("start");
         sh(place, &format!("mkdir -p {held}/plain/below {held}/layer/etc"));
@@ -32,29 +31,22 @@ fn an_opaque_directory_that_was_made_while_held_stays_opaque() {
         assert_eq!(attributes(place, &held), meant);
         fixture.ok("stop");
         assert_eq!(attributes(place, &held), meant);
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("a layer of an overlay"), "{}", refused.stderr);
+        fixture.fails("start", &["a layer of an overlay"]);
         assert_eq!(attributes(place, &held), meant);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_start_takes_no_attribute_of_a_layer_for_its_own() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.directory().display().to_string();
         fs::create_dir(fixture.directory().join("etc")).unwrap();
         sh(place, &format!("setfattr -n trusted.overlay.opaque -v y {held}/etc"));
         // What a start left that was killed before its mount, or a part of a backup.
         let parts = fixture.rig.path().join(".synconce-hold/databases/work");
         fs::create_dir_all(parts).unwrap();
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("a layer of an overlay"), "{}", refused.stderr);
+        fixture.fails("start", &["a layer of an overlay"]);
         assert_eq!(attributes(place, &held), "trusted.overlay.opaque=\"y\"\n");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -76,9 +68,7 @@ fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
     );
     let meant = attributes(place, &held);
     assert_eq!(meant, "trusted.overlay.opaque=\"y\"\n".repeat(5));
-    let stopped = fixture.hold("stop");
-    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-    assert!(stopped.stderr.contains("cannot rename an attribute below"), "{}", stopped.stderr);
+    fixture.fails("stop", &["cannot rename an attribute below"]);
     assert!(attributes(place, &held).contains("trusted.overlay.opaque"), "none was renamed");
     sh(place, &format!("chattr -i {held}/a/b/c"));
     meant
@@ -86,26 +76,20 @@ fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
 
 #[test]
 fn a_stop_that_was_cut_short_is_finished_by_the_next_without_a_loss_of_attributes() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let meant = stop_in_the_middle(place, &fixture);
+    with_hold("", |place, fixture| {
+        let meant = stop_in_the_middle(place, fixture);
         fixture.ok("stop");
         assert_eq!(attributes(place, &fixture.directory().display().to_string()), meant);
         assert!(!fixture.rig.path().join(".synconce-hold").exists());
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_recovery_after_a_stop_that_was_cut_short_keeps_attributes() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let meant = stop_in_the_middle(place, &fixture);
+    with_hold("", |place, fixture| {
+        let meant = stop_in_the_middle(place, fixture);
         crash_at(place, &[]);
-        let words = ["hold", "recover", "--keep", "./t.toml"];
-        let kept = finish(&mut place.synconce(&words));
-        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        fixture.ok("recover --keep");
         assert_eq!(attributes(place, &fixture.directory().display().to_string()), meant);
-        fixture.rig.down().unwrap();
     });
 }

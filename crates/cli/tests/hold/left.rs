@@ -1,10 +1,10 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
 //! hold has ended, and names what keeps it.
 
-use crate::support::{Fixture, end, refused, sh, stays};
+use crate::support::{Fixture, configure, end, refused, sh, stays, with_hold};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Started, finish, isolated};
+use synconce_testkit::harness::{Started, finish};
 
 /// Returns a name in a fresh directory beside the held files.
 fn beside(fixture: &Fixture<'_>, name: &str) -> String {
@@ -15,28 +15,25 @@ fn beside(fixture: &Fixture<'_>, name: &str) -> String {
 
 #[test]
 fn a_bind_mount_of_a_held_directory_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
-        let (directory, copy) = (fixture.directory().display().to_string(), beside(&fixture, "v"));
+        let (directory, copy) = (fixture.directory().display().to_string(), beside(fixture, "v"));
         sh(place, &format!("mount --bind {directory} {copy}"));
         let process = fixture.open(&Path::new(&copy).join("new"));
-        refused(&fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
+        refused(fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");
         end(process);
-        refused(&fixture, &[&format!("it is mounted on {copy}, too\n"), "hint: umount"]);
+        refused(fixture, &[&format!("it is mounted on {copy}, too\n"), "hint: umount"]);
         assert_eq!(fixture.state(), "held");
         sh(place, &format!("umount {copy}"));
         fixture.ok("stop");
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_namespace_that_receives_the_unmount_does_not_keep_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
         fixture.ok("start");
         let slave = ["unshare", "--mount", "--propagation", "slave", "sh"];
@@ -47,33 +44,29 @@ fn a_namespace_that_receives_the_unmount_does_not_keep_the_hold() {
         fixture.ok("start");
         let held = fixture.directory().display().to_string();
         let process = stays(place, &slave, &format!("cd {held}"));
-        refused(&fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
+        refused(fixture, &[&format!("in use by sleep (pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_lazy_unmount_does_not_end_the_hold_while_a_file_is_open() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let process = fixture.open(&fixture.directory().join("new"));
         sh(place, &format!("umount --lazy {}", fixture.directory().display()));
-        refused(&fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
-        assert_eq!(fixture.hold("start").status.code(), Some(125));
+        refused(fixture, &["in use by sh", &format!("(pid {})", process.pid())]);
+        fixture.fails("start", &[]);
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_descriptor_that_is_in_flight_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         // Sent and closed: no process in /proc has the file.
         let program = format!(
@@ -89,17 +82,15 @@ fn a_descriptor_that_is_in_flight_keeps_the_hold() {
         let process = Started::new(place.command("python3").args(["-c", &program]));
         place.wait_for("ready");
         sh(place, &format!("umount --lazy {}", fixture.directory().display()));
-        refused(&fixture, &["in use by another process"]);
+        refused(fixture, &["in use by another process"]);
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_mapping_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         fs::write(fixture.directory().join("new"), [1; 8192]).unwrap();
         let program = format!(
@@ -113,67 +104,59 @@ fn a_mapping_keeps_the_hold() {
         );
         let process = Started::new(place.command("python3").args(["-c", &program]));
         place.wait_for("ready");
-        refused(&fixture, &["in use by python3", &format!("(pid {})", process.pid())]);
+        refused(fixture, &["in use by python3", &format!("(pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_below_another_mount_has_not_ended() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
-        let (directory, other) = (fixture.directory().display().to_string(), beside(&fixture, "x"));
+        let (directory, other) = (fixture.directory().display().to_string(), beside(fixture, "x"));
         sh(place, &format!("mount --bind {other} {directory}"));
         let hint = format!("hint: umount {directory}\n");
-        refused(&fixture, &["another mount covers it\n", &hint]);
+        refused(fixture, &["another mount covers it\n", &hint]);
         assert_eq!(fixture.state(), "incomplete");
         sh(place, &format!("umount {directory}"));
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_stop_ends_the_hold_where_a_link_led_at_the_start() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let (first, link) = (beside(&fixture, "v1"), fixture.rig.path().join("cur"));
-        beside(&fixture, "v1/db");
-        beside(&fixture, "v2/db");
+    with_hold("", |place, fixture| {
+        let (first, link) = (beside(fixture, "v1"), fixture.rig.path().join("cur"));
+        beside(fixture, "v1/db");
+        beside(fixture, "v2/db");
         sh(place, &format!("ln -s v1 {}", link.display()));
-        let text = format!("[[hold]]\npath = \"{}/db\"\nkind = \"other\"\n", link.display());
-        place.write("t.toml", &text);
+        configure(place, "t", "", &link.join("db"));
         fixture.ok("start");
         sh(place, &format!("ln -sfn v2 {}", link.display()));
         assert_eq!(fixture.state(), "incomplete");
         let process = fixture.open(Path::new(&format!("{first}/db/new")));
-        refused(&fixture, &["in use by sh"]);
+        refused(fixture, &["in use by sh"]);
         end(process);
         fixture.ok("stop");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("v1/db"), "{mounts}");
         assert!(!fixture.everything().contains("synconce-hold"), "{}", fixture.everything());
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_whose_directory_was_renamed_has_not_ended() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let (first, second) = (beside(&fixture, "p"), fixture.rig.path().join("q"));
-        beside(&fixture, "p/db");
-        let text = format!("[[hold]]\npath = \"{first}/db\"\nkind = \"other\"\n");
-        place.write("t.toml", &text);
+    with_hold("", |place, fixture| {
+        let (first, second) = (beside(fixture, "p"), fixture.rig.path().join("q"));
+        beside(fixture, "p/db");
+        configure(place, "t", "", &Path::new(&first).join("db"));
         fixture.ok("start");
         sh(place, &format!("mv {first} {}", second.display()));
         let said = format!("it is mounted on {}/db now\n", second.display());
         for _again in 0..2 {
-            refused(&fixture, &[&said]);
+            refused(fixture, &[&said]);
             assert_eq!(fixture.state(), "incomplete");
             // Another directory of that name changes nothing.
             fs::create_dir_all(format!("{first}/db")).unwrap();
@@ -181,23 +164,21 @@ fn a_hold_whose_directory_was_renamed_has_not_ended() {
         sh(place, &format!("rm -r {first}; mv {} {first}", second.display()));
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_mount_inside_and_a_working_directory_are_named() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let inside = fixture.directory().join("sub").display().to_string();
         sh(place, &format!("mkdir {inside}; mount -t tmpfs none {inside}"));
         let hint = format!("hint: umount {inside}\n");
-        refused(&fixture, &[&format!("is mounted inside, on {inside}\n"), &hint]);
+        refused(fixture, &[&format!("is mounted inside, on {inside}\n"), &hint]);
         assert_eq!(fixture.state(), "held");
         sh(place, &format!("umount {inside}"));
         let process = stays(place, &["sh"], &format!("cd {inside}"));
-        refused(&fixture, &[&format!("(pid {})", process.pid())]);
+        refused(fixture, &[&format!("(pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");
         end(process);
         let file = place.text("t.toml");
@@ -206,6 +187,5 @@ fn a_mount_inside_and_a_working_directory_are_named() {
         assert_eq!(stopped.status.code(), Some(125));
         assert!(stopped.stderr.contains("in use by synconce (pid "), "{}", stopped.stderr);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }

@@ -7,6 +7,7 @@
 mod after_crash;
 mod boot;
 mod container;
+mod crashes;
 mod faults;
 mod files;
 mod hostile;

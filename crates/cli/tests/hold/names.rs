@@ -1,14 +1,9 @@
 //! Names of holds: mistyped ones, those without a file, and those of which something is damaged.
 
-use crate::support::Fixture;
+use crate::support::{failed, hold, with_hold};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, finish, isolated};
-use synconce_testkit::process::Finished;
-
-fn hold(place: &Place, words: &[&str]) -> Finished {
-    finish(&mut place.synconce(&[&["hold"], words].concat()))
-}
+use synconce_testkit::harness::{Place, isolated};
 
 /// Checks that the command fails, and returns what it says.
 fn refused(place: &Place, words: &[&str]) -> String {
@@ -44,11 +39,9 @@ fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
 
 #[test]
 fn a_known_hold_is_stopped_and_settled_whether_or_not_it_is_in_force() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("the hold t is not in force"), "{}", stopped.stderr);
+    with_hold("", |place, fixture| {
+        let said = fixture.ok("stop");
+        assert!(said.contains("the hold t is not in force"), "{said}");
         fixture.ok("settle");
         fixture.ok("start");
         let text = place.read("t.toml");
@@ -61,14 +54,12 @@ fn a_known_hold_is_stopped_and_settled_whether_or_not_it_is_in_force() {
         assert!(refused(place, &["stop", "t"]).contains("cannot read"));
         place.write("t.toml", &text);
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_damaged_marker_is_said_with_the_command_that_recovers() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         fs::create_dir_all(place.path("state/holds")).unwrap();
         for content in ["", "{", "[]", "nonsense"] {
             place.write("state/holds/t.json", content);
@@ -85,7 +76,6 @@ fn a_damaged_marker_is_said_with_the_command_that_recovers() {
         fixture.ok("recover");
         fixture.ok("start");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -110,15 +100,12 @@ fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
 
 #[test]
 fn a_hold_in_force_whose_file_got_a_fault_is_shown_with_the_fault() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         place.write("t.toml", "hold = []\n");
         let shown = fixture.hold("status");
-        assert_eq!(shown.status.code(), Some(125), "{shown:?}");
         assert!(shown.stdout.contains(" held "), "{shown:?}");
-        assert!(shown.stderr.contains("nothing would be held"), "{shown:?}");
+        failed(shown, &["nothing would be held"]);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }

@@ -1,13 +1,13 @@
 //! Verbs and writers that see other mounts than the hold: bind mounts, and mount namespaces.
 
-use crate::support::{Fixture, end, sh, stays};
+use crate::crashes::take_away;
+use crate::support::{Fixture, configure, end, failed, sh, stays, with_hold};
 use std::fs;
 use synconce_testkit::harness::{Started, binary, eventually, finish, isolated};
 
 #[test]
 fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_into_a_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.directory();
         fs::write(held.join("old"), "old").unwrap();
         let copy = fixture.rig.path().join("copy");
@@ -19,10 +19,7 @@ fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_in
         let at_first = fixture.everything();
         for path in [copy.join("old"), link] {
             let process = fixture.open(&path);
-            let refused = fixture.hold("start");
-            assert_eq!(refused.status.code(), Some(125), "{}", path.display());
-            let said = format!("in use by sh (pid {})", process.pid());
-            assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+            fixture.fails("start", &[&format!("in use by sh (pid {})", process.pid())]);
             end(process);
         }
         let script = "mount -t tmpfs none \"$0\"; mount --bind \"$1\" \"$0\"; umount \"$1\"; \
@@ -33,22 +30,18 @@ fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_in
         let words = ["--mount", "sh", "-c", script, &away, &held];
         let process = Started::new(place.command("unshare").args(words));
         place.wait_for("ready");
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("in use by sleep"), "{}", refused.stderr);
+        fixture.fails("start", &["in use by sleep"]);
         end(process);
         fs::remove_dir(away).unwrap();
         assert_eq!(fixture.everything(), at_first);
         let unbind = place.bare(&["umount", &copy.display().to_string()]);
         assert_eq!(unbind.status.code(), Some(0));
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_program_that_reads_for_a_moment_does_not_fail_the_start() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let process = fixture.open(&fixture.file());
         let start = Started::new(&mut place.synconce(&["hold", "start", "./t.toml"]));
         // The lock of the verb is taken before the look at the files.
@@ -56,14 +49,12 @@ fn a_program_that_reads_for_a_moment_does_not_fail_the_start() {
         end(process);
         assert_eq!(start.end().code(), Some(0), "{}", start.text());
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         let script = "echo >ready; exec sleep 600";
         let older = Started::new(place.command("unshare").args(["--mount", "sh", "-c", script]));
         place.wait_for("ready");
@@ -86,11 +77,8 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
         let recovered = there("recover");
         assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
         for verb in ["stop", "start"] {
-            let refused = there(verb);
-            assert_eq!(refused.status.code(), Some(125), "{verb}: {}", refused.stderr);
             let said = "it is mounted in the mount namespace of ";
-            assert!(refused.stderr.contains(said), "{verb}: {}", refused.stderr);
-            assert!(refused.stderr.contains(" synconce hold stop t\n"), "{}", refused.stderr);
+            failed(there(verb), &[said, " synconce hold stop t\n"]);
         }
         // Processes of the hold's namespace are not in /proc there.
         let alone = |verb: &str| {
@@ -102,16 +90,13 @@ fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
         let recovered = alone("recover");
         assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
         for verb in ["stop", "start"] {
-            let refused = alone(verb);
-            assert_eq!(refused.status.code(), Some(125), "{verb}: {}", refused.stderr);
-            assert!(refused.stderr.contains("in use by another process"), "{}", refused.stderr);
+            failed(alone(verb), &["in use by another process"]);
         }
         assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         assert_eq!(fixture.state(), "held");
         // The other namespace has the disk, and no overlay.
         fixture.ok("stop");
         end(older);
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -126,11 +111,11 @@ fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
             let data = fixture.directory().join("data");
             let words = ["--mount", "--propagation", there, binary(), "hold", "stop", "./t.toml"];
             let refused = || {
-                let stopped = finish(place.command("unshare").args(words));
-                assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
                 let said = "hint: nsenter --mount --target ";
-                assert!(stopped.stderr.contains(said), "{}", stopped.stderr);
-                assert!(stopped.stderr.contains(" synconce hold stop t\n"), "{}", stopped.stderr);
+                failed(
+                    finish(place.command("unshare").args(words)),
+                    &[said, " synconce hold stop t\n"],
+                );
                 assert_eq!(fixture.state(), "held");
                 fs::write(&data, "data").unwrap();
             };
@@ -156,11 +141,9 @@ fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
 
 #[test]
 fn a_directory_that_another_container_holds_is_not_held_again() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let path = fixture.directory().display().to_string();
-        let settings = "after_crash = \"wipe\"\n[[hold]]\nkind = \"other\"\npath = ";
-        place.write("t.toml", &format!("{settings}\"{path}\"\n"));
+        configure(place, "t", "after_crash = \"wipe\"", &fixture.directory());
         // The other container has markers of its own.
         let script = format!(
             "export SYNCONCE_STATE_DIR=\"$PWD/state2\" SYNCONCE_RUNTIME_DIR=\"$PWD/runtime2\"\n\
@@ -172,21 +155,17 @@ fn a_directory_that_another_container_holds_is_not_held_again() {
         let container = stays(place, &words, &script);
         let at_first = fixture.everything();
         fixture.ok("recover");
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        let said = format!("cannot hold {path}: in use by another process");
-        assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+        fixture.fails("start", &[&format!("cannot hold {path}: in use by another process")]);
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(fixture.state(), "off");
         // The marker is in the other container, and the disk stays mounted.
         fs::write(fixture.directory().join("data"), "data").unwrap();
         end(container);
-        place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+        take_away(place, &[]);
         fixture.ok("recover");
         fixture.ok("start");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "data");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -199,12 +178,11 @@ fn started_apart(fixture: &Fixture<'_>, propagation: &str) -> (String, Option<i3
 
 #[test]
 fn a_start_where_the_units_daemon_does_not_see_the_hold_is_refused() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "unit = \"other.service\"\n");
+    with_hold("unit = \"other.service\"\n", |place, fixture| {
         let at_first = fixture.everything();
         // As in a unit with PrivateTmp=, which receives mounts and sends none.
         for propagation in ["private", "slave"] {
-            let (said, code) = started_apart(&fixture, propagation);
+            let (said, code) = started_apart(fixture, propagation);
             assert_eq!(code, Some(125), "{said}");
             assert!(said.contains("cannot start the hold t in this mount namespace"), "{said}");
             let hint = "hint: nsenter --mount --target 1 synconce hold start t\n";
@@ -214,7 +192,7 @@ fn a_start_where_the_units_daemon_does_not_see_the_hold_is_refused() {
         }
         // What is mounted there is mounted here, too.
         sh(place, &format!("mount --make-rshared {}", fixture.rig.path().display()));
-        assert_eq!(started_apart(&fixture, "unchanged").1, Some(0));
+        assert_eq!(started_apart(fixture, "unchanged").1, Some(0));
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
         // A child of the hold's process sees the hold.
@@ -227,14 +205,12 @@ fn a_start_where_the_units_daemon_does_not_see_the_hold_is_refused() {
         let both = finish(place.command("unshare").args(["--mount", "sh", "-ec", &script]));
         assert_eq!(both.status.code(), Some(0), "{}", both.stderr);
         assert!(both.stderr.contains("start the daemon here\n"), "{}", both.stderr);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_container_starts_a_hold_for_its_own_daemon() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "unit = \"other.service\"\n");
+    with_hold("unit = \"other.service\"\n", |place, _| {
         // With the processes of the host in sight, as by `docker run --pid=host`.
         let script = format!(
             "mkdir root; mount -t tmpfs root root; for each in /*; do if [ -L $each ]; \
@@ -248,14 +224,12 @@ fn a_container_starts_a_hold_for_its_own_daemon() {
         let both = finish(place.command("unshare").args(words));
         assert_eq!(both.status.code(), Some(0), "{}", both.stderr);
         assert!(!both.stderr.contains("start the daemon here"), "{}", both.stderr);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.directory().display().to_string();
         fs::create_dir_all(fixture.directory().join("sub")).unwrap();
         let volume = place.text("a volume");
@@ -271,7 +245,7 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
                 let started = fixture.hold("start");
                 if !writable {
                     assert_eq!(started.status.code(), Some(0), "{}", started.stderr);
-                    return fixture.ok("stop");
+                    return drop(fixture.ok("stop"));
                 }
                 assert_eq!(started.status.code(), Some(125), "{}", started.stderr);
                 let there = process
@@ -299,27 +273,23 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
         assert_eq!(seen, "3\n");
         fixture.ok("stop");
         end(service);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_private_copy_of_all_mounts_is_no_reason_to_refuse() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let words = ["unshare", "--mount", "--propagation", "private", "sh"];
         let container = stays(place, &words, ":");
         fixture.ok("start");
         fixture.ok("stop");
         end(container);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn two_names_of_one_directory_are_not_held_by_one_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let (real, alias) = (place.text("real"), place.text("alias"));
         sh(place, &format!("mkdir -p {real}/db/inner {alias}; ln -s {real} linked"));
         sh(place, &format!("mount --bind {real} {alias}; mkdir at; mount --bind {real}/db at"));
@@ -333,17 +303,13 @@ fn two_names_of_one_directory_are_not_held_by_one_hold() {
         ] {
             let hold = |path: &str| format!("[[hold]]\npath = \"{path}\"\nkind = \"other\"\n");
             place.write("t.toml", &(hold(&held) + &hold(&other)));
-            let refused = fixture.hold("start");
-            assert_eq!(refused.status.code(), Some(125), "{other}: {}", refused.stderr);
             let said = format!(
                 "cannot hold {other} and {held}: a link or a bind mount leads from one into the \
                  other"
             );
-            assert!(refused.stderr.contains(&said), "{}", refused.stderr);
-            assert!(refused.stderr.contains("hint: leave one of the two paths out"));
+            fixture.fails("start", &[&said, "hint: leave one of the two paths out"]);
             assert_eq!(fixture.state(), "off");
         }
         sh(place, &format!("umount {alias} at; [ ! -e {real}/.synconce-hold ]"));
-        fixture.rig.down().unwrap();
     });
 }

@@ -1,12 +1,11 @@
-//! A `chown -R` above the held paths, as entrypoints of containers, `StateDirectory=` of systemd and
-//! tmpfiles.d(5) do: it changes the owner of the directories of the hold, too.
+//! A `chown -R` above the held paths, as entrypoints of containers, `StateDirectory=` of systemd
+//! and tmpfiles.d(5) do: it changes the owner of the directories of the hold, too.
 
-use crate::after_crash::crash;
-use crate::support::{Fixture, sh};
+use crate::crashes::{crash, take_away};
+use crate::support::{Fixture, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use synconce_testkit::harness::{finish, isolated};
 
 /// Gives everything on the disk to the daemon's user, and lets its group write.
 fn chown(fixture: &Fixture<'_>) {
@@ -29,46 +28,39 @@ fn expect_ended(fixture: &Fixture<'_>) {
 
 #[test]
 fn a_change_of_the_owner_above_the_held_paths_does_not_keep_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         fs::create_dir(fixture.directory().join("one")).unwrap();
-        chown(&fixture);
+        chown(fixture);
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
-        expect_ended(&fixture);
-        fixture.rig.down().unwrap();
+        expect_ended(fixture);
     });
 }
 
 #[test]
 fn a_guard_is_started_again_after_a_change_of_the_owner() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
-        chown(&fixture);
-        place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+        chown(fixture);
+        take_away(place, &[]);
         fixture.ok("start");
         assert_eq!(fixture.status().0["guarded"], true);
         fixture.ok("stop");
-        expect_ended(&fixture);
-        fixture.rig.down().unwrap();
+        expect_ended(fixture);
     });
 }
 
 #[test]
 fn a_change_of_the_owner_does_not_keep_a_recovery_from_its_end() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         fs::create_dir(fixture.directory().join("one")).unwrap();
-        crash(&fixture);
+        crash(fixture);
         // systemd changes the owner before the recovery, which a unit calls.
-        chown(&fixture);
-        let kept = finish(&mut place.synconce(&["hold", "recover", "--keep", "./t.toml"]));
-        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
-        expect_ended(&fixture);
-        fixture.rig.down().unwrap();
+        chown(fixture);
+        fixture.ok("recover --keep");
+        expect_ended(fixture);
     });
 }
 
@@ -79,8 +71,7 @@ fn hint(said: &str) -> &str {
 
 #[test]
 fn other_directories_are_refused_before_the_unmount_and_the_hint_is_a_command_that_helps() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let rig = fixture.rig.path().display().to_string();
         let before = fs::metadata(format!("{rig}/.synconce-hold")).unwrap().mode();
@@ -91,34 +82,29 @@ fn other_directories_are_refused_before_the_unmount_and_the_hint_is_a_command_th
             spot.as_object_mut().expect("a spot").remove("directories").expect("identities");
         }
         fs::write(place.path("state/holds/t.json"), record.to_string()).unwrap();
-        chown(&fixture);
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("root did not make this directory"), "{}", stopped.stderr);
+        chown(fixture);
+        let stopped = fixture.fails("stop", &["root did not make this directory"]);
         assert_eq!(fixture.state(), "held");
-        sh(place, hint(&stopped.stderr));
+        sh(place, hint(&stopped));
         assert_eq!(fs::metadata(format!("{rig}/.synconce-hold")).unwrap().mode(), before);
         fixture.ok("stop");
-        expect_ended(&fixture);
-        fixture.rig.down().unwrap();
+        expect_ended(fixture);
     });
 }
 
 #[test]
 fn what_is_set_aside_is_settled_after_a_change_of_the_owner() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
         fixture.ok("start");
         fs::write(fixture.directory().join("data"), "old").unwrap();
-        crash(&fixture);
+        crash(fixture);
         fixture.ok("recover");
         fs::create_dir(fixture.directory()).unwrap();
         fs::write(fixture.directory().join("data"), "new").unwrap();
-        chown(&fixture);
+        chown(fixture);
         let aside = fixture.rig.path().join(".synconce-aside-t-1");
         assert_eq!((owner(&aside), owner(&aside.join("databases"))), (4321, 4321));
         fixture.ok("settle");
         assert!(!aside.exists());
-        fixture.rig.down().unwrap();
     });
 }

@@ -1,7 +1,7 @@
 //! Copies of the overlays of a hold in mount namespaces that do not receive the unmount: a stop
 //! unmounts those that nothing uses.
 
-use crate::support::{Fixture, end, refused, sh, stays};
+use crate::support::{Fixture, end, refused, sh, stays, with_hold};
 use std::fs;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::{Place, Started, a_few_times, binary, eventually, isolated};
@@ -28,8 +28,7 @@ fn named(process: &Started) -> String {
 
 #[test]
 fn an_idle_copy_in_a_private_namespace_is_unmounted_by_the_stop() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let data = fixture.directory().join("data");
         let mut rounds = 0;
         let stops_at_once = || {
@@ -56,7 +55,6 @@ fn an_idle_copy_in_a_private_namespace_is_unmounted_by_the_stop() {
             time < Duration::from_secs(2)
         };
         assert!(a_few_times(stops_at_once), "the stop does not wait");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -80,8 +78,7 @@ fn left_read_only(fixture: &Fixture<'_>, process: &Started, point: &str) {
 
 #[test]
 fn a_copy_with_a_writer_keeps_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let held = fixture.directory().display().to_string();
         let mapping = format!(
@@ -92,7 +89,7 @@ fn a_copy_with_a_writer_keeps_the_hold() {
         fs::write(fixture.directory().join("new"), "new").unwrap();
         for (script, name) in [(format!("exec 3>{held}/new"), "sleep"), (mapping, "python3")] {
             let process = stays(place, &PRIVATE, &script);
-            refused(&fixture, &[&format!("in use by {name} (pid {})", process.pid())]);
+            refused(fixture, &[&format!("in use by {name} (pid {})", process.pid())]);
             assert_eq!(fixture.state(), "held");
             assert_eq!(copies(place, &process), 2);
             // The hold goes on as before, also where no file was open.
@@ -101,7 +98,6 @@ fn a_copy_with_a_writer_keeps_the_hold() {
             end(process);
         }
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -142,25 +138,22 @@ fn a_copy_that_cannot_be_unmounted_is_left_read_only() {
 
 #[test]
 fn a_volume_of_a_container_is_not_unmounted_and_left_read_only() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let held = fixture.directory().display().to_string();
         fs::write(fixture.directory().join("data"), "data").unwrap();
         let volume = place.text("volume");
         fs::create_dir(&volume).unwrap();
         let process = stays(place, &PRIVATE, &format!("mount --bind {held} {volume}"));
-        left_read_only(&fixture, &process, &volume);
+        left_read_only(fixture, &process, &volume);
         assert_eq!(there(place, &process, &format!("cat {volume}/data")), "data");
         end(process);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn an_idle_copy_is_unmounted_where_every_process_has_another_root() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let cage = fixture.rig.path().join("cage");
         fs::create_dir(&cage).unwrap();
         // The held files are below the first root, and outside of the second.
@@ -182,14 +175,12 @@ fn an_idle_copy_is_unmounted_where_every_process_has_another_root() {
             assert_eq!(copies(place, &process), 0);
             end(process);
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_copy_of_any_user_does_not_keep_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         fixture.ok("start");
         let data = fixture.directory().join("data");
         fs::write(&data, "data").unwrap();
@@ -197,7 +188,7 @@ fn a_copy_of_any_user_does_not_keep_the_hold() {
         let words = [&user[..], &["unshare", "--user", "--map-root-user"], &PRIVATE[1..]].concat();
         let process = stays(place, &words, ":");
         let held = fixture.directory().display().to_string();
-        left_read_only(&fixture, &process, &held);
+        left_read_only(fixture, &process, &held);
         let remount =
             format!("nsenter --user --mount --target {} mount -o remount,rw", process.pid());
         sh(place, &format!("! {remount} {held} 2>&1"));
@@ -205,14 +196,12 @@ fn a_copy_of_any_user_does_not_keep_the_hold() {
         fixture.ok("recover");
         assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         end(process);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn an_idle_copy_on_a_mount_that_others_share_is_unmounted() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         // The init of a container does this: the mount below has peers, but none of them is here.
         let process = stays(place, &PRIVATE, "mount --make-rshared /");
@@ -220,14 +209,12 @@ fn an_idle_copy_on_a_mount_that_others_share_is_unmounted() {
         assert_eq!(fixture.state(), "off");
         assert_eq!(copies(place, &process), 0);
         end(process);
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_start_that_repairs_the_hold_unmounts_idle_copies() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let process = stays(place, &PRIVATE, ":");
         sh(place, &format!("umount {}", fixture.file().display()));
@@ -237,7 +224,6 @@ fn a_start_that_repairs_the_hold_unmounts_idle_copies() {
         assert_eq!(copies(place, &process), 0);
         fixture.ok("stop");
         end(process);
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -251,44 +237,39 @@ fn traced(fixture: &Fixture<'_>, calls: &str, inject: &[&str]) -> Started {
 
 #[test]
 fn a_stop_waits_for_a_writer_in_a_copy() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let process =
             stays(place, &PRIVATE, &format!("exec 3>{}/new", fixture.directory().display()));
-        let stop = traced(&fixture, "fsconfig", &[]);
+        let stop = traced(fixture, "fsconfig", &[]);
         eventually("the overlay is busy", || {
             fs::read_to_string(place.path("trace")).is_ok_and(|text| text.contains("EBUSY"))
         });
         end(process);
         assert_eq!(stop.end().code(), Some(0), "{}", stop.text());
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_stop_looks_for_no_process_while_the_overlays_are_read_only() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
-        let stop = traced(&fixture, "fsconfig,umount2,openat", &[]);
+        let stop = traced(fixture, "fsconfig,umount2,openat", &[]);
         assert_eq!(stop.end().code(), Some(0), "{}", stop.text());
         let trace = place.read("trace");
         let (_, after) = trace.rsplit_once("FSCONFIG_CMD_RECONFIGURE").expect("a change");
         let (between, _) = after.split_once("umount2(").expect("an unmount");
         assert!(!between.contains("\"/proc/1/"), "{between}");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         let kill = "inject=umount2:error=EINTR:signal=KILL:when=1";
-        assert!(!traced(&fixture, "umount2", &["-e", kill]).end().success());
+        assert!(!traced(fixture, "umount2", &["-e", kill]).end().success());
         let new = fixture.directory().join("new");
         assert!(fs::write(&new, "").is_err());
         let (status, _) = fixture.status();
@@ -301,7 +282,6 @@ fn a_start_makes_an_overlay_writable_that_a_killed_stop_left_read_only() {
         fs::write(fixture.file(), "new").unwrap();
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -327,14 +307,13 @@ fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
 
 #[test]
 fn a_copy_of_an_earlier_hold_does_not_keep_a_hold_that_was_unmounted() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.directory().display().to_string();
         let data = fixture.directory().join("data");
         fs::write(&data, "data").unwrap();
         fixture.ok("start");
         let process = stays(place, &PRIVATE, &format!("exec 3<{held}/data"));
-        left_read_only(&fixture, &process, &held);
+        left_read_only(fixture, &process, &held);
         for verb in ["stop", "start"] {
             fixture.ok("start");
             fs::write(&data, verb).unwrap();
@@ -345,6 +324,5 @@ fn a_copy_of_an_earlier_hold_does_not_keep_a_hold_that_was_unmounted() {
         fixture.ok("stop");
         assert_eq!(fixture.state(), "off");
         end(process);
-        fixture.rig.down().unwrap();
     });
 }

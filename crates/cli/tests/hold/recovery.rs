@@ -1,31 +1,15 @@
 //! What happens to the files after an unclean end. A disk that was unmounted under the hold is
 //! as after a crash: only the kernel's own write-back decides what is there.
 
-use crate::support::{Fixture, sh};
+use crate::crashes::interrupted;
+use crate::support::{Fixture, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use synconce_testkit::harness::{finish, isolated};
-
-/// Holds the files, writes `text` to the file, and takes the disk away under the hold.
-pub fn interrupted(fixture: &Fixture<'_>, text: &str) {
-    fixture.ok("start");
-    let owned = fixture.directory();
-    fixture.place.bare(&["chown", "65534:65534", &owned.display().to_string()]);
-    fixture.place.bare(&["chmod", "750", &owned.display().to_string()]);
-    fs::write(fixture.file(), text).unwrap();
-    fs::write(fixture.directory().join("data"), text).unwrap();
-    for path in [fixture.file(), fixture.directory()] {
-        fixture.place.bare(&["umount", &path.display().to_string()]);
-    }
-    fixture.place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-    fixture.rig.unmount().unwrap();
-    fixture.rig.mount().unwrap();
-}
+use synconce_testkit::harness::isolated;
 
 #[test]
 fn a_kill_of_the_daemon_alone_needs_no_recovery() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
         fixture.ok("start");
         fixture.write(&fixture.directory().join("data"), 3);
         let recovered = fixture.hold("recover");
@@ -33,15 +17,13 @@ fn a_kill_of_the_daemon_alone_needs_no_recovery() {
         assert!(fixture.directory().join("data").exists());
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\ncost = \"one import\"\n");
-        interrupted(&fixture, "old");
+    with_hold("after_crash = \"wipe\"\ncost = \"one import\"\n", |place, fixture| {
+        interrupted(fixture, "old");
         let recovered = fixture.hold("recover");
         assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
         assert!(recovered.stderr.contains("set aside: one import"), "{}", recovered.stderr);
@@ -60,80 +42,81 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
         }
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
-        fixture.rig.down().unwrap();
     });
 }
 
+/// Returns the user, the group and the mode of the held directory.
+fn owned(fixture: &Fixture<'_>) -> (u32, u32, u32) {
+    let found = fs::metadata(fixture.directory()).unwrap();
+    (found.uid(), found.gid(), found.mode() & 0o7777)
+}
+
 #[test]
-fn a_copy_of_what_is_set_aside_gives_its_owner_to_what_is_made_anew() {
+fn what_is_set_aside_gives_its_owner_and_no_more_than_its_mode_to_what_is_made_anew() {
     isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
-        interrupted(&fixture, "old");
-        fixture.ok("recover");
-        // The disk was replaced: inodes are new.
-        let rig = fixture.rig.path().display();
-        sh(place, &format!("cd {rig}; cp -a .synconce-aside-t-1 new; rm -r .synconce-aside-t-1"));
-        sh(place, &format!("cd {rig}; mv new .synconce-aside-t-1"));
-        fixture.ok("start");
-        let new = fs::metadata(fixture.directory()).unwrap();
-        assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
-        fixture.ok("stop");
-        fixture.rig.down().unwrap();
+        let copy =
+            "cp -a .synconce-aside-t-1 new; rm -r .synconce-aside-t-1; mv new .synconce-aside-t-1";
+        for (change, meant) in [
+            (":".to_owned(), (65534, 65534, 0o770)),
+            ("chown -R 65534 .synconce-aside-t-1".to_owned(), (65534, 65534, 0o770)),
+            // The disk was replaced: inodes are new. So are those of what the user of the directory
+            // above puts there.
+            (copy.to_owned(), (65534, 65534, 0o750)),
+            (format!("{copy}; chmod 7777 .synconce-aside-t-1/databases"), (65534, 65534, 0o755)),
+            (format!("{copy}; chown -R 4321:4321 .synconce-aside-t-1"), (0, 0, 0o700)),
+            (format!("{copy}; chmod 777 .synconce-aside-t-1"), (0, 0, 0o700)),
+        ] {
+            let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+            interrupted(&fixture, "old");
+            fixture.ok("recover");
+            sh(place, &format!("cd {}; {change}", fixture.rig.path().display()));
+            fixture.ok("start");
+            assert_eq!(owned(&fixture), meant, "{change}");
+            fixture.ok("stop");
+            place.remove("state/holds/t.aside.json");
+            fixture.rig.down().unwrap();
+        }
     });
 }
 
 #[test]
 fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
-        interrupted(&fixture, "old");
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
+        interrupted(fixture, "old");
         fixture.ok("recover");
-        let early = fixture.hold("settle");
-        assert_eq!(early.status.code(), Some(125));
-        assert!(early.stderr.contains("has not made"), "{}", early.stderr);
+        fixture.fails("settle", &["has not made"]);
         fixture.ok("start");
         let aside = |fixture: &Fixture<'_>| fixture.everything().contains(".synconce-aside");
-        assert!(aside(&fixture));
-        let new = fs::metadata(fixture.directory()).unwrap();
-        assert_eq!((new.uid(), new.gid(), new.mode() & 0o7777), (65534, 65534, 0o750));
+        assert!(aside(fixture));
         fs::write(fixture.directory().join("data"), "new").unwrap();
         fixture.ok("settle");
-        assert!(!aside(&fixture));
+        assert!(!aside(fixture));
         fixture.ok("stop");
-        interrupted(&fixture, "again");
-        let words = ["hold", "run", "./t.toml", "--", "false"];
-        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(1));
-        assert!(aside(&fixture), "a daemon that failed has not started");
+        interrupted(fixture, "again");
+        assert_eq!(fixture.run(&["false"]).status.code(), Some(1));
+        assert!(aside(fixture), "a daemon that failed has not started");
         let write = format!("echo new >'{}/data'", fixture.directory().display());
-        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &write];
-        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
-        assert!(!aside(&fixture));
-        fixture.rig.down().unwrap();
+        assert_eq!(fixture.run(&["sh", "-c", &write]).status.code(), Some(0));
+        assert!(!aside(fixture));
     });
 }
 
 #[test]
 fn refuse_leaves_everything_and_prints_the_commands_that_decide() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
-        interrupted(&fixture, "old");
-        let refused = fixture.hold("recover");
-        assert_eq!(refused.status.code(), Some(125));
-        for said in ["was unmounted", "hold recover t --keep", "hold recover t --wipe"] {
-            assert!(refused.stderr.contains(said), "{}", refused.stderr);
-        }
+    with_hold("", |place, fixture| {
+        interrupted(fixture, "old");
+        let decide = ["hold recover t --keep", "hold recover t --wipe"];
+        fixture.fails("recover", &[&["was unmounted"], &decide[..]].concat());
         assert_eq!(fixture.state(), "interrupted");
         let shown = place.status(&["--json"]);
         assert_eq!(shown.status.code(), Some(4));
         let listed: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
         assert_eq!((&listed[0]["id"], &listed[0]["state"]), (&"t".into(), &"interrupted".into()));
         assert_eq!(listed[0]["advice"][0], "synconce hold recover t");
-        let kept = finish(&mut place.synconce(&["hold", "recover", "./t.toml", "--keep"]));
-        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        fixture.ok("recover --keep");
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert!(!fixture.everything().contains(".synconce-hold"));
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -157,15 +140,14 @@ const DOCKER: &str = r#"
 
 #[test]
 fn images_whose_layers_the_crash_damaged_are_named_and_so_are_containers() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let root = fixture.rig.path().join("docker").display().to_string();
         let point = fixture.rig.path().display().to_string();
         fixture.configure("t", &format!("after_crash = \"wipe\"\ndocker_root = \"{root}\"\n"));
         let script = format!("mount --make-shared {point}; mkdir {root}; {DOCKER}");
         let made = place.bare(&["sh", "-euc", &script, "sh", &root]);
         assert_eq!(made.status.code(), Some(0), "{}", made.stderr);
-        interrupted(&fixture, "old");
+        interrupted(fixture, "old");
         let recovered = fixture.hold("recover");
         assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
         for said in [
@@ -175,6 +157,5 @@ fn images_whose_layers_the_crash_damaged_are_named_and_so_are_containers() {
         ] {
             assert!(recovered.stderr.contains(said), "{said}: {}", recovered.stderr);
         }
-        fixture.rig.down().unwrap();
     });
 }

@@ -1,66 +1,54 @@
 //! Holds that cannot start or stop, and what is left of them.
 
-use crate::support::{Fixture, end};
+use crate::support::{end, failed, hold, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use synconce_testkit::harness::{finish, isolated};
+use synconce_testkit::harness::finish;
 
 #[test]
 fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "unit = \"some.service\"\n");
+    with_hold("unit = \"some.service\"\n", |_, fixture| {
         let at_first = fixture.everything();
         for path in [fixture.file(), fixture.directory().join("new")] {
             let process = fixture.open(&path);
-            let refused = fixture.hold("start");
-            assert_eq!(refused.status.code(), Some(125));
-            assert!(refused.stderr.contains("in use by s"), "{}", refused.stderr);
-            assert!(refused.stderr.contains("hint: systemctl stop some.service"));
+            fixture.fails("start", &["in use by s", "hint: systemctl stop some.service"]);
             end(process);
         }
         fs::remove_file(fixture.directory().join("new")).unwrap();
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_with_an_open_file_stays_whole_when_its_stop_is_refused() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         let process = fixture.open(&fixture.directory().join("new"));
-        let refused = fixture.hold("stop");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("in use by s"), "{}", refused.stderr);
+        fixture.fails("stop", &["in use by s"]);
         assert_eq!(fixture.state(), "held");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn two_holds_never_have_the_same_file() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.configure("second", "");
         fixture.ok("start");
-        let second = finish(&mut place.synconce(&["hold", "start", "./second.toml"]));
-        assert_eq!(second.status.code(), Some(125));
-        assert!(second.stderr.contains("it is in the hold t"), "{}", second.stderr);
-        assert!(second.stderr.contains("hint: synconce hold stop t\n"), "{}", second.stderr);
+        failed(
+            hold(place, &["start", "./second.toml"]),
+            &["it is in the hold t", "hint: synconce hold stop t\n"],
+        );
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn an_interrupted_hold_with_the_same_file_is_to_be_recovered_and_not_stopped() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.configure("second", "");
         fixture.ok("start");
         fixture.ok("stop");
@@ -70,18 +58,16 @@ fn an_interrupted_hold_with_the_same_file_is_to_be_recovered_and_not_stopped() {
         fixture.ok("stop");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         place.write("state/holds/t.json", &marker.replace(boot.trim(), "another"));
-        let second = finish(&mut place.synconce(&["hold", "start", "./second.toml"]));
-        assert_eq!(second.status.code(), Some(125));
-        assert!(second.stderr.contains("it is in the hold t"), "{}", second.stderr);
-        assert!(second.stderr.contains("hint: synconce hold recover t\n"), "{}", second.stderr);
-        fixture.rig.down().unwrap();
+        failed(
+            hold(place, &["start", "./second.toml"]),
+            &["it is in the hold t", "hint: synconce hold recover t\n"],
+        );
     });
 }
 
 #[test]
 fn two_starts_at_once_make_one_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let script = "for turn in 1 2 3 4; do \"$0\" hold start ./t.toml & done; wait";
         let binary = synconce_testkit::harness::binary();
         let all = finish(place.command("sh").args(["-c", script, binary]));
@@ -89,14 +75,12 @@ fn two_starts_at_once_make_one_hold() {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert_eq!(mounts.matches("meta.db rw").count(), 1, "{mounts}");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn the_file_below_is_locked_against_a_daemon_without_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let file = fixture.file().display().to_string();
         // Another mount namespace, in which the hold was unmounted.
@@ -107,14 +91,12 @@ fn the_file_below_is_locked_against_a_daemon_without_the_hold() {
         assert_eq!(fixture.status().0["guarded"], true);
         fixture.ok("stop");
         assert_eq!(place.bare(&["flock", "--nonblock", &file, "true"]).status.code(), Some(0));
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one_while_the_daemon_runs() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let process = fixture.open(&fixture.file());
         assert_eq!(place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]).status.code(), Some(0));
@@ -132,14 +114,12 @@ fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one_while_the_daemon_run
         assert_eq!(place.bare(&without).status.code(), Some(1), "locked");
         end(process);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn what_is_missing_is_made_and_a_bad_file_changes_nothing() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fs::remove_file(fixture.file()).unwrap();
         fs::remove_dir(fixture.directory()).unwrap();
         fixture.ok("start");
@@ -152,57 +132,43 @@ fn what_is_missing_is_made_and_a_bad_file_changes_nothing() {
             ("unit = 3\n", "line 1"),
         ] {
             place.write("t.toml", text);
-            let refused = fixture.hold("start");
-            assert_eq!(refused.status.code(), Some(125));
-            assert!(refused.stderr.contains(said), "{}", refused.stderr);
+            fixture.fails("start", &[said]);
         }
-        let absent = finish(&mut place.synconce(&["hold", "start", "absent"]));
-        assert_eq!(absent.status.code(), Some(125));
-        assert!(absent.stderr.contains("/etc/synconce/hold.d/absent.toml"), "{}", absent.stderr);
-        fixture.rig.down().unwrap();
+        failed(hold(place, &["start", "absent"]), &["/etc/synconce/hold.d/absent.toml"]);
     });
 }
 
 #[test]
 fn a_data_directory_of_dockerd_on_a_private_mount_is_refused_with_the_command_that_helps() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let root = fixture.rig.path().display().to_string();
         fixture.configure("t", &format!("docker_root = \"{root}\"\n"));
         let at_first = fixture.everything();
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
         let help = format!("mount --make-shared {root}");
-        assert!(refused.stderr.contains(&format!("hint: {help}\n")), "{}", refused.stderr);
+        fixture.fails("start", &[&format!("hint: {help}\n")]);
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(place.bare(&["sh", "-c", &help]).status.code(), Some(0));
         fixture.ok("start");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn other_settings_are_refused_while_the_hold_is_in_force() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
         fixture.configure("t", "after_crash = \"wipe\"\n");
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("hint: synconce hold stop t\n"), "{}", refused.stderr);
+        fixture.fails("start", &["hint: synconce hold stop t\n"]);
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
         fixture.ok("start");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_file_that_cannot_be_read_hides_no_other_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         place.write("state/holds/bad.json", "{");
         for words in [&["hold", "status"][..], &["status"]] {
@@ -212,43 +178,36 @@ fn a_file_that_cannot_be_read_hides_no_other_hold() {
         }
         fs::remove_file(place.path("state/holds/bad.json")).unwrap();
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_marker_is_never_where_its_own_hold_or_another_one_would_hold_it() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let inside = fixture.directory().join("state");
         let start = |directory: &Path, name: &str| {
             let mut command = place.synconce(&["hold", "start", name]);
             finish(command.env("SYNCONCE_STATE_DIR", directory))
         };
-        let refused = start(&inside, "./t.toml");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("the markers of holds are in it"), "{}", refused.stderr);
+        failed(start(&inside, "./t.toml"), &["the markers of holds are in it"]);
         assert_eq!(fixture.state(), "off");
         fixture.ok("start");
         let other = fixture.rig.path().join("other.db");
         let text = format!("[[hold]]\npath = \"{}\"\nkind = \"bolt\"\n", other.display());
         place.write("other.toml", &text);
-        let refused = start(&inside, "./other.toml");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(refused.stderr.contains("which has the markers, are held"), "{}", refused.stderr);
+        failed(start(&inside, "./other.toml"), &["which has the markers, are held"]);
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let program = synconce_testkit::harness::binary();
-        let refused = place.run(&[], &[program, "hold", "start", "./t.toml"]);
-        assert_eq!(refused.status.code(), Some(125), "{}", refused.stderr);
-        assert!(refused.stderr.contains("start it outside of the run"), "{}", refused.stderr);
+        failed(
+            place.run(&[], &[program, "hold", "start", "./t.toml"]),
+            &["start it outside of the run"],
+        );
         assert_eq!(fixture.state(), "off");
         let memory = place.path("memory");
         fs::create_dir(&memory).unwrap();
@@ -260,28 +219,19 @@ fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
             assert_eq!(done.status.code(), Some(0), "{}", done.stderr);
             assert_eq!(done.stderr.contains("the marker is in memory"), verb == "start");
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn nothing_is_removed_through_a_link_with_the_name_of_the_directory_of_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         let other = fixture.rig.path().join("other");
         fs::create_dir_all(other.join("meta.db")).unwrap();
         fs::write(other.join("meta.db/data"), "data").unwrap();
         symlink(&other, fixture.rig.path().join(".synconce-hold")).unwrap();
         let at_first = fixture.everything();
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        assert!(
-            refused.stderr.contains("/.synconce-hold: root did not make"),
-            "{}",
-            refused.stderr
-        );
+        fixture.fails("start", &["/.synconce-hold: root did not make"]);
         assert_eq!(fixture.everything(), at_first);
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }

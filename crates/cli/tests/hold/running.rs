@@ -1,34 +1,30 @@
 //! `hold run`: a daemon whose files are held while it runs.
 
-use crate::support::{Fixture, end, to_synconce};
+use crate::support::{end, failed, to_synconce, with_hold};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{Started, eventually, finish, isolated};
+use synconce_testkit::harness::{Started, eventually};
 
 #[test]
 fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         let script = "\"$0\" hold status ./t.toml; exit 7";
         let binary = synconce_testkit::harness::binary();
-        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script, binary];
-        let ended = finish(&mut place.synconce(&words));
+        let ended = fixture.run(&["sh", "-c", script, binary]);
         assert_eq!(ended.status.code(), Some(7), "{}", ended.stderr);
         assert!(ended.stdout.contains(" held "), "{}", ended.stdout);
         assert_eq!(fixture.state(), "off");
         for (command, code) in [("/absent", 127), ("/etc/passwd", 126)] {
-            let ended = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", command]));
+            let ended = fixture.run(&[command]);
             assert_eq!(ended.status.code(), Some(code), "{}", ended.stderr);
             assert_eq!(fixture.state(), "off");
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let script = "trap 'kill $!; exit 5' TERM; echo up >up; sleep 600 & wait";
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script];
         let running = Started::new(&mut place.synconce(&words));
@@ -36,18 +32,15 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
         to_synconce(&running, Signal::TERM);
         assert_eq!(running.end().code(), Some(5));
         assert_eq!(fixture.state(), "off");
-        let killed = ["hold", "run", "./t.toml", "--", "sh", "-c", "kill -KILL $$"];
-        let ended = finish(&mut place.synconce(&killed));
+        let ended = fixture.run(&["sh", "-c", "kill -KILL $$"]);
         assert_eq!(ended.status.signal(), Some(9), "{}", ended.stderr);
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn every_signal_reaches_the_daemon() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         for (signal, name) in [
             (Signal::USR1, "USR1"),
             (Signal::USR2, "USR2"),
@@ -67,14 +60,12 @@ fn every_signal_reaches_the_daemon() {
             assert_eq!(running.end().code(), Some(6), "{name}: {}", running.text());
             assert_eq!(fixture.state(), "off", "{name}");
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
         let running = Started::new(&mut place.synconce(&words));
         place.wait_for("up");
@@ -85,14 +76,12 @@ fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
         to_synconce(&running, Signal::TERM);
         running.end();
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
         let running = Started::new(&mut place.synconce(&words));
         place.wait_for("up");
@@ -100,17 +89,14 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
         running.end();
         assert_eq!(fixture.state(), "held");
         end(running);
-        let words = ["hold", "run", "./t.toml", "--", "true"];
-        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
+        assert_eq!(fixture.run(&["true"]).status.code(), Some(0));
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let script = format!("exec 3<>'{}'; echo up >up; exec sleep 600", fixture.file().display());
         let running = Started::new(
             &mut place.synconce(&["hold", "run", "./t.toml", "--", "sh", "-c", &script]),
@@ -118,34 +104,25 @@ fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
         place.wait_for("up");
         to_synconce(&running, Signal::KILL);
         running.end();
-        let second =
-            finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "touch", "ran"]));
-        assert_eq!(second.status.code(), Some(125), "{}", second.stderr);
-        assert!(second.stderr.contains("in use by sleep"), "{}", second.stderr);
+        failed(fixture.run(&["touch", "ran"]), &["in use by sleep"]);
         assert!(!place.path("ran").exists());
         assert_eq!(fixture.state(), "held");
         end(running);
-        let words = ["hold", "run", "./t.toml", "--", "true"];
-        assert_eq!(finish(&mut place.synconce(&words)).status.code(), Some(0));
+        assert_eq!(fixture.run(&["true"]).status.code(), Some(0));
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_second_run_does_not_end_the_hold_of_the_first() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
         let running = Started::new(&mut place.synconce(&words));
         place.wait_for("up");
-        let second = finish(&mut place.synconce(&["hold", "run", "./t.toml", "--", "true"]));
-        assert_eq!(second.status.code(), Some(125));
-        assert!(second.stderr.contains("another \"synconce hold run\""), "{}", second.stderr);
+        failed(fixture.run(&["true"]), &["another \"synconce hold run\""]);
         assert_eq!(fixture.state(), "held");
         to_synconce(&running, Signal::TERM);
         running.end();
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }

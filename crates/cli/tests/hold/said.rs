@@ -1,22 +1,14 @@
 //! What the verbs say of a hold that is not as it should be, and the commands of their hints.
 
-use crate::after_crash::crash_at;
-use crate::support::{Fixture, end, refused, sh, to_synconce};
+use crate::crashes::crash_at;
+use crate::support::{Fixture, configure, end, hold, refused, sh, to_synconce, with_hold};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use synconce_testkit::harness::{
-    Place, Started, Terminal, children, eventually, finish, isolated, process_status,
+    Started, Terminal, children, eventually, finish, isolated, process_status,
 };
-
-/// Writes the file of the hold `name` with one directory.
-fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
-    // A text of JSON is one of TOML.
-    let path = serde_json::to_string(held).unwrap();
-    let text = format!("{settings}\n[[hold]]\npath = {path}\nkind = \"other\"\n");
-    place.write(&format!("{name}.toml"), &text);
-}
 
 /// Returns the commands of the lines of `text` that begin with `mark`.
 fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
@@ -49,8 +41,7 @@ fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
 
 #[test]
 fn the_hint_for_a_path_with_a_quote_is_a_command() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let at = fixture.rig.path().join("with 'quote\tand tab");
         let (held, copy) = (at.join("db"), at.join("copy"));
         fs::create_dir_all(&held).unwrap();
@@ -59,18 +50,15 @@ fn the_hint_for_a_path_with_a_quote_is_a_command() {
         fixture.ok("start");
         let mount = ["mount", "--bind", held.to_str().unwrap(), copy.to_str().unwrap()];
         assert_eq!(place.bare(&mount).status.code(), Some(0));
-        let stopped = fixture.hold("stop");
-        assert!(stopped.stderr.contains("it is mounted on"), "{}", stopped.stderr);
-        commands(&stopped.stderr, "hint: ").for_each(|command| drop(sh(place, command)));
+        let said = fixture.fails("stop", &["it is mounted on"]);
+        commands(&said, "hint: ").for_each(|command| drop(sh(place, command)));
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn the_commands_that_put_back_a_name_with_a_tab_can_be_typed() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let held = fixture.rig.path().join("a\tb\nc\u{202e}d");
         fs::create_dir_all(&held).unwrap();
         configure(place, "t", "after_crash = \"wipe\"", &held);
@@ -84,14 +72,12 @@ fn the_commands_that_put_back_a_name_with_a_tab_can_be_typed() {
         assert!(typed.iter().any(|command| command.contains("mv -T")), "{}", recovered.stderr);
         typed.iter().for_each(|command| drop(sh(place, command)));
         assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_file_system_that_aborted_its_journal_has_failed() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         // As ext4 does after an error of the disk (ext4(5), abort).
         let point = fixture.rig.path().display().to_string();
@@ -100,21 +86,16 @@ fn a_file_system_that_aborted_its_journal_has_failed() {
         let (status, code) = fixture.status();
         assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)), "{status}");
         assert_eq!(status["advice"], "synconce hold stop t");
-        let stopped = fixture.hold("stop");
-        assert_eq!(stopped.status.code(), Some(125));
-        assert!(stopped.stderr.contains("the disk lost writes"), "{}", stopped.stderr);
-        assert!(stopped.stderr.contains("hint: synconce hold recover t\n"), "{}", stopped.stderr);
+        fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t\n"]);
         fixture.rig.unmount().unwrap();
         assert_eq!(fixture.state(), "interrupted");
         fixture.rig.mount().unwrap();
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn an_error_that_ext4_counted_before_the_hold_is_none_of_the_hold() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         configure(place, "t", "", &fixture.directory());
         let point = fixture.rig.path().display().to_string();
         let error = format!(
@@ -138,35 +119,29 @@ fn an_error_that_ext4_counted_before_the_hold_is_none_of_the_hold() {
         assert_eq!(fixture.state(), "failed");
         remount("rw");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_disk_that_was_made_read_only_is_named_with_the_command_that_helps() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         // The guard has files of bbolt open.
         configure(place, "t", "", &fixture.directory());
         fixture.ok("start");
         let point = fixture.rig.path().display().to_string();
         sh(place, &format!("mount -o remount,ro {point}"));
         assert_eq!(fixture.state(), "held");
-        let stopped = fixture.hold("stop");
         let hint = format!("mount -o remount,rw {point}");
-        assert_eq!(stopped.status.code(), Some(125));
-        assert!(stopped.stderr.contains(&format!("hint: {hint}\n")), "{}", stopped.stderr);
+        fixture.fails("stop", &[&format!("hint: {hint}\n")]);
         sh(place, &hint);
         fixture.ok("stop");
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn files_that_are_held_under_another_name_are_not_said_to_be_synced() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let (first, second) = (fixture.rig.path().join("p"), fixture.rig.path().join("q"));
         fs::create_dir_all(first.join("db")).unwrap();
         configure(place, "t", "", &first.join("db"));
@@ -179,17 +154,15 @@ fn files_that_are_held_under_another_name_are_not_said_to_be_synced() {
         let said = format!("is held still: it is mounted on {}/db now", second.display());
         assert!(reason.contains(&said), "{reason}");
         assert_eq!(status["advice"], "synconce hold stop t");
-        refused(&fixture, &["hint: move the directory back"]);
+        refused(fixture, &["hint: move the directory back"]);
         fs::rename(&second, &first).unwrap();
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_directory_is_held_once_whatever_its_name() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let at = |name: &str| -> PathBuf { fixture.rig.path().join(name) };
         for name in ["a/db/inner", "bound", "inside"] {
             fs::create_dir_all(at(name)).unwrap();
@@ -204,53 +177,42 @@ fn a_directory_is_held_once_whatever_its_name() {
             }
             configure(place, name, "", &at(other));
             let first = format!("./{name}.toml");
-            let started = finish(&mut place.synconce(&["hold", "start", &first]));
+            let started = hold(place, &["start", &first]);
             assert_eq!(started.status.code(), Some(0), "{}", started.stderr);
             for alias in names.iter().filter(|alias| **alias != other) {
                 configure(place, "t", "", &at(alias));
-                let refused = fixture.hold("start");
-                assert_eq!(refused.status.code(), Some(125), "{other} {alias}");
                 let said = format!("it is in the hold {name}, too");
-                assert!(refused.stderr.contains(&said), "{other} {alias}: {}", refused.stderr);
-                assert!(refused.stderr.contains(&format!("hint: synconce hold stop {name}\n")));
+                fixture.fails("start", &[&said, &format!("hint: synconce hold stop {name}\n")]);
             }
-            let stopped = finish(&mut place.synconce(&["hold", "stop", &first]));
+            let stopped = hold(place, &["stop", &first]);
             assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
         }
         sh(place, &format!("cd {root}; umount bound inside"));
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_start_that_has_to_end_a_part_of_the_hold_first_says_so() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let process = fixture.open(&fixture.directory().join("new"));
         sh(place, &format!("umount {}", fixture.file().display()));
-        let refused = fixture.hold("start");
-        assert_eq!(refused.status.code(), Some(125));
-        let said = "cannot start the hold t, of which a part is in force: ";
-        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+        fixture.fails("start", &["cannot start the hold t, of which a part is in force: "]);
         end(process);
         fixture.ok("start");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn the_guard_has_a_command_line_of_its_own() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         fixture.ok("start");
         let guard: serde_json::Value =
             serde_json::from_str(&place.read("runtime/holds/t.guard")).expect("JSON");
         let words = fs::read_to_string(format!("/proc/{}/cmdline", guard["pid"])).unwrap();
         assert_eq!(words.trim_end_matches('\0'), "synconce-guard t");
         fixture.ok("stop");
-        fixture.rig.down().unwrap();
     });
 }
 
@@ -291,47 +253,42 @@ fn interrupted(fixture: &Fixture<'_>, verb: &str) {
 
 #[test]
 fn a_stop_that_goes_on_is_not_shown_as_one_that_was_cut_short() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |_, fixture| {
         fixture.ok("start");
-        let typed = waiting(&fixture, "stop");
+        let typed = waiting(fixture, "stop");
         let (status, code) = fixture.status();
-        fsfreeze(&fixture, "--unfreeze");
+        fsfreeze(fixture, "--unfreeze");
         assert_eq!((status["state"].as_str(), code), (Some("incomplete"), Some(0)), "{status}");
         assert_eq!(status["reason"], "another command starts or stops the hold now");
         assert_eq!(status["advice"], serde_json::Value::Null);
         assert_eq!(typed.end().code(), Some(0), "{}", typed.text());
         assert_eq!(fixture.state(), "off");
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_verb_on_a_frozen_file_system_can_be_interrupted() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
-        interrupted(&fixture, "start");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        interrupted(fixture, "start");
         assert_eq!(fixture.state(), "held");
-        interrupted(&fixture, "stop");
+        interrupted(fixture, "stop");
         assert_eq!(fixture.state(), "off");
         fixture.ok("start");
         crash_at(place, &[fixture.directory(), fixture.file()]);
-        interrupted(&fixture, "recover");
+        interrupted(fixture, "recover");
         assert_eq!(fixture.state(), "off");
         fs::create_dir(fixture.directory()).unwrap();
         fs::write(fixture.file(), "").unwrap();
         fixture.ok("start");
         fixture.ok("stop");
         fs::write(fixture.directory().join("data"), "new").unwrap();
-        interrupted(&fixture, "settle");
-        fixture.rig.down().unwrap();
+        interrupted(fixture, "settle");
     });
 }
 
 #[test]
 fn the_states_of_many_holds_need_one_look_at_the_processes() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "");
+    with_hold("", |place, fixture| {
         let names: Vec<_> = (0..12).map(|number| format!("h{number}")).collect();
         for name in &names {
             configure(place, name, "", &fixture.rig.path().join(name));
@@ -350,14 +307,12 @@ fn the_states_of_many_holds_need_one_look_at_the_processes() {
             let stop = ["hold", "stop", &format!("./{name}.toml")];
             assert_eq!(finish(&mut place.synconce(&stop)).status.code(), Some(0));
         }
-        fixture.rig.down().unwrap();
     });
 }
 
 #[test]
 fn a_stop_and_a_recovery_need_no_space_for_the_marker() {
-    isolated(|place| {
-        let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         let data = fixture.directory().join("data");
         sh(place, "mkdir -p state; mount -t tmpfs -o size=64k other state");
         let fill = || sh(place, "cat /dev/zero >state/fill 2>other || grep 'No space' other");
@@ -370,12 +325,9 @@ fn a_stop_and_a_recovery_need_no_space_for_the_marker() {
         fixture.ok("start");
         crash_at(place, &[fixture.directory(), fixture.file()]);
         fill();
-        let keep = ["hold", "recover", "--keep", "./t.toml"];
-        let kept = finish(&mut place.synconce(&keep));
-        assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+        fixture.ok("recover --keep");
         assert_eq!(fixture.state(), "off");
         assert_eq!(fs::read_to_string(&data).unwrap(), "data");
         sh(place, "umount state");
-        fixture.rig.down().unwrap();
     });
 }

@@ -2,8 +2,8 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::path::PathBuf;
-use synconce_testkit::harness::{Place, Started, eventually, finish};
+use std::path::{Path, PathBuf};
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated_with};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
@@ -49,15 +49,29 @@ impl<'a> Fixture<'a> {
         self.rig.path().join("databases")
     }
 
-    /// Runs `synconce hold VERB ./t.toml`.
+    /// Runs `synconce hold VERB ./t.toml`. `verb` may have options behind it.
     pub fn hold(&self, verb: &str) -> Finished {
-        finish(&mut self.place.synconce(&["hold", verb, "./t.toml"]))
+        let words: Vec<_> = verb.split(' ').chain(["./t.toml"]).collect();
+        hold(self.place, &words)
     }
 
-    /// Runs the verb, which succeeds.
-    pub fn ok(&self, verb: &str) {
+    /// Runs the verb, which succeeds. Returns what it says.
+    #[track_caller]
+    pub fn ok(&self, verb: &str) -> String {
         let finished = self.hold(verb);
         assert_eq!(finished.status.code(), Some(0), "hold {verb}: {}", finished.stderr);
+        finished.stderr
+    }
+
+    /// Runs the verb, which fails, and says `said`. Returns all that it says.
+    #[track_caller]
+    pub fn fails(&self, verb: &str, said: &[&str]) -> String {
+        failed(self.hold(verb), said)
+    }
+
+    /// Runs `synconce hold run ./t.toml -- COMMAND`.
+    pub fn run(&self, command: &[&str]) -> Finished {
+        hold(self.place, &[&["run", "./t.toml", "--"], command].concat())
     }
 
     /// Returns the JSON of `hold status`, and its exit code.
@@ -74,7 +88,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// Starts a process that keeps `path` open.
-    pub fn open(&self, path: &std::path::Path) -> Started {
+    pub fn open(&self, path: &Path) -> Started {
         let script = format!("exec 3<>'{}'; echo open >opened; sleep 600", path.display());
         let process = Started::new(self.place.command("sh").args(["-c", &script]));
         self.place.wait_for("opened");
@@ -83,7 +97,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// Writes and syncs `count` times with each call that a database uses, on `path`.
-    pub fn write(&self, path: &std::path::Path, count: u32) -> Finished {
+    pub fn write(&self, path: &Path, count: u32) -> Finished {
         let program = format!(
             "import os\n\
              file = os.open('{}', os.O_RDWR | os.O_CREAT)\n\
@@ -130,13 +144,42 @@ pub fn sh(place: &Place, script: &str) -> String {
     finished.stdout
 }
 
-/// Checks that the stop fails with `said`, and that the hold is not over.
-pub fn refused(fixture: &Fixture<'_>, said: &[&str]) {
-    let stopped = fixture.hold("stop");
-    assert_eq!(stopped.status.code(), Some(125), "{}", stopped.stderr);
+/// Runs `synconce hold` with `words`.
+pub fn hold(place: &Place, words: &[&str]) -> Finished {
+    finish(&mut place.synconce(&[&["hold"], words].concat()))
+}
+
+/// Writes the file of the hold `name` with one directory.
+pub fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
+    // A text of JSON is one of TOML.
+    let path = serde_json::to_string(held).unwrap();
+    let text = format!("{settings}\n[[hold]]\npath = {path}\nkind = \"other\"\n");
+    place.write(&format!("{name}.toml"), &text);
+}
+
+/// Runs `test` in a process of its own, with a hold whose file begins with `settings`.
+pub fn with_hold<T: Fn(&Place, &Fixture<'_>)>(settings: &str, test: T) {
+    isolated_with(test, |place, test| {
+        let fixture = Fixture::new(place, settings);
+        test(place, &fixture);
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Checks that a command of synconce has failed, and has said `said`. Returns all that it has said.
+#[track_caller]
+pub fn failed(finished: Finished, said: &[&str]) -> String {
+    assert_eq!(finished.status.code(), Some(125), "{}", finished.stderr);
     for said in said {
-        assert!(stopped.stderr.contains(said), "{said}: {}", stopped.stderr);
+        assert!(finished.stderr.contains(said), "{said}: {}", finished.stderr);
     }
+    finished.stderr
+}
+
+/// Checks that the stop fails with `said`, and that the hold is not over.
+#[track_caller]
+pub fn refused(fixture: &Fixture<'_>, said: &[&str]) {
+    fixture.fails("stop", said);
     assert_ne!(fixture.state(), "off");
 }
 

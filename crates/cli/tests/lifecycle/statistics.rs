@@ -220,7 +220,7 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         let ran = |options: &[&str], script: &str| run(place, options, script).stderr;
         let most = "sync_file('fuse/a') for 1..12; sync_file('data');";
         let said = ran(&[], most);
-        let wanted = "synconce: 12 of 13 syncs were done, not held: a FUSE file system\n";
+        let wanted = "synconce: 12 syncs on a FUSE file system were done, not held (held: 1)\n";
         // The working directory is on a disk.
         assert_eq!(said, wanted);
         let words = perl(&most.replace("fuse/", "").replace("'data'", "'../data'"));
@@ -229,6 +229,12 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         let hint = "synconce: hint: work on a disk: cd \"$(mktemp -d -p /var/tmp)\"\n";
         assert_eq!(said, format!("{wanted}{hint}"));
         assert_eq!(ran(&["--quiet"], most), "");
+        // Both numbers are those of `--stats`, also beside syncs in memory, which cost nothing.
+        let memory = format!("sync_file('/dev/shm/synconce-most') for 1..30; {most}");
+        let stats = ran(&["--stats"], &memory);
+        assert!(stats.ends_with(wanted), "{stats}");
+        assert!(stats.contains("\npassed 12 fsync: on a FUSE file system\n"), "{stats}");
+        assert!(stats.contains("\npassed 30 fsync: in memory"), "{stats}");
         // Few syncs, most of them held, or syncs that cost nothing.
         assert_eq!(ran(&[], "sync_file('fuse/a') for 1..9;"), "");
         assert_eq!(ran(&[], "sync_file('fuse/a'), sync_file('data') for 1..12;"), "");

@@ -15,7 +15,11 @@ fn leave_daemon(place: &Place, then: &str) {
     let words = perl(&format!("{script} wait_for('before');"));
     let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
     assert!(run.end().success(), "{}", run.text());
-    assert_eq!(run.text(), "", "there is nothing to say about a survivor that is served");
+    let said = run.text();
+    let [name, hint] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    let rest = ") outlives the run: its syncs are real from now on";
+    assert!(name.starts_with("synconce: perl (pid ") && name.ends_with(rest), "{said}");
+    assert!(hint.starts_with("synconce: hint: stop it in the command; "), "{said}");
     assert_eq!(place.read("before"), "held synced\n");
 }
 
@@ -47,6 +51,50 @@ fn a_daemon_that_outlives_the_run_gets_real_syncs_again() {
         assert!(flushes() > committed, "a real sync reaches the disk");
         eventually("the supervisor ends with its survivor", || place.run_files().is_empty());
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_process_that_ends_just_after_the_command_is_not_named() {
+    isolated(|place| {
+        // The reader ends once the command has closed the pipe. On a busy machine it may be late.
+        let script = "exec sh -c 'sleep 0' > >(cat >read)";
+        eventually("a run has nothing to say about the reader", || {
+            let run = place.run(&[], &["bash", "-c", script]);
+            assert!(run.status.success(), "{run:?}");
+            run.stderr.is_empty()
+        });
+    });
+}
+
+#[test]
+fn a_survivor_is_not_said_where_it_ends_with_the_run_or_by_quiet_and_many_are_counted() {
+    isolated(|place| {
+        let sleepers = |count: usize| {
+            let each = "sleep 1000 & echo $! >>pids; ";
+            each.repeat(count)
+        };
+        let ran = |options: &[&str], count: usize| {
+            let script = format!("exec >/dev/null 2>&1; {}", sleepers(count));
+            let run = place.run(options, &["sh", "-c", &script]);
+            assert!(run.status.success(), "{run:?}");
+            for pid in place.read("pids").lines() {
+                let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+                kill_process(pid, Signal::KILL).unwrap();
+            }
+            place.remove("pids");
+            eventually("all is over", || place.run_files().is_empty());
+            run.stderr
+        };
+        assert_eq!(ran(&["--quiet"], 1), "");
+        let many = ran(&[], 5);
+        assert_eq!(many.matches("sleep (pid ").count(), 3, "{many}");
+        let rest = " and 2 more outlive the run: their syncs are real from now on\n";
+        assert!(many.contains(rest), "{many}");
+        // A sealed hold stays, so nothing is real.
+        let sealed = ran(&["--sealed"], 1);
+        assert!(sealed.contains("their syncs stay held: sleep (pid "), "{sealed}");
+        assert!(!sealed.contains("outlive"), "{sealed}");
     });
 }
 

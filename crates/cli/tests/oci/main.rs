@@ -7,6 +7,8 @@
 
 mod benchmark;
 mod bundles;
+mod check;
+mod counted;
 mod database;
 mod dockerfile;
 mod engines;
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
+        check::trials(),
+        counted::trials(),
         dockerfile::trials(),
         jobs::trials().into(),
         our_image::trials(),

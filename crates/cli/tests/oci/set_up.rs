@@ -2,6 +2,7 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's
 //! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
 
+use crate::check::{assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
@@ -20,7 +21,7 @@ use synconce_testkit::harness::{Place, binary, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
-const CONTAINERD: [Need; 4] = [
+pub const CONTAINERD: [Need; 4] = [
     Need::File("/usr/bin/containerd", "containerd"),
     Need::Program("ctr", "containerd"),
     plain::BUILDAH[0],
@@ -37,8 +38,8 @@ const CONTAINERD_2: [Need; 7] = [
 ];
 
 const OURS: &str = "/usr/local/bin/synconce-oci";
-const DAEMON_JSON: &str = "/etc/docker/daemon.json";
-const CONTAINERD_FILE: &str = "/etc/containerd/config.toml";
+pub const DAEMON_JSON: &str = "/etc/docker/daemon.json";
+pub const CONTAINERD_FILE: &str = "/etc/containerd/config.toml";
 const CRI_2: [&str; 2] = ["io.containerd.cri.v1", "runtime"];
 const UNITS: &str = "/usr/lib/systemd/system";
 const DROP_IN: &str = "/etc/systemd/system/docker.service.d/synconce.conf";
@@ -54,7 +55,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Makes a system of this test alone, with synconce installed.
-fn system(place: &Place) {
+pub fn system(place: &Place) {
     prepare(place);
     for (lower, name) in [("/etc", "etc"), ("/usr/local", "local")] {
         let at = |kind: &str| {
@@ -70,7 +71,7 @@ fn system(place: &Place) {
 }
 
 /// Runs `synconce setup WORDS`, with the state of this test.
-fn setup(place: &Place, words: &[&str]) -> Finished {
+pub fn setup(place: &Place, words: &[&str]) -> Finished {
     let done = finish(place.synconce(&["setup"]).args(words));
     assert!(done.status.success(), "{words:?}: {done:?}");
     done
@@ -142,7 +143,7 @@ fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
 
 /// Returns the variable for dockerd's environment: from the drop-in file, or else from the
 /// output.
-fn environment(done: &Finished) -> Option<(String, String)> {
+pub fn environment(done: &Finished) -> Option<(String, String)> {
     let drop_in = fs::read_to_string(DROP_IN).unwrap_or_default();
     let written = drop_in.lines().find_map(|line| line.strip_prefix("Environment="));
     let printed = done.stderr.lines().find_map(|line| {
@@ -177,34 +178,6 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     for new in files().keys().filter(|path| !before.contains_key(*path)) {
         fs::remove_file(new).unwrap();
     }
-}
-
-/// Runs `setup NAME --check`.
-fn check(place: &Place, name: &str) -> Finished {
-    finish(place.synconce(&["setup", name, "--check"]).env("SYNCONCE_OCI_FILE", "/none"))
-}
-
-/// Asserts that the running daemon `program` has the set-up `name`.
-fn assert_in_use(place: &Place, name: &str, program: &str) {
-    let checked = check(place, name);
-    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    let said = format!("synconce: {program} (pid ");
-    let mut lines = checked.stderr.lines();
-    assert!(lines.any(|it| it.starts_with(&said) && it.ends_with(") has it")), "{checked:?}");
-    assert!(checked.stderr.contains(" is held, an ordinary container is not\n"), "{checked:?}");
-}
-
-/// Asserts that the running daemon `program` has not yet what a set-up would write, and that the
-/// reason and the command are said.
-fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
-    setup(place, &[name]);
-    let checked = check(place, name);
-    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
-    let said = format!(") does not have it: {why}");
-    let restart = format!("; restart {program}");
-    let mut lines = checked.stderr.lines();
-    assert!(lines.any(|it| it.contains(&said) && it.contains(&restart)), "{checked:?}");
-    setup(place, &[name, "--undo"]);
 }
 
 fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
@@ -282,7 +255,7 @@ fn buildkitd_reads_what_was_set_up_and_undone(place: &Place) {
     set_up_and_undo(place, "buildkit", &steps);
 }
 
-fn end(daemon: &Group) {
+pub fn end(daemon: &Group) {
     daemon.signal(Signal::TERM).unwrap();
     let ended = daemon.wait(synconce_testkit::harness::limit()).unwrap();
     assert!(ended.is_some(), "it does not end: {:?}", daemon.stderr());

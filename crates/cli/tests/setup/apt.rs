@@ -314,6 +314,11 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     assert_eq!(place.setup(&["apt"]).code, Some(0));
     let moved = wrapper.replace("=/usr/bin/synconce", "=/usr/local/bin/synconce");
     assert_eq!(place.read("usr/bin/dpkg"), moved);
+    // The wrapper of an earlier synconce.
+    place.write("usr/bin/dpkg", &format!("{moved}# as it was once\n"));
+    assert_eq!(place.setup(&["apt", "--check"]).code, Some(1));
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    assert_eq!(place.read("usr/bin/dpkg"), moved);
     place.program("usr/bin/synconce");
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
 }

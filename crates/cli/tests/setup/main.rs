@@ -4,6 +4,7 @@
 
 mod apt;
 mod crashes;
+mod faults;
 mod held;
 mod installs;
 mod mended;

@@ -1,9 +1,10 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
+use super::tally::Tally;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{self, BufRead, Write};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -56,16 +57,6 @@ impl Call {
     pub fn seconds(&self) -> f64 {
         self.wait.unwrap_or(0) as f64 / 1e9
     }
-
-    /// Whether the call was timed.
-    pub fn is_timed(&self) -> bool {
-        self.wait.is_some()
-    }
-
-    /// Whether the call waited for a file system whose syncs `synconce run` holds.
-    pub fn is_saved(&self) -> bool {
-        self.is_timed() && self.would == Would::Hold
-    }
 }
 
 #[derive(Deserialize)]
@@ -76,11 +67,11 @@ enum Line {
     Call(Call),
 }
 
-/// A whole record, or its beginning.
-#[derive(Clone, Debug, Default)]
+/// A whole record, or its beginning. Its size does not grow with the number of calls.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Record {
     pub command: Vec<String>,
-    pub calls: Vec<Call>,
+    pub tally: Tally,
     pub ended: Option<Ending>,
     /// Microseconds at the end.
     at: u64,
@@ -92,47 +83,108 @@ pub(super) struct Record {
     pub lost: u64,
 }
 
+/// The only line of a record whose calls were added up while they were made.
+#[derive(Serialize, Deserialize)]
+struct Sums<R> {
+    sums: R,
+}
+
 impl Record {
     /// Reads the lines of `text`, up to the end of the command. A last line that was cut is
     /// ignored.
     pub fn read(text: impl BufRead) -> Result<Self, Error> {
         let mut lines = text.lines();
         let first = lines.next().transpose().map_err(Error::unreadable)?;
-        let mut record = match first.and_then(|line| serde_json::from_str(&line).ok()) {
-            Some(Line::Start { record: VERSION, command }) => Self { command, ..Self::default() },
-            _ => return Err(Error::NoRecord),
-        };
+        let first = first.ok_or(Error::NoRecord)?;
+        if let Ok(Sums { sums }) = serde_json::from_str(&first) {
+            return Ok(sums);
+        }
+        let mut record = Self::begin(&first).ok_or(Error::NoRecord)?;
         for line in lines {
-            match serde_json::from_str(&line.map_err(Error::unreadable)?) {
-                Ok(Line::Call(call)) => record.calls.push(call),
-                Ok(Line::End { end, at, looks, alone, lost }) => {
-                    (record.ended, record.at) = (Some(end), at);
-                    (record.looks, record.alone, record.lost) = (looks, alone, lost);
-                    break;
-                }
-                Ok(Line::Start { .. }) | Err(_) => break,
+            if !record.add(&line.map_err(Error::unreadable)?) {
+                break;
             }
         }
         Ok(record)
     }
 
-    /// Returns the seconds from the start to the end, or to the end of the last call.
-    pub fn seconds(&self) -> f64 {
-        let ends = self.calls.iter().map(|call| call.at as f64 / 1e6 + call.seconds());
-        ends.fold(self.at as f64 / 1e6, f64::max)
+    /// Returns a record with the first line only; none if `line` is no first line.
+    fn begin(line: &str) -> Option<Self> {
+        match serde_json::from_str(line) {
+            Ok(Line::Start { record: VERSION, command }) => {
+                Some(Self { command, ..Self::default() })
+            }
+            _ => None,
+        }
     }
 
-    /// Returns the calls by `key`.
-    pub fn by<K: Eq + std::hash::Hash>(
-        &self,
-        key: impl Fn(&Call) -> Option<K>,
-    ) -> HashMap<K, Vec<&Call>> {
-        let mut groups: HashMap<K, Vec<&Call>> = HashMap::new();
-        for call in self.calls.iter().filter(|call| call.is_timed()) {
-            if let Some(key) = key(call) {
-                groups.entry(key).or_default().push(call);
+    /// Adds a line. Returns whether others may follow.
+    fn add(&mut self, line: &str) -> bool {
+        match serde_json::from_str(line) {
+            Ok(Line::Call(call)) => {
+                self.tally.add(call);
+                true
+            }
+            Ok(Line::End { end, at, looks, alone, lost }) => {
+                (self.ended, self.at) = (Some(end), at);
+                (self.looks, self.alone, self.lost) = (looks, alone, lost);
+                false
+            }
+            Ok(Line::Start { .. }) | Err(_) => false,
+        }
+    }
+
+    /// Returns the seconds from the start to the end, or to the end of the last call.
+    pub fn seconds(&self) -> f64 {
+        self.tally.last.max(self.at as f64 / 1e6)
+    }
+}
+
+/// Adds up the lines of a record that are written to it, and keeps none of them. A flush writes
+/// the sums to a file, which [`examine_record`](super::examine_record) reads.
+#[derive(Debug)]
+pub struct RecordSums {
+    file: File,
+    /// None before the first line.
+    record: Option<Record>,
+    /// The line that is being written.
+    line: Vec<u8>,
+}
+
+impl RecordSums {
+    /// Returns sums that are written to `file`.
+    pub fn to(file: File) -> Self {
+        Self { file, record: None, line: Vec::new() }
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let Ok(line) = std::str::from_utf8(&line) else { return };
+        match &mut self.record {
+            Some(record) => _ = record.add(line),
+            None => self.record = Record::begin(line),
+        }
+    }
+}
+
+impl Write for RecordSums {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            match part.strip_suffix(b"\n") {
+                Some(rest) => {
+                    self.line.extend_from_slice(rest);
+                    self.end_line();
+                }
+                None => self.line.extend_from_slice(part),
             }
         }
-        groups
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &self.record {
+            Some(sums) => Ok(serde_json::to_writer(&self.file, &Sums { sums })?),
+            None => Ok(()),
+        }
     }
 }

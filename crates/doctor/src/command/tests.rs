@@ -1,6 +1,7 @@
 //! Reports of records that were made up.
 
 use super::*;
+use std::io::{Read, Seek, Write};
 
 /// Returns a record of syncs that begin at multiples of `step` and take `wait`, microseconds.
 fn record(step: u64, wait: u64, bytes: impl Fn(u64) -> u64, looks: (u64, u64)) -> String {
@@ -64,4 +65,66 @@ fn a_report_begins_and_ends_with_the_verdict_and_names_what_to_do() {
     assert!(lines[0].contains("; `synconce run` saves at least "), "{text}");
     assert!(text.contains("\n  do           synconce run -- make\n"), "{text}");
     assert!(text.contains("  /a\n"), "{text}");
+}
+
+/// A command that syncs once in each of `directories` directories, and once in `/slow`, which
+/// takes longest.
+fn of_many_directories(directories: u64) -> String {
+    let call = |at: u64, file: &str, wait: u64| {
+        format!(
+            "{{\"call\":\"fsync\",\"at\":{at},\"program\":\"cc\",\"file\":\"{file}\",\"bytes\":{},\
+             \"wait\":{wait},\"would\":\"hold\"}}\n",
+            at % 7
+        )
+    };
+    let mut text = "{\"record\":1,\"command\":[\"make\"]}\n".to_owned();
+    text += &call(0, "/slow/file", 9_000_000_000);
+    for at in 0..directories {
+        text += &call(10_000_000 + at * 100, &format!("/{at}/file"), 50_000 + at);
+    }
+    let end = "{\"end\":{\"Exited\":0},\"at\":20000000,\"looks\":9,\"alone\":9,\"lost\":9000}\n";
+    text + end
+}
+
+/// Returns the sums of the record `text`, as [`RecordSums`] writes them.
+fn sums(text: &str) -> Vec<u8> {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut sums = RecordSums::to(file.try_clone().unwrap());
+    // In parts that do not end with a line.
+    for part in text.as_bytes().chunks(1_000) {
+        sums.write_all(part).unwrap();
+    }
+    sums.flush().unwrap();
+    let mut written = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut written).unwrap();
+    written
+}
+
+#[test]
+fn sums_give_the_report_of_the_record_and_do_not_grow_with_it() {
+    let text = record(10_000, 8_000, |at| at * 100, (500, 400));
+    let report = |text: &[u8]| serde_json::to_value(examine_record(text).unwrap()).unwrap();
+    assert_eq!(report(&sums(&text)), report(text.as_bytes()));
+    let (few, many) = (sums(&of_many_directories(3_000)), sums(&of_many_directories(9_000)));
+    assert!(many.len() < 2 * few.len() && many.len() < 1_000_000, "{} {}", few.len(), many.len());
+}
+
+#[test]
+fn groups_that_were_dropped_are_said_and_the_sums_stay_whole() {
+    let report = examined(&of_many_directories(9_000));
+    let waits = &report.waits;
+    assert_eq!((waits.calls, waits.by_directory[0].name.as_str()), (9_001, "/slow"));
+    assert_eq!(waits.dropped_programs, None);
+    let dropped = waits.dropped_directories.unwrap();
+    let kept: u64 = waits.by_directory.iter().map(|group| group.calls).sum();
+    assert_eq!(kept + dropped.calls, 9_001);
+    let spans = 9.0 + 9_000.0 * 50e-6 + 0.040_5;
+    assert!((waits.covered - spans).abs() < 1e-3 && (waits.seconds - spans).abs() < 1e-3);
+    let text = report.text("x");
+    let line = text.lines().find(|line| line.starts_with("  dropped ")).unwrap();
+    assert!(line.contains("syncs, ") && line.ends_with(": there are more than 2,000 directories"));
+    let report = examined(&of_many_directories(1_000));
+    assert_eq!(report.waits.dropped_directories, None);
+    assert!(!report.text("x").contains("dropped"));
 }

@@ -1,7 +1,8 @@
 //! The report of a command for a terminal.
 
 use super::record::{Ending, Record};
-use super::waits::{Group, NotCovered, Slowest, Waits};
+use super::tally::KEPT;
+use super::waits::{Dropped, Group, NotCovered, Slowest, Waits};
 use super::{CommandReport, Savings};
 use crate::text::bytes;
 use std::fmt::Write;
@@ -66,6 +67,8 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         groups(&mut text, "by call", &waits.by_call);
         groups(&mut text, "by program", &waits.by_program);
         groups(&mut text, "by directory", &waits.by_directory);
+        dropped(&mut text, "programs", waits.dropped_programs);
+        dropped(&mut text, "directories", waits.dropped_directories);
         for (at, slow) in waits.slowest.iter().enumerate() {
             let _ = writeln!(text, "  {:<13}{}", if at == 0 { "longest" } else { "" }, one(slow));
         }
@@ -139,6 +142,18 @@ fn groups(text: &mut String, title: &str, groups: &[Group]) {
         let others =
             if rest.len() == 1 { "1 other".to_owned() } else { format!("{} others", rest.len()) };
         let _ = writeln!(text, "  {:<13}{calls:>7} {waited:>8}  {others}", "");
+    }
+}
+
+/// Says that `what` with short waits are missing from the groups.
+fn dropped(text: &mut String, what: &str, dropped: Option<Dropped>) {
+    if let Some(Dropped { calls, seconds: waited }) = dropped {
+        let (calls, waited, most) = (whole(calls), seconds(waited), whole(2 * KEPT as u64));
+        let _ = writeln!(
+            text,
+            "  dropped      {calls} syncs, {waited}, are in the sums only: there are more than \
+             {most} {what}"
+        );
     }
 }
 

@@ -1,9 +1,8 @@
 //! Counts and waits of the syncs, in all and by group.
 
-use super::record::{Call, Record, Would};
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::path::Path;
+use super::record::{Call, Record};
+use super::tally::Tally;
+use serde::{Deserialize, Serialize};
 
 /// The syncs of a command.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +26,10 @@ pub struct Waits {
     pub by_program: Vec<Group>,
     /// By directory of the file.
     pub by_directory: Vec<Group>,
+    /// Syncs of programs that are not among `by_program`.
+    pub dropped_programs: Option<Dropped>,
+    /// Syncs in directories that are not among `by_directory`.
+    pub dropped_directories: Option<Dropped>,
     /// The longest waits.
     pub slowest: Vec<Slowest>,
 }
@@ -46,8 +49,17 @@ pub struct Group {
     pub p99: f64,
 }
 
+/// Syncs whose group was dropped, because there were too many groups to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// How many.
+    pub calls: u64,
+    /// The sum of their waits.
+    pub seconds: f64,
+}
+
 /// One long wait.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Slowest {
     /// The system call.
     pub call: String,
@@ -65,81 +77,33 @@ pub struct Slowest {
     pub seconds: f64,
 }
 
-/// How many of the longest waits are kept.
-const SLOWEST: usize = 5;
-
 impl Waits {
-    pub(super) fn of(record: &Record) -> Self {
-        let timed = || record.calls.iter().filter(|call| call.is_timed());
-        let mut slowest: Vec<_> = timed().collect();
-        slowest.sort_by_key(|call| std::cmp::Reverse(call.wait));
-        slowest.truncate(SLOWEST);
-        let directory = |call: &Call| {
-            // Pipes and sockets have names without a directory.
-            let file = Path::new(call.file.as_ref()?);
-            let parent = file.parent().filter(|_| file.is_absolute())?;
-            Some(parent.display().to_string())
-        };
+    pub(super) fn of(tally: &Tally) -> Self {
+        let (by_program, dropped_programs) = tally.by_program.sorted();
+        let (by_directory, dropped_directories) = tally.by_directory.sorted();
         Self {
-            calls: timed().count() as u64,
-            failed: timed().filter(|call| call.errno.is_some()).count() as u64,
-            seconds: timed().map(Call::seconds).sum(),
-            covered: union(timed().filter(|call| call.is_saved())),
-            bytes: timed().filter_map(|call| call.bytes).sum(),
-            bytes_known_of: timed().filter(|call| call.bytes.is_some()).count() as u64,
-            by_call: groups(record, |call| Some(call.call.clone())),
-            by_program: groups(record, |call| Some(call.program.clone())),
-            by_directory: groups(record, directory),
-            slowest: slowest.into_iter().map(Slowest::of).collect(),
+            calls: tally.timed.calls,
+            failed: tally.failed,
+            seconds: tally.timed.seconds,
+            covered: tally.held.covered.seconds(),
+            bytes: tally.bytes,
+            bytes_known_of: tally.bytes_known_of,
+            by_call: tally.by_call.sorted().0,
+            by_program,
+            by_directory,
+            dropped_programs,
+            dropped_directories,
+            slowest: tally.slowest.clone(),
         }
     }
 }
 
 impl Slowest {
-    fn of(call: &Call) -> Self {
-        Self {
-            call: call.call.clone(),
-            file: call.file.clone(),
-            program: call.program.clone(),
-            process: call.process,
-            ancestry: call.ancestry.clone(),
-            bytes: call.bytes,
-            seconds: call.seconds(),
-        }
+    pub(super) fn of(call: Call) -> Self {
+        let seconds = call.seconds();
+        let Call { call, file, program, process, ancestry, bytes, .. } = call;
+        Self { call, file, program, process, ancestry, bytes, seconds }
     }
-}
-
-/// Returns the seconds in which at least one of `calls` was in progress.
-fn union<'a>(calls: impl Iterator<Item = &'a Call>) -> f64 {
-    let mut spans: Vec<_> = calls.map(|call| (call.at as f64 / 1e6, call.seconds())).collect();
-    spans.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let (mut sum, mut reached) = (0.0, 0.0_f64);
-    for (begin, wait) in spans {
-        let end = begin + wait;
-        sum += (end - begin.max(reached)).max(0.0);
-        reached = reached.max(end);
-    }
-    sum
-}
-
-/// Returns the groups by `key`, the longest waits first.
-fn groups(record: &Record, key: impl Fn(&Call) -> Option<String>) -> Vec<Group> {
-    let groups = record.by(key).into_iter().map(|(name, calls)| {
-        let mut waits: Vec<f64> = calls.iter().map(|call| call.seconds()).collect();
-        waits.sort_by(f64::total_cmp);
-        Group {
-            name,
-            calls: calls.len() as u64,
-            seconds: waits.iter().sum(),
-            median: waits[waits.len() / 2],
-            p99: waits[(waits.len() * 99).div_ceil(100) - 1],
-        }
-    });
-    let mut groups: Vec<_> = groups.collect();
-    groups.sort_by(|one, other| {
-        other.seconds.total_cmp(&one.seconds).then_with(|| one.name.cmp(&other.name))
-    });
-    groups
 }
 
 /// Calls that sync, or can make later writes sync, and were left to the kernel untimed.
@@ -161,21 +125,15 @@ pub struct NotCovered {
 
 impl NotCovered {
     pub(super) fn of(record: &Record) -> Vec<Self> {
-        let mut kinds: BTreeMap<&str, Self> = BTreeMap::new();
-        for call in record.calls.iter().filter(|call| !call.is_timed()) {
-            let what = what(&call.call);
-            let kind = kinds.entry(&call.call).or_insert_with(|| Self {
-                call: call.call.clone(),
-                calls: 0,
-                program: call.program.clone(),
-                file: call.file.clone(),
-                what,
-                is_held: false,
-            });
-            kind.calls += 1;
-            kind.is_held |= call.would != Would::Pass;
-        }
-        kinds.into_values().collect()
+        let kinds = record.tally.untimed.iter().map(|(call, untimed)| Self {
+            call: call.clone(),
+            calls: untimed.calls,
+            program: untimed.program.clone(),
+            file: untimed.file.clone(),
+            what: what(call),
+            is_held: untimed.is_held,
+        });
+        kinds.collect()
     }
 }
 

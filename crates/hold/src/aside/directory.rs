@@ -13,8 +13,8 @@ use synconce_durable::mutant;
 /// Opens the directory `path` of `set`; `None` if it does not exist. Makes root its owner again.
 ///
 /// # Errors
-/// [`Astray::Another`] if another directory has the name. The journal does not have the identity of a
-/// directory whose making was cut short: [`Astray::NotOfHold`] if it is not empty.
+/// [`Astray::Another`] if another directory has the name. The journal does not have the identity of
+/// a directory whose making was cut short: [`Astray::NotOfHold`] if it is not empty.
 pub(super) fn open(set: &Set, path: &Path) -> Result<Option<SafeDirectory>, Error> {
     let (above, name) = split(path);
     let Some(parent) = SafeDirectory::open_if_there(above)? else { return Ok(None) };

@@ -144,7 +144,8 @@ impl Journal {
         paths.into_iter().collect()
     }
 
-    /// Returns where the file that belongs at `path` may be, if it or a directory above is set aside.
+    /// Returns where the file that belongs at `path` may be, if it or a directory above is set
+    /// aside.
     pub(crate) fn places_of<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
         self.moves(self.sets.len()).filter_map(move |(_, one)| {
             let below = path.strip_prefix(&one.from).ok()?;
@@ -205,10 +206,10 @@ impl Journal {
 /// Returns the command that undoes `one`, whose `directory` has the number `inode`. A second run
 /// changes nothing.
 ///
-/// The daemon's user can rename any directory, or a link, to a name beside the files. After
-/// a `chown -R` that user can also do so in `directory`. So the command enters `directory` first, makes
-/// root the owner of what it has entered, looks once more where that is, and uses only names from
-/// there.
+/// The daemon's user can rename any directory, or a link, to a name beside the files. After a
+/// `chown -R` that user can also do so in `directory`. So the command enters `directory` first,
+/// makes root the owner of what it has entered, looks once more where that is, and uses only names
+/// from there.
 fn command(one: &Move, directory: &Path, inode: u64) -> String {
     let to = Path::new(".").join(one.to.file_name().unwrap_or_default());
     let from = Path::new("..").join(one.from.file_name().unwrap_or_default());

@@ -31,8 +31,8 @@ impl From<Error> for End {
     }
 }
 
-/// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays, or
-/// a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
+/// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays,
+/// or a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
 pub(super) fn check(top: &Path) -> Result<(), Reason> {
     let opened = rustix::fs::open(top, DIRECTORY, Mode::empty()).on("cannot open", top);
     match opened.map_err(End::from).and_then(|directory| walk(directory, top, look)) {

@@ -33,8 +33,8 @@ impl Place {
                 Err(Errno::INVAL | Errno::NOENT) => {}
                 other => other.on("cannot unmount", &scratch.path().join(POINT))?,
             }
-            // Before the mark is removed, which shows that an overlay of a hold was mounted. Without
-            // the mark the attributes are not of the hold.
+            // Before the mark is removed, which shows that an overlay of a hold was mounted.
+            // Without the mark the attributes are not of the hold.
             let held = parent.look(&self.name)?;
             let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
             if !self.is_file && is_directory && has_mark(&scratch)? {

@@ -1,5 +1,5 @@
-//! Which directories beside a held path are the hold's own. The user of the directory above can rename
-//! a directory of root to the name of one.
+//! Which directories beside a held path are the hold's own. The user of the directory above can
+//! rename a directory of root to the name of one.
 
 use super::{POINT, UPPER, WORK};
 use crate::attributes;
@@ -14,8 +14,8 @@ use synconce_durable::mutant;
 const LINKS: [&str; 2] = [attributes::STRIPPED, lost::NOTE];
 const ENTRIES: [&str; 5] = [UPPER, WORK, POINT, LINKS[0], LINKS[1]];
 
-/// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold is
-/// missing, and a removal would lose data. A hold that a crash has ended may have left no note.
+/// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold
+/// is missing, and a removal would lose data. A hold that a crash has ended may have left no note.
 ///
 /// # Errors
 /// [`Astray::NotOfHold`], or names what cannot be read.
@@ -30,8 +30,8 @@ pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
     }
 }
 
-/// Whether `scratch` has more than a hold that a crash has ended leaves: directories, empty files of
-/// the kernel, links to the held file, and the two entries that are symbolic links.
+/// Whether `scratch` has more than a hold that a crash has ended leaves: directories, empty files
+/// of the kernel, links to the held file, and the two entries that are symbolic links.
 fn has_data(scratch: &SafeDirectory) -> Result<bool, Error> {
     let top = scratch.path();
     let mut has_data = false;

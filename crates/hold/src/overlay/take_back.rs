@@ -8,7 +8,8 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use synconce_durable::error::{Context, Error};
 
-/// The number of the directory that has those of one overlay, in the order of [`Place::directories`].
+/// The number of the directory that has those of one overlay, in the order of
+/// [`Place::directories`].
 const SCRATCH_OF_PATH: usize = 2;
 
 impl Place {

@@ -40,9 +40,10 @@ pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
 }
 
 /// Refuses if a link above a held path of `record`, or above a path that is set aside, leads to
-/// another place than at the start of the hold, or is gone, and the files are where the link led. The daemon would start on them when the
-/// link leads there again, and nothing would say that a crash may have damaged them. With
-/// [`Decision::Keep`] the operator has said that they may be used.
+/// another place than at the start of the hold, or is gone, and the files are where the link led.
+/// The daemon would start on them when the link leads there again, and nothing would say that a
+/// crash may have damaged them. With [`Decision::Keep`] the operator has said that they may be
+/// used.
 pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<(), RecoverError> {
     if decision == Decision::Keep {
         return Ok(());

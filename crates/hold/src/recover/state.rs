@@ -56,11 +56,13 @@ impl State {
         let record = Record {
             name: config.name.clone(),
             started: now(),
-            // No boot has this id; an empty one is unknown, so that the next call asks, too.
+            // No boot has this id. An older version asks for a decision if there is none.
             boot: if is_certain { "lost".to_owned() } else { String::new() },
             file_systems: Vec::new(),
             config: config.clone(),
             failed: false,
+            has_intact: false,
+            lost: true,
             ending: false,
             aside_in: Vec::new(),
             spots: Vec::new(),
@@ -82,8 +84,12 @@ impl State {
 
     fn of(record: Record) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
+        let since = match record.lost {
+            true => String::new(),
+            false => format!(" (since {})", record.started),
+        };
         Self::Unclean {
-            reason: format!("{why} (since {})", record.started),
+            reason: format!("{why}{since}"),
             record: Some(Box::new(record)),
             is_certain: why.is_certain(),
         }

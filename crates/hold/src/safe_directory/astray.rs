@@ -104,9 +104,28 @@ fn give_to_root(path: &Path) -> String {
     }
 }
 
-/// Returns the command that renames `path`, which is in the way.
+/// Returns the command that renames `path`, which is in the way. The user of the directory above
+/// can put a link in its place, so the command looks where it is after it has entered that
+/// directory.
 fn move_away(path: &Path) -> String {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".foreign");
-    format!("mv -T {} {}", quote(path), quote(&path.with_file_name(name)))
+    let name = path.file_name().unwrap_or_default();
+    let with = |end: &str| {
+        let mut new = name.to_owned();
+        new.push(end);
+        new
+    };
+    let mut new = with(".foreign");
+    // What was moved away before stays.
+    let mut number = 2;
+    while path.with_file_name(&new).symlink_metadata().is_ok() {
+        new = with(&format!(".foreign-{number}"));
+        number += 1;
+    }
+    let above = quote(path.parent().unwrap_or(path));
+    let [name, new] = [name, &new].map(|name| quote(&Path::new(".").join(name)));
+    let path = quote(path);
+    format!(
+        "(cd -P -- {above} && [ \"$(pwd -P)\" = {above} ] && mv -nT {name} {new}) || \
+         {{ printf '%s was not moved\\n' {path} >&2; false; }}"
+    )
 }

@@ -66,6 +66,8 @@ pub fn recover_from_crash(config: &Config) -> SetAside {
         file_systems: Vec::new(),
         config: config.clone(),
         failed: false,
+        has_intact: false,
+        lost: false,
         ending: false,
         aside_in: Vec::new(),
         spots: Vec::new(),

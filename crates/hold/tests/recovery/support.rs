@@ -76,6 +76,8 @@ pub fn marker(config: &Config) -> Record {
         file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
         failed: false,
+        has_intact: false,
+        lost: false,
         ending: false,
         aside_in: Vec::new(),
         spots: Vec::new(),

@@ -45,6 +45,19 @@ impl Notices {
         }
     }
 
+    /// Whether a process may outlive the run that can be named only then.
+    pub(super) fn expects_survivors(&self) -> bool {
+        // Those of a sealed run are named before the commit.
+        !self.ends_all && !self.sealed
+    }
+
+    /// Returns the notice about the processes of `survivors` that no other notice has named.
+    pub(super) fn survivors(&mut self, survivors: &[Process]) -> Option<Notice> {
+        let new = survivors.iter().filter(|process| self.named.insert(process.pid));
+        let names: Vec<_> = new.map(ToString::to_string).collect();
+        (!names.is_empty()).then_some(Notice::Survivors(names))
+    }
+
     /// Returns the notices about a run with these `survivors` that were not returned before.
     pub(super) fn pending(&mut self, survivors: &[Process]) -> Vec<Notice> {
         let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named } = self;

@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 19 {
+        match self.kind % 20 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -69,6 +69,7 @@ impl Parts {
             5 => Message::Notice(Notice::NoPrivilegesGained(self.path())),
             6 => Message::Notice(Notice::MarkerInMemory(self.path())),
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
+            19 => Message::Notice(Notice::Survivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
             9 => Message::Notice(Notice::IoUringPassed),
             17 => Message::Notice(Notice::OwnFilter(OwnFilter::Tracer, self.text())),

@@ -1,34 +1,63 @@
 //! Questions to a running dockerd.
 
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use synconce_durable::error::Context;
 
 const SOCKET: &str = "/var/run/docker.sock";
 /// dockerd answers in milliseconds; one that hangs must not hang a check.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Returns the socket of the dockerd with the command line `words`.
-pub(super) fn socket(words: &[String]) -> PathBuf {
-    let unix = words.iter().filter_map(|word| word.split_once("unix://"));
-    let mut unix = unix.map(|(_, path)| path).filter(|path| path.starts_with('/'));
-    PathBuf::from(unix.next().unwrap_or(SOCKET))
+/// Returns the socket of the dockerd with the command line `words` and the `hosts` of its
+/// daemon.json; `None` if it serves no socket of this machine. dockerd does not start if both name
+/// hosts.
+pub(super) fn socket(words: &[String], hosts: &[String]) -> Option<PathBuf> {
+    let said: Vec<&str> = on_command_line(words).chain(hosts.iter().map(String::as_str)).collect();
+    if said.is_empty() {
+        return Some(SOCKET.into());
+    }
+    said.iter().find_map(|host| match host.split_once("://") {
+        // systemd's docker.socket.
+        Some(("fd", _)) | Some(("unix", "")) => Some(SOCKET.into()),
+        Some(("unix", path)) => Some(PathBuf::from(path)),
+        _ => None,
+    })
 }
 
-/// Returns the default runtime of the dockerd at `socket`; `None` if it does not answer.
-pub(super) fn default_runtime(socket: &Path) -> Option<String> {
-    let mut stream = UnixStream::connect(socket).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+/// Returns the values of `--host`.
+fn on_command_line(words: &[String]) -> impl Iterator<Item = &str> {
+    let names = ["-H", "--host"];
+    let joined = ["--host=", "-H=", "-H"];
+    words.iter().enumerate().filter_map(move |(at, word)| match names.contains(&word.as_str()) {
+        true => words.get(at + 1).map(String::as_str),
+        false => joined.iter().find_map(|name| word.strip_prefix(name)),
+    })
+}
+
+/// Returns the default runtime of the dockerd at `socket`.
+///
+/// # Errors
+/// Why it is not known.
+pub(super) fn default_runtime(socket: &Path) -> Result<String, String> {
+    let answer = ask(socket).on("cannot ask", socket).map_err(|error| error.to_string())?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let info: Value = serde_json::from_str(body).unwrap_or_default();
+    let name = info["DefaultRuntime"].as_str().map(str::to_owned);
+    name.ok_or_else(|| format!("cannot understand the answer of {}", socket.display()))
+}
+
+fn ask(socket: &Path) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n").ok()?;
+    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (_, body) = answer.split_once("\r\n\r\n")?;
-    let info: Value = serde_json::from_str(body).ok()?;
-    info["DefaultRuntime"].as_str().map(str::to_owned)
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -41,13 +70,22 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_is_that_of_the_command_line_or_the_usual_one() {
-        for (line, wanted) in [
-            ("dockerd -H fd://", SOCKET),
-            ("dockerd --host unix:///run/d.sock", "/run/d.sock"),
-            ("dockerd --host=tcp://0.0.0.0 --host=unix:///run/d.sock", "/run/d.sock"),
+    fn the_socket_is_that_of_the_command_line_or_of_the_file_or_the_usual_one() {
+        for (line, hosts, wanted) in [
+            ("dockerd", "", Some(SOCKET)),
+            ("dockerd -H fd://", "", Some(SOCKET)),
+            ("dockerd -H unix://", "", Some(SOCKET)),
+            ("dockerd --host unix:///run/d.sock", "", Some("/run/d.sock")),
+            ("dockerd -Hunix:///run/d.sock", "", Some("/run/d.sock")),
+            ("dockerd --host=tcp://0.0.0.0 --host=unix:///run/d.sock", "", Some("/run/d.sock")),
+            ("dockerd", "tcp://0.0.0.0 unix:///run/d.sock", Some("/run/d.sock")),
+            ("dockerd", "fd://", Some(SOCKET)),
+            ("dockerd", "tcp://0.0.0.0", None),
+            ("dockerd -H tcp://0.0.0.0:2376", "", None),
         ] {
-            assert_eq!(socket(&words(line)), Path::new(wanted), "{line}");
+            let hosts: Vec<_> = hosts.split_whitespace().map(str::to_owned).collect();
+            let found = socket(&words(line), &hosts);
+            assert_eq!(found.as_deref(), wanted.map(Path::new), "{line} {hosts:?}");
         }
     }
 
@@ -55,7 +93,9 @@ mod tests {
     fn a_daemon_that_does_not_answer_as_dockerd_does_has_no_known_runtime() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        assert_eq!(default_runtime(&path), None);
+        assert!(
+            default_runtime(&path).is_err_and(|why| why.ends_with(": No such file or directory"))
+        );
         let listener = UnixListener::bind(&path).unwrap();
         let answers = ["nonsense", "HTTP/1.0 200 OK\r\n\r\n{\"DefaultRuntime\": \"runc\"}"];
         let server = std::thread::spawn(move || {
@@ -65,8 +105,8 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
-        assert_eq!(default_runtime(&path), None);
-        assert_eq!(default_runtime(&path).as_deref(), Some("runc"));
+        assert!(default_runtime(&path).is_err());
+        assert_eq!(default_runtime(&path).as_deref(), Ok("runc"));
         server.join().unwrap();
     }
 }

@@ -137,5 +137,12 @@ pub(crate) fn data_root(text: &str) -> Option<String> {
     config["data-root"].as_str().map(str::to_owned)
 }
 
+/// Returns the sockets and addresses of the daemon, if `text` sets them.
+pub(crate) fn hosts(text: &str) -> Vec<String> {
+    let config: serde_json::Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
+    let hosts = config["hosts"].as_array().into_iter().flatten();
+    hosts.filter_map(|host| host.as_str().map(str::to_owned)).collect()
+}
+
 #[cfg(test)]
 mod tests;

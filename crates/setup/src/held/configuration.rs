@@ -1,6 +1,6 @@
 //! The configuration of containerd, as far as its databases are concerned.
 
-use crate::containerd::{CONFIGURATION, lines};
+use crate::containerd::{lines, main};
 use crate::error::{Error, Fault};
 use crate::held::place::{Configured, place};
 use crate::host::Host;
@@ -27,7 +27,7 @@ impl Configuration {
     pub fn read(host: &Host) -> Result<Self, Error> {
         let service = Service::read(host, "containerd", Path::new(""))?;
         service.check_program(host, "containerd")?;
-        let main = service.file(host, &["--config", "-config", "-c"], CONFIGURATION)?;
+        let main = main(host, &service)?;
         let (resolved, text) = host.text(&main)?;
         let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
         let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;

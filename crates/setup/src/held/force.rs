@@ -45,13 +45,6 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
     Ok(Some(fault.in_file(&marker).into()))
 }
 
-/// Whether the hold of `daemon` is in force and has lost no write, by its marker.
-pub(crate) fn is_in_force(host: &Host, daemon: Daemon) -> bool {
-    let text = fs::read(marker(host, daemon)).unwrap_or_default();
-    let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
-    boot_id().is_ok_and(|boot| of_marker["boot"] == boot) && of_marker["failed"] != true
-}
-
 fn marker(host: &Host, daemon: Daemon) -> PathBuf {
     host.state().join("holds").join(format!("{}.json", daemon.name()))
 }

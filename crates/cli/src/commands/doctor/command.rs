@@ -12,7 +12,7 @@ use std::io::{self, BufReader, Seek};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use synconce_doctor::{CommandReport, Error, examine_record};
+use synconce_doctor::{CommandReport, Error, RecordSums, examine_record};
 use synconce_run::{Ending, Options, Recording};
 use synconce_sys::reason;
 
@@ -36,15 +36,26 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
     run::warn_of_preloads();
-    let recording = Arc::new(Recording::to(record));
-    let record = Some(Arc::clone(&recording));
-    let watched = Options { command: arguments.command, record, ..Options::default() };
+    let recording = match (record.try_clone(), &arguments.output) {
+        (Ok(file), Some(_)) => Recording::to(file),
+        // Lines would fill the memory.
+        (Ok(file), None) => Recording::to(RecordSums::to(file)),
+        (Err(error), _) => {
+            say(&format!("cannot keep a record: {}", reason(&error)));
+            return exit::FAILED.into();
+        }
+    };
+    let recording = Some(Arc::new(recording));
+    let watched = Options { command: arguments.command, record: recording, ..Options::default() };
     let finished = synconce_run::run(&watched, &mut screen);
     if !finished.began {
         return run::end(&finished);
     }
-    let report =
-        report(&recording.file()).map_err(|error| format!("cannot read the record: {error}"));
+    if record.metadata().is_ok_and(|meta| meta.len() == 0) && finished.error.is_some() {
+        // The sums were lost with the supervisor.
+        return run::end(&finished);
+    }
+    let report = report(&record).map_err(|error| format!("cannot read the record: {error}"));
     let printed = report.and_then(|report| print(&report, json, Stream::Errors).map(|()| report));
     let has_succeeded = finished.ending == Ending::Exited(0) && finished.error.is_none();
     match printed {

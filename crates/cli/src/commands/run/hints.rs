@@ -21,6 +21,22 @@ pub(super) fn refused_io_uring(finished: &Finished) {
     }
 }
 
+/// How many survivors are named.
+const NAMED: usize = 3;
+
+/// Prints which processes outlive the run, each by its name and pid.
+pub(super) fn survivors(names: &[String]) {
+    let mut list = names[..names.len().min(NAMED)].join(", ");
+    if names.len() > NAMED {
+        list += &format!(" and {} more", names.len() - NAMED);
+    }
+    match names.len() {
+        1 => notice(&format!("{list} outlives the run: its syncs are real from now on")),
+        _ => notice(&format!("{list} outlive the run: their syncs are real from now on")),
+    }
+    notice("hint: stop it in the command; to hold a daemon's files: man synconce-hold");
+}
+
 /// How many syncs pass before it is worth a line.
 const WORTH: u64 = 10;
 
@@ -30,7 +46,6 @@ pub(super) fn mostly_passed(finished: &Finished, sealed: Option<&str>) {
     let total = finished.accounts.total();
     let passed = |reason| total.reasons.get(&reason).copied().unwrap_or(0);
     let reasons = [PassReason::Network, PassReason::Fuse, PassReason::OtherType];
-    let sum: u64 = reasons.map(passed).iter().sum();
     let Some(main) = reasons.into_iter().max_by_key(|reason| passed(*reason)) else { return };
     let count = passed(main);
     if finished.error.is_some() || count < WORTH || count <= total.held {
@@ -41,8 +56,9 @@ pub(super) fn mostly_passed(finished: &Finished, sealed: Option<&str>) {
         PassReason::Fuse => "a FUSE file system",
         _ => "a file system of another type",
     };
-    let (count, all) = (whole(count), whole(sum + total.held));
-    notice(&format!("{count} of {all} syncs were done, not held: {file_system}"));
+    // Each number is in `--stats`. Syncs in memory cost nothing, and are no reason for a hint.
+    let (count, held) = (whole(count), whole(total.held));
+    notice(&format!("{count} syncs on {file_system} were done, not held (held: {held})"));
     match sealed.filter(|_| main == PassReason::Network) {
         Some(sealed) => notice(&format!("hint: {sealed}")),
         None if is_off_disk(".") && !is_off_disk(TEMPORARY) => {

@@ -2,12 +2,13 @@
 
 use crate::commands::setup::Report;
 use std::path::Path;
+use synconce_hold::status::{Look, State, status};
 use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
 use synconce_setup::running::{self, Finding};
-use synconce_setup::{Engine, diff, new_databases};
+use synconce_setup::{Engine, apply, diff, new_databases};
 
 /// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would change.
 ///
@@ -36,10 +37,16 @@ pub(super) fn check(
         }
         (false, None) => {
             report.faults.push(format!("{name} is not set up: it would be by {setup}"));
+            let read_only = apply::read_only(plan, host).map(|path| path.display().to_string());
+            report.faults.extend(
+                read_only.map(|path| {
+                    format!("{path} is read-only: make its file system writable first")
+                }),
+            );
             return Ok(report);
         }
     }
-    match running::look(engine, host)? {
+    match running::look(engine, host, &unheld)? {
         Some(Finding::Well(text)) => report.notes.push(text),
         Some(Finding::Fault(text)) => report.faults.push(text),
         None => {}
@@ -47,6 +54,26 @@ pub(super) fn check(
     probe(&mut report, engine, root);
     step_roots(&mut report, engine, root);
     Ok(report)
+}
+
+/// Returns why the databases of the hold `name` are not held, or `None` if they are.
+fn unheld(name: &str) -> Option<String> {
+    let status = match status(name, None, &Look::default()) {
+        Ok(Some(status)) => status,
+        Ok(None) => return Some("its databases are not held".to_owned()),
+        Err(error) => {
+            return Some(format!("it is not known whether its databases are held: {error}"));
+        }
+    };
+    let missing = status.missing.first().map(|path| format!("{} is not mounted", path.display()));
+    match status.state {
+        State::Held => None,
+        State::Off => Some("its databases are not held".to_owned()),
+        State::Incomplete | State::Failed | State::Interrupted => {
+            let why = status.reason.or(missing).unwrap_or_default();
+            Some(format!("the hold of its databases is {}: {why}", status.state.word()))
+        }
+    }
 }
 
 /// Adds whether the containers would be held that are to be held, and no others.

@@ -37,6 +37,7 @@ pub(super) fn shown(hold: Report) -> Shown {
         commit: None,
         advice: hold.advice.iter().cloned().collect(),
         hold: Some(hold),
+        steps: None,
         counts: true,
         is_unknown: false,
     }

@@ -1,0 +1,49 @@
+//! The same as metrics, in Prometheus' text format, for a collector that reads files.
+
+use super::Shown;
+use crate::commands::hold::Report;
+use synconce_oci::held_steps::HeldSteps;
+
+/// The states of a run, with their labels.
+const RUNS: [(&str, &str); 4] = [
+    ("in-flight", "in_flight"),
+    ("committing", "committing"),
+    ("serving", "serving"),
+    ("interrupted", "interrupted"),
+];
+const HOLDS: [&str; 4] = ["held", "incomplete", "failed", "interrupted"];
+
+/// Returns the metrics. A state without runs or holds is there with 0, so that an alert sees its
+/// change.
+pub(super) fn text(runs: &[Shown], holds: &[Report], steps: &[HeldSteps]) -> String {
+    let mut text = head("synconce_runs", "Runs, by their state.", "gauge");
+    for (state, label) in RUNS {
+        let count = runs.iter().filter(|run| run.counts && run.state == state).count();
+        text += &format!("synconce_runs{{state=\"{label}\"}} {count}\n");
+    }
+    text += &head("synconce_holds", "Holds of daemons' files, by their state.", "gauge");
+    for state in HOLDS {
+        let count = holds.iter().filter(|hold| hold.status.state.word() == state).count();
+        text += &format!("synconce_holds{{state=\"{state}\"}} {count}\n");
+    }
+    if steps.is_empty() {
+        return text;
+    }
+    let name = "synconce_build_steps_held_total";
+    text += &head(name, "Build steps whose syncs were held, since the boot.", "counter");
+    for HeldSteps { engine, count, .. } in steps {
+        text += &format!("{name}{{engine=\"{engine}\"}} {count}\n");
+    }
+    let name = "synconce_last_build_step_held_timestamp_seconds";
+    text += &head(name, "When the last held build step began.", "gauge");
+    for HeldSteps { engine, last, .. } in steps {
+        let time =
+            last.as_ref().map(|last| format!("{name}{{engine=\"{engine}\"}} {}\n", last.time));
+        text += &time.unwrap_or_default();
+    }
+    text
+}
+
+fn head(name: &str, help: &str, kind: &str) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}

@@ -1,0 +1,43 @@
+//! The held build steps of engines, after the runs.
+
+use super::Shown;
+use crate::text::{printable, whole};
+use std::time::{Duration, SystemTime};
+use synconce_oci::held_steps::HeldSteps;
+
+/// Returns the steps with the fields of a run.
+pub(super) fn shown(steps: HeldSteps) -> Shown {
+    Shown {
+        id: steps.engine.to_owned(),
+        state: "counted",
+        owner: rustix::process::geteuid().as_raw(),
+        run: None,
+        marker: None,
+        survivors: Vec::new(),
+        running: Vec::new(),
+        commit: None,
+        advice: Vec::new(),
+        hold: None,
+        steps: Some(steps),
+        counts: false,
+        is_unknown: false,
+    }
+}
+
+/// Returns a line for each engine.
+pub(super) fn render(steps: &[HeldSteps]) -> String {
+    let render = |steps: &HeldSteps| {
+        let noun = if steps.count == 1 { "build step" } else { "build steps" };
+        let count = whole(steps.count);
+        let mut line = format!("{}: {count} {noun} held since the boot", steps.engine);
+        if let Some(last) = &steps.last {
+            let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(last.time));
+            let time = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
+            let image = last.image.as_ref().map(|image| format!(" from {image}"));
+            line +=
+                &format!(", the last {}{}", time.unwrap_or_default(), image.unwrap_or_default());
+        }
+        printable(&line) + "\n"
+    };
+    steps.iter().map(render).collect()
+}

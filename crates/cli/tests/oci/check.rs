@@ -1,0 +1,131 @@
+//! `setup ENGINE --check` beside real daemons.
+
+use crate::engines::SHORT;
+use crate::plain;
+use crate::set_up::{CONTAINERD, CONTAINERD_FILE, DAEMON_JSON, end, environment, setup, system};
+use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+use synconce_testkit::harness::{Need, Place, eventually, finish, trial};
+use synconce_testkit::process::{Finished, Group};
+
+const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_check_asks_dockerd_at_the_host_of_its_file, &plain::DOCKER),
+        trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
+    ]
+}
+
+fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
+    system(place);
+    let done = setup(place, &["docker"]);
+    let (name, value) = environment(&done).expect("a variable");
+    setup(place, &["docker", "--undo"]);
+    let mut dockerd = place.command("dockerd");
+    dockerd.env(&name, &value).args(["--storage-driver", "vfs", "--bridge", "none"]);
+    dockerd.arg("--data-root").arg(place.path("data")).arg("--iptables=false");
+    dockerd.args(["--exec-root", &format!("{SHORT}/exec"), "--pidfile"]);
+    dockerd.arg(format!("{SHORT}/pid"));
+    let host = format!("unix://{SHORT}/other");
+    fs::write(DAEMON_JSON, format!("{{ \"hosts\": [\"{host}\"] }}\n")).unwrap();
+    let dockerd = Group::spawn(&mut dockerd).unwrap();
+    let mut client = place.command("/usr/bin/docker");
+    client.env("HOME", place.path("tmp")).args(["--host", &host, "version"]);
+    eventually("dockerd answers", || finish(&mut client).status.success());
+    // The environment is that of the set-up; the file is not read yet.
+    setup(place, &["docker"]);
+    assert_fault(place, &["docker"], ") does not have it: its default runtime is runc; restart ");
+    dockerd.signal(Signal::HUP).unwrap();
+    eventually("dockerd has read its file", || check(place, &["docker"]).status.code() == Some(0));
+    assert_in_use(place, "docker", "dockerd");
+    end(&dockerd);
+}
+
+fn a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold(place: &Place) {
+    system(place);
+    let root = place.path("containerd");
+    let configuration = |root: &Path| format!("version = 2\nroot = \"{}\"\n", root.display());
+    fs::write(CONTAINERD_FILE, configuration(&root)).unwrap();
+    let start = |file: &str| {
+        let mut daemon = place.command("/usr/bin/containerd");
+        let daemon = Group::spawn(daemon.args(["--config", file])).unwrap();
+        let ctr = || finish(place.command("/usr/bin/ctr").arg("version"));
+        eventually("containerd answers", || ctr().status.success());
+        daemon
+    };
+    setup(place, &["containerd"]);
+    // As that of k3s: another configuration, and the same name.
+    let other = place.path("agent.toml");
+    fs::write(&other, configuration(&place.path("agent"))).unwrap();
+    let daemon = start(other.to_str().unwrap());
+    let said = format!("): it reads {}, and the set-up is for {CONTAINERD_FILE}", other.display());
+    assert_fault(place, &["containerd"], &said);
+    end(&daemon);
+    let daemon = start(CONTAINERD_FILE);
+    assert_in_use(place, "containerd", "containerd");
+    end(&daemon);
+
+    setup(place, &["containerd", "--hold"]);
+    let hold = |verb: &str| {
+        let done = finish(&mut place.synconce(&["hold", verb, "containerd"]));
+        assert!(done.status.success(), "{verb}: {done:?}");
+    };
+    let held = ["containerd", "--hold"];
+    hold("start");
+    let daemon = start(CONTAINERD_FILE);
+    let green = check(place, &held);
+    assert_eq!(green.status.code(), Some(0), "{green:?}");
+    // The marker is there; the overlay is not.
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let overlay = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    let overlay: Vec<_> = overlay.filter(|at| Path::new(at).starts_with(&root)).collect();
+    let first = overlay.first().unwrap_or_else(|| panic!("no overlay: {mounts}"));
+    unmount(*first, UnmountFlags::DETACH).unwrap();
+    let why = ") does not have it: the hold of its databases is incomplete: ";
+    assert_fault(place, &held, why);
+    end(&daemon);
+    hold("stop");
+    let daemon = start(CONTAINERD_FILE);
+    assert_fault(place, &held, ") does not have it: its databases are not held; ");
+    end(&daemon);
+}
+
+/// Asserts that the check of the set-up `words` finds one fault, which has `part`.
+fn assert_fault(place: &Place, words: &[&str], part: &str) {
+    let checked = check(place, words);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    assert!(checked.stderr.contains(part), "{part}: {checked:?}");
+}
+
+/// Runs `setup WORDS --check`.
+fn check(place: &Place, words: &[&str]) -> Finished {
+    let words = [&["setup"], words, &["--check"]].concat();
+    finish(place.synconce(&words).env("SYNCONCE_OCI_FILE", "/none"))
+}
+
+/// Asserts that the running daemon `program` has the set-up `name`.
+pub fn assert_in_use(place: &Place, name: &str, program: &str) {
+    let checked = check(place, &[name]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let said = format!("synconce: {program} (pid ");
+    let mut lines = checked.stderr.lines();
+    assert!(lines.any(|it| it.starts_with(&said) && it.ends_with(") has it")), "{checked:?}");
+    assert!(checked.stderr.contains(" is held, an ordinary container is not\n"), "{checked:?}");
+}
+
+/// Asserts that the running daemon `program` has not yet what a set-up would write, and that the
+/// reason and the command are said.
+pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
+    setup(place, &[name]);
+    let checked = check(place, &[name]);
+    assert_eq!(checked.status.code(), Some(1), "{checked:?}");
+    let said = format!(") does not have it: {why}");
+    let restart = format!("; restart {program}");
+    let mut lines = checked.stderr.lines();
+    assert!(lines.any(|it| it.contains(&said) && it.contains(&restart)), "{checked:?}");
+    setup(place, &[name, "--undo"]);
+}

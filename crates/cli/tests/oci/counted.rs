@@ -1,0 +1,99 @@
+//! Held build steps are counted, and `synconce status` shows the counts.
+
+use crate::bundles::{Runtime, config};
+use crate::runtimes;
+use libtest_mimic::Trial;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use synconce_testkit::harness::{Need, Place, binary, trial};
+use synconce_testkit::process::Finished;
+
+const PROMTOOL: [Need; 3] =
+    [runtimes::RUNC[0], runtimes::RUNC[1], Need::Program("promtool", "prometheus")];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(steps_are_counted_and_ordinary_containers_are_not, &runtimes::RUNC),
+        trial(a_note_that_fails_fails_no_step, &runtimes::RUNC),
+        trial(promtool_finds_nothing_wrong_with_the_metrics, &PROMTOOL),
+    ]
+}
+
+fn status(place: &Place, options: &[&str]) -> Finished {
+    let shown = place.status(options);
+    assert_eq!((shown.status.code(), shown.stderr.as_str()), (Some(0), ""), "{shown:?}");
+    shown
+}
+
+/// Runs a held step.
+fn step(runtime: &Runtime<'_>) {
+    let done = runtime.step(&config());
+    assert!(done.stdout.contains("fsync 0\n"), "{done:?}");
+}
+
+fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
+    let runtime = Runtime::new(place, "runc");
+    let ordinary = runtime.ordinary(runtime.wrapped(), &config());
+    assert!(ordinary.stdout.contains("fsync EBADF\n"), "{ordinary:?}");
+    assert_eq!(status(place, &[]).stdout, "", "no step was held");
+    assert_eq!(status(place, &["--json"]).stdout.trim(), "[]");
+    let none = status(place, &["--format", "prometheus"]).stdout;
+    assert!(none.contains("synconce_runs{state=\"interrupted\"} 0\n"), "{none}");
+    assert!(!none.contains("build_step"), "{none}");
+
+    step(&runtime);
+    let one = status(place, &[]).stdout;
+    assert!(one.starts_with("buildkit: 1 build step held since the boot, the last 20"), "{one}");
+    step(&runtime);
+    assert!(status(place, &[]).stdout.starts_with("buildkit: 2 build steps held since"));
+    let json = status(place, &["--json"]).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let (steps, last) = (&json[0]["steps"], &json[0]["steps"]["last"]);
+    assert_eq!((&steps["engine"], &steps["count"]), (&"buildkit".into(), &2.into()), "{json}");
+    assert!(json[0]["state"] == "counted" && last["time"].is_u64(), "{json}");
+    let metrics = status(place, &["--format", "prometheus"]).stdout;
+    let counted = "\nsynconce_build_steps_held_total{engine=\"buildkit\"} 2\n";
+    let time = format!(
+        "\nsynconce_last_build_step_held_timestamp_seconds{{engine=\"buildkit\"}} {}\n",
+        last["time"]
+    );
+    assert!(metrics.contains(counted) && metrics.contains(&time), "{metrics}");
+    // A run in flight changes no exit code: a script can go on by `&&`.
+    let synconce = binary();
+    let run = place.run(&[], &["sh", "-c", &format!("{synconce} status --format prometheus")]);
+    assert!(run.status.success(), "{run:?}");
+    assert!(run.stdout.contains("synconce_runs{state=\"in_flight\"} 1\n"), "{run:?}");
+    for other in ["--json", "--quiet", "--clear=x"] {
+        let refused = place.status(&["--format", "prometheus", other]);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    }
+}
+
+fn a_note_that_fails_fails_no_step(place: &Place) {
+    let runtime = Runtime::new(place, "runc");
+    step(&runtime);
+    // The directory of the counts cannot be made.
+    let directory = place.path("runtime/steps");
+    std::fs::remove_dir_all(&directory).unwrap();
+    std::fs::write(&directory, "").unwrap();
+    step(&runtime);
+    assert_eq!(status(place, &[]).stdout, "");
+}
+
+fn promtool_finds_nothing_wrong_with_the_metrics(place: &Place) {
+    let runtime = Runtime::new(place, "runc");
+    step(&runtime);
+    let check = |text: &str| {
+        let mut promtool = Command::new("promtool");
+        promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = promtool.stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let done = child.wait_with_output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let metrics = status(place, &["--format", "prometheus"]).stdout;
+    assert_eq!(check(&metrics), (Some(0), String::new()), "{metrics}");
+    // The tool sees a wrong name.
+    let wrong = metrics.replace("_held_total", "_held");
+    assert_ne!(check(&wrong), (Some(0), String::new()), "{wrong}");
+}

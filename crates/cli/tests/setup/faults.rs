@@ -1,0 +1,128 @@
+//! `setup ENGINE --check` after something was broken: each fault is an exit code other than 0 and
+//! a line that names the fault; once it is mended, the check succeeds again.
+
+use super::place::{Ended, Place, SYNCONCE};
+use std::fs;
+use std::process::Command;
+
+const CHECK: [&str; 2] = ["docker", "--check"];
+const RUNTIME: &str = "usr/local/bin/synconce-oci";
+const DROP_IN: &str = "etc/systemd/system/docker.service.d/synconce.conf";
+const LATER: &str = "etc/systemd/system/docker.service.d/zz.conf";
+const DAEMON: &str = "etc/docker/daemon.json";
+const RULES: &str = "etc/synconce/oci.toml";
+
+/// What is done to a file.
+enum Fault {
+    Gone,
+    Written(&'static str),
+    Replaced(&'static str, &'static str),
+}
+
+/// A name, a file, what is done to it, the exit code, and a part of what is printed.
+type Row = (&'static str, &'static str, Fault, i32, &'static str);
+
+const FAULTS: [Row; 8] = [
+    ("our binary is gone", RUNTIME, Fault::Gone, 125, "synconce-oci: is no executable file\n"),
+    (
+        "another PATH wins",
+        LATER,
+        Fault::Written("[Service]\nEnvironment=PATH=/usr/bin\n"),
+        125,
+        "zz.conf, line 2: sets PATH, and wins over the drop-in file ",
+    ),
+    (
+        "the PATH of the set-up was edited",
+        DROP_IN,
+        Fault::Replaced("/docker:", "/other:"),
+        1,
+        "docker is not set up: it would be by synconce setup docker ",
+    ),
+    (
+        "the rule file is broken",
+        RULES,
+        Fault::Written("[[rule]\n"),
+        1,
+        "no container is held: cannot understand ",
+    ),
+    (
+        "runc is the default runtime",
+        DAEMON,
+        Fault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
+        1,
+        "docker is not set up: it would be by ",
+    ),
+    (
+        "a third runtime is the default",
+        DAEMON,
+        Fault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"nvidia\""),
+        125,
+        "has \"nvidia\" as the default runtime: ",
+    ),
+    (
+        "the rule file is of a later version",
+        RULES,
+        Fault::Written("of-a-later-version = true\n"),
+        1,
+        "no container is held: cannot understand ",
+    ),
+    ("the drop-in file is gone", DROP_IN, Fault::Gone, 1, "docker is not set up: it would be by "),
+];
+
+#[test]
+fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
+    let place = Place::new("faults");
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let green = |name: &str| {
+        let ended = place.setup(&CHECK);
+        assert_eq!(ended.code, Some(0), "{name}: {ended:?}");
+        assert!(ended.stderr.contains("a build step is held"), "{name}: {ended:?}");
+    };
+    green("as set up");
+    for (name, path, fault, code, part) in &FAULTS {
+        let file = place.root.join(path);
+        let aside = place.root.join("aside");
+        if file.exists() {
+            fs::rename(&file, &aside).unwrap();
+        }
+        match fault {
+            Fault::Gone => {}
+            Fault::Written(text) => place.write(path, text),
+            Fault::Replaced(from, to) => {
+                let text = place.read("aside");
+                assert!(text.contains(from), "{name}: {text}");
+                place.write(path, &text.replace(from, to));
+            }
+        }
+        let ended = place.setup(&CHECK);
+        assert_eq!(ended.code, Some(*code), "{name}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{name}: {ended:?}");
+        let _ = fs::remove_file(&file);
+        if aside.exists() {
+            fs::rename(&aside, &file).unwrap();
+        }
+        green(name);
+    }
+}
+
+#[test]
+fn a_check_needs_no_writable_etc_and_says_that_a_set_up_would() {
+    let place = Place::new("faults-read-only");
+    let check = || {
+        let script = "mount --bind \"$0/etc\" \"$0/etc\" && \
+                      mount -o remount,bind,ro \"$0/etc\" && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
+        Ended::of(command.args(place.arguments(&CHECK)))
+    };
+    let red = check();
+    assert_eq!(red.code, Some(1), "{red:?}");
+    assert!(red.stderr.contains("docker is not set up: it would be by "), "{red:?}");
+    let directory = place.root.join("etc/docker");
+    let said = format!("synconce: {} is read-only: make its file system ", directory.display());
+    assert!(red.stderr.contains(&said), "{red:?}");
+    assert_eq!(place.setup(&["docker"]).code, Some(0));
+    let green = check();
+    assert_eq!(green.code, Some(0), "{green:?}");
+    assert!(!green.stderr.contains("is read-only"), "{green:?}");
+}

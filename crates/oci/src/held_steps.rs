@@ -1,0 +1,184 @@
+//! Counts of the held build steps since the boot, in memory (`/run/synconce/steps`).
+//!
+//! Each engine has two files. A note adds one byte to the first, whose length is the count, and
+//! overwrites the second with a record of a fixed length. So notes need no lock and no sync, and
+//! lose no count to each other.
+
+use crate::classify::{Context, Reason, Verdict};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use synconce_durable::standard_paths;
+
+/// How many steps of an engine are counted, at most: as many bytes of memory are used.
+const MOST: u64 = 1 << 24;
+/// The length of the record of the last step.
+const LENGTH: usize = 512;
+/// The bytes of an image's name that are kept.
+const IMAGE: usize = 200;
+
+/// The held build steps of one engine since the boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HeldSteps {
+    /// docker, buildkit or podman (also for Buildah).
+    pub engine: &'static str,
+    /// How many there were.
+    pub count: u64,
+    /// The last of them; `None` if it is not known.
+    pub last: Option<LastStep>,
+}
+
+/// The last held step of an engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastStep {
+    /// When it began, in seconds since 1970.
+    pub time: u64,
+    /// The image that it was made from, where the engine says it to the runtime.
+    pub image: Option<String>,
+}
+
+const ENGINES: [&str; 3] = ["docker", "buildkit", "podman"];
+
+/// Returns what to note of the container of `context`; `None` if it is not a held build step.
+pub(crate) fn step(context: &Context<'_>, verdict: &Verdict) -> Option<(&'static str, LastStep)> {
+    let Verdict::Hold(reason) = verdict else { return None };
+    let by_rule = matches!(reason, Reason::Rule(_)).then(|| context.build()).flatten();
+    let engine = match by_rule.as_ref().unwrap_or(reason) {
+        Reason::BuildKit if is_of_dockerd(context) => "docker",
+        Reason::BuildKit | Reason::BuildKitOnContainerd => "buildkit",
+        Reason::ClassicBuild => "docker",
+        Reason::Buildah => "podman",
+        _ => return None,
+    };
+    let annotations = &context.facts.annotations;
+    let image = annotations.get("org.opencontainers.image.base.name").cloned();
+    let image = image.or_else(|| context.records().map(|records| records.image_id().to_owned()));
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Some((engine, LastStep { time: now.as_secs(), image: image.map(|image| shortened(&image)) }))
+}
+
+/// Whether a step of BuildKit's runc worker is one of dockerd: `DATA/buildkit/executor`, where
+/// buildkitd has `DATA/runc-SNAPSHOTTER/executor`.
+fn is_of_dockerd(context: &Context<'_>) -> bool {
+    let worker = context.bundle.ancestors().nth(2).and_then(Path::file_name);
+    worker.is_some_and(|name| name == "buildkit")
+}
+
+/// Returns the beginning of `text` that fits a record, also in JSON.
+fn shortened(text: &str) -> String {
+    let end = (0..=IMAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    text[..end.unwrap_or(0)].replace(|c: char| c.is_control(), "?")
+}
+
+/// Notes a held step of `engine`. A note that fails is missing, and nothing else.
+pub(crate) fn note(engine: &str, step: &LastStep) {
+    if let Some(directory) = directory() {
+        let _ = note_in(&directory, engine, step);
+    }
+}
+
+fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    let mut count = open(OpenOptions::new().append(true), &directory.join(engine))?;
+    if count.metadata()?.len() < MOST {
+        count.write_all(b".")?;
+    }
+    let mut record = serde_json::to_vec(step)?;
+    // Blanks after the object: a shorter record leaves nothing of a longer one.
+    record.resize(LENGTH, b' ');
+    open(OpenOptions::new().write(true), &last(directory, engine))?.write_all_at(&record, 0)
+}
+
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    options.create(true).mode(0o644).custom_flags(flags).open(path)
+}
+
+fn last(directory: &Path, engine: &str) -> PathBuf {
+    directory.join(format!("{engine}.last"))
+}
+
+fn directory() -> Option<PathBuf> {
+    standard_paths::runtime().map(|directory| directory.join("steps"))
+}
+
+/// Returns the held steps of each engine that had one since the boot, of this user.
+pub fn read() -> Vec<HeldSteps> {
+    directory().map(|directory| read_in(&directory)).unwrap_or_default()
+}
+
+fn read_in(directory: &Path) -> Vec<HeldSteps> {
+    let steps = |engine: &'static str| {
+        let count = fs::metadata(directory.join(engine)).ok()?.len();
+        let record = fs::read(last(directory, engine)).unwrap_or_default();
+        let last = serde_json::from_slice(&record).ok();
+        (count > 0).then_some(HeldSteps { engine, count, last })
+    };
+    ENGINES.into_iter().filter_map(steps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(time: u64, image: Option<String>) -> LastStep {
+        LastStep { time, image }
+    }
+
+    #[test]
+    fn steps_are_counted_beside_each_other_and_the_last_is_whole() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("steps");
+        assert_eq!(read_in(&directory), []);
+        let turns = 0..200;
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let (directory, turns) = (&directory, turns.clone());
+                threads.spawn(move || {
+                    for turn in turns {
+                        let image = "x".repeat(turn % 7 * 20);
+                        note_in(directory, "docker", &step(thread, Some(image))).unwrap();
+                    }
+                });
+            }
+        });
+        note_in(&directory, "podman", &step(7, None)).unwrap();
+        let [docker, podman] = &read_in(&directory)[..] else { panic!("two engines") };
+        assert_eq!((docker.engine, docker.count), ("docker", 4 * turns.len() as u64));
+        assert!(docker.last.as_ref().is_some_and(|last| last.time < 4), "{docker:?}");
+        assert_eq!(podman.last, Some(step(7, None)));
+        let length = |name: &str| fs::metadata(directory.join(name)).unwrap().len();
+        assert_eq!(length("docker.last"), LENGTH as u64, "it does not grow");
+    }
+
+    #[test]
+    fn the_count_has_an_end_and_the_longest_name_of_an_image_fits_the_record() {
+        let place = tempfile::tempdir().unwrap();
+        File::create(place.path().join("docker")).unwrap().set_len(MOST).unwrap();
+        let image = shortened(&"\u{1}\"".repeat(IMAGE));
+        assert!(image.len() <= IMAGE);
+        note_in(place.path(), "docker", &step(u64::MAX, Some(image.clone()))).unwrap();
+        let steps = &read_in(place.path())[0];
+        assert_eq!(steps.count, MOST);
+        assert_eq!(steps.last.as_ref().unwrap().image, Some(image));
+    }
+
+    #[test]
+    fn a_note_that_cannot_be_written_or_read_is_missing() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("steps"), "").unwrap();
+        assert!(note_in(&place.path().join("steps"), "docker", &step(1, None)).is_err());
+        let directory = place.path().join("there");
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::symlink("/dev/null", directory.join("docker")).unwrap();
+        assert!(note_in(&directory, "docker", &step(1, None)).is_err(), "no link is followed");
+        fs::remove_file(directory.join("docker")).unwrap();
+        note_in(&directory, "docker", &step(1, None)).unwrap();
+        fs::write(last(&directory, "docker"), "damaged").unwrap();
+        assert_eq!(read_in(&directory)[0], HeldSteps { engine: "docker", count: 1, last: None });
+    }
+}
