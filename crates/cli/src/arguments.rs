@@ -222,6 +222,11 @@ pub struct Run {
     /// For the wrappers of `setup apt`. Otherwise the command is ended, with exit code 125.
     #[arg(long, hide = true, conflicts_with = "sealed")]
     pub or_real: bool,
+    /// Give the command NAME as its `argv[0]`
+    ///
+    /// For the wrappers of `setup apt`. apt writes its `argv[0]` to its history.
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub argv0: Option<OsString>,
     /// Print statistics on standard error: calls held and passed, the commit, the wall time
     #[arg(short = 'v', long)]
     pub stats: bool,

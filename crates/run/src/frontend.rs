@@ -56,7 +56,7 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
     }
     if is_inner {
         ask_outer_run(options);
-        return Ok(execute_in(&options.command, options.environment.as_deref()));
+        return Ok(execute(options));
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
@@ -109,17 +109,17 @@ fn ask_outer_run(options: &Options) {
 /// Executes `words` in this process, whose syncs it does not hold. Returns only if that fails.
 /// `words` must not be empty.
 pub fn execute_unheld(words: &[OsString]) -> Finished {
-    execute_in(words, None)
+    execute(&Options { command: words.to_vec(), ..Options::default() })
 }
 
-fn execute_in(words: &[OsString], environment: Option<&[(OsString, OsString)]>) -> Finished {
+fn execute(options: &Options) -> Finished {
     origin::forget_runtime_stdio();
-    let error = match launching::command(words, environment, None) {
+    let error = match launching::command(options, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     };
     Finished::failed(RunError::Exec {
-        command: words[0].to_string_lossy().into_owned(),
+        command: options.command[0].to_string_lossy().into_owned(),
         errno: error.raw_os_error().unwrap_or(0),
     })
 }

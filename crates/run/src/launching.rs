@@ -1,6 +1,7 @@
 //! Converts the words of a command line into the arguments of `launch`.
 
 use crate::held::RUN_VARIABLE;
+use crate::options::Options;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::{env, io};
@@ -9,19 +10,14 @@ use synconce_sys::launch::Command;
 /// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Returns what to execute for `words`, in `environment` or, by default, in the environment of
-/// this process, with the run's id added.
+/// Returns what to execute for the command of `options`, with the id `run` in its environment.
 ///
 /// # Errors
 /// `EINVAL` for a word with a NUL byte or an empty command.
-pub(crate) fn command(
-    words: &[OsString],
-    environment: Option<&[(OsString, OsString)]>,
-    run: Option<&str>,
-) -> io::Result<Command> {
-    let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
+pub(crate) fn command(options: &Options, run: Option<&str>) -> io::Result<Command> {
+    let (name, others) = options.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let variables = environment.map_or_else(|| env::vars_os().collect(), <[_]>::to_vec);
+    let variables = options.environment.clone().unwrap_or_else(|| env::vars_os().collect());
     let mut environment = Vec::new();
     for (name, value) in variables.iter().filter(|(name, _)| run.is_none() || name != RUN_VARIABLE)
     {
@@ -32,7 +28,12 @@ pub(crate) fn command(
     }
     Ok(Command {
         candidates: candidates(name, &path)?,
-        arguments: words.iter().cloned().map(c_string).collect::<Result<_, _>>()?,
+        arguments: [options.argv0.as_ref().unwrap_or(name)]
+            .into_iter()
+            .chain(others)
+            .cloned()
+            .map(c_string)
+            .collect::<Result<_, _>>()?,
         environment,
     })
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub struct Options {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
+    /// The command's `argv[0]`. By default it is the first word of `command`.
+    pub argv0: Option<OsString>,
     /// The command's environment, without the variable that names the run. By default it is the
     /// environment of this process.
     pub environment: Option<Vec<(OsString, OsString)>>,

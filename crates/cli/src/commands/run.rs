@@ -99,6 +99,7 @@ pub(super) fn warn_of_preloads() {
 pub(super) fn options(arguments: Run) -> Options {
     Options {
         command: arguments.command,
+        argv0: arguments.argv0,
         environment: None,
         sealed: arguments.sealed,
         commit: !arguments.no_commit,

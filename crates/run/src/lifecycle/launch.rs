@@ -29,8 +29,7 @@ pub(super) fn launch_held(
 ) -> Result<Launched, RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
     let id = options.record.is_none().then(|| active.id());
-    let environment = options.environment.as_deref();
-    let command = launching::command(&options.command, environment, id).map_err(bad)?;
+    let command = launching::command(options, id).map_err(bad)?;
     // No supervisor sees the first call of a sealed run, so its marker is durable before the
     // launch.
     let launch_sealed = |active: &mut Active| {

@@ -2,6 +2,7 @@
 
 use crate::frontend::pass;
 use crate::held::{Request, outer};
+use crate::options::Options;
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
 use crate::{job, launching};
@@ -86,7 +87,8 @@ pub fn refuse_if_sealed() -> Result<(), RealError> {
 }
 
 fn execute(words: &[OsString]) -> io::Error {
-    match launching::command(words, None, None) {
+    let options = Options { command: words.to_vec(), ..Options::default() };
+    match launching::command(&options, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
     }

@@ -17,7 +17,7 @@ const DPKG: &str = "\
 const FRONTENDS: &str = "\
 		install | reinstall | remove | purge | autoremove | auto-remove | autopurge) return 0 ;;
 		upgrade | dist-upgrade | full-upgrade | safe-upgrade | dselect-upgrade) return 0 ;;
-		build-dep | satisfy | --new-install) return 0 ;;";
+		build-dep | build-depends | satisfy | --new-install) return 0 ;;";
 
 /// Returns the wrapper of the program that is now at `real`.
 pub(super) fn text(real: &Path, synconce: &str) -> String {

@@ -41,7 +41,7 @@ elif [ "$(machine "$synconce_program")" != "$(machine /bin/sh)" ]; then
 else
 	# Whether a run can be started is tried first: once the real program has started, it must
 	# not be started again.
-	synconce_said=$(exec 2>&1 </dev/null; "$synconce_program" run --or-real --quiet -- echo held; exit)
+	synconce_said=$(exec 2>&1 </dev/null; "$synconce_program" run --or-real --argv0=echo --quiet -- echo held; exit)
 	case "
 $synconce_said
 " in
@@ -50,7 +50,7 @@ held
 "*)
 		# An earlier run that was interrupted is said once, and so here.
 		[ "$synconce_said" = held ] || echo "$synconce_said" | sed '/^held$/d' >&2
-		exec "$synconce_program" run --or-real -- "$synconce_real" "$@"
+		exec "$synconce_program" run --or-real --argv0="${0##*/}" -- "$synconce_real" "$@"
 		;;
 	esac
 fi
