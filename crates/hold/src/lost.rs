@@ -8,6 +8,7 @@ use crate::mounted::file_system_of;
 use crate::overlay::Place;
 use crate::record::{Record, SuperBlock};
 use crate::safe_directory::{SafeDirectory, if_there};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
@@ -68,6 +69,23 @@ pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), E
     };
     let made = rustix::fs::symlinkat(target, scratch, NOTE);
     made.on("cannot create a note in", scratch.path())
+}
+
+/// Replaces the note beside `place` by one that names no boot, after a lost write. If the marker is
+/// lost later, with its container, [`unclean`] still finds the hold interrupted. A full disk may be
+/// left without a note, and a read-only one keeps the old note.
+///
+/// # Errors
+/// Names the act and path.
+pub(crate) fn void_note(place: &Place) -> Result<(), Error> {
+    let Some(scratch) = place.scratch()?.filter(|scratch| is_noted(scratch).unwrap_or(false))
+    else {
+        return Ok(());
+    };
+    let target = format!("failed {}", id_of(&scratch).on("cannot look at", scratch.path())?);
+    rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())
+        .and_then(|()| rustix::fs::symlinkat(target, &scratch, NOTE))
+        .on("cannot change a note in", scratch.path())
 }
 
 /// Returns the identity of the directory that has the note, as a word.

@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
+use crate::lost;
 use crate::overlay::Place;
 use crate::runtime;
 use rustix::io::Errno;
@@ -201,11 +202,12 @@ impl Record {
     }
 
     /// Writes the first marker of a hold, as [`Record::write`] does, after the file of
-    /// [`Record::has_intact`]. That file need not be durable: after the next boot the marker is
-    /// unclean whatever is beside it.
+    /// [`Record::has_intact`]. The sync of the marker's directory makes that file durable, too, on
+    /// file systems with a journal. Elsewhere a crash may take the file away: the marker is unclean
+    /// anyway after the next boot.
     ///
     /// # Errors
-    /// As for [`Record::write`].
+    /// As for [`Record::write`]. Both files are removed then.
     pub(crate) fn write_first(&self) -> Result<(), Error> {
         let path = intact_path(&self.name);
         for directory in replace::missing_above(&path) {
@@ -213,15 +215,15 @@ impl Record {
         }
         let mut file = File::options();
         file.write(true).create(true).mode(0o644).open(&path).on("cannot create", &path)?;
-        self.write()
+        self.write().inspect_err(|_| drop(Self::clear(&self.name)))
     }
 
-    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop would
-    /// not see the error.
+    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop
+    /// would not see the error.
     ///
-    /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free space
-    /// either. The disk may also be read-only: then a note in memory is enough. After the next boot
-    /// the marker is unclean whatever it says.
+    /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free
+    /// space either. The disk may also be read-only: then a note in memory is enough. After the
+    /// next boot the marker is unclean whatever it says.
     ///
     /// # Errors
     /// Names the marker, if no note could be made.
@@ -237,6 +239,10 @@ impl Record {
             && replace::remove(&intact_path(&self.name)).is_ok();
         // Other readers look at the marker alone.
         let written = self.write();
+        // The marker may be lost with its container.
+        for place in self.places().unwrap_or_default() {
+            let _ = lost::void_note(&place);
+        }
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 

@@ -110,6 +110,7 @@ fn a_limit_of_file_sizes_is_named() {
         let started = finish(place.command("bash").args(["-c", &script]));
         assert!(started.stdout.contains("cannot write"), "{started:?}");
         assert!(started.stdout.contains("File too large"), "{started:?}");
+        assert_eq!(place.bare(&["ls", "-A", "state/holds"]).stdout, "");
         assert_eq!(fixture.state(), "off");
     });
 }
@@ -149,11 +150,22 @@ enum StateDisk {
     ReadOnly,
 }
 
+/// Makes a hold on a disk to which the kernel writes nothing before a sync.
+fn on_a_late_disk(place: &Place) -> Fixture<'_> {
+    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+    Fixture::on(place, rig.up().unwrap(), "")
+}
+
+/// Writes to the held directory what the disk loses.
+fn lose_data(fixture: &Fixture<'_>) {
+    fs::write(fixture.directory().join("data"), "these bytes are lost".repeat(200)).unwrap();
+    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+}
+
 /// Lets the disk lose a write of one file, with its journal in order, while nothing can be written
 /// beside the marker. Checks that no verb forgets the loss after `meet`.
 fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
-    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
-    let fixture = Fixture::on(place, rig.up().unwrap(), "");
+    let fixture = on_a_late_disk(place);
     let make = match state {
         StateDisk::FullBtrfs => "truncate -s 120M image; mkfs.btrfs -q -M image",
         _ => "truncate -s 8M image; mkfs.ext4 -q image",
@@ -171,8 +183,7 @@ fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
             StateDisk::ReadOnly => "mount -o remount,ro state",
         },
     );
-    fs::write(fixture.directory().join("data"), "these bytes are lost".repeat(200)).unwrap();
-    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+    lose_data(&fixture);
     meet(&fixture);
     fixture.rig.disk().recover().unwrap();
     if state != StateDisk::ReadOnly {
@@ -223,6 +234,25 @@ fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_btrfs() {
 #[test]
 fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_read_only_state_disk() {
     isolated_alone(|place| lose(place, StateDisk::ReadOnly, stop_that_fails));
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        stop_that_fails(&fixture);
+        fixture.rig.disk().recover().unwrap();
+        // The next container has the disk, in the same boot.
+        sh(place, "rm -r state runtime");
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --keep");
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
 }
 
 fn stop_that_fails(fixture: &Fixture<'_>) {
