@@ -264,10 +264,8 @@ fn attend(
             None => readable(fds)?,
         };
         while let Some(received) = signals.next() {
-            match limit.is_reached(&received) {
-                true if ending.is_some() => {}
-                true => limit.end(pid),
-                false => pass_on(received, pid, terminal.as_mut()),
+            if ending.is_none() || !TimeLimit::is_reached(&received) {
+                limit.act_on(received, pid, terminal.as_mut());
             }
         }
         let heard = has_more || is_readable;
@@ -281,9 +279,12 @@ fn attend(
             }
             Some(Some(Report::Stopped(signal))) => {
                 if let Some(terminal) = terminal {
-                    terminal.restore(signals, |terminal, got| pass_on(got, pid, Some(terminal)));
+                    terminal.restore(signals, |it, got| limit.act_on(got, pid, Some(it)));
                 }
-                signals::stop_by(signal);
+                // A process that is stopped cannot end the command after its time.
+                if !limit.is_over {
+                    signals::stop_by(signal);
+                }
                 signals::send(pid, Signal::CONT.as_raw());
             }
             // The first report is the cause of later ones.
@@ -308,13 +309,21 @@ struct TimeLimit {
 
 impl TimeLimit {
     /// Returns whether the signal is that of the timer.
-    fn is_reached(&self, received: &Received) -> bool {
+    fn is_reached(received: &Received) -> bool {
         received.signal == TIME_IS_OVER && !received.by_process
     }
 
-    /// Asks the command of the init `pid` to end. The second time ends all processes.
-    fn end(&mut self, pid: u32) {
+    /// Ends the command of the init `pid` at the timer's signal; passes another signal on.
+    fn act_on(&mut self, received: Received, pid: u32, terminal: Option<&mut Terminal>) {
+        if !Self::is_reached(&received) {
+            pass_on(received, pid, terminal);
+            return;
+        }
+        if let Some(terminal) = terminal {
+            terminal.end_soon();
+        }
         if self.is_over {
+            // The init of a pid namespace; the kernel ends all processes in it.
             signals::send(pid, Signal::KILL.as_raw());
             return;
         }

@@ -1,8 +1,10 @@
 //! Limits of a run: control groups (cgroups(7)) that are made for the run and removed at its end.
 
 mod place;
+#[cfg(test)]
+mod tests;
 
-use self::place::{Place, Version, places};
+use self::place::{Place, Version, passes_on, places};
 use crate::session::Session;
 use crate::store::{Store, encode, read, write_lightly};
 use std::fs;
@@ -63,11 +65,8 @@ impl<State> Session<'_, State> {
         // Before the groups are made: they must be found after a kill.
         write_lightly(&groups.note, &encode(&groups.directories, &groups.note)?)?;
         for (place, directory) in places.iter().zip(&groups.directories) {
-            place.allow_controllers()?;
             fs::create_dir(directory).on("cannot make the control group", directory)?;
-            for controller in &place.controllers {
-                limits.write(controller, place.version, directory)?;
-            }
+            limits.write_all(place, directory)?;
         }
         Ok(groups)
     }
@@ -81,6 +80,34 @@ impl Limits {
             ("pids", self.pids.is_some()),
         ];
         all.into_iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| name).collect()
+    }
+
+    /// Writes the limits to the control group `directory` in `place`.
+    fn write_all(&self, place: &Place, directory: &Path) -> Result<(), Error> {
+        let limits = place.left.iter().fold(*self, |limits, group| limits.within(group));
+        let is_here = |controller: &&str| match place.version {
+            Version::One => place.controllers.contains(controller),
+            Version::Two => passes_on(&place.parent, controller),
+        };
+        let mut controllers = limits.controllers().into_iter().filter(is_here);
+        controllers.try_for_each(|name| limits.write(name, place.version, directory))
+    }
+
+    /// Returns the narrower of these limits and those of the control group `group` of version 2,
+    /// which the run leaves: otherwise a run with limits could use more than one without.
+    fn within(self, group: &Path) -> Self {
+        let text = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
+        // Without a limit the kernel writes "max".
+        let number = |file: &str| text(file).trim().parse::<u64>().ok();
+        let cpus = text("cpu.max");
+        let mut cpus = cpus.split_whitespace().map_while(|word| word.parse::<f64>().ok());
+        let cpus = cpus.next().zip(cpus.next()).map(|(quota, period)| quota / period);
+        let narrower = |own: Option<u64>, other: Option<u64>| own.into_iter().chain(other).min();
+        Self {
+            memory: narrower(self.memory, number("memory.max")),
+            cpus: self.cpus.into_iter().chain(cpus).reduce(f64::min),
+            pids: narrower(self.pids, number("pids.max")),
+        }
     }
 
     /// Writes the limits of `controller` to the control group `directory`.

@@ -44,13 +44,13 @@ fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {
     let memory = ["--memory", "32m"];
     let killed = run(&site, &memory, &take("200M"));
     assert!(!killed.status.success(), "{killed:?}");
-    let said = "synconce: at the limit of --memory the kernel killed 1 process\n";
+    let said = "synconce: at the limit of memory the kernel killed 1 process\n";
     assert!(killed.stderr.contains(said), "{killed:?}");
     let within = run(&site, &memory, &take("4M"));
     assert_eq!((within.status.code(), &within.stderr[..]), (Some(0), ""), "{within:?}");
     let script = "for n in $(seq 30); do sleep 1000 & done; echo all";
     let many = run(&site, &["--pids-limit", "12"], script);
-    let said = "synconce: at the limit of --pids-limit a fork failed ";
+    let said = "synconce: at the limit of processes a fork failed ";
     assert!(!many.stdout.contains("all") && many.stderr.contains(said), "{many:?}");
     let script = "id=$(grep -o 'synconce-.*' /proc/self/cgroup); \
                   cat /sys/fs/cgroup/cpu*/*/$id/cpu.cfs_quota_us /sys/fs/cgroup/cpu*/$id/cpu.cfs_quota_us \

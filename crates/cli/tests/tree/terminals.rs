@@ -159,14 +159,18 @@ fn a_signal_ends_a_run_whose_terminal_takes_no_output(place: &Place) {
     let shared = site.fresh("shared");
     fs::create_dir(&shared).unwrap();
     let option = format!("--bind {}:/mnt", shared.display());
-    // The command ends before the signal, or by it.
-    for (signal, last) in [(Signal::TERM, "exit 3"), (Signal::HUP, "exec sleep 1000")] {
-        let script = format!("echo text; echo >/mnt/written; {last}");
+    let started = |option: &str, script: &str| {
         // Synconce's own last line is not the subject.
-        let script = format!("read go; exec {} 2>errors", run(&site, &option, &script));
+        let script = format!("read go; exec {} 2>errors", run(&site, option, script));
         let mut terminal = Terminal::start(place, &["sh", "-c", &script]);
         terminal.stop_output();
         terminal.write("\n");
+        terminal
+    };
+    // The command ends before the signal, or by it.
+    for (signal, last) in [(Signal::TERM, "exit 3"), (Signal::HUP, "exec sleep 1000")] {
+        let script = format!("echo text; echo >/mnt/written; {last}");
+        let mut terminal = started(&option, &script);
         let written = shared.join("written");
         eventually("the command has written", || written.exists());
         fs::remove_file(&written).unwrap();
@@ -175,6 +179,8 @@ fn a_signal_ends_a_run_whose_terminal_takes_no_output(place: &Place) {
         let status = terminal.end();
         assert!(!status.success(), "{last}: {status:?}");
     }
+    let mut terminal = started("--timeout 1", "echo text; exec sleep 1000");
+    assert_eq!(terminal.end().code(), Some(124));
 }
 
 fn a_kill_leaves_the_terminal_as_it_was(place: &Place) {

@@ -5,7 +5,7 @@ use crate::site::limit;
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
@@ -177,6 +177,10 @@ fn an_import_by_a_user_leaves_unreadable_files_out_when_asked(place: &Place) {
     for path in ["data/hard", "data/directory"] {
         fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o000)).unwrap();
     }
+    // This directory can be listed, and not searched.
+    fs::create_dir(root.join("data/listed")).unwrap();
+    symlink("file", root.join("data/listed/link")).unwrap();
+    fs::set_permissions(root.join("data/listed"), fs::Permissions::from_mode(0o744)).unwrap();
     let source = root.to_str().unwrap();
     let refused = as_nobody(place, &["import", "base", source]);
     assert_eq!(refused.status.code(), Some(125), "{refused:?}");
@@ -184,8 +188,8 @@ fn an_import_by_a_user_leaves_unreadable_files_out_when_asked(place: &Place) {
         assert!(refused.stderr.contains(part), "{part}: {refused:?}");
     }
     let imported = as_nobody(place, &["import", "--skip-unreadable", "base", source]);
-    let notice = "3 cannot be read by this user, and are left out: data/directory, data/far/hard, \
-                  data/hard\n";
+    let notice = "4 cannot be read by this user, and are left out: data/directory, data/far/hard, \
+                  data/hard, data/listed/link\n";
     assert!(imported.status.success() && imported.stderr.contains(notice), "{imported:?}");
     let seen = well(place, &["run", "--from", "base", "--", "ls", "-x", "/data", "/data/far"]);
     assert!(seen.contains("file") && !seen.contains("hard"), "{seen}");

@@ -177,6 +177,8 @@ impl Copying<'_> {
                 Self::changed(at, own, name);
                 return Ok(false);
             }
+            // A directory that can be listed, not searched; or the FUSE file system of another user.
+            Err(Errno::ACCESS) if self.skips(at, own, name) => return Ok(false),
             stat => stat.map_err(fail("cannot look at"))?,
         };
         let kind = FileType::from_raw_mode(stat.stx_mode.into());

@@ -19,6 +19,8 @@ pub(super) struct Place {
     pub version: Version,
     pub parent: PathBuf,
     pub controllers: Vec<&'static str>,
+    /// The groups of this process below `parent`, whose limits do not apply in a group there.
+    pub left: Vec<PathBuf>,
 }
 
 /// Returns a place for each of the controllers `wanted`; one place for all those of version 2.
@@ -34,32 +36,20 @@ pub(super) fn places(wanted: &[&'static str]) -> Result<Vec<Place>, Error> {
         match of_version_1(controller, &groups, &mounts) {
             Some(parent) => {
                 let controllers = vec![*controller];
-                places.push(Place { version: Version::One, parent, controllers });
+                let left = Vec::new();
+                places.push(Place { version: Version::One, parent, controllers, left });
             }
             None => unified.push(*controller),
         }
     }
     if !unified.is_empty() {
-        let parent = of_version_2(&unified, &groups, &mounts).ok_or_else(|| {
+        let (parent, left) = of_version_2(&unified, &groups, &mounts).ok_or_else(|| {
             let why = "no control group of this process passes it on to other groups";
             Error::new("cannot limit", Path::new(&unified.join(", ")), io::Error::other(why))
         })?;
-        places.push(Place { version: Version::Two, parent, controllers: unified });
+        places.push(Place { version: Version::Two, parent, controllers: unified, left });
     }
     Ok(places)
-}
-
-impl Place {
-    /// Lets the groups in the parent use the controllers.
-    pub(super) fn allow_controllers(&self) -> Result<(), Error> {
-        let is_allowed = self.controllers.iter().all(|wanted| passes_on(&self.parent, wanted));
-        if self.version == Version::One || is_allowed {
-            return Ok(());
-        }
-        let path = self.parent.join("cgroup.subtree_control");
-        let text: String = self.controllers.iter().map(|name| format!("+{name} ")).collect();
-        fs::write(&path, text).on("cannot allow limits in", &path)
-    }
 }
 
 /// Returns the group of this process in the hierarchy of version 1 that has `controller`.
@@ -74,24 +64,27 @@ fn of_version_1(controller: &str, groups: &str, mounts: &[Mount]) -> Option<Path
 }
 
 /// Returns the nearest group, from that of this process upwards, that passes all of `wanted` on to
-/// the groups in it. The first group of the machine can be made to: it alone may have processes and
-/// pass controllers on (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
-fn of_version_2(wanted: &[&str], groups: &str, mounts: &[Mount]) -> Option<PathBuf> {
+/// the groups in it, and the groups of this process below. A group with processes passes nothing on
+/// (Documentation/admin-guide/cgroup-v2.rst, "No Internal Process Constraint").
+pub(super) fn of_version_2(
+    wanted: &[&str],
+    groups: &str,
+    mounts: &[Mount],
+) -> Option<(PathBuf, Vec<PathBuf>)> {
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
     let mount = mounts.iter().find(|mount| mount.type_name == "cgroup2")?;
-    let own = below(mount, group)?;
-    let above = own.ancestors().take_while(|above| above.starts_with(&mount.point));
-    let passing = |above: &&Path| wanted.iter().all(|wanted| passes_on(above, wanted));
-    let first = || {
-        let controllers = fs::read_to_string(mount.point.join("cgroup.controllers")).ok()?;
-        let has = |wanted: &&str| controllers.split_whitespace().any(|name| name == *wanted);
-        let is_first = !mount.point.join("cgroup.type").exists();
-        (is_first && wanted.iter().all(has)).then(|| mount.point.clone())
-    };
-    above.into_iter().find(passing).map(Path::to_path_buf).or_else(first)
+    let mut left = Vec::new();
+    for above in below(mount, group)?.ancestors().take_while(|it| it.starts_with(&mount.point)) {
+        if wanted.iter().all(|wanted| passes_on(above, wanted)) {
+            return Some((above.to_owned(), left));
+        }
+        left.push(above.to_owned());
+    }
+    None
 }
 
-fn passes_on(group: &Path, controller: &str) -> bool {
+/// Returns whether the group of version 2 passes `controller` on to the groups in it.
+pub(super) fn passes_on(group: &Path, controller: &str) -> bool {
     let text = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
     text.split_whitespace().any(|name| name == controller)
 }

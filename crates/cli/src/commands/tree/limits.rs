@@ -3,7 +3,7 @@
 use super::failure::Failure;
 use crate::arguments::tree::RunIn;
 use crate::text::say;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_sys::namespace;
 use synconce_tree::{Groups, Limits, Reached, Session};
 
@@ -20,12 +20,12 @@ impl Limited {
         }
         session.limit(&limits).map(Some).map(Self).map_err(|error| {
             let failure = Failure::from(error);
-            match namespace::is_first_user_namespace() {
-                true => failure,
-                false => failure.hint(
-                    "`systemd-run --user --scope --property=Delegate=yes sh` starts a shell whose runs \
-                     can have limits",
+            match !namespace::is_first_user_namespace() && is_delegated_by_systemd() {
+                true => failure.hint(
+                    "`systemd-run --user --scope --property=Delegate=yes sh` starts a shell whose \
+                     runs can have limits",
                 ),
+                false => failure,
             }
         })
     }
@@ -41,11 +41,19 @@ impl Limited {
         let Reached { killed, forks } = groups.reached();
         if killed > 0 {
             let processes = if killed == 1 { "process" } else { "processes" };
-            say(&format!("at the limit of --memory the kernel killed {killed} {processes}"));
+            say(&format!("at the limit of memory the kernel killed {killed} {processes}"));
         }
         if forks > 0 {
             let times = if forks == 1 { "once" } else { "again and again" };
-            say(&format!("at the limit of --pids-limit a fork failed {times}"));
+            say(&format!("at the limit of processes a fork failed {times}"));
         }
     }
+}
+
+/// Returns whether systemd may give a user control groups: systemd runs, and all controllers are of
+/// version 2 (sd_booted(3)).
+fn is_delegated_by_systemd() -> bool {
+    ["/run/systemd/system", "/sys/fs/cgroup/cgroup.controllers"]
+        .iter()
+        .all(|path| Path::new(path).exists())
 }
