@@ -1,9 +1,9 @@
 //! The standard directories of markers and run files.
 
-use rustix::fs::Access;
+use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
-use std::env;
 use std::path::{Path, PathBuf};
+use std::{env, fs, io};
 
 /// Overrides the directory of markers; for tests and unusual layouts.
 pub(crate) const STATE_VARIABLE: &str = "SYNCONCE_STATE_DIR";
@@ -68,6 +68,24 @@ pub fn runtime() -> Option<PathBuf> {
         return Some(PathBuf::from("/run/synconce"));
     }
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
+}
+
+/// Makes `directory`, that of run files. If root makes it, all users may read it whatever the umask is: a command
+/// that has changed its user finds the run file there.
+///
+/// # Errors
+/// Those of mkdir(2) and open(2).
+pub fn make_runtime(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    if rustix::process::geteuid().is_root() {
+        // By descriptor, without following a link: the directory may be in another user's
+        // tree.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let made = rustix::fs::open(directory, flags, Mode::empty())?;
+        // A file system without modes refuses the change, and its own modes apply.
+        let _ = rustix::fs::fchmod(made, Mode::from_raw_mode(0o755));
+    }
+    Ok(())
 }
 
 /// Whether [`runtime`] was set in the environment.

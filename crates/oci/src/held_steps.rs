@@ -7,12 +7,12 @@
 use crate::classify::{Context, Reason, Verdict};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use synconce_durable::standard_paths;
+use synconce_durable::{standard_paths, state_file};
 
 /// How many steps of an engine are counted, at most: as many bytes of memory are used.
 const MOST: u64 = 1 << 24;
@@ -82,6 +82,10 @@ pub(crate) fn note(engine: &str, step: &LastStep) {
 }
 
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
+    // Run files are there, too.
+    if let Some(runtime) = directory.parent().filter(|runtime| !runtime.exists()) {
+        standard_paths::make_runtime(runtime)?;
+    }
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
     let mut count = open(OpenOptions::new().append(true), &directory.join(engine))?;
     if count.metadata()?.len() < MOST {
@@ -113,9 +117,9 @@ pub fn read() -> Vec<HeldSteps> {
 
 fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
-        let count = fs::metadata(directory.join(engine)).ok()?.len();
-        let record = fs::read(last(directory, engine)).unwrap_or_default();
-        let last = serde_json::from_slice(&record).ok();
+        let count = state_file::open(&directory.join(engine)).ok()?.metadata().ok()?.len();
+        let last = state_file::open(&last(directory, engine)).ok();
+        let last = last.and_then(|file| state_file::read(&file).ok());
         (count > 0).then_some(HeldSteps { engine, count, last })
     };
     ENGINES.into_iter().filter_map(steps).collect()
@@ -124,6 +128,8 @@ fn read_in(directory: &Path) -> Vec<HeldSteps> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::fs;
 
     fn step(time: u64, image: Option<String>) -> LastStep {
         LastStep { time, image }
@@ -176,6 +182,19 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         std::os::unix::fs::symlink("/dev/null", directory.join("docker")).unwrap();
         assert!(note_in(&directory, "docker", &step(1, None)).is_err(), "no link is followed");
+        fs::remove_file(directory.join("docker")).unwrap();
+        for name in ["docker", "docker.last"] {
+            let at = directory.join(name);
+            mkfifoat(CWD, &at, Mode::RWXU).unwrap();
+            assert!(note_in(&directory, "docker", &step(1, None)).is_err(), "{name}: nobody reads");
+            // Neither waits: a pipe without a writer is empty.
+            assert_eq!(read_in(&directory).first().and_then(|steps| steps.last.as_ref()), None);
+            fs::remove_file(&at).unwrap();
+            fs::create_dir(&at).unwrap();
+            assert!(note_in(&directory, "docker", &step(1, None)).is_err(), "{name}");
+            assert_eq!(read_in(&directory).first().and_then(|steps| steps.last.as_ref()), None);
+            fs::remove_dir(&at).unwrap();
+        }
         fs::remove_file(directory.join("docker")).unwrap();
         note_in(&directory, "docker", &step(1, None)).unwrap();
         fs::write(last(&directory, "docker"), "damaged").unwrap();

@@ -29,22 +29,17 @@ use crate::state::Shared;
 use crate::supervisor::{Stopped, Supervisor};
 use launch::{launch_held, would_gain_privileges};
 use notices::Notices;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
 use synconce_durable::mutant;
 use synconce_sys::handover::Takeover;
 use synconce_sys::notify::Listener;
 use synconce_sys::process::{self, Change, WaitFor, Whose};
 use synconce_sys::signals::{Reader, Set, send as kill};
-
-/// How long after the command a process is not said to outlive the run: many end by themselves
-/// then, such as a reader of the command's output.
-const GRACE: Duration = Duration::from_millis(300);
 
 /// The process name; equal to `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
@@ -233,7 +228,6 @@ impl Over {
         mut notices: Notices,
     ) {
         let notify = |message: &Message| drop(send(frontend, message));
-        let ended = Instant::now();
         let survivors = self.survivors();
         // Sent before the frontend may stop waiting.
         notices
@@ -269,9 +263,10 @@ impl Over {
                 ..Balance::of(&self.held_syncs, &markers, active.marker_cost())
             };
         }
-        let mut pending = notices.pending(&self.survivors());
-        if notices.expects_survivors() {
-            pending.extend(notices.survivors(&self.lasting(ended + GRACE)));
+        let survivors = self.survivors();
+        let mut pending = notices.pending(&survivors);
+        if !survivors.is_empty() {
+            pending.extend(notices.survivors());
         }
         pending.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));
         pending.into_iter().map(Message::Notice).for_each(|notice| notify(&notice));
@@ -303,25 +298,6 @@ impl Over {
         match process::wait(Whose::Any, peek) {
             Err(_) => Vec::new(),
             Ok(_) => process_tree::descendants(std::process::id()),
-        }
-    }
-
-    /// Waits until `end`, or until no process outlives the command. Returns those that do, without
-    /// their descendants.
-    fn lasting(&self, end: Instant) -> Vec<Process> {
-        loop {
-            // Reads the signals; a process that ends later sends another one.
-            if self.survivors().is_empty() {
-                return Vec::new();
-            }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return process_tree::children(std::process::id());
-            }
-            let timeout = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
-            let mut signals = [PollFd::new(&self.signals, PollFlags::IN)];
-            // EINTR only repeats the loop.
-            let _ = rustix::event::poll(&mut signals, Some(&timeout));
         }
     }
 

@@ -40,11 +40,13 @@ pub fn descendants(ancestor: u32) -> Vec<Process> {
     family
 }
 
-/// Returns the living children of `parent`, by id. Omits processes that /proc does not show.
-pub(crate) fn children(parent: u32) -> Vec<Process> {
+/// Returns the living children of `parent`, by id, each with its descendants. Omits processes
+/// that /proc does not show.
+pub(crate) fn families(parent: u32) -> Vec<(Process, Vec<Process>)> {
     let snapshot = Snapshot::now();
     let children: BTreeSet<_> = snapshot.children.get(&parent).into_iter().flatten().collect();
-    children.into_iter().filter_map(|pid| snapshot.processes.get(pid)).cloned().collect()
+    let processes = children.into_iter().filter_map(|pid| snapshot.processes.get(pid));
+    processes.map(|process| (process.clone(), snapshot.family(vec![process.pid]))).collect()
 }
 
 /// A snapshot of the living processes that /proc shows.
@@ -130,7 +132,7 @@ pub(crate) fn state(pid: u32, thread: u32) -> Option<char> {
     parse_stat(thread, &String::from_utf8_lossy(&bytes)).map(|(_, _, state)| state)
 }
 
-fn threads(pid: u32) -> impl Iterator<Item = u32> {
+pub(crate) fn threads(pid: u32) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }

@@ -190,12 +190,12 @@ impl Responder {
         end: End,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
-        let program = self.program(pending);
+        let (program, thread) = (self.program(pending), pending.notification.thread);
         let count = |state: &mut State| {
             state.accounts.count(pending.call.name(), program.as_deref(), end);
             match end {
                 End::Unseen => state.run().into_iter().for_each(Active::cover_everything),
-                _ => state.held_syncs.count(pending.call, devices.first().copied()),
+                _ => state.note_held(thread, pending.call, devices.first().copied()),
             }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
@@ -329,7 +329,7 @@ impl Responder {
         };
         state.accounts.count(pending.call.name(), program.as_deref(), end);
         if end == End::Held {
-            state.held_syncs.count(pending.call, change.devices.first().copied());
+            state.note_held(thread, pending.call, change.devices.first().copied());
         }
         state.unsynced.extend(opened);
         Handled::Done

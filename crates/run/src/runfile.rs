@@ -6,7 +6,7 @@
 //! a private part in a second file.
 
 use crate::protocol::CommitReport;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
@@ -59,7 +59,7 @@ impl RunFile {
         let new = directory.join(format!("{}.new", record.id));
         let file = match create(&new, 0o644) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                make(directory)?;
+                standard_paths::make_runtime(directory)?;
                 create(&new, 0o644)?
             }
             other => other?,
@@ -105,21 +105,6 @@ fn create(path: &Path, mode: u32) -> io::Result<File> {
     // The user's umask does not apply to these files.
     file.set_permissions(Permissions::from_mode(mode))?;
     Ok(file)
-}
-
-/// Makes `directory`. If root makes it, all users may read it whatever the umask is: a command
-/// that has changed its user finds the run file there.
-fn make(directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    if rustix::process::geteuid().is_root() {
-        // By descriptor, without following a link: the directory may be in another user's
-        // tree.
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let made = rustix::fs::open(directory, flags, Mode::empty())?;
-        // A file system without modes refuses the change, and its own modes apply.
-        let _ = rustix::fs::fchmod(made, Mode::from_raw_mode(0o755));
-    }
-    Ok(())
 }
 
 impl Drop for RunFile {

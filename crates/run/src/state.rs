@@ -45,6 +45,9 @@ pub(crate) struct Changing {
     pub program: Option<String>,
 }
 
+/// How many threads with held calls are noted, at most.
+const MOST_SYNCED: usize = 1 << 16;
+
 /// Whether calls may be held.
 enum Hold {
     Active(Active),
@@ -59,6 +62,8 @@ pub(crate) struct State {
     hold: Hold,
     pub accounts: Accounts,
     pub held_syncs: HeldSyncs,
+    /// Threads with held calls, up to [`MOST_SYNCED`].
+    synced: HashSet<u32>,
     /// The wall time of the checkpoints.
     pub checkpoint_micros: u64,
     /// Files that were opened without their sync flag.
@@ -81,6 +86,8 @@ pub(crate) struct Closed {
     pub failure: Option<RunError>,
     pub accounts: Accounts,
     pub held_syncs: HeldSyncs,
+    /// Threads with held calls.
+    pub synced: HashSet<u32>,
     /// The wall time of the checkpoints.
     pub checkpoint_micros: u64,
     pub unsynced: HashSet<Unsynced>,
@@ -96,6 +103,7 @@ impl State {
             hold,
             accounts: Accounts::default(),
             held_syncs: HeldSyncs::default(),
+            synced: HashSet::new(),
             checkpoint_micros: 0,
             unsynced: HashSet::new(),
             changing: HashMap::new(),
@@ -129,6 +137,14 @@ impl State {
             self.changing.insert(id, changing);
         }
         !is_over
+    }
+
+    /// Counts a held `call` of `thread` on `device` among the held syncs.
+    pub(crate) fn note_held(&mut self, thread: u32, call: Call, device: Option<DeviceId>) {
+        self.held_syncs.count(call, device);
+        if self.synced.len() < MOST_SYNCED {
+            self.synced.insert(thread);
+        }
     }
 
     /// Undoes the count of a held or passed `call` on `device`.
@@ -174,6 +190,7 @@ impl State {
             failure,
             accounts,
             held_syncs: self.held_syncs,
+            synced: self.synced,
             checkpoint_micros: self.checkpoint_micros,
             unsynced: self.unsynced,
             unfinished,

@@ -145,9 +145,12 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     let steps = held_steps::read();
     if arguments.format == Some(Format::Prometheus) {
+        // What is not known is no 0 in a metric. The reason is printed.
+        if !could_look || !all_holds {
+            return Ok(exit::FAILED.into());
+        }
         write(&metrics::text(&runs, &holds, &steps))?;
-        let is_whole = could_look && all_holds;
-        return Ok(if is_whole { ExitCode::SUCCESS } else { exit::FAILED.into() });
+        return Ok(ExitCode::SUCCESS);
     }
     let code = match () {
         () if any("interrupted") || is_hold_interrupted => exit::INTERRUPTED.into(),

@@ -3,7 +3,10 @@
 use crate::bundles::{Runtime, config};
 use crate::runtimes;
 use libtest_mimic::Trial;
+use rustix::fs::Mode;
+use rustix::process::umask;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use synconce_testkit::harness::{Need, Place, binary, trial};
 use synconce_testkit::process::Finished;
@@ -41,7 +44,12 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     assert!(none.contains("synconce_runs{state=\"interrupted\"} 0\n"), "{none}");
     assert!(!none.contains("build_step"), "{none}");
 
+    // The directory of run files is for all users, also if an engine has another umask.
+    assert!(!place.path("runtime").exists());
+    umask(Mode::RWXG | Mode::RWXO);
     step(&runtime);
+    let mode = std::fs::metadata(place.path("runtime")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755, "{mode:o}");
     let one = status(place, &[]).stdout;
     assert!(one.starts_with("buildkit: 1 build step held since the boot, the last 20"), "{one}");
     step(&runtime);
@@ -67,6 +75,11 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
         let refused = place.status(&["--format", "prometheus", other]);
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");
     }
+    // What cannot be read is no 0 in a metric.
+    std::fs::remove_dir_all(place.path("runtime")).unwrap();
+    place.write("runtime", "");
+    let unread = place.status(&["--format", "prometheus"]);
+    assert_eq!((unread.status.code(), unread.stdout.as_str()), (Some(125), ""), "{unread:?}");
 }
 
 fn a_note_that_fails_fails_no_step(place: &Place) {

@@ -1,12 +1,11 @@
 //! The notices at the end of a run.
 
 use crate::options::Options;
-use crate::process_tree::Process;
+use crate::process_tree::{self, Process};
 use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
 use rustix::process::Pid;
 use std::collections::HashSet;
-use std::path::Path;
 
 /// Finds notices and returns each of them once.
 pub(super) struct Notices {
@@ -16,6 +15,8 @@ pub(super) struct Notices {
     unsynced: HashSet<Unsynced>,
     /// Threads in calls without their sync flag.
     unfinished: HashSet<u32>,
+    /// Threads with held calls.
+    synced: HashSet<u32>,
     io_uring: bool,
     passed_unseen: bool,
     /// Whether no process can outlive the run: the frontend is the init process of its pid
@@ -38,6 +39,7 @@ impl Notices {
             sealed,
             unsynced,
             unfinished,
+            synced: std::mem::take(&mut closed.synced),
             io_uring,
             passed_unseen,
             ends_all,
@@ -45,22 +47,26 @@ impl Notices {
         }
     }
 
-    /// Whether a process may outlive the run that can be named only then.
-    pub(super) fn expects_survivors(&self) -> bool {
+    /// Returns the notice about the processes that outlive a supervised run and had a sync held in it,
+    /// themselves or by a descendant, and that no other notice has named. A reader of the command's
+    /// output or an agent without files has none.
+    pub(super) fn survivors(&mut self) -> Option<Notice> {
         // Those of a sealed run are named before the commit.
-        !self.ends_all && !self.sealed
-    }
-
-    /// Returns the notice about the processes of `survivors` that no other notice has named.
-    pub(super) fn survivors(&mut self, survivors: &[Process]) -> Option<Notice> {
-        let new = survivors.iter().filter(|process| self.named.insert(process.pid));
-        let names: Vec<_> = new.map(ToString::to_string).collect();
+        if self.ends_all || self.sealed || self.synced.is_empty() {
+            return None;
+        }
+        let families = process_tree::families(std::process::id()).into_iter();
+        let synced = |family: &[Process]| family.iter().any(|it| has_any(it.pid, &self.synced));
+        let new = families
+            .filter(|(process, family)| !self.named.contains(&process.pid) && synced(family));
+        let names: Vec<_> = new.map(|(process, _)| process.to_string()).collect();
         (!names.is_empty()).then_some(Notice::Survivors(names))
     }
 
     /// Returns the notices about a run with these `survivors` that were not returned before.
     pub(super) fn pending(&mut self, survivors: &[Process]) -> Vec<Notice> {
-        let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named } = self;
+        let Self { sealed, unsynced, unfinished, io_uring, passed_unseen, ends_all, named, .. } =
+            self;
         let survivors = if *ends_all { &[] } else { survivors };
         let mut pending = Vec::new();
         let mut name = |notice: fn(Vec<String>) -> Notice, about: &dyn Fn(u32) -> bool| {
@@ -86,8 +92,7 @@ impl Notices {
 
 /// Whether one of `threads` belongs to the process `pid`.
 fn has_any(pid: u32, threads: &HashSet<u32>) -> bool {
-    let task = Path::new("/proc").join(pid.to_string()).join("task");
-    threads.iter().any(|thread| task.join(thread.to_string()).exists())
+    !threads.is_empty() && process_tree::threads(pid).any(|thread| threads.contains(&thread))
 }
 
 /// Whether `pid` has a descriptor of a file in `unsynced` open.
