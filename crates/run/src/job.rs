@@ -2,11 +2,11 @@
 
 use crate::process_tree::{self, Job};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
-use synconce_sys::signals;
+use synconce_sys::{process, signals};
 
 /// Stops this process by `signal`, which stopped the command `pid`, until the shell continues
 /// it. Does not stop if the command has been continued already: then the stop reached the
@@ -24,7 +24,7 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
     signals::stop_by(signal);
     if let Some(terminal) = terminal
         && let Some(group) = own_group
-        && tcgetpgrp(&terminal) == Ok(getpgrp())
+        && process::is_in_foreground(&terminal)
     {
         // If this fails, the command's next read fails.
         let _ = tcsetpgrp(&terminal, group);
@@ -72,8 +72,8 @@ pub(crate) fn go_on(pid: u32) {
 
 /// Returns the process group of `pid`, if it is not the group of this process.
 fn own_group(pid: u32) -> Option<Pid> {
-    let group = getpgid(Pid::from_raw(pid.cast_signed())).ok()?;
-    (group != getpgrp()).then_some(group)
+    let group = process::group_of(pid)?;
+    (Some(group) != process::group_of(0)).then_some(group).and_then(Pid::from_raw)
 }
 
 fn terminal() -> Option<OwnedFd> {

@@ -192,6 +192,23 @@ pub fn times_of_children() -> io::Result<[Duration; 2]> {
         .map(|time| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000)))
 }
 
+/// Returns the process group of `pid`, or of this process for 0. Returns `None` if the process has
+/// ended, or if the group began outside this pid namespace: getpgid(2) returns 0 for such a group,
+/// which `rustix::process::Pid` cannot hold.
+pub fn group_of(pid: u32) -> Option<libc::pid_t> {
+    // SAFETY: takes no pointers.
+    let group = unsafe { libc::getpgid(pid.cast_signed()) };
+    (group > 0).then_some(group)
+}
+
+/// Returns whether this process's group is the foreground group of `terminal`. A group that began
+/// outside this pid namespace has no id to compare, and counts as the background.
+pub fn is_in_foreground(terminal: impl AsFd) -> bool {
+    // SAFETY: takes no pointers.
+    let foreground = unsafe { libc::tcgetpgrp(terminal.as_fd().as_raw_fd()) };
+    group_of(0) == Some(foreground)
+}
+
 /// Makes the calling process the subreaper, which becomes the parent of orphaned descendants
 /// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
 ///

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, Started, eventually, isolated, parent, perl, process_status,
+    Place, Started, binary, eventually, finish, isolated, parent, perl, process_status,
 };
 
 fn kill(pid: u32, signal: Signal) {
@@ -77,6 +77,22 @@ fn is_running(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut ids = threads.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.any(|id| status_field(id, "State").starts_with(['R', 'S', 'D']))
+}
+
+#[test]
+fn a_stop_is_passed_on_in_a_pid_namespace_without_the_process_group() {
+    isolated(|place| {
+        // The group began outside, so that its id is 0 inside.
+        let script = "\"$0\" run -- sh -c 'kill -STOP $$; exit 9' & frontend=$!
+            until ! [ -e /proc/$frontend/exe ] || grep -q '^State:.T' /proc/$frontend/status; do
+                sleep 0.01
+            done
+            kill -CONT $frontend; wait $frontend";
+        let mut command = place.command("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script]);
+        let run = finish(command.arg(binary()));
+        assert_eq!(run.status.code(), Some(9), "{run:?}");
+    });
 }
 
 #[test]

@@ -61,6 +61,19 @@ fn an_inner_command_that_is_not_there_is_127() {
 }
 
 #[test]
+fn a_command_gets_the_given_argv0_also_in_an_inner_run() {
+    isolated(|place| {
+        let (option, shell) = ("--argv0=a name", ["/bin/sh", "-c", "echo \"$0\""]);
+        let inner = [&[binary(), "run", option, "--"][..], &shell].concat();
+        for (options, words) in
+            [(&[option][..], &shell[..]), (&["--sealed", option], &shell), (&[], &inner)]
+        {
+            assert_eq!(place.run(options, words).stdout, "a name\n", "{options:?}");
+        }
+    });
+}
+
+#[test]
 fn an_inner_run_is_held_by_the_outer_one_in_a_chroot_without_anything() {
     isolated(|place| {
         std::fs::create_dir(place.path("root")).unwrap();

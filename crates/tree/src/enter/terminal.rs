@@ -8,7 +8,7 @@ use super::furnish;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::{Signal, getpgrp, kill_current_process_group};
+use rustix::process::{Signal, kill_current_process_group};
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::termios::{
@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
+use synconce_sys::process;
 use synconce_sys::signals::{Reader, Received};
 
 /// The most bytes that are read at once, and that wait for a writer.
@@ -134,7 +135,7 @@ impl Terminal {
     }
 
     fn is_in_the_foreground(&self) -> bool {
-        tcgetpgrp(&self.input) == Ok(getpgrp())
+        process::is_in_foreground(&self.input)
     }
 
     /// Waits until one of `others` is readable or bytes were copied. Returns which of `others`

@@ -1,9 +1,9 @@
 //! The modes of the caller's terminal, which the process inside changes.
 
-use rustix::process::getpgrp;
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use synconce_sys::process;
 
 /// The terminal and its modes before the command, if standard input and output are a terminal.
 pub(super) struct Modes(Option<(OwnedFd, Termios)>);
@@ -23,7 +23,7 @@ impl Modes {
     /// Restores the modes after a process inside was killed, which could not do so itself.
     pub(super) fn restore(&self) {
         let Some((terminal, modes)) = &self.0 else { return };
-        if tcgetpgrp(terminal) == Ok(getpgrp()) {
+        if process::is_in_foreground(terminal) {
             // A terminal that was hung up has no modes.
             let _ = tcsetattr(terminal, OptionalActions::Now, modes);
         }
