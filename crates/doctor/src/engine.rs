@@ -19,6 +19,10 @@ pub struct Engine {
     pub name: &'static str,
     /// The engine's version.
     pub version: String,
+    /// Whether it runs without the rights of root.
+    pub is_rootless: bool,
+    /// The runtime of containers that name none, if the engine says it.
+    pub default_runtime: Option<String>,
     /// The directory of its images, layers and containers.
     pub data_root: PathBuf,
     /// How it makes the root of a container from layers.
@@ -36,7 +40,8 @@ pub struct Engine {
     pub build_cache: Option<BuildCache>,
     /// Whether the roots of build steps are mounted volatile by the engine itself.
     pub builds_are_volatile: bool,
-    /// What `synconce setup ENGINE --check` finds; none before it was asked.
+    /// What `synconce setup ENGINE --check` finds; none before it was asked, and of an engine that
+    /// cannot be set up.
     pub set_up: Option<SetUp>,
     /// What the engine did not say.
     #[serde(skip)]
@@ -64,6 +69,11 @@ pub struct SetUp {
 }
 
 impl Engine {
+    /// Whether `synconce setup` can set it up: its files are the system's.
+    pub fn can_be_set_up(&self) -> bool {
+        self.name != "docker" || !self.is_rootless
+    }
+
     /// Returns the remark about the engine for one line.
     pub(crate) fn summary(&self) -> String {
         let mut text = format!("{} {}: {}", self.name, self.version, self.storage_driver);

@@ -33,7 +33,8 @@ pub enum Error {
         /// Why.
         error: io::Error,
     },
-    /// This engine's program runs outside of this container, so its directories are not here.
+    /// This engine's program runs in another container or on another host, so its directories are
+    /// not here.
     Elsewhere(&'static str),
     /// The file is not a record of a command.
     NoRecord,
@@ -90,7 +91,8 @@ impl fmt::Display for Error {
                 write!(f, ": {}", reason(error))
             }
             Self::Elsewhere(program) => {
-                write!(f, "cannot measure the disk of {program}: it runs outside of this container")
+                let why = "it runs in another container or on another host";
+                write!(f, "cannot measure the disk of {program}: {why}")
             }
             Self::NoRecord => f.write_str("not a record of `synconce doctor -o`"),
             Self::Unreadable(error) => f.write_str(&reason(error)),

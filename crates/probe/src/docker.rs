@@ -3,12 +3,15 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where dockerd listens if nothing else is configured.
 pub const SOCKET: &str = "/var/run/docker.sock";
-/// dockerd answers in milliseconds; a dockerd that hangs must not hang its caller.
+/// The time for a whole answer. dockerd answers in milliseconds; a dockerd that hangs, or that
+/// sends a byte now and then, must not hang its caller.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The most bytes of an answer. 100,000 records of a build cache take some 50 MB.
+const LIMIT: usize = 128 << 20;
 
 /// Returns the body of the answer to `GET path` from the dockerd at `socket`, which is JSON.
 ///
@@ -23,21 +26,51 @@ pub fn get(socket: &Path, path: &str) -> io::Result<String> {
 /// # Errors
 /// See [`get`].
 pub fn get_from(mut stream: UnixStream, path: &str) -> io::Result<String> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let end = Instant::now() + PATIENCE;
     stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => io::Error::new(ErrorKind::TimedOut, "no answer within 10 s"),
-        _ => error,
-    })?;
+    let question = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
+    stream.write_all(question.as_bytes()).map_err(in_words)?;
+    let answer = read_until(&mut stream, end, LIMIT)?;
     let odd = || io::Error::new(ErrorKind::InvalidData, "the answer is none of dockerd's");
+    let answer = String::from_utf8(answer).map_err(|_| odd())?;
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(odd)?;
     let status = head.lines().next().and_then(|line| line.split(' ').nth(1)).ok_or_else(odd)?;
     match status {
         "200" => Ok(body.to_owned()),
         _ => Err(io::Error::other(format!("the answer to {path} is {status}"))),
+    }
+}
+
+/// Reads `stream` to its end, which has to come before `end` and within `limit` bytes.
+fn read_until(stream: &mut UnixStream, end: Instant, limit: usize) -> io::Result<Vec<u8>> {
+    let mut answer = Vec::new();
+    let mut part = vec![0; 64 << 10];
+    while answer.len() <= limit {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(too_late());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(count) => answer.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(in_words(error)),
+        }
+    }
+    Err(io::Error::new(ErrorKind::InvalidData, "the answer is too long"))
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "no answer within 10 s")
+}
+
+/// Returns `error`, in words if it is the end of a timeout of the socket.
+fn in_words(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => too_late(),
+        _ => error,
     }
 }
 
@@ -62,5 +95,30 @@ mod tests {
         for odd in ["", "nonsense", "HTTP/1.0\r\n\r\n"] {
             assert_eq!(answered(odd).unwrap_err().kind(), ErrorKind::InvalidData, "{odd}");
         }
+    }
+
+    #[test]
+    fn an_answer_has_to_end_in_time_and_within_the_limit() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let failed = read_until(&mut ours, Instant::now(), 1).unwrap_err();
+        assert_eq!(failed.to_string(), "no answer within 10 s");
+        // A byte now and then does not move the end.
+        let sender = std::thread::spawn(move || while (&theirs).write_all(b"a").is_ok() {});
+        let soon = Instant::now() + Duration::from_millis(20);
+        let failed = read_until(&mut ours, soon, usize::MAX).unwrap_err();
+        assert_eq!(failed.to_string(), "no answer within 10 s");
+        let later = Instant::now() + PATIENCE;
+        let failed = read_until(&mut ours, later, 1 << 10).unwrap_err();
+        assert_eq!(failed.to_string(), "the answer is too long");
+        drop(ours);
+        sender.join().unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_is_no_text_is_none_of_dockerds() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"HTTP/1.0 200 OK\r\n\r\n\xff").unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(get_from(ours, "/info").unwrap_err().kind(), ErrorKind::InvalidData);
     }
 }

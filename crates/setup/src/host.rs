@@ -13,7 +13,7 @@ use synconce_durable::replace::Rights;
 use synconce_durable::text::quote;
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
-pub(crate) const RUNTIME_NAME: &str = "synconce";
+pub const RUNTIME_NAME: &str = "synconce";
 
 /// The kernel's limit on followed links (`path_resolution(7)`).
 const LINKS: usize = 40;

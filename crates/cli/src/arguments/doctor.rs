@@ -27,7 +27,8 @@ pub struct Doctor {
     pub fail_on: Option<u32>,
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///
-    /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root.
+    /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is
+    /// rootless.
     #[arg(long, conflicts_with_all = ["path", "podman", "context", "read", "command"])]
     pub docker: bool,
     /// Measure where Podman keeps its layers, and look at its storage driver and set-up

@@ -38,16 +38,17 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
     if let Some(record) = &arguments.read {
         return command::read(record, json, arguments.fail_on);
     }
+    // Before signals are only noted: Ctrl-C ends a question that nothing answers.
+    let asked = match engine::ask(&arguments) {
+        Ok(asked) => asked,
+        Err(error) => return fail(&error, &arguments),
+    };
     let mut watch = Watch::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
         return print(watch, examined, json, Context::text, &arguments)
             .map_or_else(|code| code, |_| ExitCode::SUCCESS);
     }
-    let asked = match engine::ask(&arguments) {
-        Ok(asked) => asked,
-        Err(error) => return fail(&error, &arguments),
-    };
     let options = Options {
         path: asked.as_ref().map_or_else(|| arguments.path.clone(), |it| it.data_root.clone()),
         depth: if arguments.full { Depth::Full } else { Depth::Quick },

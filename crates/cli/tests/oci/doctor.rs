@@ -152,35 +152,48 @@ fn a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
     // The user of a group may ask, and may not write.
     fs::set_permissions(SOCKET_FILE, fs::Permissions::from_mode(0o666)).unwrap();
     let root = site.storage.join("docker");
+    let hint = "hint: sudo --preserve-env=DOCKER_HOST synconce doctor --docker";
     let denied = finish(doctor(place, "--docker").uid(65534).gid(65534));
     let why = format!("cannot write in {}: Permission denied", root.display());
-    assert_fails(&denied, [&why, "hint: sudo synconce doctor --docker"]);
+    assert_fails(&denied, [&why, hint]);
     fs::set_permissions(SOCKET_FILE, fs::Permissions::from_mode(0o600)).unwrap();
     let denied = finish(doctor(place, "--docker").uid(65534).gid(65534));
     let why = format!("cannot ask dockerd at {SOCKET_FILE}: Permission denied");
-    assert_fails(&denied, [&why, "hint: sudo synconce doctor --docker"]);
-    // As in a container that has the socket.
-    let doctor = doctor(place, "--docker");
-    let mut apart = place.command("unshare");
-    apart.args(["--pid", "--fork", "--mount-proc"]).arg(doctor.get_program());
-    apart.args(doctor.get_args());
-    apart.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let why = "cannot measure the disk of dockerd: it runs outside of this container";
-    let hint = "hint: synconce doctor --docker, on the host of the engine";
-    assert_fails(&finish(&mut apart), [why, hint]);
+    assert_fails(&denied, [&why, hint]);
+    // As in a container that has the socket, without and with the host's processes, and as with
+    // the socket of another host.
+    let other_root = format!("mount -t tmpfs none {}; exec \"$@\"", root.display());
+    let other_host = "hostname other; exec \"$@\"";
+    for apart in [
+        &["--pid", "--fork", "--mount-proc"][..],
+        &["--mount", "sh", "-ec", &other_root, "sh"],
+        &["--uts", "sh", "-ec", other_host, "sh"],
+    ] {
+        let doctor = doctor(place, "--docker");
+        let mut command = place.command("unshare");
+        command.args(apart).arg(doctor.get_program()).args(doctor.get_args());
+        command.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let why = "cannot measure the disk of dockerd: it runs in another container or on another \
+                   host";
+        let hint = "hint: synconce doctor --docker, where the engine runs";
+        assert_fails(&finish(&mut command), [why, hint]);
+    }
     engine.stop();
 }
 
 fn an_engine_that_is_not_there_is_one_line_and_a_hint(place: &Place) {
     let ended = finish(&mut doctor(place, "--docker"));
     let why = format!("cannot ask dockerd at {SOCKET_FILE}: No such file or directory");
-    assert_fails(&ended, [&why, "hint: start dockerd: systemctl start docker"]);
+    assert_fails(
+        &ended,
+        [&why, "hint: start the dockerd that DOCKER_HOST names, or unset DOCKER_HOST"],
+    );
     let ended = finish(doctor(place, "--docker").env("DOCKER_HOST", "tcp://10.0.0.1:2375"));
     let why = "cannot ask dockerd at tcp://10.0.0.1:2375: it is not on this host";
-    assert_fails(&ended, [why, "hint: synconce doctor --docker, on the host of the engine"]);
+    assert_fails(&ended, [why, "hint: synconce doctor --docker, where the engine runs"]);
     let ended = finish(doctor(place, "--podman").env("PATH", "/none"));
     let why = "cannot ask podman: No such file or directory";
-    assert_fails(&ended, [why, "hint: apt-get install podman"]);
+    assert_fails(&ended, [why, "hint: install podman, or add its directory to PATH"]);
     let both = finish(doctor(place, "--docker").arg("--podman"));
     assert_eq!(both.status.code(), Some(125), "{both:?}");
 }

@@ -5,13 +5,18 @@ use crate::error::Error;
 use crate::report::NotMeasured;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use synconce_probe::docker::get_from;
 use synconce_sys::peer::Peer;
+use synconce_sys::reason;
 
 const PROGRAM: &str = "dockerd";
+/// The component that podman names in its answer to `/version`.
+const PODMAN: &str = "Podman Engine";
 /// The API that can list the build cache alone (Docker 23), and the last that we know.
 const WITH_TYPE: u32 = 42;
 const LAST: u32 = 51;
@@ -25,6 +30,14 @@ struct Info {
     driver: String,
     /// Pairs of a name and a value; `null` without any.
     driver_status: Option<Vec<(String, String)>>,
+    #[serde(default)]
+    default_runtime: Option<String>,
+    /// The name of dockerd's host.
+    #[serde(default)]
+    name: Option<String>,
+    /// Such as `name=rootless`.
+    #[serde(default)]
+    security_options: Option<Vec<String>>,
 }
 
 /// The answer to `/version`.
@@ -32,6 +45,15 @@ struct Info {
 #[serde(rename_all = "PascalCase")]
 struct Version {
     api_version: String,
+    /// The programs that answer; podman answers in dockerd's place.
+    #[serde(default)]
+    components: Vec<Component>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Component {
+    name: String,
 }
 
 /// The answer to `/system/df`.
@@ -50,23 +72,32 @@ struct Record {
 /// Asks the dockerd at `socket`.
 ///
 /// # Errors
-/// dockerd does not answer, or runs outside of this container.
+/// dockerd does not answer, podman answers, or dockerd runs in another container or on another
+/// host.
 pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
     let failed =
         |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
     let connect = || UnixStream::connect(socket).map_err(failed);
-    // The process that made the socket is dockerd, or systemd beside it.
-    if Peer::of(connect()?).map_err(failed)?.pid == 0 {
-        return Err(Error::Elsewhere(PROGRAM));
-    }
+    // The process that made the socket is dockerd, systemd beside it, or a proxy.
+    let maker = Peer::of(connect()?).map_err(failed)?.pid;
     let info: Info = answer(connect()?, "/info").map_err(failed)?;
     let version: Version = answer(connect()?, "/version").map_err(failed)?;
+    if version.components.iter().any(|one| one.name == PODMAN) {
+        return Err(failed(io::Error::new(ErrorKind::InvalidInput, "podman answers there")));
+    }
+    if is_elsewhere(maker, &info) {
+        return Err(Error::Elsewhere(PROGRAM));
+    }
     let mut unknown = Vec::new();
     let build_cache = match disk_usage_path(&version.api_version) {
-        Some(path) => {
-            let usage: DiskUsage = answer(connect()?, &path).map_err(failed)?;
-            Some(BuildCache::of(&usage))
-        }
+        // The rest of the report needs no build cache.
+        Some(path) => match answer::<DiskUsage>(connect()?, &path) {
+            Ok(usage) => Some(BuildCache::of(&usage)),
+            Err(error) => {
+                unknown.push(NotMeasured::new("build cache", reason(&error)));
+                None
+            }
+        },
         None => {
             let why = "dockerd before 23 walks all volumes to say its size: docker system df";
             unknown.push(NotMeasured::new("build cache", why));
@@ -76,8 +107,37 @@ pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
     Ok(engine(info, build_cache, unknown))
 }
 
+/// Whether the directories that `info` names are not those of this process: dockerd is in another
+/// container, or on another host. `maker` is the process that made the socket.
+fn is_elsewhere(maker: u32, info: &Info) -> bool {
+    let host = rustix::system::uname();
+    let is_named = |name: &String| name.as_bytes() == host.nodename().to_bytes();
+    if maker == 0 || !info.name.as_ref().is_none_or(is_named) {
+        return true;
+    }
+    let root = PathBuf::from(format!("/proc/{maker}/root"));
+    // Without the rights to look there, nothing speaks against this host.
+    if fs::metadata(&root).is_err() {
+        return false;
+    }
+    let path = info.docker_root_dir.strip_prefix("/").unwrap_or(&info.docker_root_dir);
+    let identity = |path: &Path| match fs::metadata(path) {
+        Ok(found) => Ok(Some((found.dev(), found.ino()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    match (identity(&root.join(path)), identity(&info.docker_root_dir)) {
+        (Ok(theirs), Ok(ours)) => theirs.is_none() || theirs != ours,
+        _ => false,
+    }
+}
+
+/// Asks for `path`, whose answer is an object of JSON.
 fn answer<T: DeserializeOwned>(stream: UnixStream, path: &str) -> io::Result<T> {
-    Ok(serde_json::from_str(&get_from(stream, path)?)?)
+    serde_json::from_str(&get_from(stream, path)?).map_err(|_| {
+        let why = format!("the answer to {path} is none of dockerd's");
+        io::Error::new(ErrorKind::InvalidData, why)
+    })
 }
 
 /// Returns the path that lists the build cache and no more, if the API `version` has one.
@@ -97,8 +157,12 @@ fn engine(info: Info, build_cache: Option<BuildCache>, mut unknown: Vec<NotMeasu
         let why = "they are in the directory of containerd: synconce doctor /var/lib/containerd";
         unknown.push(NotMeasured::new("layers", why));
     }
+    let is_rootless =
+        info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
     Engine {
         name: "docker",
+        is_rootless,
+        default_runtime: info.default_runtime,
         version: info.server_version,
         layers: layers(&info.docker_root_dir, &info.driver),
         data_root: info.docker_root_dir,

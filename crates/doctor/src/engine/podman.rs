@@ -2,6 +2,7 @@
 
 use super::{Engine, layers};
 use crate::error::Error;
+use crate::report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::io;
@@ -15,8 +16,24 @@ const MOUNT_PROGRAM: &str = "overlay.mount_program";
 /// The output of `podman info --format json`, as far as it is used.
 #[derive(Deserialize)]
 struct Info {
+    #[serde(default)]
+    host: Host,
     store: Store,
     version: Version,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Host {
+    /// `podman` is the client of a service, such as one of another host.
+    service_is_remote: bool,
+    security: Security,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Security {
+    rootless: bool,
 }
 
 #[derive(Deserialize)]
@@ -39,7 +56,7 @@ struct Version {
 /// Asks the podman in the PATH about the storage of this user.
 ///
 /// # Errors
-/// podman is not installed, or fails.
+/// podman is not installed, fails, or is the client of a service.
 pub fn ask_podman() -> Result<Engine, Error> {
     let failed = |error| Error::Engine { program: PROGRAM, at: None, error };
     let mut command = Command::new(PROGRAM);
@@ -51,10 +68,21 @@ pub fn ask_podman() -> Result<Engine, Error> {
         return Err(failed(io::Error::other(last.to_owned())));
     }
     let info: Info = serde_json::from_slice(&said.stdout).map_err(|error| failed(error.into()))?;
-    Ok(engine(info))
+    if info.host.service_is_remote {
+        return Err(Error::Elsewhere(PROGRAM));
+    }
+    Ok(engine(info, &report::Host::read()))
 }
 
-fn engine(info: Info) -> Engine {
+/// Whether `podman build` of `version` asks the kernel of `host` for volatile overlays.
+fn builds_are_volatile(version: &str, host: &report::Host) -> bool {
+    let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    // Buildah 1.20, and Linux 5.10.
+    version >= (3, 1) && host.version() >= (5, 10)
+}
+
+fn engine(info: Info, host: &report::Host) -> Engine {
     let Store { graph_driver_name: driver, graph_root, graph_options, graph_status } = info.store;
     let status = |name: &str| Some(graph_status.as_ref()?.get(name)?.as_str()?.to_owned());
     let mount_program = graph_options.as_ref().and_then(|options| {
@@ -65,10 +93,14 @@ fn engine(info: Info) -> Engine {
     });
     Engine {
         name: "podman",
-        version: info.version.version,
+        is_rootless: info.host.security.rootless,
+        default_runtime: None,
         layers: layers(&graph_root, &driver),
         data_root: graph_root,
-        builds_are_volatile: driver == "overlay" && mount_program.is_none(),
+        builds_are_volatile: driver == "overlay"
+            && mount_program.is_none()
+            && builds_are_volatile(&info.version.version, host),
+        version: info.version.version,
         storage_driver: driver,
         mount_program,
         backing: status("Backing Filesystem"),
@@ -83,13 +115,31 @@ fn engine(info: Info) -> Engine {
 mod tests {
     use super::*;
 
+    fn host(kernel: &str) -> report::Host {
+        report::Host { kernel: kernel.to_owned(), cpus: 1 }
+    }
+
+    #[test]
+    fn builds_are_volatile_since_podman_3_1_and_linux_5_10() {
+        for (podman, kernel, wanted) in [
+            ("3.0.1", "5.10.0-28-amd64", false),
+            ("3.1.0", "5.10.0-28-amd64", true),
+            ("3.1.0", "5.4.0", false),
+            ("4.3.1", "6.1.0", true),
+            ("5.0.0-dev", "6.1.0", true),
+            ("", "6.1.0", false),
+        ] {
+            assert_eq!(builds_are_volatile(podman, &host(kernel)), wanted, "{podman} {kernel}");
+        }
+    }
+
     #[test]
     fn a_mount_program_takes_the_place_of_the_kernel() {
         let text = r#"{"store": {"graphDriverName": "overlay", "graphRoot": "/none", "graphOptions":
             {"overlay.mount_program": {"Executable": "/usr/bin/fuse-overlayfs", "Package": "x"}},
             "graphStatus": {"Backing Filesystem": "extfs", "Native Overlay Diff": "false"}},
             "version": {"Version": "4.3.1"}}"#;
-        let engine = engine(serde_json::from_str(text).unwrap());
+        let engine = engine(serde_json::from_str(text).unwrap(), &host("6.1.0"));
         assert_eq!(engine.mount_program.as_deref(), Some("/usr/bin/fuse-overlayfs"));
         assert!(!engine.builds_are_volatile && engine.native_diff == Some(false));
         let shown = "podman 4.3.1: overlay on extfs by /usr/bin/fuse-overlayfs, no native diff";

@@ -3,6 +3,8 @@
 use super::Finding;
 use crate::engine::Engine;
 
+const RISK: &str = "a build that a power cut ends has to be started again";
+
 /// Returns the causes that the engine's storage shows. None has seconds: they depend on the
 /// images.
 pub(super) fn of_storage(engine: &Engine) -> Vec<Finding> {
@@ -71,13 +73,24 @@ pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
 /// Makes the finding about slow syncs one of the engine's build steps.
 pub(super) fn of_steps(engine: &Engine, finding: Finding) -> Finding {
     let name = engine.name;
+    if !engine.can_be_set_up() {
+        return Finding {
+            workload: finding.workload.map(|workload| format!("{workload} in a build step")),
+            remedy: format!(
+                "hold the steps in the Dockerfile: no set-up reaches a rootless {name}"
+            ),
+            undo: "take the lines out of the Dockerfile".to_owned(),
+            risk: RISK.to_owned(),
+            ..finding
+        };
+    }
     let made = engine.set_up.as_ref().is_some_and(|set_up| set_up.is_made);
     let words = if made { format!("{name} --check") } else { name.to_owned() };
     Finding {
         workload: finding.workload.map(|workload| format!("{workload} in a build step")),
         remedy: format!("synconce setup {words}"),
         undo: format!("synconce setup {name} --undo"),
-        risk: "a build that a power cut ends has to be started again".to_owned(),
+        risk: RISK.to_owned(),
         ..finding
     }
 }

@@ -165,6 +165,8 @@ fn engine(driver: &str) -> Engine {
     Engine {
         name: "docker",
         version: "20.10".to_owned(),
+        is_rootless: false,
+        default_runtime: None,
         data_root: "/var/lib/docker".into(),
         storage_driver: driver.to_owned(),
         mount_program: None,
@@ -205,6 +207,13 @@ fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
     let wanted =
         "docker (/srv): nothing to change: synconce holds the syncs of build steps already";
     assert_eq!(verdict, wanted);
+}
+
+#[test]
+fn no_set_up_is_advised_for_a_rootless_dockerd() {
+    let (found, _) = of_engine(&Engine { is_rootless: true, ..engine("overlay2") });
+    let wanted = "hold the steps in the Dockerfile: no set-up reaches a rootless docker";
+    assert_eq!((found.len(), &*found[0].remedy), (1, wanted));
 }
 
 #[test]
