@@ -15,7 +15,7 @@ mod trial;
 pub use barrier::{Barrier, without_foreign_syncs};
 pub use cgroups::Cgroups;
 pub use debian::Debian;
-pub use locks::{DiskLock, stall, without_stalls};
+pub use locks::{DiskLock, before_stall, stall, without_stalls};
 pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
 pub use place::{Place, Started, files, finish};
 pub use processes::{children, exists, parent, process_status};

@@ -5,8 +5,8 @@ use super::other_users::{ALICE, BOB, machine, synconce};
 use rustix::process::Signal;
 use std::fs;
 use synconce_testkit::harness::{
-    Place, Started, binary, committed, daemon, eventually, finish, isolated, limit, perl,
-    process_status, stall, without_fuse_notice,
+    Place, Started, before_stall, binary, committed, daemon, eventually, finish, isolated, limit,
+    perl, process_status, stall, without_fuse_notice,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
@@ -132,8 +132,9 @@ fn a_commit_goes_on_when_the_process_that_waits_for_it_ends() {
     isolated(|place| {
         for by in [Signal::INT, Signal::KILL] {
             let rig = rig();
+            let stalled = before_stall();
             let run = waiting(place, &[], &rig);
-            let stalled = stall(&rig);
+            rig.disk().stall_flushes().unwrap();
             let asked = Started::new(&mut place.synconce(&["commit"]));
             rig.disk().wait_for_waiting_flush(limit()).unwrap();
             // Before it waits for the signal it blocks the signal, and would die by it.

@@ -29,10 +29,17 @@ impl DiskLock {
     }
 }
 
+/// Waits until no test calls sync(2), and keeps such tests away while the lock is held. For a test
+/// whose data must still be in memory when it stalls the disk: the sync(2) of another test writes
+/// them, too.
+pub fn before_stall() -> DiskLock {
+    DiskLock::take(STALLS, FlockOperation::LockShared)
+}
+
 /// Stalls every flush of `rig` until it is released. No test that calls sync(2) runs while the
 /// lock is held.
 pub fn stall(rig: &Rig) -> DiskLock {
-    let lock = DiskLock::take(STALLS, FlockOperation::LockShared);
+    let lock = before_stall();
     rig.disk().stall_flushes().expect("the rig answers");
     lock
 }
