@@ -14,8 +14,9 @@ const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 const INSTALL: &str = "apt-get install -y -qq --no-download --no-install-recommends manpages-dev";
 
 /// Makes packages below /root: `daemon`, whose scripts call dpkg and start a daemon that syncs
-/// later; `environment`, whose script writes variables; `waits`, whose script waits for a file; `broken`, whose script fails; `slow`, whose script ends its apt by a signal; and two
-/// versions of a `tasksel`.
+/// later; `environment`, whose script writes variables; `waits`, whose script waits for a file;
+/// `broken`, whose script fails; `slow`, whose script ends its dpkg by a signal and waits for that
+/// end, as dpkg could otherwise be done first; and two versions of a `tasksel`.
 const PACKAGES: &str = r#"
 cd /root
 package() {
@@ -37,7 +38,8 @@ package broken-1 'exit 3'
 package environment-1 'echo "$name $real $synconce $reason $word" >/root/environment'
 package slow-1 'victim=$(cat /root/victim)
 rm /root/victim
-kill -TERM $victim'
+kill -TERM $victim
+while kill -0 $PPID; do sleep 0.05; done'
 package tasksel-1 : one
 package tasksel-2 : two
 "#;
