@@ -70,8 +70,8 @@ pub fn runtime() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }
 
-/// Makes `directory`, that of run files. If root makes it, all users may read it whatever the umask is: a command
-/// that has changed its user finds the run file there.
+/// Makes `directory`, that of run files. If root makes it, all users may read it whatever the umask
+/// is: a command that has changed its user finds the run file there.
 ///
 /// # Errors
 /// Those of mkdir(2) and open(2).

@@ -188,8 +188,8 @@ fn raise_unblocked(signal: i32) -> Set {
     old
 }
 
-/// Sends SIGALRM to the calling process after a time (setitimer(2)), in place of an earlier request.
-/// [`Received::by_process`] is false for this signal.
+/// Sends SIGALRM to the calling process after a time (setitimer(2)), in place of an earlier
+/// request. [`Received::by_process`] is false for this signal.
 pub fn alarm_after(after: Duration) {
     let seconds = libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX);
     // Zero would end the request.

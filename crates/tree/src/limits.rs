@@ -94,7 +94,8 @@ impl Limits {
     }
 
     /// Returns the narrower of these limits and those of the control group `group` of version 2,
-    /// which the run leaves: otherwise a run with limits could use more than one without.
+    /// which the run leaves: otherwise a run with limits could use more memory, processor or
+    /// processes than one without.
     fn within(self, group: &Path) -> Self {
         let text = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
         // Without a limit the kernel writes "max".

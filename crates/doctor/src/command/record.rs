@@ -183,7 +183,7 @@ impl Write for RecordSums {
 
     fn flush(&mut self) -> io::Result<()> {
         match &self.record {
-            Some(sums) => Ok(serde_json::to_writer(&self.file, &Sums { sums })?),
+            Some(sums) => self.file.write_all(&serde_json::to_vec(&Sums { sums })?),
             None => Ok(()),
         }
     }

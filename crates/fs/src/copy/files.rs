@@ -177,7 +177,7 @@ impl Copying<'_> {
                 Self::changed(at, own, name);
                 return Ok(false);
             }
-            // A directory that can be listed, not searched; or the FUSE file system of another user.
+            // A directory that can be listed and not searched, or another user's FUSE file system.
             Err(Errno::ACCESS) if self.skips(at, own, name) => return Ok(false),
             stat => stat.map_err(fail("cannot look at"))?,
         };

@@ -1,7 +1,7 @@
 //! A root that is volatile: found again, synced, and mounted as before the step.
 //!
-//! The engine's work directory has the kernel's mark only during the sync of a `delete`, and after a
-//! failed sync. An engine that ignores how a `delete` ended cannot mount such a layer.
+//! The engine's work directory has the kernel's mark only during the sync of a `delete`, and after
+//! a failed sync. An engine that ignores how a `delete` ended cannot mount such a layer.
 
 use super::volatile::{Failure, MARK, NOTE, OWN_WORK, open};
 use super::{Kept, StepRoot, failed};

@@ -47,8 +47,8 @@ impl Notices {
         }
     }
 
-    /// Returns the notice about the processes that outlive a supervised run and had a sync held in it,
-    /// themselves or by a descendant, and that no other notice has named. A reader of the command's
+    /// Returns the notice about the processes that outlive a supervised run, had a sync held in it,
+    /// themselves or by a descendant, and were named by no other notice. A reader of the command's
     /// output or an agent without files has none.
     pub(super) fn survivors(&mut self) -> Option<Notice> {
         // Those of a sealed run are named before the commit.

@@ -24,6 +24,9 @@ pub(super) fn shown(steps: HeldSteps) -> Shown {
     }
 }
 
+/// In seconds since 1970.
+const YEAR_10_000: u64 = 253_402_300_800;
+
 /// Returns a line for each engine.
 pub(super) fn render(steps: &[HeldSteps]) -> String {
     let render = |steps: &HeldSteps| {
@@ -31,7 +34,9 @@ pub(super) fn render(steps: &[HeldSteps]) -> String {
         let count = whole(steps.count);
         let mut line = format!("{}: {count} {noun} held since the boot", steps.engine);
         if let Some(last) = &steps.last {
-            let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(last.time));
+            // A later time has no text in humantime, which would panic.
+            let time = Some(last.time).filter(|time| *time < YEAR_10_000);
+            let time = time.map(|time| SystemTime::UNIX_EPOCH + Duration::from_secs(time));
             let time = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
             let image = last.image.as_ref().map(|image| format!(" from {image}"));
             line +=

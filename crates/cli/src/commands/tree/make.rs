@@ -77,8 +77,8 @@ impl ImportReport for Imported {
 fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> Failure {
     let is_denied = error.io().kind() == io::ErrorKind::PermissionDenied;
     // The path in an error of the copy has no symbolic links.
-    let source = fs::canonicalize(source).unwrap_or_default();
-    let is_below = error.path().starts_with(&source) && error.path() != source;
+    let is_below = fs::canonicalize(source)
+        .is_ok_and(|source| error.path().starts_with(&source) && error.path() != source);
     let failure = Failure::from(error);
     match is_denied && is_below && !skip_unreadable {
         true => failure.hint("--skip-unreadable leaves out what this user may not read"),
