@@ -12,10 +12,11 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::standard_paths;
@@ -39,20 +40,30 @@ pub(crate) struct Lock {
     name: String,
     /// Locked. `None` in the guard alone.
     file: Option<OwnedFd>,
+    /// The locks of [`Lock::take_disks`].
+    disks: Vec<OwnedFd>,
 }
 
 impl Lock {
     /// Waits until no other command changes the hold `name`.
     pub(crate) fn take(name: &str) -> Result<Self, Error> {
         let directory = directory();
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o755).create(&directory).on("cannot create", &directory)?;
-        let path = directory.join(format!("{name}.lock"));
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-        let file = file.on("cannot open", &path)?;
-        flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
-        Ok(Self { name: name.to_owned(), file: Some(file) })
+        // Both directories: all users may read the files of guards and of runs.
+        for made in directory.parent().into_iter().chain([&*directory]) {
+            standard_paths::make_runtime(made).on("cannot create", made)?;
+        }
+        let file = Some(locked(&format!("{name}.lock"))?);
+        Ok(Self { name: name.to_owned(), file, disks: Vec::new() })
+    }
+
+    /// Waits until no other command starts or recovers a hold on one of `devices`, whatever the
+    /// name of that hold is. Two names can lead to one file.
+    pub(crate) fn take_disks(&mut self, devices: &BTreeSet<u64>) -> Result<(), Error> {
+        // In order: two commands never wait for each other.
+        for device in devices {
+            self.disks.push(locked(&format!("{device}.disk"))?);
+        }
+        Ok(())
     }
 
     /// Takes the lock beside other readers, if no command changes the hold `name`. A command that
@@ -66,7 +77,7 @@ impl Lock {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(&path, flags, Mode::empty())?;
         flock(&file, FlockOperation::NonBlockingLockShared)?;
-        Ok(Self { name: name.to_owned(), file: Some(file) })
+        Ok(Self { name: name.to_owned(), file: Some(file), disks: Vec::new() })
     }
 
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
@@ -107,9 +118,10 @@ impl Lock {
             Ok(()) => 0,
             Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
         };
-        // The guard shares the open file, and would keep the lock for ever. Until here the lock
+        // The guard shares the open files, and would keep the locks for ever. Until here the lock
         // keeps other commands from looking for the guard.
         drop(self.file.take());
+        self.disks.clear();
         // The parent may have ended.
         let _ = rustix::io::write(&started, &[code as u8]);
         if code != 0 {
@@ -139,6 +151,15 @@ impl Lock {
     fn guard_path(&self) -> PathBuf {
         guard_path(&self.name)
     }
+}
+
+/// Opens the file `name`, and waits for its lock.
+fn locked(name: &str) -> Result<OwnedFd, Error> {
+    let path = directory().join(name);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+    flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
+    Ok(file)
 }
 
 /// Takes the place of the one `synconce hold run` of the hold `name`, until the value is

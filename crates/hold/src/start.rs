@@ -83,6 +83,8 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
         let again = |error| Failure::Again(config.name.clone(), Box::new(error));
         stop::end(&lock, record).map_err(again)?;
     }
+    // Until the overlays are mounted: a start by another name may look for markers meanwhile.
+    lock.take_disks(&overlaps::devices(config)?)?;
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
     marker_place::refuse(config)?;

@@ -87,28 +87,40 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     // The last sync comes after the last writer.
     refuse_remains(&record, &fenced)?;
     lock.end_guard()?;
-    if failed.is_none() {
-        record.ending = true;
-        // On a full disk the marker stays as it is. If the machine then stops before the end,
-        // `recover` finds the marks gone, and asks.
-        let _ = record.write();
-        for place in record.places()? {
-            place.clean()?;
-        }
+    let places = record.places()?;
+    if mutant::is("hold-cleared-first") || mutant::is("hold-marks-removed-first") {
+        overlay::clean(&places)?;
     }
     if mutant::is("hold-cleared-first") {
-        // The mark beside the files would tell, too.
-        overlay::clean(&record.places()?)?;
         Record::clear(&record.name)?;
     }
     failed = sync_pins(&pins).or(failed);
     if let Some(path) = failed {
-        // What the hold added stays until `recover`: the disk may be read-only now.
+        // What the hold added stays until `recover`: the disk may be read-only now, and the marker
+        // may be lost with its container.
         record.note_failure()?;
         return Err(Failure::WriteBack(path, record.name));
     }
-    Record::clear(&record.name)?;
+    clear(record, &places, &pins)?;
     Ok(left)
+}
+
+/// Removes what the hold added to `places`, whose data are durable, and then the marker.
+fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> Result<(), Failure> {
+    if mutant::is("hold-cleared-first") {
+        return Ok(());
+    }
+    record.ending = true;
+    // On a full disk the marker stays as it is. If the machine then stops before the end, `recover`
+    // finds the marks gone, and asks.
+    let _ = record.write();
+    overlay::clean(places)?;
+    // Without the marker, a mark that a crash brings back would be a hold cut short.
+    if let Some(path) = sync_pins(pins) {
+        record.note_failure()?;
+        return Err(Failure::WriteBack(path, record.name));
+    }
+    Ok(Record::clear(&record.name)?)
 }
 
 /// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.

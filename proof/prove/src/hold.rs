@@ -73,7 +73,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [Mutant; 11] = [
+pub(crate) const MUTANTS: [Mutant; 14] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -125,6 +125,19 @@ pub(crate) const MUTANTS: [Mutant; 11] = [
     mutant(
         "hold-failure-in-memory",
         "a lost write noted in memory alone on a full disk",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-marks-removed-first",
+        "marks beside the files removed before the last sync",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant("hold-loss-unmarked", "a lost write not noted beside the files", What::Faults, FAULTS),
+    mutant(
+        "hold-others-set-aside",
+        "files with the name of a held one set aside",
         What::Faults,
         FAULTS,
     ),

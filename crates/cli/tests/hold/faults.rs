@@ -1,7 +1,7 @@
 //! Full and failing disks, and file systems that go away.
 
 use crate::crashes::unmount_below;
-use crate::support::{Fixture, configure, end, sh, stays, with_hold};
+use crate::support::{Fixture, configure, end, failed, sh, stays, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -251,6 +251,27 @@ fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
         fixture.ok("recover --keep");
         fixture.ok("start");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_that_only_the_last_sync_finds_is_not_forgotten_with_the_marker() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        // The syncs before the unmounts do nothing: one for the file and one for the directory.
+        let skip = "inject=syncfs:retval=0:when=1..2";
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", skip, binary()]);
+        let stopped = finish(strace.args(["hold", "stop", "./t.toml"]));
+        failed(stopped, &["the disk lost writes"]);
+        fixture.rig.disk().recover().unwrap();
+        sh(place, "rm -r state runtime");
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --keep");
         fixture.rig.down().unwrap();
     });
 }

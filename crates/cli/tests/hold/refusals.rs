@@ -1,10 +1,10 @@
 //! Holds that cannot start or stop, and what is left of them.
 
-use crate::support::{end, failed, hold, with_hold};
+use crate::support::{configure, end, failed, hold, sh, with_hold};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
-use synconce_testkit::harness::finish;
+use synconce_testkit::harness::{Started, binary, eventually, finish};
 
 #[test]
 fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
@@ -69,11 +69,62 @@ fn an_interrupted_hold_with_the_same_file_is_to_be_recovered_and_not_stopped() {
 fn two_starts_at_once_make_one_hold() {
     with_hold("", |place, fixture| {
         let script = "for turn in 1 2 3 4; do \"$0\" hold start ./t.toml & done; wait";
-        let binary = synconce_testkit::harness::binary();
+        let binary = binary();
         let all = finish(place.command("sh").args(["-c", script, binary]));
         assert_eq!(all.status.code(), Some(0), "{}", all.stderr);
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert_eq!(mounts.matches("meta.db rw").count(), 1, "{mounts}");
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn two_names_of_one_directory_that_start_at_once_make_one_hold() {
+    with_hold("", |place, fixture| {
+        for name in ["one", "two"] {
+            configure(place, name, "", &fixture.directory());
+        }
+        // A tracer stops the first start before its marker is there.
+        let intact = place.path("state/holds/one.intact").display().to_string();
+        let stop = "inject=openat:signal=SIGSTOP:when=1";
+        let mut strace = place.command("strace");
+        strace.args(["-f", "-o", "calls", "-P", &intact, "-e", "trace=openat", "-e", stop]);
+        let one = Started::new(strace.args([binary(), "hold", "start", "./one.toml"]));
+        let calls = || fs::read_to_string(place.path("calls")).unwrap_or_default();
+        eventually("the first start is stopped", || calls().contains("stopped by SIGSTOP"));
+        let two = Started::new(&mut place.synconce(&["hold", "start", "./two.toml"]));
+        eventually("the second start waits or ends", || {
+            let locks = fs::read_to_string("/proc/locks").unwrap();
+            let inode = |file: &str| fs::metadata(file).map(|found| found.ino());
+            let lock = sh(place, "ls $PWD/runtime/holds/*.disk 2>/dev/null || true");
+            let waits = inode(lock.trim()).is_ok_and(|inode| {
+                let of_it = format!(":{inode} ");
+                locks.lines().any(|line| line.contains("->") && line.contains(&of_it))
+            });
+            let stat = fs::read_to_string(format!("/proc/{}/stat", two.pid())).unwrap();
+            waits || stat.contains(") Z ")
+        });
+        let calls = calls();
+        let (pid, _) = calls.split_once(' ').expect("the id of the process");
+        sh(place, &format!("kill -CONT {pid}"));
+        assert_eq!(two.end().code(), Some(125), "{}", two.text());
+        assert!(two.text().contains("it is in the hold one"), "{}", two.text());
+        for verb in ["start", "stop"] {
+            let finished = hold(place, &[verb, "./one.toml"]);
+            assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
+        }
+        // The tracer follows the guard, which the stop has ended.
+        assert_eq!(one.end().code(), Some(0), "{}", one.text());
+    });
+}
+
+#[test]
+fn every_user_may_enter_the_directory_of_run_files_whatever_the_umask_of_a_start_is() {
+    with_hold("", |place, fixture| {
+        sh(place, "rm -rf runtime");
+        let start = format!("umask 077; '{}' hold start ./t.toml", binary());
+        sh(place, &start);
+        assert_eq!(sh(place, "stat --format %a runtime runtime/holds"), "755\n755\n");
         fixture.ok("stop");
     });
 }
@@ -100,9 +151,7 @@ fn a_hold_whose_guard_was_killed_goes_on_and_gets_a_new_one_while_the_daemon_run
         fixture.ok("start");
         let process = fixture.open(&fixture.file());
         assert_eq!(place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]).status.code(), Some(0));
-        synconce_testkit::harness::eventually("the guard has ended", || {
-            fixture.status().0["guarded"] == false
-        });
+        eventually("the guard has ended", || fixture.status().0["guarded"] == false);
         let before = fixture.flushes();
         fixture.write(&fixture.file(), 50);
         assert!(fixture.flushes() - before < 40, "the mounts need no process");
@@ -203,7 +252,7 @@ fn a_marker_is_never_where_its_own_hold_or_another_one_would_hold_it() {
 #[test]
 fn a_hold_in_a_run_is_refused_and_a_marker_in_memory_is_said() {
     with_hold("", |place, fixture| {
-        let program = synconce_testkit::harness::binary();
+        let program = binary();
         failed(
             place.run(&[], &[program, "hold", "start", "./t.toml"]),
             &["start it outside of the run"],

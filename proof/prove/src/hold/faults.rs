@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
-use synconce_testkit::process::run;
+use synconce_testkit::process::{Finished, run};
 use synconce_testkit::rig::{Fault as DiskFault, Rig};
 
 const SIZE: u64 = 64 << 20;
@@ -30,9 +30,12 @@ struct Scenario {
     run: fn(&Fixture, &Rig) -> Result<Option<Fault>>,
 }
 
-const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 7] = [
     Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
+    Scenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
+    Scenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
+    Scenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
     Scenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
     Scenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
 ];
@@ -88,15 +91,53 @@ fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
 
 fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     lose_a_write(fixture, rig)?;
-    let stop = fixture.command("stop");
-    let mut traced = Command::new("strace");
-    traced.args(["-f", "-o", "/dev/null", "-e", "trace=syncfs"]);
-    traced.args(["-e", "inject=syncfs:signal=SIGKILL:when=2"]).arg(stop.get_program());
-    traced.args(stop.get_args()).envs(stop.get_envs().filter_map(|(name, it)| Some((name, it?))));
-    if run(&mut traced, patiently(LIMIT))?.status.signal() != Some(Signal::KILL.as_raw()) {
+    let stopped = traced_stop(fixture, "inject=syncfs:signal=SIGKILL:when=2")?;
+    if stopped.status.signal() != Some(Signal::KILL.as_raw()) {
         return Err("the stop was not killed".into());
     }
     stop_after_the_loss(fixture, rig)
+}
+
+/// Runs a stop whose calls of syncfs(2) a tracer changes as `inject` says.
+fn traced_stop(fixture: &Fixture, inject: &str) -> Result<Finished> {
+    let stop = fixture.command("stop");
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-o", "/dev/null", "-e", "trace=syncfs"]);
+    traced.args(["-e", inject]).arg(stop.get_program());
+    traced.args(stop.get_args()).envs(stop.get_envs().filter_map(|(name, it)| Some((name, it?))));
+    Ok(run(&mut traced, patiently(LIMIT))?)
+}
+
+fn lost_at_the_last_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    lose_a_write(fixture, rig)?;
+    // The syncs before the unmounts do nothing.
+    let skip = format!("inject=syncfs:retval=0:when=1..{}", fixture.databases().len());
+    let stopped = traced_stop(fixture, &skip)?;
+    start_without_the_marker(fixture, rig, stopped.status.success())
+}
+
+fn lost_with_its_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    lose_a_write(fixture, rig)?;
+    let stopped = fixture.verb("stop")?;
+    start_without_the_marker(fixture, rig, stopped.status.success())
+}
+
+/// Ends the fault of the disk, and removes everything beside the disk, as a container that is made
+/// anew does: a start has to be refused.
+fn start_without_the_marker(
+    fixture: &Fixture,
+    rig: &Rig,
+    has_stopped: bool,
+) -> Result<Option<Fault>> {
+    rig.disk().recover()?;
+    if has_stopped {
+        return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
+    }
+    fixture.boot()?;
+    fs::remove_dir_all(fixture.state())?;
+    fs::create_dir(fixture.state())?;
+    let is_forgotten = fixture.verb("start")?.status.success();
+    Ok(is_forgotten.then(|| ("forgotten", "a start succeeds after a lost write".to_owned())))
 }
 
 fn lost_with_a_full_state_disk(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
@@ -117,6 +158,16 @@ fn started_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Opti
     // Whether the verb fails does not matter here.
     let started = fixture.verb("start")?;
     is_kept(&kept, || failed("start", &started))
+}
+
+fn recovered_beside_another_directory(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    fixture.must("start")?;
+    fixture.crash()?;
+    let held = fixture.data().join("jobs");
+    fs::rename(&held, fixture.data().join("moved"))?;
+    let kept = put(&held)?;
+    let recovered = fixture.verb("recover")?;
+    is_kept(&kept, || failed("recover", &recovered))
 }
 
 fn settled_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
