@@ -292,8 +292,6 @@ pub enum Strategy {
     Reflink,
     /// A copy
     Copy,
-    /// Hard links: what is written in place reaches the base
-    Hardlinks,
 }
 
 impl From<Strategy> for synconce_tree::Strategy {
@@ -303,7 +301,6 @@ impl From<Strategy> for synconce_tree::Strategy {
             Strategy::Overlay => Self::Overlay,
             Strategy::Reflink => Self::Reflink,
             Strategy::Copy => Self::Copy,
-            Strategy::Hardlinks => Self::Hardlinks,
         }
     }
 }
