@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use synconce_probe::docker::get_from;
+use synconce_probe::docker::{connect as connect_to, get_from};
 use synconce_sys::peer::Peer;
 use synconce_sys::reason;
 
@@ -77,7 +77,7 @@ struct Record {
 pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
     let failed =
         |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
-    let connect = || UnixStream::connect(socket).map_err(failed);
+    let connect = || connect_to(socket).map_err(failed);
     // The process that made the socket is dockerd, systemd beside it, or a proxy.
     let maker = Peer::of(connect()?).map_err(failed)?.pid;
     let info: Info = answer(connect()?, "/info").map_err(failed)?;
