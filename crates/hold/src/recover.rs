@@ -14,7 +14,6 @@ use self::state::State;
 use crate::aside::{self, Journal, Request};
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Found};
-use crate::overlaps;
 use crate::overlay::{self, Place};
 use crate::record::Record;
 use crate::runtime::Lock;
@@ -104,9 +103,7 @@ enum Fate {
 pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
-    let mut lock = Lock::take(name)?;
-    // Nor may a hold of another name start on the files while they are set aside.
-    lock.take_disks(&overlaps::devices(config)?)?;
+    let lock = Lock::take(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = match State::read(name)? {
         State::Clean if !has_begun => State::without_marker(config)?,

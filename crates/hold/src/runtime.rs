@@ -56,8 +56,8 @@ impl Lock {
         Ok(Self { name: name.to_owned(), file, disks: Vec::new() })
     }
 
-    /// Waits until no other command starts or recovers a hold on one of `devices`, whatever the
-    /// name of that hold is. Two names can lead to one file.
+    /// Waits until no other command starts a hold on one of `devices`, whatever the name of that
+    /// hold is. Two names can lead to one file.
     pub(crate) fn take_disks(&mut self, devices: &BTreeSet<u64>) -> Result<(), Error> {
         // In order: two commands never wait for each other.
         for device in devices {

@@ -114,7 +114,9 @@ fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> R
     // On a full disk the marker stays as it is. If the machine then stops before the end, `recover`
     // finds the marks gone, and asks.
     let _ = record.write();
-    overlay::clean(places)?;
+    for place in places {
+        place.clean()?;
+    }
     // Without the marker, a mark that a crash brings back would be a hold cut short.
     if let Some(path) = sync_pins(pins) {
         record.note_failure()?;
