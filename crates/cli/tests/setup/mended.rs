@@ -1,4 +1,4 @@
-//! An install that was cut short, and the commands that `synconce status` prints.
+//! An install that was cut short, and the command that `synconce status` prints.
 
 use super::place::manifest_of;
 use synconce_testkit::harness::{Debian, isolated};
@@ -36,12 +36,28 @@ find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib
 xargs truncate -s 0 </root/lost
 "#;
 
+/// Keeps the command that `status` prints. The command changes nothing while another process has
+/// dpkg's lock, and ends where apt fails. Then the disk loses the files again.
+const FAIL: &str = r#"
+synconce status >/root/said && exit 9
+sed -n 's/^      \(synconce status --mend \)/\1/p' /root/said >/root/mend
+perl -e 'use Fcntl; open(my $lock, "+<", "/var/lib/dpkg/lock-frontend");
+    my $whole = pack("s s x4 q q i", F_WRLCK, 0, 0, 0, 0);
+    fcntl($lock, F_SETLK, $whole) or die;
+    exit(system("sh", "/root/mend") >> 8)' 2>&1 && exit 9
+test -s /etc/crontab && exit 9
+echo 'DPkg::Pre-Invoke {"false";};' >/etc/apt/apt.conf.d/fail
+code=0; sh /root/mend </dev/null >/root/ended 2>&1 || code=$?
+rm /etc/apt/apt.conf.d/fail
+tail -n 2 /root/ended; echo "ended $code"
+xargs truncate --no-create -s 0 </root/lost
+"#;
+
 /// Types what is printed, and ends at the first command that fails.
 const MEND: &str = r#"
-synconce status >/root/said && exit 9
-sed -n '/to keep the system/,/^  then/p' /root/said | sed -n 's/^      //p' >/root/mend
-sed -n 's/^  then: //p' /root/said >>/root/mend
-sh -ex /root/mend </dev/null && synconce status
+sh -ex /root/mend </dev/null >/root/ended
+tail -n 2 /root/ended | sed 's/^then: //' >/root/rest
+sh -ex /root/rest </dev/null && synconce status
 "#;
 
 /// Files of the home directory, and the backups of account files and of what ucf knows.
@@ -49,7 +65,7 @@ const NOISE: [&str; 4] = ["root/**", "etc/*-", "etc/*.org", "var/lib/ucf/hashfil
 
 /// Takes long: every package of the root is installed again.
 #[test]
-fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints() {
+fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() {
     isolated(|place| {
         let root = Debian::new(&place.path("root"));
         root.sh(&format!("synconce setup apt; {REMOVED}"));
@@ -60,7 +76,12 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
             assert!(lost.contains(file), "configuration is lost");
         }
         assert_eq!(root.sh("find /usr/sbin/cron -empty"), "/usr/sbin/cron\n");
-        let ended = root.run(&["sh", "-c", MEND]);
+        let failed = root.sh(FAIL);
+        assert!(failed.contains(": dpkg is locked by perl (pid "), "{failed}");
+        let message =
+            "synconce: cannot install every package again: exit code 123\nsynconce: hint: ";
+        assert!(failed.contains(message) && failed.ends_with("\nended 123\n"), "{failed}");
+        let ended = root.run(&["sh", "-ec", MEND]);
         assert!(ended.status.success(), "{ended:?}");
         println!("{}", ended.stdout);
         let mended =

@@ -40,9 +40,17 @@ pub(super) fn typed(command: &[String]) -> Option<Result<Vec<String>, CalledByPr
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CalledByProgram;
 
-/// Returns the commands that install the packages again. A line that is indented more continues
-/// the command above. On some file systems dpkg's own checks find neither empty files nor an
-/// empty database, so only a new installation is safe.
+/// A command that mends a system.
+#[derive(Debug)]
+pub struct Step {
+    /// What the command does, as the object of "cannot".
+    pub act: &'static str,
+    /// The command, as a user types it. A line that is indented continues the line above.
+    pub command: String,
+}
+
+/// Returns the commands that install the packages again, in order. On some file systems dpkg's own
+/// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
 /// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
 /// are removed, those that changed since the run began are renamed, and `--force-confmiss`
@@ -58,7 +66,7 @@ pub(super) struct CalledByProgram;
 /// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one the
 /// kernel has written all that it was given, and what changed can be a user's: only what is empty
 /// is removed.
-pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec<String> {
+pub(super) fn steps(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec<Step> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
@@ -67,40 +75,63 @@ pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec
     let started = shell(&[started.to_owned()]);
     let changed = boot.map(|boot| format!("-newerct {started} ! -newerct @{boot}"));
     let until = boot.map_or(String::new(), |boot| format!(" ! -newerct @{boot}"));
-    let mut lines = vec![
-        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
-    ];
-    lines.extend([
-        format!("    test -s {status} || cp {status}-old {status}"),
-        format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
-        "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
-        "        while read -r file hash; do test ! -f \"$file\" ||".into(),
-    ]);
-    match &changed {
-        None => lines.push("        find \"$file\" -type f -empty -delete; done'".into()),
-        Some(changed) => lines.extend([
-            format!("        find \"$file\" -type f \\( -empty -delete -o {changed} \\"),
-            "            -exec mv --backup=numbered {} {}.dpkg-old \\; \\); done'".into(),
-        ]),
-    }
+    let remove = changed.as_ref().map_or("-empty -delete; done'".into(), |changed| {
+        format!(
+            "\\( -empty -delete -o {changed} \\\n        \
+             -exec mv --backup=numbered {{}} {{}}.dpkg-old \\; \\); done'"
+        )
+    });
     let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
-    lines.extend([
-        format!("    {enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
-        "        update-alternatives --query \"${file##*/}\" >/dev/null 2>&1".into(),
-        "        test $? -ne 2 || rm -f \"$file\"; done'".into(),
-        format!("    {enter}find /var/lib/dpkg/info -type f ! -name format \\"),
-        format!("        {torn} -delete"),
-        format!("    {enter}find /etc -xdev -type f -newerct {started}{until} \\"),
-        "        ! -exec grep -qa '[[:graph:]]' {} \\; -delete".into(),
-        format!("    {enter}dpkg --configure --pending"),
-        format!("    {enter}sh -c 'dpkg-query --show \\"),
-        "        --showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\" |".into(),
-        "        sed -n \"s/^.[^cn]. *//p\" |".into(),
-        "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
-        "            -o DPkg::Options::=--force-confmiss'".into(),
-        format!("    {enter}dpkg --audit"),
-    ]);
-    lines
+    let step = |act, lines: &[&str]| Step { act, command: lines.join("\n    ") };
+    vec![
+        step(
+            "restore dpkg's list of packages",
+            &[&format!("test -s {status} || cp {status}-old {status}")],
+        ),
+        step(
+            "remove damaged configuration files",
+            &[
+                &format!("{enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
+                "cat - /var/lib/dpkg/info/*.conffiles |",
+                "while read -r file hash; do test ! -f \"$file\" ||",
+                &format!("find \"$file\" -type f {remove}"),
+            ],
+        ),
+        step(
+            "remove damaged alternatives",
+            &[
+                &format!("{enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
+                "update-alternatives --query \"${file##*/}\" >/dev/null 2>&1",
+                "test $? -ne 2 || rm -f \"$file\"; done'",
+            ],
+        ),
+        step(
+            "remove damaged lists of dpkg",
+            &[
+                &format!("{enter}find /var/lib/dpkg/info -type f ! -name format \\"),
+                &format!("{torn} -delete"),
+            ],
+        ),
+        step(
+            "remove empty files in /etc",
+            &[
+                &format!("{enter}find /etc -xdev -type f -newerct {started}{until} \\"),
+                "! -exec grep -qa '[[:graph:]]' {} \\; -delete",
+            ],
+        ),
+        step("configure the packages", &[&format!("{enter}dpkg --configure --pending")]),
+        step(
+            "install every package again",
+            &[
+                &format!("{enter}sh -c 'dpkg-query --show \\"),
+                "--showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\" |",
+                "sed -n \"s/^.[^cn]. *//p\" |",
+                "UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\",
+                "    -o DPkg::Options::=--force-confmiss'",
+            ],
+        ),
+        step("check the packages", &[&format!("{enter}dpkg --audit")]),
+    ]
 }
 
 #[cfg(test)]
@@ -129,25 +160,27 @@ mod tests {
     }
 
     #[test]
-    fn advice_for_another_root_acts_on_that_root() {
+    fn the_commands_for_another_root_act_on_that_root() {
         let started = "2026-11-23T07:06:04Z";
-        let lines = mend(started, Some(1_795_000_000), Some(Path::new("/target")));
-        let text = lines.join("\n");
+        let commands = steps(started, Some(1_795_000_000), Some(Path::new("/target")));
+        let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
+        let text = commands.join("\n");
         let changed = "-o -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
         for part in [
             "test -s /target/var/lib/dpkg/status || cp /target/var/lib/dpkg/status-old ",
-            &format!("\\( -empty -delete {changed} \\\n            -exec mv --backup=numbered "),
-            "! -name format \\\n        \\( -empty -o ",
+            &format!(
+                "\\( -empty -delete {changed} \\\n        -exec mv --backup=numbered {{}} {{}}."
+            ),
+            "! -name format \\\n    \\( -empty -o ",
             "find /etc -xdev -type f -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let commands = lines.iter().filter(|line| line.starts_with("    ")).skip(1);
-        for line in commands.filter(|line| !line.starts_with("     ")) {
-            assert!(line.starts_with("    chroot /target "), "{line}");
-        }
-        let lines = mend(started, None, Some(Path::new("/a $(b)")));
-        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
-        assert!(lines.iter().all(|line| !line.contains("mv ") && !line.contains('@')), "{lines:?}");
+        assert!(commands[1..].iter().all(|it| it.starts_with("chroot /target ")), "{text}");
+        let commands = steps(started, None, Some(Path::new("/a $(b)")));
+        let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
+        assert!(commands[0].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", commands[0]);
+        let has_boot = |it: &String| it.contains("mv ") || it.contains('@');
+        assert!(!commands.iter().any(has_boot), "{commands:?}");
     }
 }
