@@ -151,7 +151,7 @@ fn an_interrupted_run_is_shown_with_its_command_and_how_to_repeat_it() {
         eventually("it is found", || place.status(&[]).status.code() == Some(4));
         let status = place.status(&[]).stdout;
         assert!(status.contains("    synconce run -- sh ./apt-get install 'a b'\n"), "{status}");
-        assert!(status.contains("dpkg --configure --pending"), "{status}");
+        assert!(status.contains("    synconce status --mend 2"), "{status}");
         let record = &json(place)[0]["run"];
         assert_eq!(record["command"][3], "a b");
         assert_eq!(record["directory"].as_str().map(|dir| format!("{dir}/")), Some(place.text("")));
