@@ -333,7 +333,7 @@ pub struct Status {
     /// Runs one command after the other, each printed first, and stops at the first that fails,
     /// with its exit code. It can be repeated. At the end, type what it prints: the command that was
     /// cut short, and --clear. It acts in the --root of the run. With --root, it acts in DIR,
-    /// which must have the marker of the run. Only for runs of your own.
+    /// which must have the marker of the run. Only as root, and only for runs of your own.
     #[arg(long, value_name = "ID", conflicts_with_all = ["json", "clear", "quiet", "format"])]
     #[arg(add = ArgValueCompleter::new(values::interrupted_runs))]
     pub mend: Option<String>,

@@ -1,11 +1,14 @@
 //! What to do about an interrupted run.
 
+mod installer;
 mod packages;
 
 use crate::text::{is_typable, shell};
+use installer::Installs;
 use packages::CalledByProgram;
 pub use packages::Step;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_durable::record::{Private, Record, boot_id};
 use synconce_run::Process;
 
@@ -27,7 +30,8 @@ pub fn advice(
         return lines;
     };
     let places = places(record);
-    if packages::are_installed(&private.command) {
+    let installs = Installs::of(&private.command);
+    if not_mendable(private, installs).is_none() {
         let again = again_line(record, private);
         lines.push(format!("files that it wrote{places} may be empty or old"));
         lines.push("if you can make that system anew, do so, and run there:".into());
@@ -41,24 +45,52 @@ pub fn advice(
             ]);
         }
         lines.push(again);
+        if private.root.is_none() && (installs.in_root || installs.in_new_root) {
+            lines.push("make the other roots anew in which it installed packages".into());
+        }
     } else {
         lines.push(format!(
             "files that it wrote{places} may be empty or old; throw the result away and run it \
              again:"
         ));
         lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
+        if installs.in_root && !installs.in_new_root {
+            lines.push("with `synconce run --root DIR`, --mend could have mended DIR".into());
+        }
     }
     lines.push(clear);
     lines
 }
 
-/// Returns the commands that install every package again in `root`; `None` if the command of the
-/// interrupted run `record` ran no dpkg.
-pub fn steps(record: &Record, private: &Private, root: Option<&Path>) -> Option<Vec<Step>> {
+/// Returns the commands that install every package again in `root`.
+///
+/// # Errors
+/// Why packages cannot be mended.
+pub fn steps(
+    record: &Record,
+    private: &Private,
+    root: Option<&Path>,
+) -> Result<Vec<Step>, &'static str> {
+    if let Some(reason) = not_mendable(private, Installs::of(&private.command)) {
+        return Err(reason);
+    }
     let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
     let boot = has_rebooted.then(booted).flatten();
-    let is_mendable = packages::are_installed(&private.command);
-    is_mendable.then(|| packages::steps(&record.started, boot, root))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(packages::steps(&record.started, boot, now.as_secs(), root))
+}
+
+/// Returns why the packages of a run cannot be mended; `None` if they can be. Without `--root`, no
+/// marker shows later which root the run changed.
+fn not_mendable(private: &Private, installs: Installs) -> Option<&'static str> {
+    let is_known = installs.here || (installs.in_root && private.root.is_some());
+    if installs == Installs::default() {
+        Some("its command ran neither apt nor dpkg")
+    } else if !is_known || (installs.in_new_root && private.root.is_some()) {
+        Some("make the root anew in which it installed packages")
+    } else {
+        None
+    }
 }
 
 /// Returns what is left to do about the run `id` after [`steps`]. `root` is the target of `--root`.

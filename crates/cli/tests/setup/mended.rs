@@ -97,3 +97,63 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
         assert_eq!(wanted.1, mended.1);
     });
 }
+
+/// Leaves two packages in dpkg's list: one that apt has downloaded, and one of which apt knows no
+/// version. Then a run is interrupted, and its ID kept.
+const FEW: &str = r#"
+cp /var/lib/dpkg/status /root/all
+: >/var/lib/dpkg/status
+apt-get install -y -qq --no-download manpages
+mkdir -p /root/local/DEBIAN /root/local/usr/share/local
+printf 'Package: local\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+    >/root/local/DEBIAN/control
+echo x >/root/local/usr/share/local/file
+dpkg-deb --root-owner-group --build /root/local
+dpkg --install /root/local.deb
+synconce run -- sh -c 'sync /root/all; kill -9 $PPID; exit; dpkg' || echo "ended $?"
+until id=$(synconce status | sed -n 's/ interrupted .*//p'); test -n "$id"; do :; done
+echo "$id" >/root/id
+"#;
+
+/// Ends as `status --mend` ends.
+const MEND_FEW: &str = "synconce status --mend $(cat /root/id) 2>&1 </dev/null";
+
+#[test]
+fn what_is_not_mended_is_said() {
+    isolated(|place| {
+        let root = Debian::new(&place.path("root"));
+        root.sh(FEW);
+        let fails = |code: i32, error: &str| {
+            let ended = root.run(&["sh", "-c", MEND_FEW]);
+            assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+            let message = format!("\nsynconce: cannot {error}: exit code {code}\nsynconce: hint: ");
+            assert!(ended.stdout.contains(&message), "{ended:?}");
+            assert!(!ended.stdout.contains("every package is installed again"), "{ended:?}");
+            ended.stdout
+        };
+        root.sh("cd /var/lib/dpkg; cp status /root/few; : >status; : >status-old");
+        fails(1, "restore dpkg's list of packages");
+        root.sh("cp /root/few /var/lib/dpkg/status; echo changed >/etc/new; : >/etc/empty");
+
+        // A grep that cannot start, and one that cannot read files.
+        root.sh("mv /usr/bin/grep /root/grep");
+        fails(127, "remove empty files in /etc");
+        assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        root.sh(
+            "printf '#!/bin/sh\ntest $# -lt 3 || exit 2\nexec /root/grep \"$@\"\n' >/usr/bin/grep",
+        );
+        root.sh("chmod 755 /usr/bin/grep");
+        fails(1, "restore every package");
+        assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        root.sh("mv /root/grep /usr/bin/grep");
+
+        let said = fails(1, "restore every package");
+        assert!(said.contains("\nnot installed again: local\n"), "{said}");
+        assert!(!said.contains("not installed again: manpages"), "{said}");
+        assert_eq!(root.sh("cat /etc/new; test -e /etc/empty || echo gone"), "changed\ngone\n");
+        root.sh("dpkg --purge local");
+        let ended = root.sh(MEND_FEW);
+        assert!(ended.contains("\nevery package is installed again; "), "{ended}");
+        root.down();
+    });
+}

@@ -32,9 +32,10 @@ fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
     let found = find(typed)?;
     let (id, root) = (&found.id, arguments.root.as_deref());
     let (record, private) = parts(&found)?;
-    let system = system(root, &found, private)?;
-    let steps = steps(record, private, system.as_deref()).ok_or_else(|| {
-        let error = format!("cannot mend {id}: its command ran neither apt nor dpkg");
+    let again = command("--mend", id, root);
+    let system = system(root, &found, private, &again)?;
+    let steps = steps(record, private, system.as_deref()).map_err(|reason| {
+        let error = format!("cannot mend {id}: {reason}");
         (error, Some("synconce status".to_owned()))
     })?;
     if arguments.dry_run {
@@ -42,7 +43,6 @@ fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
         write(&text).map_err(|error| (error, None))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let again = command("--mend", id, root);
     if !rustix::process::geteuid().is_root() {
         let error = format!("cannot mend {id}: only root can install packages");
         return Err((error, Some(format!("sudo sh -exc \"$({again} --dry-run)\""))));
@@ -62,7 +62,10 @@ fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
                 (None, signal) => format!("signal {}", signal.unwrap_or_default()),
             };
             say(&format!("cannot {}: {how}", step.act));
-            say(&format!("hint: remove the cause; then: {again}"));
+            say(&match step.remedy {
+                Some(remedy) => format!("hint: {remedy}; then: synconce status"),
+                None => format!("hint: remove the cause; then: {again}"),
+            });
             return Ok(exit::of_command(ended));
         }
     }
@@ -79,7 +82,10 @@ fn find(typed: &str) -> Result<Found, Failure> {
     let own = markers().map_err(plain)?;
     let ids = own.iter().map(|found| found.id.clone()).collect();
     let id = id::only(typed, &ids).map_err(plain)?;
-    let found = own.into_iter().find(|found| found.id == id).ok_or_else(|| {
+    // sudo may keep the variable that names the state directory of its caller.
+    let user = rustix::process::geteuid().as_raw();
+    let mut own = own.into_iter().filter(|found| found.owner == user);
+    let found = own.find(|found| found.id == id).ok_or_else(|| {
         let error = format!("cannot mend {id}: you have no interrupted run of this ID");
         (error, Some("synconce status".to_owned()))
     })?;
@@ -98,18 +104,20 @@ fn parts(found: &Found) -> Result<(&Record, &Private), Failure> {
 }
 
 /// Returns the root of the system to mend: the target of `--root`, or that of the run. The disk of
-/// the run may be mounted elsewhere after a boot: its marker proves that it is the same one.
+/// the run may be mounted elsewhere after a boot, or another one in its place: its marker proves
+/// that it is the same one.
 fn system(
     root: Option<&Path>,
     found: &Found,
     private: &Private,
+    again: &str,
 ) -> Result<Option<PathBuf>, Failure> {
-    let Some(root) = root else { return Ok(private.root.clone()) };
+    let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
     let marked = target::markers(root).map_err(|error| (error, None))?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
         let shown = shell(&[root.to_string_lossy().into_owned()]);
         let error = format!("cannot mend {shown}: it has no marker of the run {}", found.id);
-        return Err((error, Some(format!("synconce status --root {shown}"))));
+        return Err((error, Some(format!("mount the disk of the run there; then: {again}"))));
     }
     Ok(Some(root.to_owned()))
 }
