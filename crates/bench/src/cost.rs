@@ -189,7 +189,6 @@ mod tests {
     #[test]
     fn every_group_has_a_bare_baseline_and_all_its_members_name_it() {
         let all = variants(&Options::new("/tmp"), Path::new("/opt/synconce"));
-        assert_eq!(all.len(), 5 + 3 + 3 * 3);
         for variant in &all {
             let baseline = all.iter().find(|v| v.name == variant.against);
             assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);

@@ -81,17 +81,6 @@ mod tests {
     }
 
     #[test]
-    fn every_group_measures_ours_beside_rivals() {
-        let all = variants(Path::new("/opt/synconce"));
-        for group in ["clone/", "session/", "copy/", "enter/", "mount/"] {
-            let members: Vec<&Variant> =
-                all.iter().filter(|variant| variant.name.starts_with(group)).collect();
-            let ours = members.iter().filter(|v| v.name.contains("synconce")).count();
-            assert!(ours > 0 && ours < members.len(), "{group}");
-        }
-    }
-
-    #[test]
     fn whatever_writes_runs_the_same_script_in_the_clone() {
         let all = variants(Path::new("/opt/synconce"));
         for variant in all.iter().filter(|variant| variant.name.starts_with("clone/")) {

@@ -32,14 +32,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             eprintln!("{} entries", removed.entries);
         }
-        Some(mode @ ("copy" | "auto" | "reflink" | "link")) => {
+        Some(mode @ ("copy" | "auto" | "reflink")) => {
             let target = PathBuf::from(next()?);
             create_dir(&target)?;
             let (source, target) = (File::open(&path)?, File::open(&target)?);
             let mode = match mode {
                 "copy" => CopyMode::Copy,
                 "reflink" => CopyMode::Reflink,
-                "link" => CopyMode::Link,
                 _ => CopyMode::Auto,
             };
             let options = CopyOptions { mode, threads, ..CopyOptions::default() };

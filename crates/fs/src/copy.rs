@@ -28,8 +28,6 @@ pub enum CopyMode {
     /// Shared until written to; an error (`EOPNOTSUPP`, `EXDEV`, `EINVAL`) where that is
     /// impossible.
     Reflink,
-    /// Not copied: both trees have hard links to the same files, in separate directories.
-    Link,
 }
 
 /// Options of a copy.

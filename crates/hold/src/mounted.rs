@@ -6,12 +6,8 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, MNT_ID_UNIQUE, Mount};
 use synconce_probe::super_block;
-
-/// STATX_MNT_ID_UNIQUE (statx(2), Linux 6.8), which rustix does not name. The kernel returns
-/// either this id or the older one, which later mounts may get again.
-const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// The id of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,9 +144,9 @@ fn is_pinned(record: &Record, system: &Mount, mounts: &[Mount]) -> bool {
 }
 
 fn id_of(path: &Path) -> Result<MountId, Errno> {
-    let wanted = UNIQUE | StatxFlags::MNT_ID;
+    let wanted = MNT_ID_UNIQUE | StatxFlags::MNT_ID;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::NO_AUTOMOUNT, wanted)?;
-    let is_unique = stat.stx_mask & UNIQUE.bits() != 0;
+    let is_unique = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
     match is_unique || stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
         true => Ok(MountId { id: stat.stx_mnt_id, is_unique }),
         false => Err(Errno::NOSYS),

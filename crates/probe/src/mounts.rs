@@ -8,6 +8,10 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+/// `STATX_MNT_ID_UNIQUE` (statx(2), Linux 6.8), which rustix does not name: an id that no later
+/// mount gets. Older kernels return the id that later mounts may get again.
+pub const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+
 /// A device number, which identifies a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {

@@ -18,10 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::filesystem::{Kind, is_memory_magic, stores_nothing};
-use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
 
-/// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never reused.
-const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// The length of most paths; a longer path needs more memory.
 const LINK: usize = 256;
 /// How many descriptor directories of callers are kept open.

@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error as Failed};
 use synconce_durable::replace::Rights;
 use synconce_durable::text::quote;
+use synconce_probe::mounts;
 
 /// The name of synconce-oci as a runtime, in the configuration of every engine.
 pub const RUNTIME_NAME: &str = "synconce";
@@ -147,10 +148,8 @@ impl Host {
     /// Returns whether a file system is mounted at `path` in the running system. Nothing is
     /// known of the mounts of another system.
     pub(crate) fn is_mount_point(&self, path: &Path) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        // Spaces are escaped there, and `place` in `held` accepts no path with spaces.
-        let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-        self.is_running() && points.map(Path::new).any(|point| point == path)
+        let mounts = mounts::read("self").unwrap_or_default();
+        self.is_running() && mounts.iter().any(|mount| mount.point == path)
     }
 
     /// Returns whether `path` leads to an executable file.

@@ -209,6 +209,15 @@ pub fn is_in_foreground(terminal: impl AsFd) -> bool {
     group_of(0) == Some(foreground)
 }
 
+/// Returns whether the calling process is in a job of a shell that can continue it: the process has
+/// a controlling terminal, and its process group is not that of the leader of its session. A
+/// command of a script, of a container or of script(1) is in that leader's group.
+pub fn is_job_of_a_shell() -> bool {
+    // SAFETY: takes no pointers.
+    let (group, session) = unsafe { (libc::getpgrp(), libc::getsid(0)) };
+    group != session && std::fs::File::open("/dev/tty").is_ok()
+}
+
 /// Makes the calling process the subreaper, which becomes the parent of orphaned descendants
 /// (`PR_SET_CHILD_SUBREAPER`, Linux 3.4).
 ///

@@ -1,7 +1,7 @@
 //! Chooses the strategy of a tree on this host.
 
 use crate::overlay;
-use crate::record::{Content, Layer};
+use crate::record::Layer;
 use crate::store::{SESSIONS, Store, open_directory};
 use crate::strategy::{Choice, Strategy};
 use rustix::fs::{Mode, OFlags};
@@ -84,13 +84,6 @@ fn can(store: &Store, strategy: Strategy, layers: &[Layer]) -> Result<String, St
         Strategy::Overlay => can_overlay(store, layers),
         Strategy::Reflink => can_reflink(store),
         Strategy::Copy => Ok("a copy can be had everywhere".to_owned()),
-        Strategy::Hardlinks if store.is_btrfs() => {
-            Err("hard links cannot lead from one subvolume to another".to_owned())
-        }
-        Strategy::Hardlinks => match layers {
-            [] | [Layer { content: Content::Whole, .. }] => Ok("by name alone".to_owned()),
-            _ => Err("the tree is a stack of layers; squash it first".to_owned()),
-        },
     }
 }
 
@@ -172,7 +165,6 @@ fn unsuitable(strategy: Strategy, path: &Path, why: String) -> Error {
         Strategy::Overlay => "cannot mount overlays in",
         Strategy::Reflink => "cannot share extents in",
         Strategy::Copy => "cannot copy in",
-        Strategy::Hardlinks => "cannot clone by hard links in",
     };
     Error::new(act, path, io::Error::other(why))
 }

@@ -1,14 +1,14 @@
 //! Makes changes durable: the uncommitted changes of a tree, or a frozen session.
 
 use crate::freeze::Frozen;
-use crate::layer::{self, Links};
+use crate::layer;
 use crate::pin::Pin;
 use crate::read::read_source;
 use crate::record::{FORMAT, Layer, Name, Parent, Purpose, Record, now};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
 use crate::store::Store;
-use crate::strategy::{Choice, Strategy};
+use crate::strategy::Choice;
 use crate::{choose, guard, unneeded};
 use std::io;
 use synconce_durable::error::Error;
@@ -35,7 +35,7 @@ pub fn commit(
     if let Some(new) = new {
         next_generation(store, new, None)?;
     }
-    layer::fingerprint_all(store, &source.layers, Links::Own, progress)?;
+    layer::fingerprint_all(store, &source.layers, progress)?;
     let mut pin = Some(pin);
     let late = pin.take_if(|_| mutant::is("tree-record-first"));
     pin.map_or(Ok(()), Pin::sync)?;
@@ -142,9 +142,8 @@ fn publish(
         (None, Some(before)) => before.parent.clone(),
         (None, None) => None,
     };
-    // What a clone by hard links writes in place reaches its base, so none is promised to stay.
-    let stays = *purpose == Purpose::Import && choice.strategy != Strategy::Hardlinks;
-    let protected = before.as_ref().map_or(stays, |before| before.protected);
+    let is_import = *purpose == Purpose::Import;
+    let protected = before.as_ref().map_or(is_import, |before| before.protected);
     let old = before.map(|record| record.layers).unwrap_or_default();
     let Choice { strategy, reason } = choice;
     let (format, name, made) = (FORMAT, name.clone(), now());

@@ -47,13 +47,14 @@ use rustix::system::sethostname;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::namespace::{UnshareFlags, raise_loopback, unshare};
-use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
-use synconce_sys::signals::{self, Reader, Received, Set};
+use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, is_job_of_a_shell, wait};
+use synconce_sys::signals::{self, Reader, Received, Set, passed_on};
 
 /// What to execute, where, and as which user. The JSON form can hold any path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,13 +144,6 @@ pub const TIME_IS_OVER: i32 = Signal::ALARM.as_raw();
 /// How long a command may take to end after SIGTERM, as with `docker stop`.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Returns the signals that are passed on to the command. A stop of the command ends by a SIGCONT
-/// of its own.
-fn passed_on() -> Vec<i32> {
-    let signals = signals::passed_on().into_iter();
-    signals.filter(|signal| *signal != Signal::CONT.as_raw()).collect()
-}
-
 /// Executes the command of `spec` in its root, and waits for its end. The command gets the
 /// environment of the calling process, and the variables of its user and PATH where the
 /// environment lacks them. The calling process must
@@ -185,7 +179,8 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let before = Set::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
-    let mut limit = TimeLimit { is_over: false };
+    let is_set = spec.timeout.is_some();
+    let mut limit = TimeLimit { is_set, is_over: false, is_stopped: false };
     let ending = attended(spec, devpts, before, &mut limit).on("cannot run a command in", root)?;
     // All processes inside have ended.
     drop(places);
@@ -277,11 +272,14 @@ fn attend(
                 let killed = || Ok(Ending::Killed(Signal::KILL.as_raw()));
                 return Ok(ending.unwrap_or_else(killed));
             }
+            // A process that is stopped cannot end the command after its time.
+            Some(Some(Report::Stopped(_))) if limit.is_set && !is_job_of_a_shell() => {
+                limit.is_stopped = true;
+            }
             Some(Some(Report::Stopped(signal))) => {
                 if let Some(terminal) = terminal {
                     terminal.restore(signals, |it, got| limit.act_on(got, pid, Some(it)));
                 }
-                // A process that is stopped cannot end the command after its time.
                 if !limit.is_over {
                     signals::stop_by(signal);
                 }
@@ -304,7 +302,10 @@ fn attend(
 
 /// The end of a command after its time.
 struct TimeLimit {
+    is_set: bool,
     is_over: bool,
+    /// Whether the command is stopped, and this process is not.
+    is_stopped: bool,
 }
 
 impl TimeLimit {
@@ -316,7 +317,11 @@ impl TimeLimit {
     /// Ends the command of the init `pid` at the timer's signal; passes another signal on.
     fn act_on(&mut self, received: Received, pid: u32, terminal: Option<&mut Terminal>) {
         if !Self::is_reached(&received) {
-            pass_on(received, pid, terminal);
+            let continues = received.signal == Signal::CONT.as_raw();
+            // A stop that this process has followed is ended by a SIGCONT of its own.
+            if !continues || mem::take(&mut self.is_stopped) {
+                pass_on(received, pid, terminal);
+            }
             return;
         }
         if let Some(terminal) = terminal {

@@ -1,7 +1,7 @@
 //! Freezes a session's copy: it becomes a layer, which nothing writes to any more.
 
 use crate::busy::User;
-use crate::layer::{self, Links};
+use crate::layer;
 use crate::overlay;
 use crate::record::{Content, Layer};
 use crate::session::{Session, UPPER, WORK, is_busy};
@@ -122,12 +122,7 @@ impl<'a> Session<'a> {
 impl Session<'_, Frozen> {
     /// Takes the fingerprint of each layer of the stack that has none yet.
     pub(crate) fn fingerprint(&self, progress: &dyn Progress) -> Result<(), Error> {
-        // Clones by hard links share their files' links with other layers.
-        let links = match self.note.strategy {
-            Strategy::Hardlinks => Links::Shared,
-            _ => Links::Own,
-        };
-        layer::fingerprint_all(self.store, &self.state.layers, links, progress)
+        layer::fingerprint_all(self.store, &self.state.layers, progress)
     }
 }
 

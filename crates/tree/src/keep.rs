@@ -28,9 +28,8 @@ impl Session<'_, Frozen> {
         })?;
         let (store, layers) = (self.store, &self.state.layers);
         // An overlay's layer holds only what was written, so its fingerprint is quick. A whole
-        // copy gets its fingerprint at the commit, except a copy by hard links: only the
-        // session's note records that its links are shared.
-        if matches!(self.note.strategy, Strategy::Overlay | Strategy::Hardlinks) {
+        // copy gets its fingerprint at the commit.
+        if self.note.strategy == Strategy::Overlay {
             self.fingerprint(progress)?;
         }
         let _lock = store.lock()?;

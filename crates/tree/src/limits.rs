@@ -9,6 +9,7 @@ use crate::session::Session;
 use crate::store::{Store, encode, read, write_lightly};
 use std::fs;
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -44,7 +45,7 @@ pub struct Reached {
     pub forks: u64,
 }
 
-/// The control groups of a run. The drop removes them.
+/// The control groups of a run. [`Groups::remove`] or the drop removes them.
 #[derive(Debug)]
 pub struct Groups {
     directories: Vec<PathBuf>,
@@ -151,6 +152,13 @@ impl Groups {
         &self.directories
     }
 
+    /// Removes the groups. Returns those that are still in use after five seconds.
+    pub fn remove(mut self) -> Vec<PathBuf> {
+        let mut directories = mem::take(&mut self.directories);
+        directories.retain(|directory| !remove(directory));
+        directories
+    }
+
     /// Returns how often the run has reached a limit.
     pub fn reached(&self) -> Reached {
         let count = |file: &str, key: &str| -> u64 {
@@ -167,7 +175,9 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        self.directories.iter().for_each(|directory| remove(directory));
+        for directory in &self.directories {
+            let _ = remove(directory);
+        }
         let _ = fs::remove_file(&self.note);
     }
 }
@@ -180,26 +190,34 @@ pub(crate) fn join(directory: &Path) -> Result<(), Error> {
     fs::write(directory.join("cgroup.procs"), "0").on("cannot enter the control group", directory)
 }
 
-/// Removes the control groups of the interrupted session `id`.
-pub(crate) fn remove_left(store: &Store, id: &str) {
+/// Removes the control groups of the interrupted session `id`. Returns those that are still in use
+/// after five seconds.
+pub(crate) fn remove_left(store: &Store, id: &str) -> Vec<PathBuf> {
     let noted = read::<Vec<PathBuf>>(&store.session(id).join(NOTE));
     let name = format!("{PREFIX}{id}");
-    let ours = noted.ok().flatten().unwrap_or_default().into_iter();
-    ours.filter(|directory| directory.ends_with(&name)).for_each(|directory| remove(&directory));
+    let mut ours = noted.ok().flatten().unwrap_or_default();
+    ours.retain(|directory| directory.ends_with(&name) && !remove(directory));
+    ours
 }
 
-/// Removes a control group and the groups in it, whose processes have been killed.
-fn remove(directory: &Path) {
+/// Removes a control group and the groups in it, whose processes have been killed. Returns `false`
+/// if the group is still in use after five seconds.
+fn remove(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        remove(&entry.path());
+        if !remove(&entry.path()) {
+            return false;
+        }
     }
     let since = Instant::now();
     // A process that was killed is in its group until it has ended.
     while let Err(error) = fs::remove_dir(directory)
         && error.kind() == io::ErrorKind::ResourceBusy
-        && since.elapsed() < PATIENCE
     {
+        if since.elapsed() >= PATIENCE {
+            return false;
+        }
         sleep(Duration::from_millis(5));
     }
+    true
 }

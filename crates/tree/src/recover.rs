@@ -50,6 +50,8 @@ pub struct Recovered {
     pub interrupted: Vec<Interrupted>,
     /// The uncommitted changes that were lost.
     pub lost: Vec<Lost>,
+    /// Control groups of interrupted sessions that are still in use.
+    pub groups: Vec<PathBuf>,
 }
 
 /// Removes interrupted sessions and notes of lost changes. Every command begins with this.
@@ -71,6 +73,7 @@ pub fn recover(store: &Store) -> Result<Recovered, Error> {
     sweep_unnamed(store)?;
     for (id, note) in store.sessions()? {
         if is_dead(store, &id, note.as_ref())? {
+            recovered.groups.extend(limits::remove_left(store, &id));
             let reaped = reap(store, &id, note)?;
             if !mutant::is("tree-interrupted-forgotten") {
                 recovered.interrupted.extend(reaped);
@@ -177,7 +180,6 @@ fn reap(
     id: &str,
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
-    limits::remove_left(store, id);
     trash::discard(store, &store.session(id))?;
     let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()])?;
     // The session had ended: its layer belongs to a tree, and only its directory was left.

@@ -125,8 +125,8 @@ pub(crate) fn strategy_of(
         return Ok(choose(store, &source.layers, wanted)?.strategy);
     }
     match source.strategy {
-        // Snapshots and hard links need exactly one layer.
-        Strategy::Snapshot | Strategy::Hardlinks if source.layers.len() != 1 => {
+        // A snapshot needs exactly one layer.
+        Strategy::Snapshot if source.layers.len() != 1 => {
             Ok(choose(store, &source.layers, None)?.strategy)
         }
         Strategy::Overlay if choose::has_subvolumes(store, &source.layers)? => {

@@ -13,10 +13,10 @@ pub enum Strategy {
     Overlay,
     /// A copy that shares its extents (`ioctl_ficlone(2)`).
     Reflink,
-    /// A copy.
+    /// A copy. An earlier version had a strategy of hard links, by which a clone could alter
+    /// its base; trees with it are copied now.
+    #[serde(alias = "hardlinks")]
     Copy,
-    /// Hard links to the base's files: writing to a file in place changes the base.
-    Hardlinks,
 }
 
 impl Strategy {
@@ -27,7 +27,6 @@ impl Strategy {
             Self::Overlay => "overlay",
             Self::Reflink => "reflink",
             Self::Copy => "copy",
-            Self::Hardlinks => "hardlinks",
         }
     }
 }

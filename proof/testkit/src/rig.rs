@@ -74,6 +74,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use synconce_probe::mounts::Mount;
 
 pub use self::builder::Builder;
 pub use self::daemon::serve;
@@ -158,7 +159,7 @@ impl Rig {
     /// It is in use for more than two seconds, or elsewhere for more than ten; or the kernel
     /// refuses.
     pub fn unmount(&self) -> Result<()> {
-        let ours = |mount: &system::Mount| mount.source == self.device;
+        let ours = |mount: &Mount| Path::new(&mount.source) == self.device;
         system::unmount_all(ours, UnmountFlags::empty(), Duration::from_secs(2))?;
         // A mounted file system has its device exclusively (open(2), O_EXCL).
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
@@ -229,7 +230,7 @@ impl Rig {
     /// # Errors
     /// The file system is mounted, or `to` cannot be created.
     pub fn save_image(&self, to: &Path) -> Result<()> {
-        if system::mounts()?.iter().any(|mount| mount.source == self.device) {
+        if system::is_mounted(&self.device)? {
             let path = self.path().display();
             return Err(Error::Refused(format!("cannot save the image of {path}: it is mounted")));
         }

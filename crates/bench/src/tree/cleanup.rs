@@ -3,10 +3,10 @@
 use crate::Error;
 use crate::mount::Mount;
 use crate::mounts::remove_tree;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::process::Command;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use synconce_sys::btrfs::set_read_only;
 
 /// Whether a directory is on a file system that has subvolumes.
 pub(super) fn is_btrfs(path: &Path) -> bool {
@@ -22,18 +22,12 @@ pub(super) fn make_writable(work: &Path) {
     let layers = ["layers", "sessions", "trash"].map(|part| work.join("store").join(part));
     let list = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
     for dir in layers.iter().flat_map(|dir| list(dir)) {
-        for path in list(&dir).chain([dir.clone()]).filter(|path| is_subvolume(path)) {
-            let mut command = Command::new("btrfs");
-            command.args(["property", "set", "-f", "-ts"]).arg(&path).args(["ro", "false"]);
+        let is_directory = |path: &PathBuf| path.is_dir() && !path.is_symlink();
+        for path in list(&dir).chain([dir.clone()]).filter(is_directory) {
             // The next removal reports why it fails.
-            let _ = command.output();
+            let _ = File::open(&path).and_then(|it| set_read_only(it.as_fd(), false));
         }
     }
-}
-
-/// Whether the directory is a subvolume's root, which always has this inode number.
-fn is_subvolume(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir() && metadata.ino() == 256)
 }
 
 /// Removes the entries of a directory.

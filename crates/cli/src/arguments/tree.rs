@@ -124,7 +124,7 @@ pub struct Import {
     /// Import a directory although its files change meanwhile
     #[arg(long)]
     pub tolerate_changes: bool,
-    /// Leave out files and directories that this user may not read
+    /// Leave out files and directories of a directory that this user may not read
     #[arg(long)]
     pub skip_unreadable: bool,
 }
@@ -292,8 +292,6 @@ pub enum Strategy {
     Reflink,
     /// A copy
     Copy,
-    /// Hard links: what is written in place reaches the base
-    Hardlinks,
 }
 
 impl From<Strategy> for synconce_tree::Strategy {
@@ -303,7 +301,6 @@ impl From<Strategy> for synconce_tree::Strategy {
             Strategy::Overlay => Self::Overlay,
             Strategy::Reflink => Self::Reflink,
             Strategy::Copy => Self::Copy,
-            Strategy::Hardlinks => Self::Hardlinks,
         }
     }
 }

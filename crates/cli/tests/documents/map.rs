@@ -7,7 +7,8 @@ use std::path::Path;
 /// Where the paths of the map begin.
 const BASES: [&str; 3] = ["", "crates", "proof"];
 
-/// Returns the files and modules that the tables of the map name, and that do not exist.
+/// Returns the files and modules that the tables of the map name, and that do not exist; and the
+/// changes without a first file.
 pub fn gone() -> Vec<String> {
     let map = Document::read("ARCHITECTURE.md");
     let mut gone = Vec::new();
@@ -20,6 +21,10 @@ pub fn gone() -> Vec<String> {
         }
         is_modules |= text.starts_with("| module ");
         let Some(row) = text.strip_prefix("| ") else { continue };
+        let first = row.split(" | ").nth(1).unwrap_or_default();
+        if heading == "Where a change goes" && first != "first" && !first.starts_with('`') {
+            gone.push(format!("ARCHITECTURE.md:{line}: the row does not name its first file"));
+        }
         let column = if is_modules { row.split(" | ").next().unwrap_or(row) } else { row };
         for name in column.split('`').skip(1).step_by(2).flat_map(expand) {
             let exists = if is_modules { is_module(heading, &name) } else { is_file(&name) };

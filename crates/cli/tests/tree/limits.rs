@@ -7,6 +7,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use synconce_testkit::harness::{Place, eventually, trial};
 use synconce_testkit::process::Finished;
 
@@ -14,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(what_takes_more_than_its_limits_is_ended_and_named, &NEEDS),
         trial(control_groups_are_gone_after_a_run_and_after_a_kill, &NEEDS),
+        trial(a_control_group_that_stays_in_use_is_named, &NEEDS),
         trial(limits_that_cannot_be_had_are_refused_before_the_command, &NEEDS),
         trial(a_command_whose_time_is_over_is_ended_and_keeps_nothing, &NEEDS),
         trial(a_personality_is_that_of_a_32_bit_machine, &NEEDS),
@@ -89,6 +91,33 @@ fn control_groups_are_gone_after_a_run_and_after_a_kill(place: &Place) {
         }
         assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
     }
+}
+
+fn a_control_group_that_stays_in_use_is_named(place: &Place) {
+    let site = with_base(place);
+    if !has_groups(&site) {
+        return;
+    }
+    let run = waiting(&site, &["--from", "base", "--pids-limit", "50"], "true");
+    let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
+    let note = fs::read_to_string(session.unwrap().path().join("groups.json")).unwrap();
+    let groups: Vec<PathBuf> = serde_json::from_str(&note).unwrap();
+    // A process of the host, which does not end with the run.
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let moved = fs::write(groups[0].join("cgroup.procs"), other.id().to_string());
+    place.write("talk/go", "");
+    let status = run.end();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let removed = fs::remove_dir(&groups[0]);
+    moved.unwrap();
+    removed.unwrap();
+    let said = format!(
+        "synconce: the control group {} is still in use and was not removed\n",
+        groups[0].display()
+    );
+    assert!(status.success(), "{}", run.text());
+    assert_eq!(run.text().matches(&said).count(), 1, "{}", run.text());
 }
 
 fn limits_that_cannot_be_had_are_refused_before_the_command(place: &Place) {

@@ -24,7 +24,6 @@ pub fn trials() -> Vec<Trial> {
         trial(an_export_is_whole_although_its_tree_is_replaced_meanwhile, &NEEDS),
         trial(a_diff_is_right_although_both_trees_are_removed_meanwhile, &NEEDS),
         trial(layers_that_a_killed_reader_kept_go_with_the_next_gc, &NEEDS),
-        trial(fsck_finds_a_layer_sound_to_which_links_are_made_meanwhile, &NEEDS),
         trial(a_store_that_cannot_be_written_to_is_read, &NEEDS),
         trial(a_mount_is_found_while_another_command_looks_at_its_session, &NEEDS),
         trial(a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it, &NEEDS),
@@ -217,16 +216,6 @@ fn layers_that_a_killed_reader_kept_go_with_the_next_gc(place: &Place) {
         site.well(&["gc", "--wait"]);
         count_layers(&site) == 1
     });
-}
-
-/// A run in a clone by hard links changes the link count of each file of the layer.
-fn fsck_finds_a_layer_sound_to_which_links_are_made_meanwhile(place: &Place) {
-    let site = with_base(place);
-    let fsck = Stopped::reading(&site, &["fsck"]);
-    let run = ["run", "--from", "base", "--strategy", "hardlinks", "--commit", "links", "--"];
-    site.well(&[&run[..], &["/bin/touch", "/data/new"]].concat());
-    let (status, text) = fsck.goes_on(&site);
-    assert!(status.success() && is_sound(&text), "{status}: {text}");
 }
 
 fn a_store_that_cannot_be_written_to_is_read(place: &Place) {

@@ -3,7 +3,7 @@
 use crate::site::Site;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
 use synconce_testkit::harness::{Place, Terminal, eventually, trial};
 
@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads, &NEEDS),
         trial(a_signal_ends_a_run_whose_terminal_takes_no_output, &NEEDS),
         trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
+        trial(a_stop_that_no_shell_can_end_does_not_stop_the_time, &NEEDS),
     ]
 }
 
@@ -197,6 +198,37 @@ fn a_kill_leaves_the_terminal_as_it_was(place: &Place) {
          *synconce*' tree enter '*) kill -9 ${process#/proc/}; break;; esac; done");
     assert!(killed.status.success(), "{killed:?}");
     terminal.expect("same");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+fn a_stop_that_no_shell_can_end_does_not_stop_the_time(place: &Place) {
+    let site = with_clone(place);
+    // The run leads the session of its terminal, as in a container or a script.
+    let started = |options: &str, script: &str, rest: &str| {
+        let script = format!("exec {} {rest}", run(&site, options, script));
+        Terminal::start(place, &["sh", "-c", &script])
+    };
+    for rest in ["", "</dev/null"] {
+        let mut terminal = started("--timeout 1", "kill -STOP $$; exit 3", rest);
+        assert_eq!(terminal.end().code(), Some(124), "{rest}");
+    }
+    // A SIGCONT to the process group of the run continues the command.
+    let mut terminal = started("--timeout 1h", "kill -STOP $$; exit 3", "");
+    let leader = Pid::from_raw(terminal.leader().cast_signed()).unwrap();
+    let stat = format!("/proc/{}/stat", leader.as_raw_nonzero());
+    eventually("the command goes on and ends", || {
+        // Before setsid(1) there is no such group.
+        let _ = kill_process_group(leader, Signal::CONT);
+        fs::read_to_string(&stat).unwrap().contains(") Z ")
+    });
+    assert_eq!(terminal.end().code(), Some(3));
+    // A shell continues its job.
+    let mut terminal = Terminal::shell(place);
+    terminal.line(&run(&site, "--timeout 1h", "kill -STOP $$; exit 3"));
+    terminal.expect("Stopped");
+    terminal.line("fg");
+    assert_eq!(terminal.code(), "3");
     terminal.line("exit 0");
     assert!(terminal.end().success());
 }

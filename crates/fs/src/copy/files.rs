@@ -10,10 +10,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::below;
 use super::content::Failed;
 use super::links::{Claim, Making};
 use super::visit::{Copying, Here, Made, Own, has_changed};
-use super::{CopyMode, below};
 use crate::Error;
 use crate::walk::directory::{Mounts, look, look_at};
 
@@ -33,33 +33,11 @@ impl Copying<'_> {
         name: &CStr,
         kind: FileType,
     ) -> Result<bool, Error> {
-        match (kind, self.mode) {
-            (FileType::Unknown | FileType::Directory, _) => self.other(at, own, name),
-            (_, CopyMode::Link) => self.link(at, own, name).map(|()| false),
-            (FileType::RegularFile, _) => self.regular(at, own, name),
-            _ => self.other(at, own, name),
+        if kind == FileType::RegularFile {
+            self.regular(at, own, name)
+        } else {
+            self.other(at, own, name)
         }
-    }
-
-    /// Makes a hard link to the source's file.
-    fn link(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<(), Error> {
-        match linkat(at.pair.first(), name, at.pair.second(), name, AtFlags::empty()) {
-            Ok(()) => Ok(()),
-            Err(Errno::NOENT) => {
-                Self::changed(at, own, name);
-                Ok(())
-            }
-            Err(Errno::XDEV) if self.is_mount(at, name) => self.pass_by(at, own, name),
-            Err(errno) => {
-                Err(self.target_error("cannot make the link", &at.node.path_to(name), errno))
-            }
-        }
-    }
-
-    fn is_mount(&self, at: &Here<'_, '_>, name: &CStr) -> bool {
-        self.mounts == Mounts::Stop
-            && look(at.pair.first(), name)
-                .is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     }
 
     fn regular(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
@@ -188,9 +166,6 @@ impl Copying<'_> {
         if self.mounts == Mounts::Stop && stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
         {
             return self.pass_by(at, own, name).map(|()| false);
-        }
-        if self.mode == CopyMode::Link {
-            return self.link(at, own, name).map(|()| false);
         }
         if kind == FileType::RegularFile {
             return self.regular(at, own, name);

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::attributes::{Maker, Whole};
 use super::content::Content;
 use super::links::Links;
-use super::{CopyMode, CopyOptions, CopyReport, Inode, below};
+use super::{CopyOptions, CopyReport, Inode, below};
 use crate::Error;
 use crate::Progress;
 use crate::walk::directory::{Mounts, look, look_at};
@@ -23,7 +23,6 @@ use crate::walk::visitor::{At, Entered, Left, Visitor};
 /// A copy in progress.
 pub(super) struct Copying<'a> {
     pub root: &'a DirFds,
-    pub mode: CopyMode,
     pub mounts: Mounts,
     pub maker: Maker,
     pub content: Content,
@@ -58,7 +57,6 @@ impl<'a> Copying<'a> {
             .map_err(|errno| Error::new("cannot look at", &path_of_root(root.second()), errno))?;
         Ok(Self {
             root,
-            mode,
             mounts,
             maker: Maker::this(),
             content: Content::new(mode),

@@ -57,19 +57,16 @@ fn a_tree_far_deeper_than_a_path_is_long_is_copied_fingerprinted_compared_and_re
             // A process's default limit of descriptors must suffice.
             let limit = Rlimit { current: Some(512), maximum: Some(512) };
             setrlimit(Resource::Nofile, limit).unwrap();
-            for mode in [CopyMode::Copy, CopyMode::Link] {
-                let report = copied(&source, &target, mode);
-                assert_eq!(report.entries, entries);
-                assert!(report.changed.is_empty(), "{} changed", report.changed.len());
-                let (a, b) = (open(&source), open(&target));
-                let changes = compare(a.as_fd(), b.as_fd(), &()).unwrap();
-                assert!(changes.is_empty(), "{} changes", changes.len());
-                let asked =
-                    FingerprintOptions { threads: THREADS, ..FingerprintOptions::default() };
-                let fingerprint = fingerprint(b.as_fd(), &asked, &()).unwrap();
-                assert_eq!(fingerprint.entries, entries);
-                assert_eq!(remove_all(&target), entries);
-            }
+            let report = copied(&source, &target, CopyMode::Copy);
+            assert_eq!(report.entries, entries);
+            assert!(report.changed.is_empty(), "{} changed", report.changed.len());
+            let (a, b) = (open(&source), open(&target));
+            let changes = compare(a.as_fd(), b.as_fd(), &()).unwrap();
+            assert!(changes.is_empty(), "{} changes", changes.len());
+            let asked = FingerprintOptions { threads: THREADS, ..FingerprintOptions::default() };
+            let fingerprint = fingerprint(b.as_fd(), &asked, &()).unwrap();
+            assert_eq!(fingerprint.entries, entries);
+            assert_eq!(remove_all(&target), entries);
             let mut one = options(CopyMode::Copy);
             one.threads = 1;
             assert_eq!(try_copy(&source, &target, &one, &()).unwrap().entries, entries);

@@ -7,7 +7,7 @@
 
 use super::matches::Inherited;
 use super::{Candidate, points_above};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -17,10 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_durable::pins::mount_id;
-use synconce_probe::mounts::{self, DeviceId, Mount};
-
-/// `STATX_MNT_ID_UNIQUE`, Linux 6.8: an id that is never reused.
-const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
 
 /// Where a mount is.
 #[derive(Debug)]

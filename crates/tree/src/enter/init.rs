@@ -4,7 +4,7 @@
 use super::report::{Report, Teller};
 use super::terminal::Devpts;
 use super::user::{self, User};
-use super::{EnterSpec, Personality, environment, furnish, passed_on};
+use super::{EnterSpec, Personality, environment, furnish};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fchown;
 use rustix::process::{
@@ -58,8 +58,8 @@ fn try_run(
     let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
     let has_terminal = devpts.has_terminal();
     devpts.take().map_err(words)?;
-    let mut watched = passed_on();
-    watched.extend([Signal::CHILD.as_raw(), Signal::CONT.as_raw()]);
+    let mut watched = signals::passed_on();
+    watched.push(Signal::CHILD.as_raw());
     let set = Set::of(&watched);
     set.block();
     let reader = Reader::new(&set).map_err(words)?;

@@ -23,7 +23,8 @@ pub(super) struct Place {
     pub left: Vec<PathBuf>,
 }
 
-/// Returns a place for each of the controllers `wanted`; one place for all those of version 2.
+/// Returns the places for the controllers `wanted`: one place for each hierarchy of version 1, and
+/// one for all controllers of version 2.
 ///
 /// # Errors
 /// A controller is missing, or no group passes it on to the groups in it.
@@ -31,19 +32,32 @@ pub(super) fn places(wanted: &[&'static str]) -> Result<Vec<Place>, Error> {
     let path = Path::new("/proc/self/cgroup");
     let groups = fs::read_to_string(path).on("cannot read", path)?;
     let mounts = mounts::read("self").on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let (mut places, mut unified) = (Vec::new(), Vec::new());
+    places_among(wanted, &groups, &mounts)
+}
+
+/// Like [`places`], with the content of `/proc/self/cgroup` and the mounts.
+pub(super) fn places_among(
+    wanted: &[&'static str],
+    groups: &str,
+    mounts: &[Mount],
+) -> Result<Vec<Place>, Error> {
+    let (mut places, mut unified) = (Vec::<Place>::new(), Vec::new());
     for controller in wanted {
-        match of_version_1(controller, &groups, &mounts) {
-            Some(parent) => {
-                let controllers = vec![*controller];
-                let left = Vec::new();
+        let Some(parent) = of_version_1(controller, groups, mounts) else {
+            unified.push(*controller);
+            continue;
+        };
+        // A hierarchy can have several controllers, and is mounted once (`cpu,cpuacct`).
+        match places.iter_mut().find(|place| place.parent == parent) {
+            Some(place) => place.controllers.push(controller),
+            None => {
+                let (controllers, left) = (vec![*controller], Vec::new());
                 places.push(Place { version: Version::One, parent, controllers, left });
             }
-            None => unified.push(*controller),
         }
     }
     if !unified.is_empty() {
-        let (parent, left) = of_version_2(&unified, &groups, &mounts).ok_or_else(|| {
+        let (parent, left) = of_version_2(&unified, groups, mounts).ok_or_else(|| {
             let why = "no control group of this process passes it on to other groups";
             Error::new("cannot limit", Path::new(&unified.join(", ")), io::Error::other(why))
         })?;

@@ -1,7 +1,7 @@
 //! A hierarchy of version 2 is files in a directory here: the machine's may have no controllers.
 
 use super::Limits;
-use super::place::of_version_2;
+use super::place::{of_version_2, places_among};
 use std::fs;
 use std::path::Path;
 use synconce_probe::mounts::{self, Mount};
@@ -31,6 +31,20 @@ fn the_nearest_group_that_passes_the_controllers_on_is_taken() {
     assert_eq!(found(&["memory", "pids"]), Some((users.clone(), vec![session.clone()])));
     assert_eq!(found(&["memory", "cpu"]), Some((root.to_owned(), vec![session, users])));
     assert_eq!(found(&["io"]), None);
+}
+
+#[test]
+fn controllers_of_one_hierarchy_share_a_group() {
+    let groups = "2:memory,pids:/user\n1:cpu,cpuacct:/\n0::/\n";
+    let mounts = mounts::parse(
+        "1 1 0:1 / /c/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+         2 1 0:2 / /c/memory rw - cgroup cgroup rw,memory,pids\n",
+    );
+    let places = places_among(&["memory", "cpu", "pids"], groups, &mounts).unwrap();
+    let found = places.iter().map(|place| (place.parent.as_path(), &place.controllers[..]));
+    let wanted =
+        [(Path::new("/c/memory/user"), &["memory", "pids"][..]), (Path::new("/c/cpu"), &["cpu"])];
+    assert_eq!(found.collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Begun, ROOT, Session, UPPER, WORK, Working, nothing};
 use crate::record::{Content, Purpose};
 use crate::store::{CONTENT, open_directory};
 use crate::strategy::Strategy;
-use crate::{layer, overlay, view};
+use crate::{overlay, view};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
@@ -51,17 +51,6 @@ impl<'a> Session<'a, Begun> {
             Strategy::Snapshot => self.snapshot(),
             Strategy::Reflink => self.copy(CopyMode::Reflink, progress),
             Strategy::Copy => self.copy(CopyMode::Copy, progress),
-            Strategy::Hardlinks => {
-                {
-                    // One session at a time: all of them replace the layer's fingerprint by
-                    // the same temporary name.
-                    let _lock = self.store.lock()?;
-                    for layer in &self.note.layers {
-                        layer::allow_links(self.store, &layer.id, progress)?;
-                    }
-                }
-                self.copy(CopyMode::Link, progress)
-            }
         }
     }
 

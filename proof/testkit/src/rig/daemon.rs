@@ -26,6 +26,7 @@ use std::time::Duration;
 use fuser::{Config, MountOption, Session};
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change};
+use synconce_probe::mounts::Mount;
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
 use self::faults::Faults;
@@ -116,7 +117,7 @@ fn leave_mounts() -> Result<()> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).context("make private the mounts of", "/")?;
     let kept = ["/", "/dev"].map(Path::new);
-    let left = |mount: &system::Mount| !kept.contains(&mount.point.as_path());
+    let left = |mount: &Mount| !kept.contains(&mount.point.as_path());
     system::unmount_all(left, UnmountFlags::DETACH, Duration::ZERO)
 }
 

@@ -198,7 +198,7 @@ pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
 /// A process that has made a mount namespace has a copy of every mount. An unmount here
 /// therefore does not end the file system, which would write to the disk after the cut.
 fn claim(record: &Record, device: &Path) -> Result<File> {
-    if system::mounts()?.iter().any(|mount| mount.source == device) {
+    if system::is_mounted(device)? {
         let point = record.mount_point.display();
         return Err(Error::Refused(format!("cannot cut the disk of {point}: it is mounted")));
     }

@@ -1,8 +1,6 @@
 //! Loop devices and mounts: queries, set-up and removal.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
@@ -10,47 +8,20 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use synconce_probe::mounts::{self, Mount};
 
 use super::FsKind;
 use crate::error::{Context, run};
 use crate::{Error, Result, patiently};
 
-/// One line of /proc/self/mountinfo.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mount {
-    pub(super) point: PathBuf,
-    pub(super) source: PathBuf,
-}
-
 /// Returns the mounts of this process's namespace, oldest first.
 pub(super) fn mounts() -> Result<Vec<Mount>> {
-    let path = "/proc/self/mountinfo";
-    Ok(fs::read(path)
-        .context("read", path)?
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse_mount)
-        .collect())
+    mounts::read("self").context("read", "/proc/self/mountinfo")
 }
 
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let mut fields = line.split(|byte| *byte == b' ');
-    let point = unescape(fields.nth(4)?);
-    let source = fields.skip_while(|field| *field != b"-").nth(2)?;
-    Some(Mount { point, source: unescape(source) })
-}
-
-/// Undoes the kernel's octal escapes of space, tab, newline and backslash.
-fn unescape(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let [first, tail @ ..] = rest {
-        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
-        let byte =
-            octal.and_then(|digits| u8::from_str_radix(str::from_utf8(digits).ok()?, 8).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &tail[3..] } else { tail };
-    }
-    OsString::from_vec(bytes).into()
+/// Whether `device` is mounted in this process's namespace.
+pub(super) fn is_mounted(device: &Path) -> Result<bool> {
+    Ok(mounts()?.iter().any(|mount| Path::new(&mount.source) == device))
 }
 
 /// Returns the loop device on `file` from sysfs, which is never out of date.
@@ -181,8 +152,7 @@ pub(super) fn retry<T>(
 pub(super) fn mounted_by(device: &Path) -> Vec<String> {
     let mounted = |process: &Path| {
         let mounts = fs::read(process.join("mountinfo")).unwrap_or_default();
-        let mut lines = mounts.split(|byte| *byte == b'\n').filter_map(parse_mount);
-        lines.any(|mount| mount.source == device)
+        mounts::of_bytes(&mounts).iter().any(|mount| Path::new(&mount.source) == device)
     };
     processes(mounted)
 }
@@ -216,14 +186,6 @@ fn uses(process: &Path, point: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mount_line_is_read_past_its_optional_fields_and_escapes() {
-        let line = br"36 35 98:0 /a /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop7 rw";
-        let mount = Mount { point: "/mnt/a b".into(), source: "/dev/loop7".into() };
-        assert_eq!(parse_mount(line), Some(mount));
-        assert_eq!(parse_mount(b""), None);
-    }
 
     #[test]
     fn only_what_could_not_look_at_the_mounts_is_tried_again() {

@@ -1,6 +1,7 @@
 //! Limits of a run: its control groups, and what is said when a limit was reached.
 
 use super::failure::Failure;
+use super::store::say_left;
 use crate::arguments::tree::RunIn;
 use crate::text::say;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ impl Limited {
             let times = if forks == 1 { "once" } else { "again and again" };
             say(&format!("at the limit of processes a fork failed {times}"));
         }
+        say_left(&groups.remove());
     }
 }
 

@@ -74,6 +74,15 @@ pub fn report(recovered: &Recovered) {
              {tree} is at its last commit"
         ));
     }
+    say_left(&recovered.groups);
+}
+
+/// Names control groups that could not be removed.
+pub fn say_left(groups: &[PathBuf]) {
+    for group in groups {
+        let group = group.display();
+        say(&format!("the control group {group} is still in use and was not removed"));
+    }
 }
 
 /// Returns what the interrupted session was for.
