@@ -1,8 +1,10 @@
 //! A container engine: what it says about its storage, and whether synconce is set up for it.
 
+mod daemon;
 mod docker;
 mod podman;
 
+pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
 pub use podman::ask_podman;
 
@@ -10,6 +12,8 @@ use crate::report::NotMeasured;
 use crate::text::{bytes, whole};
 use serde::Serialize;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A container engine.
@@ -43,6 +47,10 @@ pub struct Engine {
     /// What `synconce setup ENGINE --check` finds; none before it was asked, and of an engine that
     /// cannot be set up.
     pub set_up: Option<SetUp>,
+    /// What `synconce setup ENGINE --hold --check` finds; none of an engine without databases.
+    pub databases: Option<SetUp>,
+    /// The plugins of containerd whose option `no_sync` is on: their databases are not synced.
+    pub no_sync: Vec<String>,
     /// What the engine did not say.
     #[serde(skip)]
     pub(crate) unknown: Vec<NotMeasured>,
@@ -95,16 +103,48 @@ impl Engine {
             let (entries, size) = (whole(entries as f64), bytes(size as f64));
             text += &format!(", build cache of {size} in {entries} records");
         }
+        if !self.no_sync.is_empty() {
+            text += &format!(", no_sync of {}", self.no_sync.join(", "));
+        }
         text
     }
 
-    /// Whether the syncs of build steps wait for no disk.
+    /// Whether the syncs of build steps, or of containerd's databases, wait for no disk.
     pub(crate) fn builds_are_held(&self) -> Option<&'static str> {
+        if self.no_sync.iter().any(|plugin| plugin == "io.containerd.metadata.v1.bolt") {
+            return Some("no_sync of containerd leaves its syncs out");
+        }
+        if self.name == "containerd" {
+            return self
+                .databases
+                .as_ref()
+                .filter(|it| it.is_in_force)
+                .map(|_| "synconce holds the databases of containerd already");
+        }
         if self.builds_are_volatile {
             return Some("the engine mounts the roots of build steps volatile");
         }
         let is_in_force = self.set_up.as_ref().is_some_and(|set_up| set_up.is_in_force);
         is_in_force.then_some("synconce holds the syncs of build steps already")
+    }
+}
+
+/// Whether `path` is another directory for `process` than it is here: the process is in another
+/// container.
+fn is_elsewhere(process: u32, path: &Path) -> bool {
+    let root = PathBuf::from(format!("/proc/{process}/root"));
+    // Without the rights to look there, nothing speaks against this host.
+    if fs::metadata(&root).is_err() {
+        return false;
+    }
+    let identity = |path: &Path| match fs::metadata(path) {
+        Ok(found) => Ok(Some((found.dev(), found.ino()))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    };
+    match (identity(&root.join(path.strip_prefix("/").unwrap_or(path))), identity(path)) {
+        (Ok(theirs), Ok(ours)) => theirs.is_none() || theirs != ours,
+        _ => false,
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
     found.extend(slow_writes(facts.place, measured).filter(|_| !is_limited));
     if let Some(engine) = facts.engine {
         found.extend(engine::of_set_up(engine));
+        found.extend(engine::of_no_sync(engine));
         found.extend(engine::of_storage(engine));
     }
     found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));
@@ -169,9 +170,10 @@ fn slow_sync(
     }
     let place = facts.place;
     // Base images of Debian and Ubuntu have force-unsafe-io.
-    let (count, how) = match unsafe_io.map(|_| ()).or(facts.engine.map(|_| ())) {
-        None => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
-        Some(_) => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
+    let (count, how) = match (facts.engine, unsafe_io) {
+        (Some(Engine { name: "containerd", .. }), _) => engine::IMPORTS,
+        (None, None) => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
+        _ => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
     };
     let each = least_sync(measured)?;
     // The commit of the run at its end.

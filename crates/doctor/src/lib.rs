@@ -28,7 +28,7 @@ pub use command::{
 };
 pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;
-pub use engine::{BuildCache, Engine, SetUp, ask_docker, ask_podman};
+pub use engine::{BuildCache, Engine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
 pub use error::Error;
 pub use finding::Finding;
 pub use in_force::{InForce, Skipping};

@@ -27,6 +27,9 @@ pub(crate) fn render(report: &Report) -> String {
         for line in engine.set_up.iter().flat_map(|set_up| &set_up.lines) {
             let _ = writeln!(text, "  set-up       {line}");
         }
+        for line in engine.databases.iter().flat_map(|databases| &databases.lines) {
+            let _ = writeln!(text, "  databases    {line}");
+        }
     }
     figures(&mut text, &report.measured);
     for limit in &report.limits {

@@ -140,7 +140,8 @@ impl StepRoot {
             device: first.device,
             flags: flags(&first.mount_options)?,
             source: first.source.clone(),
-            options: first.options.clone(),
+            // Before Linux 6.5 an overlay refuses `rw` among its own options.
+            options: first.options.trim_start_matches("rw,").to_owned(),
             upper: path("upperdir")?,
             work: path("workdir")?,
         })
@@ -218,6 +219,8 @@ mod tests {
         let root = found(MOUNTS).unwrap();
         assert_eq!(root.points, [Path::new("/d/7/merged"), Path::new("/x/1/rootfs")]);
         assert_eq!((root.upper, root.work), ("/d/7/diff".into(), "/d/7/work".into()));
+        let options = "lowerdir=/d/l/A:/d/l/B,upperdir=/d/7/diff,workdir=/d/7/work,index=off";
+        assert_eq!(root.options, options);
     }
 
     #[test]

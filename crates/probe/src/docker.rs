@@ -1,5 +1,7 @@
 //! Questions to dockerd by its HTTP API.
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,7 +20,26 @@ const LIMIT: usize = 128 << 20;
 /// # Errors
 /// The socket cannot be used, or the answer is none of dockerd's or not a success.
 pub fn get(socket: &Path, path: &str) -> io::Result<String> {
-    get_from(UnixStream::connect(socket)?, path)
+    get_from(connect(socket)?, path)
+}
+
+/// Connects to `socket`.
+///
+/// # Errors
+/// The socket cannot be used, or its queue of callers stays full.
+pub fn connect(socket: &Path) -> io::Result<UnixStream> {
+    connect_within(socket, PATIENCE)
+}
+
+/// A daemon that hangs accepts no caller. When its queue is full, connect(2) waits for the timeout
+/// of sends, which is endless by default.
+fn connect_within(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    let address = SocketAddrUnix::new(path)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))
+        .map_err(|error| in_words(error.into()))?;
+    Ok(socket.into())
 }
 
 /// Does what [`get`] does, by a socket that is connected.
@@ -112,6 +133,20 @@ mod tests {
         assert_eq!(failed.to_string(), "the answer is too long");
         drop(ours);
         sender.join().unwrap();
+    }
+
+    #[test]
+    fn a_daemon_that_accepts_no_caller_hangs_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let kind = SocketType::STREAM;
+        let full = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&full, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&full, 0).unwrap();
+        // The queue has room for one.
+        let _first = connect(&path).unwrap();
+        let failed = connect_within(&path, Duration::from_millis(20)).unwrap_err();
+        assert_eq!(failed.to_string(), "no answer within 10 s");
     }
 
     #[test]

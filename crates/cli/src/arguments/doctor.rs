@@ -29,11 +29,22 @@ pub struct Doctor {
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is
     /// rootless.
-    #[arg(long, conflicts_with_all = ["path", "podman", "context", "read", "command"])]
+    #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "context", "read", "command"])]
     pub docker: bool,
     /// Measure where Podman keeps its layers, and look at its storage driver and set-up
-    #[arg(long, conflicts_with_all = ["path", "context", "read", "command"])]
+    #[arg(long, conflicts_with_all = ["path", "containerd", "buildkit", "context", "read",
+        "command"])]
     pub podman: bool,
+    /// Measure where containerd keeps its data, and look at snapshotter, no_sync and hold
+    ///
+    /// CONTAINERD_ADDRESS names another socket than /run/containerd/containerd.sock. Needs root.
+    #[arg(long, conflicts_with_all = ["path", "buildkit", "context", "read", "command"])]
+    pub containerd: bool,
+    /// Measure where buildkitd keeps its cache, and look at snapshotter, set-up and hold
+    ///
+    /// BUILDKIT_HOST names another socket than unix:///run/buildkit/buildkitd.sock. Needs root.
+    #[arg(long, conflicts_with_all = ["path", "context", "read", "command"])]
+    pub buildkit: bool,
     /// Look at the context DIR of an image build, in place of a disk
     ///
     /// Counts what a builder sends of DIR, and what .dockerignore leaves out. Lists the largest

@@ -1,11 +1,15 @@
-//! `synconce doctor --docker` and `--podman`: the planted cause is named first.
+//! `synconce doctor --docker`, `--podman`, `--containerd` and `--buildkit`: the planted cause is named first.
 
+use crate::engines::buildkit::{self, BuildKit, Worker};
+use crate::engines::containerd::{self, ADDRESS, Containerd};
 use crate::engines::docker::{self, Docker};
-use crate::engines::{SHORT, Site, daemonless, prepare};
+use crate::engines::{Builder, Given, SHORT, Site, daemonless, prepare};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -18,6 +22,8 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(causes_of_docker_are_named_first, &docker::NEEDS),
         trial(causes_of_podman_are_named_first, &[daemonless::PODMAN[0], daemonless::PODMAN[2]]),
+        trial(causes_of_containerd_are_named_first, &containerd::NEEDS),
+        trial(causes_of_buildkit_are_named_first, &buildkit::NEEDS),
         trial(a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint, &docker::NEEDS),
         trial(an_engine_that_is_not_there_is_one_line_and_a_hint, &[]),
     ]
@@ -65,7 +71,7 @@ fn causes_of_docker_are_named_first(place: &Place) {
     prepare(place);
     for (driver, flush, cause) in [("overlay2", 8, "slow-sync"), ("vfs", 0, "vfs")] {
         let rig = rig();
-        let site = Site::with(place, crate::engines::Given::Runc, rig.path());
+        let site = Site::with(place, Given::Runc, rig.path());
         let engine = Docker::with_storage(&site, driver);
         // Two layers, below an image of one.
         engine.import(&archive(place), "base");
@@ -138,6 +144,70 @@ fn causes_of_podman_are_named_first(place: &Place) {
     }
 }
 
+/// Makes the socket `file` of the engine that of the system's daemon of `name`.
+fn link_socket(file: &str, name: &str) {
+    let usual = Path::new("/run").join(name);
+    fs::create_dir_all(usual.parent().unwrap()).unwrap();
+    symlink(file, usual).unwrap();
+}
+
+fn causes_of_containerd_are_named_first(place: &Place) {
+    prepare(place);
+    link_socket(ADDRESS, "containerd/containerd.sock");
+    let rig = rig();
+    let site = Site::with(place, Given::Runc, rig.path());
+    let root = rig.path().join("containerd");
+    let no_sync = "[plugins.\"io.containerd.metadata.v1.bolt\"]\nno_sync = true\n";
+    for (added, cause) in [("", "slow-sync"), (no_sync, "no-sync")] {
+        let engine = Containerd::with_configuration(&site, added);
+        rig.disk().set_latency(latency(8)).unwrap();
+        let report = report(place, "--containerd", &root);
+        rig.disk().set_latency(latency(0)).unwrap();
+        assert_eq!(first(&report), cause, "{report:#}");
+        let said = &report["engine"];
+        assert_eq!(said["data_root"], root.to_str().unwrap());
+        assert_eq!((&said["storage_driver"], &said["layers"]), (&"overlayfs".into(), &0.into()));
+        assert_eq!(said["databases"]["is_made"], false, "{report:#}");
+        let finding = &report["findings"][0];
+        if cause == "slow-sync" {
+            assert_eq!(finding["remedy"], "synconce setup containerd --hold");
+            assert_eq!(finding["workload"], "imports of 20 images of 8 layers");
+            // 2,400 flushes of 8 ms.
+            assert!(finding["seconds"].as_f64() > Some(16.0), "{finding:#}");
+        } else {
+            let wanted = "no_sync is on for io.containerd.metadata.v1.bolt";
+            assert_eq!(finding["evidence"], wanted);
+            assert_eq!(report["findings"].as_array().unwrap().len(), 1, "{report:#}");
+        }
+        engine.stop();
+    }
+}
+
+fn causes_of_buildkit_are_named_first(place: &Place) {
+    prepare(place);
+    link_socket(SOCKET_FILE, "buildkit/buildkitd.sock");
+    let rig = rig();
+    let site = Site::with(place, Given::Runc, rig.path());
+    let engine = BuildKit::start(&site, Worker::Oci);
+    let built = engine.build(&[]);
+    assert!(built.status.success(), "{built:?}");
+    let root = rig.path().join("buildkit");
+    for (flush, cause) in [(8, "slow-sync"), (0, "native")] {
+        rig.disk().set_latency(latency(flush)).unwrap();
+        let report = report(place, "--buildkit", &root);
+        rig.disk().set_latency(latency(0)).unwrap();
+        assert_eq!(first(&report), cause, "{report:#}");
+        let said = &report["engine"];
+        assert_eq!(said["data_root"], root.to_str().unwrap());
+        assert_eq!(said["storage_driver"], "native");
+        assert!(said["layers"].as_u64() >= Some(1), "{said:#}");
+        if cause == "slow-sync" {
+            assert_eq!(report["findings"][0]["remedy"], "synconce setup buildkit");
+        }
+    }
+    engine.stop();
+}
+
 /// Asserts that doctor failed with the lines `wanted`, and printed nothing else.
 fn assert_fails(ended: &Finished, wanted: [&str; 2]) {
     let lines: Vec<_> = ended.stderr.lines().collect();
@@ -194,6 +264,30 @@ fn an_engine_that_is_not_there_is_one_line_and_a_hint(place: &Place) {
     let ended = finish(doctor(place, "--podman").env("PATH", "/none"));
     let why = "cannot ask podman: No such file or directory";
     assert_fails(&ended, [why, "hint: install podman, or add its directory to PATH"]);
+    for (flag, program, variable) in [
+        ("--containerd", "containerd", "CONTAINERD_ADDRESS"),
+        ("--buildkit", "buildkitd", "BUILDKIT_HOST"),
+    ] {
+        // No daemon of this machine.
+        // Of this test alone; the path of the place is too long for a socket.
+        mount("test", "/run", "tmpfs", MountFlags::empty(), None).unwrap();
+        let socket = Path::new("/run/socket");
+        let at = format!("cannot ask {program} at {}", socket.display());
+        let ended = finish(doctor(place, flag).env(variable, socket));
+        let why = format!("{at}: No such file or directory");
+        let hint = format!("hint: start the {program} that {variable} names, or unset {variable}");
+        assert_fails(&ended, [&why, &hint]);
+        let ended = finish(doctor(place, flag).env(variable, "tcp://10.0.0.1:1"));
+        let why = format!("cannot ask {program} at tcp://10.0.0.1:1: it is not on this host");
+        let hint = format!("hint: synconce doctor {flag}, where the engine runs");
+        assert_fails(&ended, [&why, &hint]);
+        // This process has made it.
+        let listener = UnixListener::bind(socket).unwrap();
+        let ended = finish(doctor(place, flag).env(variable, socket));
+        let is_named = ended.stderr.trim_end().ends_with(" listens there");
+        assert!(ended.status.code() == Some(125) && is_named, "{ended:?}");
+        drop(listener);
+    }
     let both = finish(doctor(place, "--docker").arg("--podman"));
     assert_eq!(both.status.code(), Some(125), "{both:?}");
 }

@@ -1,16 +1,14 @@
 //! dockerd, by its API.
 
-use super::{BuildCache, Engine, layers};
+use super::{BuildCache, Engine, ask_containerd, layers};
 use crate::error::Error;
 use crate::report::NotMeasured;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use synconce_probe::docker::get_from;
+use synconce_probe::docker::{connect as connect_to, get_from};
 use synconce_sys::peer::Peer;
 use synconce_sys::reason;
 
@@ -20,6 +18,10 @@ const PODMAN: &str = "Podman Engine";
 /// The API that can list the build cache alone (Docker 23), and the last that we know.
 const WITH_TYPE: u32 = 42;
 const LAST: u32 = 51;
+/// The socket of the system's containerd.
+const CONTAINERD: &str = "/run/containerd/containerd.sock";
+/// What cannot be measured if the containerd of an image store cannot be asked.
+const STORE: &str = "the directory of containerd, which has the layers";
 
 /// The answer to `/info`, as far as it is used.
 #[derive(Deserialize)]
@@ -35,9 +37,18 @@ struct Info {
     /// The name of dockerd's host.
     #[serde(default)]
     name: Option<String>,
+    /// Its containerd, since Docker 27.
+    #[serde(default)]
+    containerd: Option<Containerd>,
     /// Such as `name=rootless`.
     #[serde(default)]
     security_options: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Containerd {
+    address: PathBuf,
 }
 
 /// The answer to `/version`.
@@ -77,7 +88,7 @@ struct Record {
 pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
     let failed =
         |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
-    let connect = || UnixStream::connect(socket).map_err(failed);
+    let connect = || connect_to(socket).map_err(failed);
     // The process that made the socket is dockerd, systemd beside it, or a proxy.
     let maker = Peer::of(connect()?).map_err(failed)?.pid;
     let info: Info = answer(connect()?, "/info").map_err(failed)?;
@@ -85,7 +96,7 @@ pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
     if version.components.iter().any(|one| one.name == PODMAN) {
         return Err(failed(io::Error::new(ErrorKind::InvalidInput, "podman answers there")));
     }
-    if is_elsewhere(maker, &info) {
+    if is_of_another_host(maker, &info) {
         return Err(Error::Elsewhere(PROGRAM));
     }
     let mut unknown = Vec::new();
@@ -104,32 +115,25 @@ pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
             None
         }
     };
-    Ok(engine(info, build_cache, unknown))
+    let store = info.is_image_store().then(|| {
+        let address = info.containerd.as_ref().map(|it| it.address.as_path());
+        ask_containerd(address.unwrap_or(Path::new(CONTAINERD)))
+    });
+    let store = store.and_then(|asked| {
+        asked.map_err(|error| unknown.push(NotMeasured::new(STORE, error.to_string()))).ok()
+    });
+    Ok(engine(info, store, build_cache, unknown))
 }
 
 /// Whether the directories that `info` names are not those of this process: dockerd is in another
 /// container, or on another host. `maker` is the process that made the socket.
-fn is_elsewhere(maker: u32, info: &Info) -> bool {
+fn is_of_another_host(maker: u32, info: &Info) -> bool {
     let host = rustix::system::uname();
     let is_named = |name: &String| name.as_bytes() == host.nodename().to_bytes();
     if maker == 0 || !info.name.as_ref().is_none_or(is_named) {
         return true;
     }
-    let root = PathBuf::from(format!("/proc/{maker}/root"));
-    // Without the rights to look there, nothing speaks against this host.
-    if fs::metadata(&root).is_err() {
-        return false;
-    }
-    let path = info.docker_root_dir.strip_prefix("/").unwrap_or(&info.docker_root_dir);
-    let identity = |path: &Path| match fs::metadata(path) {
-        Ok(found) => Ok(Some((found.dev(), found.ino()))),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    };
-    match (identity(&root.join(path)), identity(&info.docker_root_dir)) {
-        (Ok(theirs), Ok(ours)) => theirs.is_none() || theirs != ours,
-        _ => false,
-    }
+    super::is_elsewhere(maker, &info.docker_root_dir)
 }
 
 /// Asks for `path`, whose answer is an object of JSON.
@@ -146,17 +150,33 @@ fn disk_usage_path(version: &str) -> Option<String> {
     (minor >= WITH_TYPE).then(|| format!("/v1.{}/system/df?type=build-cache", minor.min(LAST)))
 }
 
-fn engine(info: Info, build_cache: Option<BuildCache>, mut unknown: Vec<NotMeasured>) -> Engine {
-    let status = info.driver_status.unwrap_or_default();
-    let value = |name: &str| {
-        let found = status.iter().find(|(key, _)| key == name);
+impl Info {
+    /// Returns the value of `name` in the status of the driver.
+    fn status(&self, name: &str) -> Option<String> {
+        let found = self.driver_status.iter().flatten().find(|(key, _)| key == name);
         found.map(|(_, value)| value.clone())
-    };
-    // The image store of containerd has its layers in the directory of containerd.
-    if value("driver-type").is_some_and(|kind| kind.starts_with("io.containerd.snapshotter")) {
-        let why = "they are in the directory of containerd: synconce doctor /var/lib/containerd";
-        unknown.push(NotMeasured::new("layers", why));
     }
+
+    /// Whether images and layers are in the directory of containerd.
+    fn is_image_store(&self) -> bool {
+        let kind = self.status("driver-type");
+        kind.is_some_and(|kind| kind.starts_with("io.containerd.snapshotter"))
+    }
+}
+
+/// Returns the engine, with the directory of `store` if containerd has the images.
+fn engine(
+    info: Info,
+    store: Option<Engine>,
+    build_cache: Option<BuildCache>,
+    unknown: Vec<NotMeasured>,
+) -> Engine {
+    let (backing, native_diff) =
+        (info.status("Backing Filesystem"), info.status("Native Overlay Diff"));
+    let (data_root, layers) = match store {
+        Some(store) => (store.data_root, store.layers),
+        None => (info.docker_root_dir.clone(), layers(&info.docker_root_dir, &info.driver)),
+    };
     let is_rootless =
         info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
     Engine {
@@ -164,15 +184,17 @@ fn engine(info: Info, build_cache: Option<BuildCache>, mut unknown: Vec<NotMeasu
         is_rootless,
         default_runtime: info.default_runtime,
         version: info.server_version,
-        layers: layers(&info.docker_root_dir, &info.driver),
-        data_root: info.docker_root_dir,
+        layers,
+        data_root,
         mount_program: (info.driver == "fuse-overlayfs").then(|| "fuse-overlayfs".to_owned()),
         storage_driver: info.driver,
-        backing: value("Backing Filesystem"),
-        native_diff: value("Native Overlay Diff").map(|value| value == "true"),
+        backing,
+        native_diff: native_diff.map(|value| value == "true"),
         build_cache,
         builds_are_volatile: false,
         set_up: None,
+        databases: None,
+        no_sync: Vec::new(),
         unknown,
     }
 }
@@ -197,6 +219,28 @@ mod tests {
         assert_eq!(disk_usage_path("1.47"), path(47));
         assert_eq!(disk_usage_path("1.60"), path(51));
         assert_eq!(disk_usage_path("2.0"), None);
+    }
+
+    #[test]
+    fn an_image_store_is_measured_in_the_directory_of_containerd() {
+        let info = |status: &str| -> Info {
+            let text = format!(
+                r#"{{"ServerVersion": "29.0.0", "DockerRootDir": "/none/docker", "Driver":
+                "overlayfs", "DriverStatus": {status}, "Containerd": {{"Address": "/none/c"}}}}"#
+            );
+            serde_json::from_str(&text).unwrap()
+        };
+        let of_store = info(r#"[["driver-type", "io.containerd.snapshotter.v1"]]"#);
+        assert_eq!(of_store.containerd.as_ref().unwrap().address, Path::new("/none/c"));
+        assert!(of_store.is_image_store());
+        let mut store = engine(info("null"), None, None, Vec::new());
+        (store.data_root, store.layers) = (PathBuf::from("/none/containerd"), Some(7));
+        let found = engine(of_store, Some(store), None, Vec::new());
+        assert_eq!((found.name, found.layers), ("docker", Some(7)));
+        assert_eq!(found.data_root, Path::new("/none/containerd"));
+        let plain = info(r#"[["Backing Filesystem", "extfs"]]"#);
+        assert!(!plain.is_image_store());
+        assert_eq!(engine(plain, None, None, Vec::new()).data_root, Path::new("/none/docker"));
     }
 
     #[test]

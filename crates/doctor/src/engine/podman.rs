@@ -107,6 +107,8 @@ fn engine(info: Info, host: &report::Host) -> Engine {
         native_diff: status("Native Overlay Diff").map(|value| value == "true"),
         build_cache: None,
         set_up: None,
+        databases: None,
+        no_sync: Vec::new(),
         unknown: Vec::new(),
     }
 }

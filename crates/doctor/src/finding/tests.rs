@@ -176,6 +176,8 @@ fn engine(driver: &str) -> Engine {
         build_cache: None,
         builds_are_volatile: false,
         set_up: None,
+        databases: None,
+        no_sync: Vec::new(),
         unknown: Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! `synconce doctor --docker` and `--podman`
+//! `synconce doctor --docker`, `--podman`, `--containerd` and `--buildkit`
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::setup::{Checked, check_host};
@@ -6,28 +6,80 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{Error as IoError, ErrorKind};
 use std::path::PathBuf;
-use synconce_doctor::{Engine, Error, SetUp, ask_docker, ask_podman};
+use synconce_doctor::{Engine, Error, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
 use synconce_probe::docker::SOCKET;
 use synconce_setup::host::RUNTIME_NAME;
+use synconce_setup::{Daemon, Engine as Configured};
+
+/// An engine on the command line.
+#[derive(Clone, Copy)]
+struct Asked {
+    flag: &'static str,
+    program: &'static str,
+    set_up: Configured,
+    /// What has the databases that can be held.
+    databases: Option<Daemon>,
+    /// The variable that names its socket, and the socket without it; none without a daemon.
+    socket: Option<(&'static str, &'static str)>,
+    start: &'static str,
+}
+
+const DOCKER: Asked = Asked {
+    flag: "--docker",
+    program: "dockerd",
+    set_up: Configured::Docker,
+    databases: Some(Daemon::Docker),
+    socket: Some(("DOCKER_HOST", SOCKET)),
+    start: "start dockerd: systemctl start docker",
+};
+const PODMAN: Asked = Asked {
+    flag: "--podman",
+    program: "podman",
+    set_up: Configured::Podman,
+    databases: None,
+    socket: None,
+    start: "install podman, or add its directory to PATH",
+};
+const CONTAINERD: Asked = Asked {
+    flag: "--containerd",
+    program: "containerd",
+    set_up: Configured::Containerd,
+    databases: Some(Daemon::Containerd),
+    socket: Some(("CONTAINERD_ADDRESS", "/run/containerd/containerd.sock")),
+    start: "start containerd: systemctl start containerd",
+};
+const BUILDKIT: Asked = Asked {
+    flag: "--buildkit",
+    program: "buildkitd",
+    set_up: Configured::Buildkit,
+    databases: Some(Daemon::Buildkit),
+    socket: Some(("BUILDKIT_HOST", "/run/buildkit/buildkitd.sock")),
+    start: "start buildkitd: systemctl start buildkit; of Docker: synconce doctor --docker",
+};
 
 /// Asks the engine that `arguments` name; returns `None` if they name none.
 ///
 /// # Errors
 /// The engine does not answer.
 pub(super) fn ask(arguments: &Doctor) -> Result<Option<Engine>, Error> {
-    let (mut engine, set_up) = match flag(arguments) {
-        Some("--docker") => (ask_docker(&socket()?)?, synconce_setup::Engine::Docker),
-        Some(_) => (ask_podman()?, synconce_setup::Engine::Podman),
-        None => return Ok(None),
+    let Some(asked) = asked(arguments) else { return Ok(None) };
+    let mut engine = match asked.set_up {
+        Configured::Docker => ask_docker(&asked.socket()?)?,
+        Configured::Containerd => ask_containerd(&asked.socket()?)?,
+        Configured::Buildkit => ask_buildkit(&asked.socket()?)?,
+        Configured::Podman | Configured::Held(_) => ask_podman()?,
     };
-    if engine.can_be_set_up() {
-        engine.set_up = Some(check(set_up, engine.default_runtime.as_deref()));
+    // The check looks at the system's daemons. dockerd's runtime shows whether it is another one.
+    let is_other = asked.variable().is_some() && !arguments.docker;
+    if engine.can_be_set_up() && !is_other {
+        engine.set_up = Some(check(asked.set_up, engine.default_runtime.as_deref()));
+        engine.databases = asked.databases.map(|daemon| check(Configured::Held(daemon), None));
     }
     Ok(Some(engine))
 }
 
 /// Checks the set-up of `engine`, whose answer named the runtime `runs`, if it names one.
-fn check(engine: synconce_setup::Engine, runs: Option<&str>) -> SetUp {
+fn check(engine: Configured, runs: Option<&str>) -> SetUp {
     let Checked { is_made, mut faults, notes } = match check_host(engine) {
         Ok(checked) => checked,
         Err(error) => {
@@ -42,53 +94,71 @@ fn check(engine: synconce_setup::Engine, runs: Option<&str>) -> SetUp {
     SetUp { is_in_force: is_made && faults.is_empty(), is_made, lines: [faults, notes].concat() }
 }
 
+fn asked(arguments: &Doctor) -> Option<Asked> {
+    let all = [
+        (arguments.docker, DOCKER),
+        (arguments.podman, PODMAN),
+        (arguments.containerd, CONTAINERD),
+        (arguments.buildkit, BUILDKIT),
+    ];
+    all.into_iter().find_map(|(is_given, asked)| is_given.then_some(asked))
+}
+
 /// Returns the flag that names an engine.
 pub(super) fn flag(arguments: &Doctor) -> Option<&'static str> {
-    let flags = [(arguments.docker, "--docker"), (arguments.podman, "--podman")];
-    flags.into_iter().find_map(|(is_given, flag)| is_given.then_some(flag))
+    asked(arguments).map(|asked| asked.flag)
 }
 
-/// Returns the value of DOCKER_HOST, if it is set.
-fn host() -> Option<OsString> {
-    env::var_os("DOCKER_HOST").filter(|host| !host.is_empty())
-}
+impl Asked {
+    /// Returns the variable that names another socket, and its value, if it is set.
+    fn variable(&self) -> Option<(&'static str, OsString)> {
+        let (name, _) = self.socket?;
+        env::var_os(name).filter(|value| !value.is_empty()).map(|value| (name, value))
+    }
 
-/// Returns the socket of dockerd.
-fn socket() -> Result<PathBuf, Error> {
-    let Some(host) = host() else { return Ok(SOCKET.into()) };
-    match host.to_str().and_then(|host| host.strip_prefix("unix://")) {
-        Some(path) => Ok(path.into()),
-        None => Err(Error::Engine {
-            program: "dockerd",
-            at: Some(host.into()),
-            error: IoError::new(ErrorKind::Unsupported, "it is not on this host"),
-        }),
+    /// Returns the socket of its daemon.
+    fn socket(&self) -> Result<PathBuf, Error> {
+        let Some((_, value)) = self.variable() else {
+            return Ok(self.socket.map_or_else(PathBuf::new, |(_, usual)| usual.into()));
+        };
+        let text = value.to_str().unwrap_or_default();
+        match text.strip_prefix("unix://") {
+            Some(path) => Ok(path.into()),
+            // containerd's clients take a path, too.
+            None if text.starts_with('/') => Ok(value.into()),
+            None => Err(Error::Engine {
+                program: self.program,
+                at: Some(value.into()),
+                error: IoError::new(ErrorKind::Unsupported, "it is not on this host"),
+            }),
+        }
     }
 }
 
 /// Returns the hint for an engine that does not answer, or whose directory cannot be measured.
 pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
-    let is_named = arguments.docker && host().is_some();
-    // sudo drops the variable, and then the system's dockerd would be asked.
-    let root = if is_named { "sudo --preserve-env=DOCKER_HOST" } else { "sudo" };
-    let again = format!("synconce doctor {}", flag(arguments)?);
+    let asked = asked(arguments)?;
+    let variable = asked.variable().map(|(name, _)| name);
+    let again = format!("synconce doctor {}", asked.flag);
     let kind = match error {
         Error::Engine { error, .. } => error.kind(),
         Error::NotAllowed(_) => ErrorKind::PermissionDenied,
         Error::Elsewhere(_) => ErrorKind::Unsupported,
         _ => return None,
     };
-    Some(match (kind, arguments.docker) {
-        (ErrorKind::PermissionDenied, true) => format!("{root} {again}"),
+    let has_daemon = asked.socket.is_some();
+    Some(match (kind, variable) {
+        (ErrorKind::PermissionDenied, _) if !has_daemon => return None,
+        // sudo drops the variable, and then the system's daemon would be asked.
+        (ErrorKind::PermissionDenied, Some(name)) => format!("sudo --preserve-env={name} {again}"),
+        (ErrorKind::PermissionDenied, None) => format!("sudo {again}"),
         (ErrorKind::Unsupported, _) => format!("{again}, where the engine runs"),
-        (ErrorKind::InvalidInput, true) => "synconce doctor --podman".to_owned(),
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, true) if is_named => {
-            "start the dockerd that DOCKER_HOST names, or unset DOCKER_HOST".to_owned()
+        (ErrorKind::InvalidInput, _) if arguments.docker => "synconce doctor --podman".to_owned(),
+        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(name)) => {
+            format!("start the {} that {name} names, or unset {name}", asked.program)
         }
-        (ErrorKind::NotFound | ErrorKind::ConnectionRefused, true) => {
-            "start dockerd: systemctl start docker".to_owned()
-        }
-        (ErrorKind::NotFound, false) => "install podman, or add its directory to PATH".to_owned(),
+        (ErrorKind::NotFound, None) => asked.start.to_owned(),
+        (ErrorKind::ConnectionRefused, None) if has_daemon => asked.start.to_owned(),
         _ => return None,
     })
 }

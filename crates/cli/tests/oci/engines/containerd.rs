@@ -30,13 +30,18 @@ pub struct Containerd<'a> {
 impl<'a> Containerd<'a> {
     /// Starts containerd without the plugins of Kubernetes, which need a network.
     pub fn start(site: &'a Site<'a>) -> Self {
+        Self::with_configuration(site, "")
+    }
+
+    /// Starts it with `added` at the end of its configuration.
+    pub fn with_configuration(site: &'a Site<'a>, added: &str) -> Self {
         let root = site.storage.join("containerd");
         let config = format!(
             "version = 3\nroot = {root:?}\nstate = \"{SHORT}/state\"\n\
              disabled_plugins = [\"io.containerd.grpc.v1.cri\", \
              \"io.containerd.cri.v1.images\", \"io.containerd.cri.v1.runtime\"]\n\
              [grpc]\naddress = \"{ADDRESS}\"\n[ttrpc]\naddress = \"{ADDRESS}.ttrpc\"\n\
-             [plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"
+             [plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n{added}"
         );
         let config = site.place.write("containerd.toml", &config);
         let program = engine("containerd").unwrap();

@@ -1,0 +1,203 @@
+//! containerd and buildkitd: the daemon that listens at a socket, its command line and its
+//! configuration.
+
+use super::{Engine, is_elsewhere};
+use crate::error::Error;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use synconce_probe::docker::connect;
+use synconce_sys::peer::Peer;
+use toml::Table;
+
+/// The prefix of containerd's snapshotters: of the plugins and of their directories.
+const SNAPSHOTTER: &str = "io.containerd.snapshotter.v1.";
+/// The prefix of the directories of buildkitd's OCI workers, whose snapshotter follows.
+const OCI_WORKER: &str = "runc-";
+/// The snapshotter of a daemon that has no snapshot yet.
+const USUAL: &str = "overlayfs";
+/// The option of a plugin that leaves out the syncs of its database.
+const NO_SYNC: &str = "no_sync";
+
+/// A daemon that listens at a socket.
+struct Daemon {
+    program: &'static str,
+    pid: u32,
+    words: Vec<String>,
+}
+
+/// A snapshotter with its number of snapshots.
+type Snapshotter = (String, u64);
+
+/// Asks for the containerd at `socket`.
+///
+/// # Errors
+/// No containerd listens there, it runs in another container or on another host, or its
+/// configuration cannot be read.
+pub fn ask_containerd(socket: &Path) -> Result<Engine, Error> {
+    let daemon = Daemon::find("containerd", socket)?;
+    let configuration = daemon.dump().map_err(failure("containerd", socket))?;
+    let root = daemon.root(&configuration, "/var/lib/containerd")?;
+    let plugins = configuration.get("plugins").and_then(|it| it.as_table());
+    let plugins: Vec<_> = plugins.into_iter().flatten().collect();
+    let is_on = |plugin: &toml::Value| plugin.get(NO_SYNC).and_then(|it| it.as_bool());
+    let no_sync = plugins.iter().filter(|(_, plugin)| is_on(plugin) == Some(true));
+    let no_sync = no_sync.map(|(name, _)| (*name).clone()).collect();
+    let elsewhere = |name: &str| {
+        let (_, plugin) = plugins.iter().find(|(plugin, _)| *plugin == name)?;
+        plugin.get("root_path")?.as_str().filter(|path| !path.is_empty()).map(PathBuf::from)
+    };
+    let snapshotters = names(&root, SNAPSHOTTER).into_iter().map(|(name, directory)| {
+        let directory = elsewhere(&format!("{SNAPSHOTTER}{name}")).unwrap_or(directory);
+        (name, count(&directory.join("snapshots")))
+    });
+    let (driver, layers) = most_used(snapshotters);
+    Ok(Engine { no_sync, ..daemon.engine("containerd", root, driver, layers) })
+}
+
+/// Asks for the buildkitd at `socket`.
+///
+/// # Errors
+/// No buildkitd listens there, it runs in another container or on another host, or its
+/// configuration cannot be read.
+pub fn ask_buildkit(socket: &Path) -> Result<Engine, Error> {
+    let daemon = Daemon::find("buildkitd", socket)?;
+    let file = daemon.flag(&["--config"]).unwrap_or_else(|| "/etc/buildkit/buildkitd.toml".into());
+    let configuration = match fs::read_to_string(daemon.path("cwd").join(file)) {
+        Ok(text) => text.parse().map_err(io::Error::other),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Table::new()),
+        Err(error) => Err(error),
+    };
+    let configuration = configuration.map_err(failure("buildkitd", socket))?;
+    let root = daemon.root(&configuration, "/var/lib/buildkit")?;
+    let workers = names(&root, OCI_WORKER).into_iter();
+    let snapshots = |directory: PathBuf| count(&directory.join("snapshots/snapshots"));
+    let (driver, layers) = most_used(workers.map(|(name, path)| (name, snapshots(path))));
+    Ok(daemon.engine("buildkit", root, driver, layers))
+}
+
+fn failure(program: &'static str, socket: &Path) -> impl Fn(io::Error) -> Error {
+    let socket = socket.to_owned();
+    move |error| Error::Engine { program, at: Some(socket.clone()), error }
+}
+
+impl Daemon {
+    /// Finds the process that listens at `socket`, which has to be `program`.
+    fn find(program: &'static str, socket: &Path) -> Result<Self, Error> {
+        let failed = failure(program, socket);
+        let Peer { pid, user } = connect(socket).and_then(Peer::of).map_err(&failed)?;
+        if pid == 0 {
+            return Err(Error::Elsewhere(program));
+        }
+        let daemon = Self { program, pid, words: words(pid).map_err(&failed)? };
+        let refuse = |why: String| Err(failed(io::Error::new(ErrorKind::InvalidInput, why)));
+        let name = fs::read_to_string(daemon.path("comm")).map_err(&failed)?;
+        if name.trim_end() != program {
+            return refuse(format!("{} listens there", name.trim_end()));
+        }
+        // Its program is started. Root starts no program of another user.
+        if user != 0 && user != rustix::process::geteuid().as_raw() {
+            return refuse(format!("it is of user {user}: ask as this user"));
+        }
+        Ok(daemon)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join(name)
+    }
+
+    /// Returns the value of the first of `flags` on its command line.
+    fn flag(&self, flags: &[&str]) -> Option<String> {
+        let found = self.words.iter().enumerate().find_map(|(at, word)| {
+            flags.iter().find_map(|flag| match word.strip_prefix(flag)? {
+                "" => self.words.get(at + 1).map(String::as_str),
+                rest => rest.strip_prefix('='),
+            })
+        });
+        found.map(str::to_owned)
+    }
+
+    /// Returns its whole configuration: `config dump` follows the imports.
+    fn dump(&self) -> io::Result<Table> {
+        let mut command = Command::new(self.path("exe"));
+        if let Some(file) = self.flag(&["--config", "-c"]) {
+            command.arg("--config").arg(self.path("cwd").join(file));
+        }
+        let said = command.args(["config", "dump"]).stdin(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        match said.status.success() {
+            true => text.parse().map_err(io::Error::other),
+            false => Err(io::Error::other("`containerd config dump` fails")),
+        }
+    }
+
+    /// Returns the directory of its data.
+    fn root(&self, configuration: &Table, usual: &str) -> Result<PathBuf, Error> {
+        let configured = configuration.get("root").and_then(|root| root.as_str());
+        let configured = configured.filter(|root| !root.is_empty()).unwrap_or(usual);
+        let root = self.flag(&["--root"]).unwrap_or_else(|| configured.to_owned());
+        let root = Path::new("/").join(root);
+        match is_elsewhere(self.pid, &root) {
+            true => Err(Error::Elsewhere(self.program)),
+            false => Ok(root),
+        }
+    }
+
+    /// Returns the version that its program prints, such as `1.6.20`.
+    fn version(&self) -> String {
+        let said = Command::new(self.path("exe")).arg("--version").stdin(Stdio::null()).output();
+        let text = said.map(|said| said.stdout).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let is_number = |word: &&str| word.trim_start_matches('v').starts_with(char::is_numeric);
+        text.split_whitespace().find(is_number).unwrap_or("of an unknown version").to_owned()
+    }
+
+    fn engine(&self, name: &'static str, root: PathBuf, driver: String, layers: u64) -> Engine {
+        Engine {
+            name,
+            version: self.version(),
+            is_rootless: false,
+            default_runtime: None,
+            data_root: root,
+            mount_program: (driver == "fuse-overlayfs").then(|| driver.clone()),
+            storage_driver: driver,
+            backing: None,
+            native_diff: None,
+            layers: Some(layers),
+            build_cache: None,
+            builds_are_volatile: false,
+            no_sync: Vec::new(),
+            set_up: None,
+            databases: None,
+            unknown: Vec::new(),
+        }
+    }
+}
+
+/// Returns the words of the command line of `pid`.
+fn words(pid: u32) -> io::Result<Vec<String>> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline"))?;
+    let words = bytes.split(|byte| *byte == 0);
+    Ok(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+}
+
+/// Returns the directories in `root` whose names begin with `prefix`, and the rests of the names.
+fn names(root: &Path, prefix: &str) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten();
+    let named = |entry: fs::DirEntry| {
+        let name = entry.file_name().to_str()?.strip_prefix(prefix)?.to_owned();
+        Some((name, entry.path()))
+    };
+    entries.filter_map(named).collect()
+}
+
+fn count(directory: &Path) -> u64 {
+    fs::read_dir(directory).map_or(0, |entries| entries.flatten().count() as u64)
+}
+
+/// Returns the snapshotter with the most snapshots.
+fn most_used(all: impl Iterator<Item = Snapshotter>) -> Snapshotter {
+    let used = all.filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count);
+    used.unwrap_or((USUAL.to_owned(), 0))
+}
