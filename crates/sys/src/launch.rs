@@ -22,7 +22,7 @@ use std::ptr;
 /// What to execute.
 #[derive(Debug)]
 pub struct Command {
-    /// Paths to try in order, as execvp(3) makes them from PATH.
+    /// Paths to try in order: [`crate::search::candidates`].
     pub candidates: Vec<CString>,
     /// The argument vector, beginning with the command's name.
     pub arguments: Vec<CString>,

@@ -16,7 +16,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::{env, fs};
 use synconce_durable::error::{Context, Error};
@@ -24,6 +24,7 @@ use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{Change, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait};
 use synconce_sys::reason;
+use synconce_sys::search;
 use synconce_sys::signals::{self, Reader, Set};
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
@@ -201,15 +202,8 @@ fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
 fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Command> {
     let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = environment.iter().find(|(name, _)| name == "PATH");
-    let path = path.map_or(&b""[..], |(_, value)| value.as_bytes());
-    let candidates: Vec<OsString> = if name.as_bytes().contains(&b'/') {
-        vec![name.clone()]
-    } else if name.is_empty() {
-        Vec::new()
-    } else {
-        let directories = path.split(|byte| *byte == b':').map(OsStr::from_bytes);
-        directories.map(|directory| Path::new(directory).join(name).into()).collect()
-    };
+    let path = path.map(|(_, value)| value.as_os_str());
+    let candidates = search::candidates(name, path).map(OsString::from).collect();
     let c_strings = |list: Vec<OsString>| {
         list.into_iter().map(|word| CString::new(word.into_vec())).collect::<Result<Vec<_>, _>>()
     };
