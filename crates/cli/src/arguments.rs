@@ -328,6 +328,18 @@ pub struct Status {
     /// The first characters of the ID are enough where they name one run.
     #[arg(long, value_name = "ID", add = ArgValueCompleter::new(values::interrupted_runs))]
     pub clear: Option<String>,
+    /// Install every package again after the interrupted run ID, whose command ran apt or dpkg
+    ///
+    /// Runs one command after the other, each printed first, and stops at the first that fails,
+    /// with its exit code. It can be repeated. At the end, type what it prints: the command that was
+    /// cut short, and --clear. It acts in the --root of the run. With --root, it acts in DIR,
+    /// which must have the marker of the run. Only as root, and only for runs of your own.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["json", "clear", "quiet", "format"])]
+    #[arg(add = ArgValueCompleter::new(values::interrupted_runs))]
+    pub mend: Option<String>,
+    /// With --mend: print the commands on standard output, and run none
+    #[arg(short = 'n', long, requires = "mend")]
+    pub dry_run: bool,
     /// Print nothing: the exit code says whether a run is in flight or interrupted
     #[arg(short, long, conflicts_with_all = ["json", "clear"])]
     pub quiet: bool,

@@ -4,7 +4,8 @@
 //! command. The other codes follow `env(1)` and `timeout(1)`.
 
 use rustix::io::Errno;
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 use synconce_run::RunError;
 use synconce_sys::signals;
 
@@ -51,6 +52,15 @@ pub(crate) fn of(error: &RunError) -> Code {
 /// Returns the exit code for a command whose execve(2) failed with `errno`.
 pub(crate) fn not_executed(errno: i32) -> Code {
     if errno == Errno::NOENT.raw_os_error() { NOT_FOUND } else { CANNOT_EXECUTE }
+}
+
+/// Ends as a command has ended: returns its exit code, or dies by its signal.
+pub(crate) fn of_command(status: ExitStatus) -> ExitCode {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(code as u8),
+        (None, Some(signal)) => by_signal(signal),
+        (None, None) => FAILED.into(),
+    }
 }
 
 /// Ends the process by `signal`; returns an exit code if the signal does not kill.

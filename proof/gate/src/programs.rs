@@ -37,7 +37,7 @@ const LONGEST: [&str; 16] = [
     "synconce::documents commands::README.md",
     "synconce::documents commands::docs/build-tools.md",
     "synconce::tree base_unchanged::by_large_changes_on_btrfs",
-    "synconce::setup mended::an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints",
+    "synconce::setup mended::an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints",
     "synconce::programs benchmark::all_engines_put_and_those_that_are_held_hardly_flush",
     "synconce::tree base_unchanged::by_large_changes_on_xfs",
     "synconce::tree programs::apt::on_btrfs",

@@ -217,7 +217,7 @@ fn examine_set_up(recorded: &Recorded, root: &Root, is_returned: bool) -> Result
 }
 
 /// Checks that the root is as before or as after the install, or that the run is named as
-/// interrupted and mended by the commands that are printed.
+/// interrupted and mended by the command that is printed.
 fn examine_install(recorded: &Recorded, root: &Root, is_returned: bool) -> Result<Finding> {
     let found = root.manifest()?;
     let is_named = root.run("synconce status").is_err();

@@ -1,10 +1,14 @@
 //! What to do about an interrupted run.
 
+mod installer;
 mod packages;
 
 use crate::text::{is_typable, shell};
+use installer::Installs;
 use packages::CalledByProgram;
+pub use packages::Step;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 use synconce_durable::record::{Private, Record, boot_id};
 use synconce_run::Process;
 
@@ -26,28 +30,78 @@ pub fn advice(
         return lines;
     };
     let places = places(record);
-    let again = again(record, private).map(|words| format!("    {}", shell(&words)));
-    if packages::are_installed(&private.command) {
-        let again = again.unwrap_or_else(|CalledByProgram| {
-            "    (repeat what you did in the program that called dpkg)".to_owned()
-        });
+    let installs = Installs::of(&private.command);
+    if not_mendable(private, installs).is_none() {
+        let again = again_line(record, private);
         lines.push(format!("files that it wrote{places} may be empty or old"));
         lines.push("if you can make that system anew, do so, and run there:".into());
         lines.push(again.clone());
         // The same command alone skips packages that dpkg takes for installed.
-        let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
-        let boot = has_rebooted.then(booted).flatten();
-        lines.extend(packages::mend(&record.started, boot, private.root.as_deref()));
+        if is_typable(id) {
+            lines.extend([
+                "to keep the system, install every package again (dpkg's checks do not see all):"
+                    .into(),
+                format!("    {}", command("--mend", id, None)),
+            ]);
+        }
         lines.push(again);
+        if private.root.is_none() && (installs.in_root || installs.in_new_root) {
+            lines.push("make the other roots anew in which it installed packages".into());
+        }
     } else {
         lines.push(format!(
             "files that it wrote{places} may be empty or old; throw the result away and run it \
              again:"
         ));
-        lines.extend(again.ok());
+        lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
+        if installs.in_root && !installs.in_new_root {
+            lines.push("with `synconce run --root DIR`, --mend could have mended DIR".into());
+        }
     }
     lines.push(clear);
     lines
+}
+
+/// Returns the commands that install every package again in `root`.
+///
+/// # Errors
+/// Why packages cannot be mended.
+pub fn steps(
+    record: &Record,
+    private: &Private,
+    root: Option<&Path>,
+) -> Result<Vec<Step>, &'static str> {
+    if let Some(reason) = not_mendable(private, Installs::of(&private.command)) {
+        return Err(reason);
+    }
+    let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
+    let boot = has_rebooted.then(booted).flatten();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(packages::steps(&record.started, boot, now.as_secs(), root))
+}
+
+/// Returns why the packages of a run cannot be mended; `None` if they can be. Without `--root`, no
+/// marker shows later which root the run changed.
+fn not_mendable(private: &Private, installs: Installs) -> Option<&'static str> {
+    let is_known = installs.here || (installs.in_root && private.root.is_some());
+    if installs == Installs::default() {
+        Some("its command ran neither apt nor dpkg")
+    } else if !is_known || (installs.in_new_root && private.root.is_some()) {
+        Some("make the root anew in which it installed packages")
+    } else {
+        None
+    }
+}
+
+/// Returns what is left to do about the run `id` after [`steps`]. `root` is the target of `--root`.
+pub fn after_steps(
+    record: &Record,
+    private: &Private,
+    id: &str,
+    root: Option<&Path>,
+) -> [String; 3] {
+    let repeat = "every package is installed again; now repeat what was interrupted:";
+    [repeat.to_owned(), again_line(record, private), then_clear(id, root)]
 }
 
 /// Returns when the machine was booted, in seconds since 1970.
@@ -107,12 +161,26 @@ fn then_clear(id: &str, root: Option<&Path>) -> String {
     if !is_typable(id) {
         return "then: remove its marker, whose name is not one that synconce gives".to_owned();
     }
+    format!("then: {}", command("--clear", id, root))
+}
+
+/// Returns the command line of `synconce status` with `option` for the run `id`.
+pub fn command(option: &str, id: &str, root: Option<&Path>) -> String {
     let mut words = ["synconce", "status"].map(str::to_owned).to_vec();
     if let Some(root) = root {
         words.extend(["--root".to_owned(), root.to_string_lossy().into_owned()]);
     }
-    words.extend(["--clear".to_owned(), id.to_owned()]);
-    format!("then: {}", shell(&words))
+    words.extend([option.to_owned(), id.to_owned()]);
+    shell(&words)
+}
+
+fn again_line(record: &Record, private: &Private) -> String {
+    match again(record, private) {
+        Ok(words) => format!("    {}", shell(&words)),
+        Err(CalledByProgram) => {
+            "    (repeat what you did in the program that called dpkg)".to_owned()
+        }
+    }
 }
 
 /// Returns the command line that repeats the run.

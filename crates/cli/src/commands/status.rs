@@ -5,6 +5,7 @@ mod apart;
 mod ask;
 mod holds;
 pub mod id;
+mod mend;
 mod metrics;
 mod others;
 mod steps;
@@ -83,6 +84,9 @@ pub fn status(arguments: &Status) -> ExitCode {
     if let Some(lines) = arguments.root.as_deref().and_then(target::unusable) {
         lines.iter().for_each(|line| say(line));
         return exit::FAILED.into();
+    }
+    if let Some(id) = &arguments.mend {
+        return mend::mend(arguments, id);
     }
     let result = match &arguments.clear {
         Some(id) => clear(arguments, id),

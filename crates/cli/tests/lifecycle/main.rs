@@ -20,6 +20,7 @@ mod freezers;
 mod hostile;
 mod kills;
 mod marker;
+mod mend;
 mod names;
 mod nesting;
 mod other_users;

@@ -1,6 +1,7 @@
 //! `synconce status`
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
@@ -144,14 +145,15 @@ fn clearing_needs_the_name_of_an_interrupted_run() {
 #[test]
 fn an_interrupted_run_is_shown_with_its_command_and_how_to_repeat_it() {
     isolated(|place| {
-        place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
+        let program = place.write("apt-get", "#!/bin/sh\nsync data\nkill -9 $PPID\nsleep 1\n");
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
         place.write("data", "x");
-        let run = place.run(&[], &["sh", "./apt-get", "install", "a b"]);
+        let run = place.run(&[], &["env", "./apt-get", "install", "a b"]);
         assert_eq!(run.status.code(), Some(125));
         eventually("it is found", || place.status(&[]).status.code() == Some(4));
         let status = place.status(&[]).stdout;
-        assert!(status.contains("    synconce run -- sh ./apt-get install 'a b'\n"), "{status}");
-        assert!(status.contains("dpkg --configure --pending"), "{status}");
+        assert!(status.contains("    synconce run -- env ./apt-get install 'a b'\n"), "{status}");
+        assert!(status.contains("    synconce status --mend 2"), "{status}");
         let record = &json(place)[0]["run"];
         assert_eq!(record["command"][3], "a b");
         assert_eq!(record["directory"].as_str().map(|dir| format!("{dir}/")), Some(place.text("")));

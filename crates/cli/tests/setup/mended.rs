@@ -1,4 +1,4 @@
-//! An install that was cut short, and the commands that `synconce status` prints.
+//! An install that was cut short, and the command that `synconce status` prints.
 
 use super::place::manifest_of;
 use synconce_testkit::harness::{Debian, isolated};
@@ -36,12 +36,28 @@ find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib
 xargs truncate -s 0 </root/lost
 "#;
 
+/// Keeps the command that `status` prints. The command changes nothing while another process has
+/// dpkg's lock, and ends where apt fails. Then the disk loses the files again.
+const FAIL: &str = r#"
+synconce status >/root/said && exit 9
+sed -n 's/^      \(synconce status --mend \)/\1/p' /root/said >/root/mend
+perl -e 'use Fcntl; open(my $lock, "+<", "/var/lib/dpkg/lock-frontend");
+    my $whole = pack("s s x4 q q i", F_WRLCK, 0, 0, 0, 0);
+    fcntl($lock, F_SETLK, $whole) or die;
+    exit(system("sh", "/root/mend") >> 8)' 2>&1 && exit 9
+test -s /etc/crontab && exit 9
+echo 'DPkg::Pre-Invoke {"false";};' >/etc/apt/apt.conf.d/fail
+code=0; sh /root/mend </dev/null >/root/ended 2>&1 || code=$?
+rm /etc/apt/apt.conf.d/fail
+tail -n 2 /root/ended; echo "ended $code"
+xargs truncate --no-create -s 0 </root/lost
+"#;
+
 /// Types what is printed, and ends at the first command that fails.
 const MEND: &str = r#"
-synconce status >/root/said && exit 9
-sed -n '/to keep the system/,/^  then/p' /root/said | sed -n 's/^      //p' >/root/mend
-sed -n 's/^  then: //p' /root/said >>/root/mend
-sh -ex /root/mend </dev/null && synconce status
+sh -ex /root/mend </dev/null >/root/ended
+tail -n 2 /root/ended | sed 's/^then: //' >/root/rest
+sh -ex /root/rest </dev/null && synconce status
 "#;
 
 /// Files of the home directory, and the backups of account files and of what ucf knows.
@@ -49,7 +65,7 @@ const NOISE: [&str; 4] = ["root/**", "etc/*-", "etc/*.org", "var/lib/ucf/hashfil
 
 /// Takes long: every package of the root is installed again.
 #[test]
-fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints() {
+fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() {
     isolated(|place| {
         let root = Debian::new(&place.path("root"));
         root.sh(&format!("synconce setup apt; {REMOVED}"));
@@ -60,7 +76,12 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
             assert!(lost.contains(file), "configuration is lost");
         }
         assert_eq!(root.sh("find /usr/sbin/cron -empty"), "/usr/sbin/cron\n");
-        let ended = root.run(&["sh", "-c", MEND]);
+        let failed = root.sh(FAIL);
+        assert!(failed.contains(": dpkg is locked by perl (pid "), "{failed}");
+        let message =
+            "synconce: cannot install every package again: exit code 123\nsynconce: hint: ";
+        assert!(failed.contains(message) && failed.ends_with("\nended 123\n"), "{failed}");
+        let ended = root.run(&["sh", "-ec", MEND]);
         assert!(ended.status.success(), "{ended:?}");
         println!("{}", ended.stdout);
         let mended =
@@ -74,5 +95,65 @@ fn an_install_that_lost_its_files_is_mended_by_the_commands_that_status_prints()
         plain.down();
         assert_eq!(manifest::diff(&wanted.0, &mended.0), []);
         assert_eq!(wanted.1, mended.1);
+    });
+}
+
+/// Leaves two packages in dpkg's list: one that apt has downloaded, and one of which apt knows no
+/// version. Then a run is interrupted, and its ID kept.
+const FEW: &str = r#"
+cp /var/lib/dpkg/status /root/all
+: >/var/lib/dpkg/status
+apt-get install -y -qq --no-download manpages
+mkdir -p /root/local/DEBIAN /root/local/usr/share/local
+printf 'Package: local\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+    >/root/local/DEBIAN/control
+echo x >/root/local/usr/share/local/file
+dpkg-deb --root-owner-group --build /root/local
+dpkg --install /root/local.deb
+synconce run -- sh -c 'sync /root/all; kill -9 $PPID; exit; dpkg' || echo "ended $?"
+until id=$(synconce status | sed -n 's/ interrupted .*//p'); test -n "$id"; do :; done
+echo "$id" >/root/id
+"#;
+
+/// Ends as `status --mend` ends.
+const MEND_FEW: &str = "synconce status --mend $(cat /root/id) 2>&1 </dev/null";
+
+#[test]
+fn what_is_not_mended_is_said() {
+    isolated(|place| {
+        let root = Debian::new(&place.path("root"));
+        root.sh(FEW);
+        let fails = |code: i32, error: &str| {
+            let ended = root.run(&["sh", "-c", MEND_FEW]);
+            assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+            let message = format!("\nsynconce: cannot {error}: exit code {code}\nsynconce: hint: ");
+            assert!(ended.stdout.contains(&message), "{ended:?}");
+            assert!(!ended.stdout.contains("every package is installed again"), "{ended:?}");
+            ended.stdout
+        };
+        root.sh("cd /var/lib/dpkg; cp status /root/few; : >status; : >status-old");
+        fails(1, "restore dpkg's list of packages");
+        root.sh("cp /root/few /var/lib/dpkg/status; echo changed >/etc/new; : >/etc/empty");
+
+        // A grep that cannot start, and one that cannot read files.
+        root.sh("mv /usr/bin/grep /root/grep");
+        fails(127, "remove empty files in /etc");
+        assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        root.sh(
+            "printf '#!/bin/sh\ntest $# -lt 3 || exit 2\nexec /root/grep \"$@\"\n' >/usr/bin/grep",
+        );
+        root.sh("chmod 755 /usr/bin/grep");
+        fails(1, "restore every package");
+        assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        root.sh("mv /root/grep /usr/bin/grep");
+
+        let said = fails(1, "restore every package");
+        assert!(said.contains("\nnot installed again: local\n"), "{said}");
+        assert!(!said.contains("not installed again: manpages"), "{said}");
+        assert_eq!(root.sh("cat /etc/new; test -e /etc/empty || echo gone"), "changed\ngone\n");
+        root.sh("dpkg --purge local");
+        let ended = root.sh(MEND_FEW);
+        assert!(ended.contains("\nevery package is installed again; "), "{ended}");
+        root.down();
     });
 }

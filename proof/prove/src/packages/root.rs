@@ -12,7 +12,7 @@ use synconce_testkit::manifest::{Manifest, Options};
 use synconce_testkit::patiently;
 use tempfile::TempDir;
 
-/// Types the commands that `synconce status` prints.
+/// Types the command that `synconce status` prints.
 pub(super) const MEND: &str = include_str!("mend.sh");
 /// Far longer than an act takes.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -6,25 +6,6 @@ use std::path::Path;
 /// The directory in which `synconce setup apt` keeps the real programs.
 const DIVERTED: &str = "/usr/lib/synconce/diverted";
 
-const INSTALLERS: [&str; 9] = [
-    "apt",
-    "apt-get",
-    "aptitude",
-    "dpkg",
-    "tasksel",
-    "debootstrap",
-    "mmdebstrap",
-    "unattended-upgrade",
-    "pkcon",
-];
-
-/// Whether a word of the command names a program that runs dpkg.
-pub(super) fn are_installed(command: &[String]) -> bool {
-    let words = command.iter().flat_map(|word| word.split_whitespace());
-    let mut names = words.filter_map(|word| Path::new(word).file_name()?.to_str());
-    names.any(|name| INSTALLERS.contains(&name))
-}
-
 /// Returns the command that the user typed if a wrapper of `synconce setup apt` has started the
 /// run. A dpkg that another program has called cannot be called again.
 pub(super) fn typed(command: &[String]) -> Option<Result<Vec<String>, CalledByProgram>> {
@@ -36,13 +17,29 @@ pub(super) fn typed(command: &[String]) -> Option<Result<Vec<String>, CalledByPr
     Some(Ok([&[name], arguments].concat()))
 }
 
+/// Lists the packages in a variable. A dpkg-query that fails, or lists none, ends the shell.
+const LIST: &str = "packages=$(dpkg-query --show \\
+        --showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\")
+    packages=$(echo \"$packages\" | sed -n \"s/^.[^cn]. *//p\")
+    test -n \"$packages\"";
+
 /// A dpkg with a pipe to the program that called dpkg.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CalledByProgram;
 
-/// Returns the commands that install the packages again. A line that is indented more continues
-/// the command above. On some file systems dpkg's own checks find neither empty files nor an
-/// empty database, so only a new installation is safe.
+/// A command that mends a system.
+#[derive(Debug)]
+pub struct Step {
+    /// What the command does, as the object of "cannot".
+    pub act: &'static str,
+    /// The command, as a user types it. A line that is indented continues the line above.
+    pub command: String,
+    /// What the user does after a failure that a repetition does not mend.
+    pub remedy: Option<&'static str>,
+}
+
+/// Returns the commands that install the packages again, in order. On some file systems dpkg's own
+/// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
 /// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
 /// are removed, those that changed since the run began are renamed, and `--force-confmiss`
@@ -51,14 +48,18 @@ pub(super) struct CalledByProgram;
 /// and are empty, or have zeros alone, are removed, too.
 ///
 /// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
-/// last line, and would execute half of a script. The new installation writes it again; `dpkg
-/// --audit` names each package that apt could not fetch. Only `format` belongs to no package. An
-/// alternative is removed only if it cannot be read, as an operator may have set it.
+/// last line, and would execute half of a script. The new installation writes it again. Only
+/// `format` belongs to no package. An alternative is removed only if it cannot be read, as an
+/// operator may have set it.
+///
+/// apt ends with 0 if it cannot fetch a package again. dpkg writes the list of a package at each
+/// installation, so the last command names packages whose list is older than `now`. `now` is in
+/// seconds since 1970, and is not later than the first command.
 ///
 /// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one the
 /// kernel has written all that it was given, and what changed can be a user's: only what is empty
 /// is removed.
-pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec<String> {
+pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Path>) -> Vec<Step> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
@@ -67,40 +68,92 @@ pub(super) fn mend(started: &str, boot: Option<u64>, root: Option<&Path>) -> Vec
     let started = shell(&[started.to_owned()]);
     let changed = boot.map(|boot| format!("-newerct {started} ! -newerct @{boot}"));
     let until = boot.map_or(String::new(), |boot| format!(" ! -newerct @{boot}"));
-    let mut lines = vec![
-        "to keep the system, install every package again (dpkg's checks do not see all):".into(),
-    ];
-    lines.extend([
-        format!("    test -s {status} || cp {status}-old {status}"),
-        format!("    {enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
-        "        cat - /var/lib/dpkg/info/*.conffiles |".into(),
-        "        while read -r file hash; do test ! -f \"$file\" ||".into(),
-    ]);
-    match &changed {
-        None => lines.push("        find \"$file\" -type f -empty -delete; done'".into()),
-        Some(changed) => lines.extend([
-            format!("        find \"$file\" -type f \\( -empty -delete -o {changed} \\"),
-            "            -exec mv --backup=numbered {} {}.dpkg-old \\; \\); done'".into(),
-        ]),
-    }
+    let remove = changed.as_ref().map_or("-empty -delete; done'".into(), |changed| {
+        format!(
+            "\\( -empty -delete -o {changed} \\\n        \
+             -exec mv --backup=numbered {{}} {{}}.dpkg-old \\; \\); done'"
+        )
+    });
     let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
-    lines.extend([
-        format!("    {enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
-        "        update-alternatives --query \"${file##*/}\" >/dev/null 2>&1".into(),
-        "        test $? -ne 2 || rm -f \"$file\"; done'".into(),
-        format!("    {enter}find /var/lib/dpkg/info -type f ! -name format \\"),
-        format!("        {torn} -delete"),
-        format!("    {enter}find /etc -xdev -type f -newerct {started}{until} \\"),
-        "        ! -exec grep -qa '[[:graph:]]' {} \\; -delete".into(),
-        format!("    {enter}dpkg --configure --pending"),
-        format!("    {enter}sh -c 'dpkg-query --show \\"),
-        "        --showformat=\"\\${db:Status-Abbrev} \\${binary:Package}\\n\" |".into(),
-        "        sed -n \"s/^.[^cn]. *//p\" |".into(),
-        "        UCF_FORCE_CONFFMISS=1 xargs apt-get install --reinstall --yes \\".into(),
-        "            -o DPkg::Options::=--force-confmiss'".into(),
-        format!("    {enter}dpkg --audit"),
-    ]);
-    lines
+    let mut steps = vec![
+        step(
+            "restore dpkg's list of packages",
+            &[
+                &format!("test -s {status} ||"),
+                &format!("{{ cp {status}-old {status} && test -s {status}; }}"),
+            ],
+        ),
+        step(
+            "remove damaged configuration files",
+            &[
+                &format!("{enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
+                "cat - /var/lib/dpkg/info/*.conffiles |",
+                "while read -r file hash; do test ! -f \"$file\" ||",
+                &format!("find \"$file\" -type f {remove}"),
+            ],
+        ),
+        step(
+            "remove damaged alternatives",
+            &[
+                &format!("{enter}sh -c 'for file in /var/lib/dpkg/alternatives/*; do"),
+                "update-alternatives --query \"${file##*/}\" >/dev/null 2>&1",
+                "test $? -ne 2 || rm -f \"$file\"; done'",
+            ],
+        ),
+        step(
+            "remove damaged lists of dpkg",
+            &[
+                &format!("{enter}find /var/lib/dpkg/info -type f ! -name format \\"),
+                &format!("{torn} -delete"),
+            ],
+        ),
+        step(
+            "remove empty files in /etc",
+            // Without a grep that works, each file would seem to be empty.
+            &[
+                &format!("{enter}sh -ec 'echo x | grep -qa \"[[:graph:]]\""),
+                &format!("find /etc -xdev -type f -newerct {started}{until} \\"),
+                "-exec sh -c \"grep -qa \\\"[[:graph:]]\\\" \\\"\\$1\\\"; test \\$? -eq 1\" sh {} \\; \\",
+                "-delete'",
+            ],
+        ),
+    ];
+    steps.extend(reinstall(&enter, now));
+    steps
+}
+
+/// Returns the steps that install every package again, and check that. `enter` is the start of each
+/// command for another root.
+fn reinstall(enter: &str, now: u64) -> [Step; 3] {
+    let [configure, install, check] = [
+        step("configure the packages", &[&format!("{enter}dpkg --configure --pending")]),
+        step(
+            "install every package again",
+            &[
+                &format!("{enter}sh -ec '{LIST}"),
+                "echo \"$packages\" | UCF_FORCE_CONFFMISS=1 xargs -r \\",
+                "    apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'",
+            ],
+        ),
+        step(
+            "restore every package",
+            &[
+                &format!("{enter}sh -ec '{LIST}"),
+                "left=$(dpkg --audit || echo \"dpkg --audit: exit code $?\"",
+                "for package in $packages; do list=/var/lib/dpkg/info/$package.list",
+                "test -e \"$list\" || list=/var/lib/dpkg/info/${package%:*}.list",
+                &format!("test -n \"$(find \"$list\" -newermt @{now})\" ||"),
+                "echo \"not installed again: $package\"; done)",
+                "test -z \"$left\" || { echo \"$left\"; exit 1; }'",
+            ],
+        ),
+    ];
+    let remedy = Some("install what is named above from where you had it");
+    [configure, install, Step { remedy, ..check }]
+}
+
+fn step(act: &'static str, lines: &[&str]) -> Step {
+    Step { act, command: lines.join("\n    "), remedy: None }
 }
 
 #[cfg(test)]
@@ -112,16 +165,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_drives_dpkg_is_found_inside_a_chroot_and_a_shell() {
-        assert!(are_installed(&words("chroot|/t|/usr/bin/apt-get|install|x")));
-        assert!(are_installed(&words("sh|-c|apt install x")));
-        assert!(!are_installed(&words("make|apt-docs/x")));
-    }
-
-    #[test]
     fn the_command_that_a_wrapper_has_started_is_the_one_that_the_user_typed() {
         let wrapped = words("/usr/lib/synconce/diverted/apt-get|install|hello");
-        assert!(are_installed(&wrapped));
         assert_eq!(typed(&wrapped), Some(Ok(words("apt-get|install|hello"))));
         let called = words("/usr/lib/synconce/diverted/dpkg|--status-fd|19|--unpack|/x.deb");
         assert_eq!(typed(&called), Some(Err(CalledByProgram)));
@@ -129,25 +174,29 @@ mod tests {
     }
 
     #[test]
-    fn advice_for_another_root_acts_on_that_root() {
+    fn the_commands_for_another_root_act_on_that_root() {
         let started = "2026-11-23T07:06:04Z";
-        let lines = mend(started, Some(1_795_000_000), Some(Path::new("/target")));
-        let text = lines.join("\n");
+        let commands =
+            steps(started, Some(1_795_000_000), 1_795_000_001, Some(Path::new("/target")));
+        let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
+        let text = commands.join("\n");
         let changed = "-o -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
         for part in [
-            "test -s /target/var/lib/dpkg/status || cp /target/var/lib/dpkg/status-old ",
-            &format!("\\( -empty -delete {changed} \\\n            -exec mv --backup=numbered "),
-            "! -name format \\\n        \\( -empty -o ",
+            "test -s /target/var/lib/dpkg/status ||\n    { cp /target/var/lib/dpkg/status-old ",
+            "-newermt @1795000001)",
+            &format!(
+                "\\( -empty -delete {changed} \\\n        -exec mv --backup=numbered {{}} {{}}."
+            ),
+            "! -name format \\\n    \\( -empty -o ",
             "find /etc -xdev -type f -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let commands = lines.iter().filter(|line| line.starts_with("    ")).skip(1);
-        for line in commands.filter(|line| !line.starts_with("     ")) {
-            assert!(line.starts_with("    chroot /target "), "{line}");
-        }
-        let lines = mend(started, None, Some(Path::new("/a $(b)")));
-        assert!(lines[1].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", lines[1]);
-        assert!(lines.iter().all(|line| !line.contains("mv ") && !line.contains('@')), "{lines:?}");
+        assert!(commands[1..].iter().all(|it| it.starts_with("chroot /target ")), "{text}");
+        let commands = steps(started, None, 1, Some(Path::new("/a $(b)")));
+        let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
+        assert!(commands[0].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", commands[0]);
+        let has_boot = |it: &String| it.contains("mv ") || it.contains("! -newerct @");
+        assert!(!commands.iter().any(has_boot), "{commands:?}");
     }
 }

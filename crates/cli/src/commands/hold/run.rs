@@ -5,7 +5,6 @@ use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{notice, say};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode, ExitStatus};
 use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
@@ -149,7 +148,7 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
                     settled => settled?,
                 }
             }
-            code(status)
+            exit::of_command(status)
         }
         Err(code) => code.into(),
     })
@@ -170,12 +169,4 @@ fn command(arguments: &Run, forwarder: &SignalForwarder) -> Result<ExitStatus, e
         cannot("wait for", &error);
         exit::FAILED
     })
-}
-
-fn code(status: ExitStatus) -> ExitCode {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => ExitCode::from(code as u8),
-        (None, Some(signal)) => exit::by_signal(signal),
-        (None, None) => exit::FAILED.into(),
-    }
 }

@@ -1,0 +1,262 @@
+//! Whether a command installs packages, and where: in its own system or in another root.
+//!
+//! Only programs that the command starts count, not its other words: `cp -r /etc/apt X` installs
+//! nothing. What a script or an unknown program starts is not looked for.
+
+use std::path::Path;
+
+/// Programs that call dpkg for the system on which they run.
+const INSTALLERS: [&str; 9] = [
+    "apt",
+    "apt-get",
+    "aptitude",
+    "dpkg",
+    "nala",
+    "pkcon",
+    "tasksel",
+    "unattended-upgrade",
+    "unattended-upgrades",
+];
+
+/// Programs that make a new root.
+const BOOTSTRAPPERS: [&str; 6] =
+    ["cdebootstrap", "debootstrap", "lb", "mmdebstrap", "multistrap", "qemu-debootstrap"];
+
+/// Programs that start a command in another root.
+const ENTERERS: [&str; 5] = ["arch-chroot", "chroot", "in-target", "schroot", "systemd-nspawn"];
+
+/// Programs that start the command in their arguments: the options that take the next word, and the
+/// number of words before the command.
+const WRAPPERS: [(&str, &[&str], usize); 20] = [
+    ("builtin", &[], 0),
+    ("command", &[], 0),
+    ("doas", &["-u", "-C"], 0),
+    ("eatmydata", &[], 0),
+    ("env", &["-u", "-C", "--unset", "--chdir"], 0),
+    ("exec", &["-a"], 0),
+    ("fakechroot", &[], 0),
+    ("fakeroot", &[], 0),
+    ("flock", &["-w", "--timeout", "-E", "--conflict-exit-code"], 1),
+    ("ionice", &["-c", "-n", "--class", "--classdata"], 0),
+    ("nice", &["-n", "--adjustment"], 0),
+    ("nohup", &[], 0),
+    ("setsid", &[], 0),
+    ("stdbuf", &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
+    ("sudo", &["-u", "-g", "-h", "-p", "-C", "-r", "-t", "-T", "-D", "--user", "--group"], 0),
+    ("taskset", &[], 1),
+    ("time", &["-f", "-o", "--format", "--output"], 0),
+    ("timeout", &["-s", "-k", "--signal", "--kill-after"], 1),
+    ("unshare", &["-S", "-G", "-w", "--setuid", "--setgid", "--wd"], 0),
+    ("xargs", &["-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s", "--arg-file", "--delimiter"], 0),
+];
+
+/// Programs whose option `-c` has a script.
+const SHELLS: [&str; 8] = ["ash", "bash", "dash", "runuser", "script", "sh", "su", "zsh"];
+
+/// Words of a shell before a command.
+const RESERVED: [&str; 10] =
+    ["!", "do", "elif", "else", "if", "then", "time", "until", "while", "{"];
+
+/// Where a command installs packages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Installs {
+    /// In the system on which it runs.
+    pub here: bool,
+    /// In a root that exists, by chroot or by an option of apt or dpkg.
+    pub in_root: bool,
+    /// In a new root.
+    pub in_new_root: bool,
+}
+
+impl Installs {
+    /// Returns where `command` installs packages.
+    pub fn of(command: &[String]) -> Self {
+        let mut found = Self::default();
+        let words: Vec<_> = command.iter().map(String::as_str).collect();
+        found.add(&words, 0);
+        found
+    }
+
+    /// `depth` is the number of shells and wrappers around `words`.
+    fn add(&mut self, words: &[&str], depth: u32) {
+        const DEEPEST: u32 = 16;
+        let is_assignment = |word: &str| word.contains('=') && !word.starts_with(['-', '/', '.']);
+        let start = words.iter().position(|word| !is_assignment(word) && !RESERVED.contains(word));
+        let Some((program, arguments)) = words[start.unwrap_or(words.len())..].split_first() else {
+            return;
+        };
+        let name = file_name(program);
+        if BOOTSTRAPPERS.contains(&name) {
+            self.in_new_root = true;
+        } else if ENTERERS.contains(&name) {
+            self.in_root |= names_installer(arguments);
+        } else if INSTALLERS.contains(&name) {
+            let is_elsewhere = arguments.iter().any(|word| names_root(word));
+            self.in_root |= is_elsewhere;
+            self.here |= !is_elsewhere;
+        } else if depth < DEEPEST && SHELLS.contains(&name) {
+            for part in script(arguments).map(parts).unwrap_or_default() {
+                let words: Vec<_> = part.iter().map(String::as_str).collect();
+                self.add(&words, depth + 1);
+            }
+        } else if let Some((_, valued, before)) =
+            WRAPPERS.iter().find(|it| it.0 == name && depth < DEEPEST)
+        {
+            let options = options(arguments, valued);
+            let has_root =
+                options.iter().any(|it| it.starts_with("--root") || it.contains("chroot"));
+            let inner = arguments.get(options.len() + before..).unwrap_or_default();
+            if has_root {
+                self.in_root |= names_installer(inner);
+            } else {
+                self.add(inner, depth + 1);
+            }
+        }
+    }
+}
+
+fn file_name(word: &str) -> &str {
+    Path::new(word).file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// Whether a part of `words`, also inside a script, is the name of an installer.
+fn names_installer(words: &[&str]) -> bool {
+    let mut parts = words.iter().flat_map(|word| word.split_whitespace());
+    parts.any(|word| INSTALLERS.contains(&file_name(word)))
+}
+
+/// Whether `word`, an argument of apt or dpkg, names another root.
+fn names_root(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let word = word.strip_prefix("-o").unwrap_or(&word);
+    let settings = ["dir=", "rootdir=", "dir::state::status=", "dpkg::chroot-directory="];
+    let options = ["--root", "--instdir", "--admindir"];
+    settings.iter().chain(&options).any(|it| word.starts_with(it))
+        || word.starts_with("dpkg::options::=--root")
+}
+
+/// Returns the options and assignments before the command of a wrapper. The options `valued` take
+/// the next word.
+fn options<'a>(arguments: &'a [&'a str], valued: &[&str]) -> &'a [&'a str] {
+    let mut count = 0;
+    while let Some(word) = arguments.get(count) {
+        match *word {
+            "--" => return &arguments[..=count],
+            word if valued.contains(&word) => count += 2,
+            word if word.starts_with('-') || word.contains('=') => count += 1,
+            _ => break,
+        }
+    }
+    &arguments[..count.min(arguments.len())]
+}
+
+/// Returns the script behind `-c`, `-ec` and others.
+fn script<'a>(arguments: &[&'a str]) -> Option<&'a str> {
+    let is_option = |word: &str| {
+        word == "--command"
+            || word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
+    };
+    let at = arguments.iter().position(|word| is_option(word))?;
+    arguments.get(at + 1).copied()
+}
+
+/// Splits a shell script into the words of its simple commands. Expansions stay as they are.
+fn parts(script: &str) -> Vec<Vec<String>> {
+    let (mut parts, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+    let (mut quote, mut letters) = (None, script.chars());
+    while let Some(letter) = letters.next() {
+        match letter {
+            _ if quote == Some(letter) => quote = None,
+            '\'' | '"' if quote.is_none() => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            '\\' if quote != Some('\'') => {
+                // A line that is continued.
+                let next = letters.next().filter(|next| *next != '\n');
+                word.get_or_insert_default().extend(next);
+            }
+            _ if quote.is_some() => word.get_or_insert_default().push(letter),
+            ' ' | '\t' => words.extend(word.take().filter(|word| !word.is_empty())),
+            ';' | '&' | '|' | '(' | ')' | '`' | '\n' => {
+                words.extend(word.take());
+                parts.push(std::mem::take(&mut words));
+            }
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    parts.push(words);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Installs {
+        Installs::of(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    const NOTHING: Installs = Installs { here: false, in_root: false, in_new_root: false };
+    const HERE: Installs = Installs { here: true, ..NOTHING };
+    const IN_ROOT: Installs = Installs { in_root: true, ..NOTHING };
+    const IN_NEW_ROOT: Installs = Installs { in_new_root: true, ..NOTHING };
+
+    #[test]
+    fn the_program_that_a_command_starts_decides_and_not_its_other_words() {
+        for other in [
+            "cp|-r|/etc/apt|X",
+            "make|apt-get",
+            "ssh|host|apt-get|install|x",
+            "docker|run|debian|apt-get|install|x",
+            "sh|-c|echo 'x; apt-get install x' >apt",
+            "sh|apt-get",
+            "sudo|-u|apt|make",
+            "make|apt-docs/x",
+        ] {
+            assert_eq!(of(other), NOTHING, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_installer_is_found_behind_wrappers_and_in_the_script_of_a_shell() {
+        for own in [
+            "/usr/bin/apt-get|install|x",
+            "/usr/lib/synconce/diverted/apt-get|install|hello",
+            "sudo|-E|-u|root|A=b|apt|install|x",
+            "env|-u|HOME|DEBIAN_FRONTEND=noninteractive|nice|-n|5|aptitude|install|x",
+            "timeout|-k|5|60|nala|install|x",
+            "bash|-euxo|pipefail|-c|cd /; if A=b apt-get update && apt-get install x; then y; fi",
+            "sudo|sh|-c|cat \\\nlist & xargs -n 5 apt-get install",
+            "su|-|-c|'dpkg' -i x.deb",
+            "sh|-c|apt-get install \"$(cat list)\"",
+            "sh|-c|(sh -c \"unattended-upgrade\")",
+        ] {
+            assert_eq!(of(own), HERE, "{own}");
+        }
+    }
+
+    #[test]
+    fn packages_in_another_root_are_not_taken_for_those_of_the_host() {
+        for entered in [
+            "chroot|/t|/usr/bin/apt-get|install|x",
+            "sudo|chroot|/t|sh|-c|apt install x",
+            "systemd-nspawn|-D|/t|apt-get|install|x",
+            "sudo|--chroot=/t|apt-get|install|x",
+            "unshare|--root=/t|apt-get|install|x",
+            "dpkg|--root=/t|-i|x.deb",
+            "apt-get|-o|Dir=/t|install|x",
+            "apt-get|-oRootDir=/t|install|x",
+        ] {
+            assert_eq!(of(entered), IN_ROOT, "{entered}");
+        }
+        assert_eq!(of("chroot|/t|make"), NOTHING);
+        for new in ["mmdebstrap|bookworm|/t", "sudo|/usr/sbin/debootstrap|bookworm|/t"] {
+            assert_eq!(of(new), IN_NEW_ROOT, "{new}");
+        }
+        let all =
+            of("sh|-c|apt-get install -y debootstrap &&\ndebootstrap x /t; chroot /t apt update");
+        assert_eq!(all, Installs { here: true, in_root: true, in_new_root: true });
+    }
+}

@@ -1,0 +1,163 @@
+//! `synconce status --mend ID`
+
+use super::{id, markers, names, processes_left, target, write};
+use crate::arguments::Status;
+use crate::commands::advice::{Step, after_steps, command, steps};
+use crate::commands::signal_forwarder::SignalForwarder;
+use crate::exit;
+use crate::text::{printable, say, shell};
+use rustix::process::{FlockType, Pid, fcntl_getlk};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use synconce_durable::record::{Private, Record};
+use synconce_durable::recovery::{Found, State};
+use synconce_sys::reason;
+
+/// A message, and a hint.
+type Failure = (String, Option<String>);
+
+/// Runs the commands that install every package again, or prints them.
+pub(super) fn mend(arguments: &Status, typed: &str) -> ExitCode {
+    carry_out(arguments, typed).unwrap_or_else(|(error, hint)| {
+        say(&error);
+        hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
+        exit::FAILED.into()
+    })
+}
+
+fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
+    let found = find(typed)?;
+    let (id, root) = (&found.id, arguments.root.as_deref());
+    let (record, private) = parts(&found)?;
+    let again = command("--mend", id, root);
+    let system = system(root, &found, private, &again)?;
+    let steps = steps(record, private, system.as_deref()).map_err(|reason| {
+        let error = format!("cannot mend {id}: {reason}");
+        (error, Some("synconce status".to_owned()))
+    })?;
+    if arguments.dry_run {
+        let text: String = steps.iter().map(|step| step.command.clone() + "\n").collect();
+        write(&text).map_err(|error| (error, None))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !rustix::process::geteuid().is_root() {
+        let error = format!("cannot mend {id}: only root can install packages");
+        return Err((error, Some(format!("sudo sh -exc \"$({again} --dry-run)\""))));
+    }
+    refuse_running(&found)?;
+    let forwarder = SignalForwarder::new();
+    let forwarder =
+        forwarder.map_err(|error| (format!("cannot handle signals: {}", reason(&error)), None))?;
+    for step in &steps {
+        refuse_locked(id, system.as_deref(), &again)?;
+        // A closed standard error is not a failure.
+        let _ = writeln!(io::stderr(), "+ {}", step.command);
+        let ended = run(step, &forwarder)?;
+        if !ended.success() {
+            let how = match (ended.code(), ended.signal()) {
+                (Some(code), _) => format!("exit code {code}"),
+                (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+            };
+            say(&format!("cannot {}: {how}", step.act));
+            say(&match step.remedy {
+                Some(remedy) => format!("hint: {remedy}; then: synconce status"),
+                None => format!("hint: remove the cause; then: {again}"),
+            });
+            return Ok(exit::of_command(ended));
+        }
+    }
+    let lines = after_steps(record, private, id, root);
+    let text: String = lines.iter().map(|line| printable(line) + "\n").collect();
+    write(&text).map_err(|error| (error, None))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the user's own interrupted run whose ID is `typed` or begins with it. The commands are
+/// made from the record, so the record of another user is not taken.
+fn find(typed: &str) -> Result<Found, Failure> {
+    let plain = |error| (error, None);
+    let own = markers().map_err(plain)?;
+    let ids = own.iter().map(|found| found.id.clone()).collect();
+    let id = id::only(typed, &ids).map_err(plain)?;
+    // sudo may keep the variable that names the state directory of its caller.
+    let user = rustix::process::geteuid().as_raw();
+    let mut own = own.into_iter().filter(|found| found.owner == user);
+    let found = own.find(|found| found.id == id).ok_or_else(|| {
+        let error = format!("cannot mend {id}: you have no interrupted run of this ID");
+        (error, Some("synconce status".to_owned()))
+    })?;
+    match found.state {
+        State::Interrupted => Ok(found),
+        State::InFlight => Err((format!("the run {id} is in flight, not interrupted"), None)),
+    }
+}
+
+fn parts(found: &Found) -> Result<(&Record, &Private), Failure> {
+    let record = found.record.as_ref();
+    record.and_then(|record| Some((record, record.private.as_ref()?))).ok_or_else(|| {
+        let error = format!("cannot mend {}: its marker is damaged", found.id);
+        (error, Some("synconce status".to_owned()))
+    })
+}
+
+/// Returns the root of the system to mend: the target of `--root`, or that of the run. The disk of
+/// the run may be mounted elsewhere after a boot, or another one in its place: its marker proves
+/// that it is the same one.
+fn system(
+    root: Option<&Path>,
+    found: &Found,
+    private: &Private,
+    again: &str,
+) -> Result<Option<PathBuf>, Failure> {
+    let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
+    let marked = target::markers(root).map_err(|error| (error, None))?;
+    if !marked.iter().any(|marked| marked.run() == found.run()) {
+        let shown = shell(&[root.to_string_lossy().into_owned()]);
+        let error = format!("cannot mend {shown}: it has no marker of the run {}", found.id);
+        return Err((error, Some(format!("mount the disk of the run there; then: {again}"))));
+    }
+    Ok(Some(root.to_owned()))
+}
+
+fn refuse_running(found: &Found) -> Result<(), Failure> {
+    let left = processes_left([(found.run(), found.record.as_ref())].into_iter());
+    let Some(left) = left.into_values().find(|left| !left.is_empty()) else { return Ok(()) };
+    let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));
+    let pids: Vec<_> = left.iter().map(|process| process.pid.to_string()).collect();
+    Err((error, Some(format!("wait for them, or end them: kill {}", pids.join(" ")))))
+}
+
+/// Refuses if another process has one of dpkg's locks. The commands that remove files of dpkg take
+/// no lock.
+fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Failure> {
+    let directory = root.unwrap_or(Path::new("/")).join("var/lib/dpkg");
+    let locked = |name: &str| {
+        let file = File::open(directory.join(name)).ok()?;
+        fcntl_getlk(&file, &FlockType::WriteLock.into()).ok()?
+    };
+    let Some(lock) = ["lock-frontend", "lock"].into_iter().find_map(locked) else {
+        return Ok(());
+    };
+    let pid = Pid::as_raw(lock.pid);
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    let holder = name.map_or_else(
+        |_| "another process".to_owned(),
+        |name| format!("{} (pid {pid})", name.trim_end()),
+    );
+    let error = format!("cannot mend {id}: dpkg is locked by {holder}");
+    Err((error, Some(format!("wait until it has ended; then: {again}"))))
+}
+
+/// Runs `step` in a shell with the terminal of synconce.
+fn run(step: &Step, forwarder: &SignalForwarder) -> Result<ExitStatus, Failure> {
+    let mut shell = Command::new("sh");
+    let child = shell.args(["-ec", &step.command]).spawn();
+    let ended = child.and_then(|mut child| {
+        forwarder.pass_on_to(&child)?;
+        child.wait()
+    });
+    ended.map_err(|error| (format!("cannot {}: {}", step.act, reason(&error)), None))
+}

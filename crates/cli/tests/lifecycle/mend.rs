@@ -1,0 +1,158 @@
+//! `synconce status --mend`: what it refuses, and where it stops. Each run is for an empty root, so
+//! that no command of a step finds anything to change.
+
+use super::other_users::{ALICE, machine, status, synconce};
+use std::fs;
+use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, perl};
+
+/// Starts a run whose script has the command `never`, which is not reached: the script ends when
+/// the file `stop` exists. Returns the run and its ID when the run is interrupted.
+fn interrupt(place: &Place, options: &[&str], never: &str) -> (Started, String) {
+    let words = perl("sync_file('data'); kill 'KILL', getppid; wait_for('stop');");
+    let script = format!("exec \"$@\"; {never}");
+    let words = ["sh", "-c", &script, "sh"].into_iter().chain(words.iter().map(String::as_str));
+    let run = Started::new(&mut place.held(options, &words.collect::<Vec<_>>()));
+    eventually("the run is interrupted", || place.status(&[]).status.code() == Some(4));
+    let said = place.status(&[]).stdout;
+    (run, said.split(' ').next().unwrap().to_owned())
+}
+
+fn end(place: &Place, run: &Started) {
+    place.write("stop", "");
+    assert_eq!(run.end().code(), Some(125), "{}", run.text());
+    eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
+    place.remove("stop");
+}
+
+/// Asserts that `status --mend` fails with `code` and `error`, and whether it ran a command.
+fn assert_fails(place: &Place, words: &[&str], code: i32, error: &str) {
+    let failed = place.status(words);
+    assert_eq!(failed.status.code(), Some(code), "{failed:?}");
+    assert!(failed.stderr.contains(&format!("synconce: cannot {error}")), "{failed:?}");
+    assert!(failed.stderr.contains("\nsynconce: hint: "), "{failed:?}");
+    assert_eq!(failed.stderr.contains("+ "), code != 125, "{failed:?}");
+}
+
+#[test]
+fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib/dpkg")).unwrap();
+        let root = place.text("root");
+        let (run, id) = interrupt(place, &["--root", &root], "make apt-get");
+        assert!(!place.status(&[]).stdout.contains("--mend"));
+        end(place, &run);
+        let neither = format!("mend {id}: its command ran neither apt nor dpkg");
+        assert_fails(place, &["--mend", &id], 125, &neither);
+        assert_fails(place, &["--mend", "x"], 125, "mend x: you have no interrupted run of this");
+        assert!(place.status(&["--clear", &id]).status.success());
+
+        let (run, id) = interrupt(place, &["--root", &root], "/usr/bin/apt-get");
+        let mend = ["--mend", &id[..10]];
+        assert!(
+            place.status(&[]).stdout.contains(&format!("\n      synconce status --mend {id}\n"))
+        );
+        assert_fails(place, &mend, 125, &format!("mend {id}: its processes still run: perl (pid"));
+        end(place, &run);
+        let lock = place.write("root/var/lib/dpkg/lock", "");
+        let [perl, option, script] = perl(
+            "use Fcntl; open(my $lock, '+<', shift);
+             my $whole = pack('s s x4 q q i', F_WRLCK, 0, 0, 0, 0);
+             fcntl($lock, F_SETLK, $whole) or die;
+             say_to('locked', $$); wait_for('stop');",
+        );
+        let lock = Started::new(place.command(&perl).args([&option, &script]).arg(lock));
+        let holder = place.wait_for("locked");
+        let holder = format!("mend {id}: dpkg is locked by perl (pid {})", holder.trim());
+        assert_fails(place, &mend, 125, &holder);
+        place.write("stop", "");
+        assert!(lock.end().success());
+        assert_fails(place, &mend, 1, "restore dpkg's list of packages: exit code 1");
+        assert_eq!(place.status(&[]).status.code(), Some(4), "the run is not cleared");
+    });
+}
+
+#[test]
+fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_now() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib")).unwrap();
+        fs::create_dir(place.path("other")).unwrap();
+        let root = place.text("root");
+        let (run, id) = interrupt(place, &["--root", &root], "chroot /t dpkg");
+        end(place, &run);
+        let printed = place.status(&["--mend", &id, "--dry-run"]);
+        assert!(printed.status.success() && printed.stderr.is_empty(), "{printed:?}");
+        let enter = |root: &str| {
+            format!("\nchroot {} dpkg --configure --pending\nchroot ", place.text(root))
+        };
+        assert!(printed.stdout.contains(&enter("root")), "{printed:?}");
+        fs::rename(place.path("root"), place.path("moved")).unwrap();
+        fs::create_dir(place.path("root")).unwrap();
+        let unmarked = format!("mend {root}: it has no marker of the run {id}");
+        assert_fails(place, &["--mend", &id], 125, &unmarked);
+        let moved = place.text("moved");
+        let printed = place.status(&["--root", &moved, "--mend", &id, "--dry-run"]);
+        assert!(printed.stdout.contains(&enter("moved")), "{printed:?}");
+        let other = place.text("other");
+        let unmarked = format!("mend {other}: it has no marker of the run {id}");
+        assert_fails(place, &["--root", &other, "--mend", &id, "-n"], 125, &unmarked);
+    });
+}
+
+#[test]
+fn the_host_is_not_mended_after_an_install_into_another_root() {
+    isolated(|place| {
+        for never in ["chroot /t apt-get install x", "mmdebstrap bookworm /t"] {
+            let (run, id) = interrupt(place, &[], never);
+            end(place, &run);
+            let said = place.status(&[]).stdout;
+            assert!(!said.contains("--mend ID") && !said.contains(" --mend 2"), "{said}");
+            assert!(said.contains("; throw the result away and run it again:\n"), "{said}");
+            let hint = "  with `synconce run --root DIR`, --mend could have mended DIR\n";
+            assert_eq!(said.contains(hint), never.starts_with("chroot"), "{said}");
+            let refused = format!("mend {id}: make the root anew in which it installed packages");
+            assert_fails(place, &["--mend", &id], 125, &refused);
+            assert!(place.status(&["--clear", &id]).status.success());
+        }
+        let both = "apt-get install debootstrap; debootstrap x /t";
+        let (run, id) = interrupt(place, &[], both);
+        end(place, &run);
+        let said = place.status(&[]).stdout;
+        assert!(said.contains(&format!("\n      synconce status --mend {id}\n")), "{said}");
+        assert!(said.contains("  make the other roots anew in which it installed "), "{said}");
+    });
+}
+
+#[test]
+fn only_root_mends_and_only_runs_of_its_own() {
+    isolated(|place| {
+        machine(place);
+        let script = "sync data; kill -9 $PPID; exit; apt-get install x";
+        let mut run = synconce(place, ALICE, &["run", "--", "sh", "-c", script]);
+        place.write("alice/data", "x");
+        run.env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join("alice"));
+        let run = finish(&mut run);
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        let said = status(place, ALICE, &[]).stdout;
+        let id = said.split(' ').next().unwrap();
+        let mend = ["--mend", id];
+        let refused = status(place, ALICE, &mend);
+        assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+        assert_eq!(
+            refused.stderr,
+            format!(
+                "synconce: cannot mend {id}: only root can install packages\n\
+                 synconce: hint: sudo sh -exc \"$(synconce status --mend {id} --dry-run)\"\n"
+            )
+        );
+        let printed = status(place, ALICE, &["--mend", id, "--dry-run"]);
+        assert!(printed.stdout.contains("\ndpkg --configure --pending\n"), "{printed:?}");
+        let foreign =
+            format!("synconce: cannot mend {id}: you have no interrupted run of this ID\n");
+        let refused = status(place, 0, &mend);
+        assert!(refused.stderr.starts_with(&foreign), "{refused:?}");
+        let mut by_sudo = synconce(place, 0, &["status", "--mend", id, "--dry-run"]);
+        let refused =
+            finish(by_sudo.env("SYNCONCE_STATE_DIR", place.path("alice/.local/state/synconce")));
+        assert!(refused.stderr.starts_with(&foreign), "{refused:?}");
+    });
+}
