@@ -22,7 +22,9 @@ use std::{env, fs};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
-use synconce_sys::process::{Change, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait};
+use synconce_sys::process::{
+    Change, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
+};
 use synconce_sys::reason;
 use synconce_sys::search;
 use synconce_sys::signals::{self, Reader, Set};
@@ -69,7 +71,7 @@ fn try_run(
             drop(reader);
             if has_terminal && let Err(error) = take_the_foreground(&user) {
                 outside.tell(&Report::Failed(words(error)));
-                exit_now(125);
+                exit_now(FAILED);
             }
             let code = become_command(spec, &user, before, outside);
             exit_now(code)
@@ -171,7 +173,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
     });
     if let Err(error) = prepared {
         outside.tell(&Report::Failed(error.to_string()));
-        return 125;
+        return FAILED;
     }
     let environment = environment::made(env::vars_os(), user, directory);
     before.set();
@@ -184,7 +186,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         command: name.into_owned(),
         errno: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
     });
-    125
+    FAILED
 }
 
 fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
