@@ -15,9 +15,6 @@ use synconce_sys::process;
 /// The variable in every command's environment that identifies the benchmark.
 const MARK: &str = "SYNCONCE_BENCH";
 
-/// The exit code of synconce if it failed itself.
-const HOLD_FAILED: i32 = 125;
-
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
     watch: Watch,
@@ -264,7 +261,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         self.stop(timeout)?;
         let status = self.child.wait().map_err(Error::io("wait for", &self.program))?;
-        if status.code() != Some(HOLD_FAILED) {
+        if status.code() != Some(process::FAILED) {
             return Ok(());
         }
         let failure = Failure::new(&[&self.program], status.to_string(), log);

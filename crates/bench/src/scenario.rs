@@ -10,6 +10,7 @@ use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use synconce_sys::search;
 
 /// One benchmark: the compared variants and their fixture.
 pub struct Scenario {
@@ -172,14 +173,7 @@ impl Need {
         if self.is_data {
             return Path::new(&self.program).is_file();
         }
-        let executable = |path: &Path| {
-            path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-        };
-        if self.program.contains('/') {
-            return executable(Path::new(&self.program));
-        }
-        let search = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&search).any(|dir| executable(&dir.join(&self.program)))
+        search::find(&self.program).is_some()
     }
 }
 

@@ -7,14 +7,14 @@ use rustix::io::Errno;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 use synconce_run::RunError;
-use synconce_sys::signals;
+use synconce_sys::{process, signals};
 
 /// An exit code of synconce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(pub u8);
 
 /// synconce itself failed, for example in the commit.
-pub const FAILED: Code = Code(125);
+pub const FAILED: Code = Code(process::FAILED as u8);
 /// The time of a command was over.
 pub(crate) const TIME_IS_OVER: Code = Code(124);
 /// The command was found but cannot be executed.

@@ -82,6 +82,11 @@ impl Engine {
         self.name != "docker" || !self.is_rootless
     }
 
+    /// Adds to the report that `what` could not be examined, with the reason.
+    pub fn add_not_measured(&mut self, what: &'static str, why: String) {
+        self.unknown.push(NotMeasured::new(what, why));
+    }
+
     /// Returns the remark about the engine for one line.
     pub(crate) fn summary(&self) -> String {
         let mut text = format!("{} {}: {}", self.name, self.version, self.storage_driver);
@@ -111,15 +116,12 @@ impl Engine {
 
     /// Whether the syncs of build steps, or of containerd's databases, wait for no disk.
     pub(crate) fn builds_are_held(&self) -> Option<&'static str> {
-        if self.no_sync.iter().any(|plugin| plugin == "io.containerd.metadata.v1.bolt") {
-            return Some("no_sync of containerd leaves its syncs out");
-        }
         if self.name == "containerd" {
-            return self
-                .databases
-                .as_ref()
-                .filter(|it| it.is_in_force)
-                .map(|_| "synconce holds the databases of containerd already");
+            if self.no_sync.iter().any(|plugin| plugin == "io.containerd.metadata.v1.bolt") {
+                return Some("no_sync of containerd leaves its syncs out");
+            }
+            let is_held = self.databases.as_ref().is_some_and(|databases| databases.is_in_force);
+            return is_held.then_some("synconce holds the databases of containerd already");
         }
         if self.builds_are_volatile {
             return Some("the engine mounts the roots of build steps volatile");

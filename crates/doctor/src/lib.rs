@@ -17,6 +17,7 @@ mod finding;
 mod in_force;
 mod measure;
 mod place;
+mod program;
 mod report;
 mod scratch;
 mod text;

@@ -14,6 +14,7 @@ mod uppers;
 
 pub use self::uppers::uppers_of;
 use crate::error::{Context, Error};
+use crate::file_system;
 use crate::in_flight::InFlight;
 use crate::synced::{Failure, Synced};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
@@ -146,6 +147,7 @@ impl Pin {
                 rustix::fs::syncfs(handle)?;
                 rustix::fs::fsync(handle)
             }
+            Kind::Disk { flushes: true } => file_system::sync(handle.as_fd()),
             _ => rustix::fs::syncfs(handle),
         }
     }

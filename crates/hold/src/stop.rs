@@ -13,11 +13,11 @@ use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
 use rustix::io::Errno;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::mutant;
 use synconce_durable::record::boot_id;
+use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::{self, Mount};
 
 /// What [`stop`] found.
@@ -127,7 +127,9 @@ fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> R
 
 /// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.
 fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
-    let is_lost = |pin| !mutant::is("hold-stop-unsynced") && rustix::fs::syncfs(pin).is_err();
+    let is_lost = |pin: &OwnedFd| {
+        !mutant::is("hold-stop-unsynced") && file_system::sync(pin.as_fd()).is_err()
+    };
     let lost: Vec<_> = pins.iter().filter(|(pin, _)| is_lost(pin)).collect();
     lost.first().map(|(_, point)| point.clone())
 }

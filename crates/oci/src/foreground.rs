@@ -49,7 +49,7 @@ fn become_runtime(runtime: &Path, arguments: &[OsString], tried: &Tried, parent:
     let error = process::replace_by(runtime, arguments, mark);
     let (path, why) = (runtime.display(), reason(&error));
     let _ = writeln!(io::stderr(), "synconce-oci: cannot execute {path}: {why}");
-    process::exit_now(125)
+    process::exit_now(process::FAILED)
 }
 
 /// Waits until the process `child` has ended, and passes signals on to it meanwhile.

@@ -4,6 +4,7 @@ use crate::config::Settings;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use synconce_sys::search;
 
 /// The names that are tried, in this order, if the caller's name does not determine one. The
 /// last is buildkitd's own runc.
@@ -49,10 +50,11 @@ pub(crate) fn find(
         true => vec![wanted],
         false => NAMES.to_vec(),
     };
-    let directories: Vec<PathBuf> =
-        path.map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
-    let all = || directories.iter().map(PathBuf::as_path).chain(DIRECTORIES.map(Path::new));
-    let candidates = names.iter().flat_map(|name| all().map(move |place| place.join(name)));
+    let also = |name| DIRECTORIES.map(|directory| Path::new(directory).join(name));
+    let in_path =
+        |name| path.into_iter().flat_map(move |path| search::candidates(name, Some(path)));
+    let all = |name| in_path(OsStr::new(name)).chain(also(name));
+    let candidates = names.iter().copied().flat_map(all);
     candidates
         .filter(|path| path.is_absolute() && !tried.has(path))
         .find(|path| Identity::of(path).is_some_and(|found| found != ourselves))

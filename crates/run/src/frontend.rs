@@ -393,7 +393,7 @@ pub(crate) fn pass(received: &Received, command: u32) {
         return;
     }
     if received.signal == Signal::CONT.as_raw() {
-        job::go_on(command);
+        job::pass_continuation(command);
     } else {
         signals::send(command, received.signal);
     }

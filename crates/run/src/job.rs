@@ -57,17 +57,26 @@ const POLLS_FOR_CONTINUATION: u32 = 2;
 const TRACED_POLLS: u32 = 100;
 const MOMENT: Duration = Duration::from_millis(1);
 
+/// Passes a SIGCONT on to the command `pid`. A command that is not stopped gets the signal only
+/// outside a shell's job: it may wait for a stopped process whose stop it did not follow.
+pub(crate) fn pass_continuation(pid: u32) {
+    if !go_on(pid) && !process::is_job_of_a_shell() {
+        signals::send(pid, Signal::CONT.as_raw());
+    }
+}
+
 /// Continues the command `pid`, unless it has been continued already: a shell continues the
-/// whole job, and a second SIGCONT could undo a new stop.
-pub(crate) fn go_on(pid: u32) {
+/// whole job, and a second SIGCONT could undo a new stop. Returns whether `pid` was stopped.
+fn go_on(pid: u32) -> bool {
     if !is_stopped(pid, POLLS_FOR_CONTINUATION) {
-        return;
+        return false;
     }
     // An error means that no process is left to continue.
     match own_group(pid) {
         Some(group) => drop(kill_process_group(group, Signal::CONT)),
         None => drop(signals::send(pid, Signal::CONT.as_raw())),
     }
+    true
 }
 
 /// Returns the process group of `pid`, if it is not the group of this process.

@@ -61,7 +61,7 @@ pub(crate) fn supervise(
         Err(error) => {
             // If the frontend has exited, the error cannot be reported.
             let _ = send(&frontend, &Message::Failed(error));
-            125
+            process::FAILED
         }
     }
 }

@@ -4,9 +4,11 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::thread::{CapabilitySet, capabilities, no_new_privs};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use synconce_sys::search;
 
 /// The purpose for which a program gains privileges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,8 +54,8 @@ impl Watch {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
         let mut paths = HashMap::new();
         let directories = std::env::var_os("PATH").unwrap_or_else(|| DIRECTORIES.into());
-        for directory in std::env::split_paths(&directories) {
-            for path in PROGRAMS.map(|name| directory.join(name)) {
+        for name in PROGRAMS.map(OsStr::new) {
+            for path in search::candidates(name, Some(&directories)) {
                 if gains(&path)
                     && let Ok(watch) = inotify::add_watch(&inotify, &path, WatchFlags::OPEN)
                 {

@@ -1,5 +1,6 @@
 //! Answers one call: decides, makes the marker durable, holds, counts.
 
+mod mounts;
 mod request;
 
 use crate::accounts::{End, PassReason};
@@ -7,7 +8,7 @@ use crate::active::{Active, Admission, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
 use crate::options::Options;
-use crate::policy::{Change, Decision, PendingCall, decide};
+use crate::policy::{Change, Decision, PendingCall};
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
@@ -62,6 +63,8 @@ pub(crate) struct Responder {
     /// Whether the ids of callers are those of /proc.
     proc_is_ours: bool,
     traced: TraceeLocks,
+    /// Threads whose unmount is looked up.
+    unmounters: TraceeLocks,
     real: RealTrees,
     /// Times the calls, in a run that holds nothing.
     watch: Option<Watch>,
@@ -76,9 +79,20 @@ impl Responder {
         state: Shared,
     ) -> Self {
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
-        let (traced, real) = Default::default();
+        let (traced, unmounters, real) = Default::default();
         let watch = Watch::of(&options);
-        Self { options, listener, frontend, command, state, proc_is_ours, traced, real, watch }
+        Self {
+            options,
+            listener,
+            frontend,
+            command,
+            state,
+            proc_is_ours,
+            traced,
+            unmounters,
+            real,
+            watch,
+        }
     }
 
     /// Returns what times the calls, in a run that holds nothing.
@@ -100,7 +114,7 @@ impl Responder {
                 false => Handled::MayBlock,
             };
         }
-        let decision = decide(fd_info, pending, &self.options);
+        let Some(decision) = self.decide(fd_info, pending) else { return Handled::Done };
         if fd_info.take_missed() {
             return Handled::MayBlock;
         }
@@ -173,13 +187,7 @@ impl Responder {
                 }
                 Answer::Continue.into()
             }
-            Decision::Unmount(unmounting) => {
-                let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
-                if let Some(unpin) = unmounting.and_then(unmount) {
-                    unpin(&|| self.listener.is_valid(pending.notification.id));
-                }
-                Answer::Continue.into()
-            }
+            Decision::Unmount(unmounting) => self.unmount(pending, unmounting).into(),
         })
     }
 
@@ -212,14 +220,6 @@ impl Responder {
             Admitted::Gone => return Err(Handled::Done),
             Admitted::Patience => return Err(Handled::MayBlock),
         })
-    }
-
-    fn freeze(&self, pending: &PendingCall, may_wait: bool) -> Result<Reply, Handled> {
-        match self.ask(pending, |active| active.admit_freeze(may_wait), may_wait, |_| {}) {
-            Admitted::Gone => Err(Handled::Done),
-            Admitted::Patience => Err(Handled::MayBlock),
-            _ => Ok(self.count(pending, End::Passed(PassReason::NeverHeld), Answer::Continue)),
-        }
     }
 
     fn change(

@@ -12,6 +12,7 @@
 use crate::handover::Takeover;
 use crate::notify::Listener;
 use crate::origin;
+use crate::process::FAILED;
 use crate::seccomp::{self, Instruction, Listen};
 use crate::signals::Set;
 use std::ffi::CString;
@@ -22,7 +23,7 @@ use std::ptr;
 /// What to execute.
 #[derive(Debug)]
 pub struct Command {
-    /// Paths to try in order, as execvp(3) makes them from PATH.
+    /// Paths to try in order: [`crate::search::candidates`].
     pub candidates: Vec<CString>,
     /// The argument vector, beginning with the command's name.
     pub arguments: Vec<CString>,
@@ -196,13 +197,13 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
     shared.error = None;
     if let Err(error) = ready.and_then(|()| hand_over(shared, takeover)) {
         shared.error = Some(error);
-        return 125;
+        return FAILED;
     }
     shared.mask.set();
     let errno = execute(shared);
     takeover.handover.note_command(None);
     shared.error = Some(LaunchError::Exec(io::Error::from_raw_os_error(errno)));
-    125
+    FAILED
 }
 
 /// Passes to the frontend what it needs if the supervisor is killed from now on.

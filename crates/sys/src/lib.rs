@@ -8,7 +8,8 @@
 //! [`origin`] records what the process inherited before the Rust runtime started, and
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
 //! by their handles; [`overlay`] mounts one.
-//! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use. [`reason`] puts an error in words.
+//! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use.
+//! [`search`] looks up programs in PATH. [`reason`] puts an error in words.
 #![cfg(target_os = "linux")]
 
 pub mod btrfs;
@@ -26,6 +27,7 @@ pub mod process;
 #[cfg(feature = "questions")]
 pub mod questions;
 mod reason;
+pub mod search;
 pub mod seccomp;
 pub mod signals;
 pub mod trace;

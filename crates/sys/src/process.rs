@@ -82,6 +82,9 @@ pub fn replace_by(program: &Path, arguments: &[OsString], variable: (&str, OsStr
     io::Error::last_os_error()
 }
 
+/// The exit code if synconce itself failed, and not the command; as of env(1).
+pub const FAILED: i32 = 125;
+
 /// Ends the process at once: no destructors, no flushing.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: _exit never returns and accesses no memory.

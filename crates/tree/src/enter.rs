@@ -47,7 +47,6 @@ use rustix::system::sethostname;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter};
-use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -179,8 +178,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let before = Set::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
-    let is_set = spec.timeout.is_some();
-    let mut limit = TimeLimit { is_set, is_over: false, is_stopped: false };
+    let mut limit = TimeLimit { is_set: spec.timeout.is_some(), is_over: false };
     let ending = attended(spec, devpts, before, &mut limit).on("cannot run a command in", root)?;
     // All processes inside have ended.
     drop(places);
@@ -272,9 +270,8 @@ fn attend(
                 let killed = || Ok(Ending::Killed(Signal::KILL.as_raw()));
                 return Ok(ending.unwrap_or_else(killed));
             }
-            // A process that is stopped cannot end the command after its time.
-            Some(Some(Report::Stopped(_))) if limit.is_set && !is_job_of_a_shell() => {
-                limit.is_stopped = true;
+            Some(Some(Report::Stopped(signal))) if !limit.follows_stops() => {
+                undo_key(signal, pid, terminal.as_ref());
             }
             Some(Some(Report::Stopped(signal))) => {
                 if let Some(terminal) = terminal {
@@ -300,15 +297,29 @@ fn attend(
     }
 }
 
+/// Continues the command of the init `pid` if Ctrl-Z stopped the command. Ctrl-Z does not stop a job
+/// that no shell can continue (setpgid(2)); on a terminal of its own the command is another job.
+fn undo_key(signal: i32, pid: u32, terminal: Option<&Terminal>) {
+    if terminal.is_some() && signal == Signal::TSTP.as_raw() {
+        signals::send(pid, Signal::CONT.as_raw());
+    }
+}
+
 /// The end of a command after its time.
 struct TimeLimit {
+    /// Whether the command may run for a limited time only.
     is_set: bool,
+    /// Whether the time is over and the command has been sent SIGTERM.
     is_over: bool,
-    /// Whether the command is stopped, and this process is not.
-    is_stopped: bool,
 }
 
 impl TimeLimit {
+    /// Returns whether this process stops when the command stops. While this process is stopped, it
+    /// cannot end the command after its time.
+    fn follows_stops(&self) -> bool {
+        !self.is_set || is_job_of_a_shell()
+    }
+
     /// Returns whether the signal is that of the timer.
     fn is_reached(received: &Received) -> bool {
         received.signal == TIME_IS_OVER && !received.by_process
@@ -317,9 +328,8 @@ impl TimeLimit {
     /// Ends the command of the init `pid` at the timer's signal; passes another signal on.
     fn act_on(&mut self, received: Received, pid: u32, terminal: Option<&mut Terminal>) {
         if !Self::is_reached(&received) {
-            let continues = received.signal == Signal::CONT.as_raw();
-            // A stop that this process has followed is ended by a SIGCONT of its own.
-            if !continues || mem::take(&mut self.is_stopped) {
+            // If this process has followed a stop, [`attend`] sends the SIGCONT.
+            if received.signal != Signal::CONT.as_raw() || !self.follows_stops() {
                 pass_on(received, pid, terminal);
             }
             return;

@@ -8,11 +8,13 @@ use crate::{Error, Failure, files, hold, work_dir};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use synconce_sys::search;
 
 /// Sockets, locks and the state of containers. Covered by a file system in memory, because
 /// dockerd would use a containerd of the host that it finds there.
@@ -231,12 +233,10 @@ impl Docker {
     /// Selects the first client in PATH that can build: Docker's own packages have the builder
     /// as a plugin, which some machines lack.
     pub(super) fn choose_client(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        for dir in std::env::split_paths(&path) {
-            self.client = dir.join("docker");
-            if !self.client.is_file() {
-                continue;
-            }
+        let path = std::env::var_os("PATH");
+        let all = search::candidates(OsStr::new("docker"), path.as_deref());
+        for client in all.filter(|client| search::is_executable(client)) {
+            self.client = client;
             let log = launcher.log("docker");
             let plugin = launcher.run(&self.words(&["buildx", "version"]), &log)?;
             let version = self.output(&["--version"], launcher)?;

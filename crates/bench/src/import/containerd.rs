@@ -10,6 +10,7 @@ use rustix::process::Pid;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use synconce_sys::search;
 
 /// Sockets and state. Covered by a file system in memory.
 const RUN: &str = "/run";
@@ -67,7 +68,7 @@ impl Containerd {
         synconce: &Path,
         launcher: &Launcher,
     ) -> Result<Self, Error> {
-        let program = in_path(program);
+        let program = search::find(program).unwrap_or_else(|| program.to_owned());
         let version = [&show(&program), "--version"];
         let (_, version) = launcher.output(&version, &launcher.log("containerd-version"))?;
         if number(&version).is_none_or(|number| number < NEEDED) {
@@ -176,16 +177,6 @@ fn config_text(root: &Path, way: Way) -> String {
         way.sync_fs,
         way.no_sync,
     )
-}
-
-/// Returns the path of a program that is looked up in PATH.
-fn in_path(program: &Path) -> PathBuf {
-    if show(program).contains('/') {
-        return program.to_owned();
-    }
-    let search = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = std::env::split_paths(&search).map(|dir| dir.join(program));
-    found.find(|path| path.is_file()).unwrap_or_else(|| program.to_owned())
 }
 
 /// Returns the numbers of `containerd github.com/containerd/containerd/v2 v2.4.2 1c4457`.

@@ -124,7 +124,7 @@ pub struct Import {
     /// Import a directory although its files change meanwhile
     #[arg(long)]
     pub tolerate_changes: bool,
-    /// Leave out files and directories of a directory that this user may not read
+    /// Leave out what this user may not read in an imported directory
     #[arg(long)]
     pub skip_unreadable: bool,
 }

@@ -31,17 +31,20 @@ pub fn advice(
     };
     let places = places(record);
     let installs = Installs::of(&private.command);
-    if not_mendable(private, installs).is_none() {
+    let installed = installed(record, private, installs, private.root.as_deref());
+    // A marker with another name is no argument of --mend.
+    let mend = is_typable(id).then(|| format!("    {}", command("--mend", id, None)));
+    if installed == Ok(Installed::Known) {
         let again = again_line(record, private);
         lines.push(format!("files that it wrote{places} may be empty or old"));
         lines.push("if you can make that system anew, do so, and run there:".into());
         lines.push(again.clone());
         // The same command alone skips packages that dpkg takes for installed.
-        if is_typable(id) {
+        if let Some(mend) = mend {
             lines.extend([
                 "to keep the system, install every package again (dpkg's checks do not see all):"
                     .into(),
-                format!("    {}", command("--mend", id, None)),
+                mend,
             ]);
         }
         lines.push(again);
@@ -49,10 +52,23 @@ pub fn advice(
             lines.push("make the other roots anew in which it installed packages".into());
         }
     } else {
+        if let Some(mend) = mend.filter(|_| installed.is_ok()) {
+            let place = private.root.as_ref().map_or_else(
+                || "on this system".to_owned(),
+                |root| format!("in {}", root.display()),
+            );
+            lines.push("dpkg's files changed meanwhile; if the run installed packages".to_owned());
+            lines.push(format!("{place}, install every package again, first:"));
+            lines.push(mend);
+        }
         lines.push(format!(
             "files that it wrote{places} may be empty or old; throw the result away and run it \
              again:"
         ));
+        if installs.lists {
+            // apt takes a list that is there for one that it has fetched.
+            lines.push("    rm -rf /var/lib/apt/lists/*".into());
+        }
         lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
         if installs.in_root && !installs.in_new_root {
             lines.push("with `synconce run --root DIR`, --mend could have mended DIR".into());
@@ -71,25 +87,38 @@ pub fn steps(
     private: &Private,
     root: Option<&Path>,
 ) -> Result<Vec<Step>, &'static str> {
-    if let Some(reason) = not_mendable(private, Installs::of(&private.command)) {
-        return Err(reason);
-    }
-    let has_rebooted = boot_id().is_ok_and(|boot| boot != record.boot);
-    let boot = has_rebooted.then(booted).flatten();
+    installed(record, private, Installs::of(&private.command), root)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(packages::steps(&record.started, boot, now.as_secs(), root))
+    Ok(packages::steps(&record.started, last_boot(record), now.as_secs(), root))
 }
 
-/// Returns why the packages of a run cannot be mended; `None` if they can be. Without `--root`, no
-/// marker shows later which root the run changed.
-fn not_mendable(private: &Private, installs: Installs) -> Option<&'static str> {
+/// How it is known that a run installed packages in a system that can be mended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Installed {
+    /// By its command.
+    Known,
+    /// By dpkg's files. Another program can have changed them at the same time.
+    Perhaps,
+}
+
+/// Returns how it is known that the run installed packages in the system at `root`, or why packages
+/// cannot be mended. Without `--root`, no marker shows later which root the run changed.
+fn installed(
+    record: &Record,
+    private: &Private,
+    installs: Installs,
+    root: Option<&Path>,
+) -> Result<Installed, &'static str> {
     let is_known = installs.here || (installs.in_root && private.root.is_some());
-    if installs == Installs::default() {
-        Some("its command ran neither apt nor dpkg")
-    } else if !is_known || (installs.in_new_root && private.root.is_some()) {
-        Some("make the root anew in which it installed packages")
+    let is_elsewhere = installs.in_root || installs.in_new_root;
+    if is_known && !(installs.in_new_root && private.root.is_some()) {
+        Ok(Installed::Known)
+    } else if is_elsewhere {
+        Err("make the root anew in which it installed packages")
+    } else if installer::has_changed_packages(record, last_boot(record), root) {
+        Ok(Installed::Perhaps)
     } else {
-        None
+        Err("nothing shows that its command installed packages")
     }
 }
 
@@ -104,8 +133,9 @@ pub fn after_steps(
     [repeat.to_owned(), again_line(record, private), then_clear(id, root)]
 }
 
-/// Returns when the machine was booted, in seconds since 1970.
-fn booted() -> Option<u64> {
+/// Returns when the machine was booted, in seconds since 1970, if that was after the run.
+fn last_boot(record: &Record) -> Option<u64> {
+    boot_id().ok().filter(|boot| *boot != record.boot)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }

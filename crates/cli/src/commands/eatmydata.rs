@@ -19,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_run::{Finished, Options, RunError};
+use synconce_sys::search;
 
 const NAME: &str = "eatmydata";
 
@@ -97,11 +98,12 @@ fn find(command: &OsStr, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
         return Some(command.into());
     }
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let directories = path.as_bytes().split(|byte| *byte == b':');
-    let paths = directories.map(|directory| match directory {
-        b"" => Path::new(".").join(command),
-        _ => Path::new(OsStr::from_bytes(directory)).join(command),
+    let paths = search::candidates(command, Some(&path)).map(|path| match path == *command {
+        // Without a slash the path would be looked up in PATH again.
+        true => Path::new(".").join(path),
+        false => path,
     });
+    // The script finds a directory, too.
     let is_executable = |path: &PathBuf| rustix::fs::access(path, Access::EXEC_OK).is_ok();
     paths.filter(is_executable).find(|path| wanted(path))
 }

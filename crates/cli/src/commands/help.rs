@@ -8,9 +8,8 @@ use clap::{Arg, Command, CommandFactory, Error};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::ExitCode;
+use synconce_sys::search;
 
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
@@ -105,13 +104,5 @@ fn mistaken_for_a_command(error: &Error, words: &[OsString]) -> Option<String> {
 
 /// Whether a shell would execute `word`: a file in PATH, or a path.
 fn is_program(word: &str) -> bool {
-    let executes = |path: &Path| {
-        path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
-    };
-    match word.contains('/') {
-        true => executes(Path::new(word)),
-        false => env::var_os("PATH").is_some_and(|path| {
-            env::split_paths(&path).any(|directory| executes(&directory.join(word)))
-        }),
-    }
+    search::find(word).is_some()
 }

@@ -16,6 +16,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use markdown::Document;
 use std::process::ExitCode;
 use std::time::Duration;
+use synconce_sys::search;
 use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::patiently;
 
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         Trial::test("map::files_and_modules_exist", || all(map::gone())),
         Trial::test("messages::are_in_the_sources", || all(messages::unknown())),
     ];
-    let missing = ["mmdebstrap", "bash"].into_iter().find(|name| !is_installed(name));
+    let missing = ["mmdebstrap", "bash"].into_iter().find(|name| search::find(name).is_none());
     if let Some(name) = missing {
         eprintln!("SKIPPED: the commands of documents: no {name}; install it");
     }
@@ -78,9 +79,4 @@ fn print_unrun(documents: &[Document]) {
         }
     }
     eprintln!("blocks of commands that are run: {run}; that are not: {unrun}");
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }

@@ -196,3 +196,30 @@ fn a_disk_that_is_full_during_the_run_fails_only_the_command() {
         }
     });
 }
+
+#[test]
+fn metadata_that_was_lost_during_the_run_fails_its_commit() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
+            let rig = rig(kind);
+            let other = File::open(rig.path()).unwrap();
+            rustix::fs::syncfs(&other).unwrap();
+            rig.disk().fail_writes(true).unwrap();
+            let script = format!(
+                "sysopen(my $place, '{0}', 0) or die $!; IO::Handle::sync($place) or die $!; \
+                 mkdir '{0}/data' or die $!; IO::Handle::sync($place) or die $!; \
+                 close $place; say_to('before', 1); wait_for('go');",
+                rig.path().display()
+            );
+            let words = perl(&script);
+            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            place.wait_for("before");
+            // No file has the error: the file system stops writing.
+            let _ = rustix::fs::syncfs(&other);
+            rig.disk().fail_writes(false).unwrap();
+            let ended = end(place, &run);
+            assert_unsafe(place, &rig, ended);
+        }
+    });
+}

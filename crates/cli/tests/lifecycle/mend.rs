@@ -36,16 +36,17 @@ fn assert_fails(place: &Place, words: &[&str], code: i32, error: &str) {
 #[test]
 fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
     isolated(|place| {
-        fs::create_dir_all(place.path("root/var/lib/dpkg")).unwrap();
+        fs::create_dir(place.path("root")).unwrap();
         let root = place.text("root");
         let (run, id) = interrupt(place, &["--root", &root], "make apt-get");
         assert!(!place.status(&[]).stdout.contains("--mend"));
         end(place, &run);
-        let neither = format!("mend {id}: its command ran neither apt nor dpkg");
+        let neither = format!("mend {id}: nothing shows that its command installed packages");
         assert_fails(place, &["--mend", &id], 125, &neither);
         assert_fails(place, &["--mend", "x"], 125, "mend x: you have no interrupted run of this");
         assert!(place.status(&["--clear", &id]).status.success());
 
+        fs::create_dir_all(place.path("root/var/lib/dpkg")).unwrap();
         let (run, id) = interrupt(place, &["--root", &root], "/usr/bin/apt-get");
         let mend = ["--mend", &id[..10]];
         assert!(
@@ -95,6 +96,37 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let other = place.text("other");
         let unmarked = format!("mend {other}: it has no marker of the run {id}");
         assert_fails(place, &["--root", &other, "--mend", &id, "-n"], 125, &unmarked);
+    });
+}
+
+#[test]
+fn a_run_of_a_script_is_mended_if_files_of_dpkg_changed_meanwhile() {
+    isolated(|place| {
+        fs::create_dir_all(place.path("root/var/lib/dpkg/info")).unwrap();
+        let root = place.text("root");
+        let (run, id) = interrupt(place, &["--root", &root], "./provision.sh");
+        place.write("root/var/lib/dpkg/info/x.list", "");
+        end(place, &run);
+        let said = place.status(&[]).stdout;
+        let both = format!(
+            "  in {root}, install every package again, first:\n      \
+             synconce status --mend {id}\n  files that it wrote"
+        );
+        assert!(said.contains(&both), "{said}");
+        assert!(said.contains("; throw the result away and run it again:\n      syn"), "{said}");
+        assert!(place.status(&["--mend", &id, "--dry-run"]).status.success());
+    });
+}
+
+#[test]
+fn lists_that_apt_had_fetched_are_removed_and_no_package_is_installed() {
+    isolated(|place| {
+        let (run, id) = interrupt(place, &[], "apt-get -q update");
+        end(place, &run);
+        let said = place.status(&[]).stdout;
+        let lines = " throw the result away and run it again:\n      rm -rf /var/lib/apt/lists/*\n";
+        assert!(said.contains(&format!("{lines}      synconce run -- sh ")), "{said}");
+        assert!(!said.contains(&format!("--mend {id}")), "{said}");
     });
 }
 

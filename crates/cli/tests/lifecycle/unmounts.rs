@@ -63,7 +63,8 @@ fn an_unmount_that_signals_interrupt_occupies_few_threads() {
         // The handler has no SA_RESTART.
         let script = format!(
             "sync_file('{point}/data'); my $interrupted = 0; \
-             POSIX::sigaction(14, POSIX::SigAction->new(sub {{}})); \
+             my $action = POSIX::SigAction->new(sub {{}}); $action->safe(1); \
+             POSIX::sigaction(14, $action); \
              say_to('before', 1); wait_for('go'); Time::HiRes::setitimer(0, 0.002, 0.002); \
              my $point = '{point}'; \
              until (syscall({}, $point, 0) == 0) {{ \
@@ -81,6 +82,34 @@ fn an_unmount_that_signals_interrupt_occupies_few_threads() {
         assert!(run.end().success(), "{}", run.text());
         rig.mount().unwrap();
         rig.down().unwrap();
+    });
+}
+
+#[test]
+fn an_unmount_that_signals_interrupt_is_not_kept_busy_by_its_own_repetitions() {
+    isolated(|place| {
+        fs::create_dir(place.path("point")).unwrap();
+        // The handler has no SA_RESTART. Each unmount gets a few signals: perl keeps at most 120.
+        let script = format!(
+            "my $action = POSIX::SigAction->new(sub {{}}); $action->safe(1); \
+             POSIX::sigaction(14, $action); \
+             my ($point, $type, $interrupted) = ('{}', 'tmpfs', 0); \
+             for (1 .. 500) {{ \
+                 syscall({}, $type, $point, $type, 0, 0) == 0 or die $!; \
+                 my $signals = 8; \
+                 while (1) {{ \
+                     Time::HiRes::setitimer(0, $signals-- > 0 ? 0.00005 : 0); \
+                     last if syscall({}, $point, 0) == 0; \
+                     $!{{EINTR}} or die $!; ++$interrupted; }} \
+                 Time::HiRes::setitimer(0, 0); }} \
+             $interrupted > 0 or die 'no call was interrupted';",
+            place.text("point"),
+            libc::SYS_mount,
+            libc::SYS_umount2
+        );
+        let words = perl(&script);
+        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        assert!(run.end().success(), "{}", run.text());
     });
 }
 

@@ -8,13 +8,13 @@ use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, finish, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Latency, Rig};
 
@@ -26,6 +26,10 @@ pub fn trials() -> Vec<Trial> {
         trial(causes_of_buildkit_are_named_first, &buildkit::NEEDS),
         trial(a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint, &docker::NEEDS),
         trial(an_engine_that_is_not_there_is_one_line_and_a_hint, &[]),
+        trial(
+            a_daemon_that_cannot_be_asked_is_one_line_and_a_hint,
+            &[Need::Program("perl", "perl")],
+        ),
     ]
 }
 
@@ -50,6 +54,10 @@ fn latency(milliseconds: u64) -> Latency {
 
 /// Returns the report about an engine with data at `root`, where nothing may be left.
 fn report(place: &Place, flag: &str, root: &Path) -> Value {
+    report_by(&mut doctor(place, flag), root)
+}
+
+fn report_by(doctor: &mut Command, root: &Path) -> Value {
     let names = || {
         let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = entries.collect();
@@ -57,7 +65,7 @@ fn report(place: &Place, flag: &str, root: &Path) -> Value {
         names
     };
     let before = names();
-    let ended = finish(doctor(place, flag).arg("--json"));
+    let ended = finish(doctor.arg("--json"));
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(names(), before);
     serde_json::from_str(&ended.stdout).unwrap()
@@ -161,13 +169,21 @@ fn causes_of_containerd_are_named_first(place: &Place) {
     for (added, cause) in [("", "slow-sync"), (no_sync, "no-sync")] {
         let engine = Containerd::with_configuration(&site, added);
         rig.disk().set_latency(latency(8)).unwrap();
-        let report = report(place, "--containerd", &root);
+        let mut doctor = doctor(place, "--containerd");
+        let is_other = cause == "no-sync";
+        if is_other {
+            doctor.env("CONTAINERD_ADDRESS", ADDRESS);
+        }
+        let report = report_by(&mut doctor, &root);
         rig.disk().set_latency(latency(0)).unwrap();
         assert_eq!(first(&report), cause, "{report:#}");
+        let not_measured = &report["not_measured"];
+        assert_eq!(not_measured[0]["what"] == "set-up", is_other, "{report:#}");
         let said = &report["engine"];
         assert_eq!(said["data_root"], root.to_str().unwrap());
         assert_eq!((&said["storage_driver"], &said["layers"]), (&"overlayfs".into(), &0.into()));
-        assert_eq!(said["databases"]["is_made"], false, "{report:#}");
+        let is_made = (!is_other).then_some(false);
+        assert_eq!(said["databases"]["is_made"].as_bool(), is_made, "{report:#}");
         let finding = &report["findings"][0];
         if cause == "slow-sync" {
             assert_eq!(finding["remedy"], "synconce setup containerd --hold");
@@ -194,12 +210,16 @@ fn causes_of_buildkit_are_named_first(place: &Place) {
     let root = rig.path().join("buildkit");
     for (flush, cause) in [(8, "slow-sync"), (0, "native")] {
         rig.disk().set_latency(latency(flush)).unwrap();
-        let report = report(place, "--buildkit", &root);
+        // The usual socket is the system's, whether it is named or not.
+        let mut doctor = doctor(place, "--buildkit");
+        doctor.env("BUILDKIT_HOST", "unix:///run/buildkit/buildkitd.sock");
+        let report = report_by(&mut doctor, &root);
         rig.disk().set_latency(latency(0)).unwrap();
         assert_eq!(first(&report), cause, "{report:#}");
         let said = &report["engine"];
         assert_eq!(said["data_root"], root.to_str().unwrap());
         assert_eq!(said["storage_driver"], "native");
+        assert_eq!(said["set_up"]["is_made"], false, "{report:#}");
         assert!(said["layers"].as_u64() >= Some(1), "{said:#}");
         if cause == "slow-sync" {
             assert_eq!(report["findings"][0]["remedy"], "synconce setup buildkit");
@@ -259,35 +279,94 @@ fn an_engine_that_is_not_there_is_one_line_and_a_hint(place: &Place) {
         [&why, "hint: start the dockerd that DOCKER_HOST names, or unset DOCKER_HOST"],
     );
     let ended = finish(doctor(place, "--docker").env("DOCKER_HOST", "tcp://10.0.0.1:2375"));
-    let why = "cannot ask dockerd at tcp://10.0.0.1:2375: it is not on this host";
+    let why = "cannot ask dockerd at tcp://10.0.0.1:2375: only unix://PATH can be asked";
     assert_fails(&ended, [why, "hint: synconce doctor --docker, where the engine runs"]);
+    // The client of Docker takes no path alone.
+    let ended = finish(doctor(place, "--docker").env("DOCKER_HOST", SOCKET_FILE));
+    let why = format!("cannot ask dockerd at {SOCKET_FILE}: only unix://PATH can be asked");
+    assert_fails(&ended, [&why, "hint: synconce doctor --docker, where the engine runs"]);
     let ended = finish(doctor(place, "--podman").env("PATH", "/none"));
     let why = "cannot ask podman: No such file or directory";
     assert_fails(&ended, [why, "hint: install podman, or add its directory to PATH"]);
+    let both = finish(doctor(place, "--docker").arg("--podman"));
+    assert_eq!(both.status.code(), Some(125), "{both:?}");
+}
+
+fn a_daemon_that_cannot_be_asked_is_one_line_and_a_hint(place: &Place) {
+    // No daemon of this machine, and a directory of this test alone: the path of the place is too
+    // long for a socket.
+    mount("test", "/run", "tmpfs", MountFlags::empty(), None).unwrap();
     for (flag, program, variable) in [
         ("--containerd", "containerd", "CONTAINERD_ADDRESS"),
         ("--buildkit", "buildkitd", "BUILDKIT_HOST"),
     ] {
-        // No daemon of this machine.
-        // Of this test alone; the path of the place is too long for a socket.
-        mount("test", "/run", "tmpfs", MountFlags::empty(), None).unwrap();
-        let socket = Path::new("/run/socket");
-        let at = format!("cannot ask {program} at {}", socket.display());
-        let ended = finish(doctor(place, flag).env(variable, socket));
+        let socket = format!("unix:///run/{program}");
+        let doctor = |flag: &str, socket: &str| {
+            let mut doctor = doctor(place, flag);
+            doctor.env(variable, socket);
+            doctor
+        };
+        let at = format!("cannot ask {program} at /run/{program}");
+        let ended = finish(&mut doctor(flag, &socket));
         let why = format!("{at}: No such file or directory");
         let hint = format!("hint: start the {program} that {variable} names, or unset {variable}");
         assert_fails(&ended, [&why, &hint]);
-        let ended = finish(doctor(place, flag).env(variable, "tcp://10.0.0.1:1"));
-        let why = format!("cannot ask {program} at tcp://10.0.0.1:1: it is not on this host");
-        let hint = format!("hint: synconce doctor {flag}, where the engine runs");
-        assert_fails(&ended, [&why, &hint]);
-        // This process has made it.
-        let listener = UnixListener::bind(socket).unwrap();
-        let ended = finish(doctor(place, flag).env(variable, socket));
-        let is_named = ended.stderr.trim_end().ends_with(" listens there");
-        assert!(ended.status.code() == Some(125) && is_named, "{ended:?}");
-        drop(listener);
+        let ended = finish(&mut doctor(flag, "tcp://10.0.0.1:1"));
+        let why =
+            format!("cannot ask {program} at tcp://10.0.0.1:1: only unix://PATH can be asked");
+        let elsewhere = format!("hint: synconce doctor {flag}, where the engine runs");
+        assert_fails(&ended, [&why, &elsewhere]);
+        // As systemd does; as rootlesskit does; as in a container, whose program is not started.
+        let directory = "hint: synconce doctor DIRECTORY, with that of its data";
+        let named = format!("$0 = '{program}'");
+        for (act, why, hint) in [
+            ("$0 = 'systemd'", format!("{at}: systemd listens there"), directory),
+            (
+                &format!("{named}; $> = 65534"),
+                format!("{at}: it is rootless, of user 65534"),
+                directory,
+            ),
+            (
+                &format!("{named}; chroot '/proc' or die"),
+                format!(
+                    "cannot measure the disk of {program}: it runs in another container or on \
+                     another host"
+                ),
+                &elsewhere,
+            ),
+        ] {
+            let listener = Listener::start(&format!("/run/{program}"), act);
+            assert_fails(&finish(&mut doctor(flag, &socket)), [&why, hint]);
+            listener.stop();
+        }
     }
-    let both = finish(doctor(place, "--docker").arg("--podman"));
-    assert_eq!(both.status.code(), Some(125), "{both:?}");
+    let ended = finish(doctor(place, "--buildkit").env("BUILDKIT_HOST", "docker-container://b"));
+    let why = "cannot ask buildkitd at docker-container://b: only unix://PATH can be asked";
+    assert_fails(&ended, [why, "hint: synconce doctor --docker: its volumes have the cache"]);
+}
+
+/// A process that listens at a socket and answers nothing. It ends with this process.
+struct Listener(Child);
+
+impl Listener {
+    /// Starts it; it does `act`, in Perl, after it has made `socket`.
+    fn start(socket: &str, act: &str) -> Self {
+        let script = format!(
+            "unlink '{socket}'; socket(S, AF_UNIX, SOCK_STREAM, 0) or die; \
+             bind(S, sockaddr_un('{socket}')) or die; {act}; listen(S, 1) or die; \
+             $| = 1; print \"ready\\n\"; <STDIN>;"
+        );
+        let mut perl = Command::new("perl");
+        perl.args(["-MSocket", "-e", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = perl.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self(child)
+    }
+
+    fn stop(mut self) {
+        // `wait` closes its standard input.
+        assert!(self.0.wait().unwrap().success());
+    }
 }

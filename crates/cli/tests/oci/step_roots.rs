@@ -135,7 +135,8 @@ fn an_exit_code_and_a_signal_are_passed_on(place: &Place) {
 
 fn a_write_back_error_fails_the_step(place: &Place) {
     let _barrier = without_foreign_syncs();
-    let rig = Rig::builder().passthrough(false).up().unwrap();
+    // A commit of ext4 after the fault would make the disk read-only before `end` is written.
+    let rig = Rig::builder().passthrough(false).mount_options("commit=300").up().unwrap();
     let step = Step::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
     rig.disk().fail(Fault::writes()).unwrap();

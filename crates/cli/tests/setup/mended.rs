@@ -98,21 +98,40 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
     });
 }
 
-/// Leaves two packages in dpkg's list: one that apt has downloaded, and one of which apt knows no
-/// version. Then a run is interrupted, and its ID kept.
+/// Leaves two packages in dpkg's list: one that apt can fetch from a small repository, and one of
+/// which apt knows no version. Then a run is interrupted, and its ID kept. Its script has another
+/// name than dpkg. The disk loses the list of packages that apt has fetched.
 const FEW: &str = r#"
+rm -r /etc/apt/sources.list* /var/lib/apt/lists
 cp /var/lib/dpkg/status /root/all
 : >/var/lib/dpkg/status
-apt-get install -y -qq --no-download manpages
-mkdir -p /root/local/DEBIAN /root/local/usr/share/local
-printf 'Package: local\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
-    >/root/local/DEBIAN/control
-echo x >/root/local/usr/share/local/file
-dpkg-deb --root-owner-group --build /root/local
-dpkg --install /root/local.deb
-synconce run -- sh -c 'sync /root/all; kill -9 $PPID; exit; dpkg' || echo "ended $?"
+mkdir /srv/repo
+for name in known local; do
+    mkdir -p /root/$name/DEBIAN /root/$name/usr/share/$name
+    printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
+        $name >/root/$name/DEBIAN/control
+    echo x >/root/$name/usr/share/$name/file
+    dpkg-deb --root-owner-group --build /root/$name /srv/repo/$name.deb
+done
+cd /srv/repo
+{
+    dpkg-deb --field known.deb
+    echo "Filename: ./known.deb"
+    echo "Size: $(stat -c %s known.deb)"
+    echo "SHA256: $(sha256sum known.deb | cut -d ' ' -f 1)"
+} >Packages
+echo 'deb [trusted=yes] copy:/srv/repo ./' >/etc/apt/sources.list
+cat >/root/provision <<'END'
+apt-get update
+dpkg --install known.deb local.deb
+: | tee /var/lib/apt/lists/*_Packages
+sync /root/all
+kill -9 $PPID
+END
+synconce run -- sh /root/provision || echo "ended $?"
 until id=$(synconce status | sed -n 's/ interrupted .*//p'); test -n "$id"; do :; done
 echo "$id" >/root/id
+synconce status || :
 "#;
 
 /// Ends as `status --mend` ends.
@@ -122,7 +141,8 @@ const MEND_FEW: &str = "synconce status --mend $(cat /root/id) 2>&1 </dev/null";
 fn what_is_not_mended_is_said() {
     isolated(|place| {
         let root = Debian::new(&place.path("root"));
-        root.sh(FEW);
+        let status = root.sh(FEW);
+        assert!(status.contains("\n      synconce status --mend 2"), "{status}");
         let fails = |code: i32, error: &str| {
             let ended = root.run(&["sh", "-c", MEND_FEW]);
             assert_eq!(ended.status.code(), Some(code), "{ended:?}");
@@ -132,8 +152,11 @@ fn what_is_not_mended_is_said() {
             ended.stdout
         };
         root.sh("cd /var/lib/dpkg; cp status /root/few; : >status; : >status-old");
+        root.sh(": >/usr/share/known/file");
         fails(1, "restore dpkg's list of packages");
-        root.sh("cp /root/few /var/lib/dpkg/status; echo changed >/etc/new; : >/etc/empty");
+        // The next call finds the copy that Debian makes each day.
+        root.sh("mkdir -p /var/backups; mv /root/few /var/backups/dpkg.status.0");
+        root.sh("echo changed >/etc/new; : >/etc/empty");
 
         // A grep that cannot start, and one that cannot read files.
         root.sh("mv /usr/bin/grep /root/grep");
@@ -149,7 +172,8 @@ fn what_is_not_mended_is_said() {
 
         let said = fails(1, "restore every package");
         assert!(said.contains("\nnot installed again: local\n"), "{said}");
-        assert!(!said.contains("not installed again: manpages"), "{said}");
+        assert!(!said.contains("not installed again: known"), "{said}");
+        assert_eq!(root.sh("cat /usr/share/known/file"), "x\n");
         assert_eq!(root.sh("cat /etc/new; test -e /etc/empty || echo gone"), "changed\ngone\n");
         root.sh("dpkg --purge local");
         let ended = root.sh(MEND_FEW);

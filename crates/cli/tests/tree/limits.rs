@@ -75,9 +75,7 @@ fn control_groups_are_gone_after_a_run_and_after_a_kill(place: &Place) {
     for kill in [false, true] {
         let options = ["clone", "--pids-limit", "50", "--cpus", "1", "--memory", "1g"];
         let run = waiting(&site, &options, "true");
-        let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
-        let note = fs::read_to_string(session.unwrap().path().join("groups.json")).unwrap();
-        let groups: Vec<PathBuf> = serde_json::from_str(&note).unwrap();
+        let groups = groups(&site);
         assert!(!groups.is_empty() && groups.iter().all(|group| group.exists()), "{groups:?}");
         if kill {
             run.signal(Signal::KILL).unwrap();
@@ -98,26 +96,44 @@ fn a_control_group_that_stays_in_use_is_named(place: &Place) {
     if !has_groups(&site) {
         return;
     }
-    let run = waiting(&site, &["--from", "base", "--pids-limit", "50"], "true");
+    for kill in [false, true] {
+        let run = waiting(&site, &["--from", "base", "--pids-limit", "50"], "true");
+        let groups = groups(&site);
+        // A process of the host, which does not end with the run.
+        let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+        let moved = fs::write(groups[0].join("cgroup.procs"), other.id().to_string());
+        let (mut status, mut text) = (None, String::new());
+        if kill {
+            run.signal(Signal::KILL).unwrap();
+            run.end();
+            eventually("the interrupted run is removed", || {
+                text = site.well(&["list"]).stderr;
+                text.contains("was interrupted")
+            });
+        } else {
+            place.write("talk/go", "");
+            status = Some(run.end());
+            text = run.text();
+        }
+        other.kill().unwrap();
+        other.wait().unwrap();
+        let removed = fs::remove_dir(&groups[0]);
+        moved.unwrap();
+        removed.unwrap();
+        let said = format!(
+            "synconce: the control group {} is still in use and was not removed\n",
+            groups[0].display()
+        );
+        assert!(status.is_none_or(|status| status.success()), "{text}");
+        assert_eq!(text.matches(&said).count(), 1, "{text}");
+    }
+}
+
+/// Returns the control groups of the only run of the store.
+fn groups(site: &Site<'_>) -> Vec<PathBuf> {
     let session = fs::read_dir(site.store().join("sessions")).unwrap().next().unwrap();
     let note = fs::read_to_string(session.unwrap().path().join("groups.json")).unwrap();
-    let groups: Vec<PathBuf> = serde_json::from_str(&note).unwrap();
-    // A process of the host, which does not end with the run.
-    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
-    let moved = fs::write(groups[0].join("cgroup.procs"), other.id().to_string());
-    place.write("talk/go", "");
-    let status = run.end();
-    other.kill().unwrap();
-    other.wait().unwrap();
-    let removed = fs::remove_dir(&groups[0]);
-    moved.unwrap();
-    removed.unwrap();
-    let said = format!(
-        "synconce: the control group {} is still in use and was not removed\n",
-        groups[0].display()
-    );
-    assert!(status.success(), "{}", run.text());
-    assert_eq!(run.text().matches(&said).count(), 1, "{}", run.text());
+    serde_json::from_str(&note).unwrap()
 }
 
 fn limits_that_cannot_be_had_are_refused_before_the_command(place: &Place) {

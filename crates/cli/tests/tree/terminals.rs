@@ -103,21 +103,23 @@ fn control_z_stops_a_run_and_a_shell_continues_it(place: &Place) {
     let site = with_clone(place);
     let mut terminal = Terminal::shell(place);
     terminal.line("stty -g >before");
-    terminal.line(&run(&site, "", "echo rea\"\"dy; cat; echo en\"\"ded"));
-    terminal.expect("ready");
-    terminal.write("one\n");
-    terminal.expect("one\r\none");
-    terminal.write("\x1a");
-    terminal.expect("Stopped");
-    terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
-    terminal.expect("same");
-    terminal.line("fg");
-    terminal.write("two\n");
-    terminal.expect("two\r\ntwo");
-    terminal.write("\x04");
-    terminal.expect("ended");
-    terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
-    terminal.expect("same");
+    for options in ["", "--timeout 1h"] {
+        terminal.line(&run(&site, options, "echo rea\"\"dy; cat; echo en\"\"ded"));
+        terminal.expect("ready");
+        terminal.write("one\n");
+        terminal.expect("one\r\none");
+        terminal.write("\x1a");
+        terminal.expect("Stopped");
+        terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
+        terminal.expect("same");
+        terminal.line("fg");
+        terminal.write("two\n");
+        terminal.expect("two\r\ntwo");
+        terminal.write("\x04");
+        terminal.expect("ended");
+        terminal.line("stty -g >after; cmp before after && echo sa\"\"me");
+        terminal.expect("same");
+    }
     terminal.line("exit 0");
     assert!(terminal.end().success());
 }
@@ -213,15 +215,23 @@ fn a_stop_that_no_shell_can_end_does_not_stop_the_time(place: &Place) {
         let mut terminal = started("--timeout 1", "kill -STOP $$; exit 3", rest);
         assert_eq!(terminal.end().code(), Some(124), "{rest}");
     }
-    // A SIGCONT to the process group of the run continues the command.
-    let mut terminal = started("--timeout 1h", "kill -STOP $$; exit 3", "");
-    let leader = Pid::from_raw(terminal.leader().cast_signed()).unwrap();
-    let stat = format!("/proc/{}/stat", leader.as_raw_nonzero());
-    eventually("the command goes on and ends", || {
-        // Before setsid(1) there is no such group.
-        let _ = kill_process_group(leader, Signal::CONT);
-        fs::read_to_string(&stat).unwrap().contains(") Z ")
-    });
+    // A SIGCONT to the run, or to its process group, continues the command.
+    for send in [kill_process, kill_process_group] {
+        let mut terminal = started("--timeout 1h", "kill -STOP $$; exit 3", "");
+        let leader = Pid::from_raw(terminal.leader().cast_signed()).unwrap();
+        let stat = format!("/proc/{}/stat", leader.as_raw_nonzero());
+        eventually("the command goes on and ends", || {
+            // Before setsid(1) there is no such group.
+            let _ = send(leader, Signal::CONT);
+            fs::read_to_string(&stat).unwrap().contains(") Z ")
+        });
+        assert_eq!(terminal.end().code(), Some(3));
+    }
+    // No shell can end the stop of a Ctrl-Z.
+    let mut terminal = started("--timeout 1h", "echo rea\"\"dy; read word; exit 3", "");
+    terminal.expect("ready");
+    terminal.write("\x1a");
+    terminal.write("\n");
     assert_eq!(terminal.end().code(), Some(3));
     // A shell continues its job.
     let mut terminal = Terminal::shell(place);

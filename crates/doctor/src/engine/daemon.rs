@@ -3,10 +3,12 @@
 
 use super::{Engine, is_elsewhere};
 use crate::error::Error;
+use crate::program::stdout_of;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use synconce_probe::docker::connect;
 use synconce_sys::peer::Peer;
 use toml::Table;
@@ -63,7 +65,7 @@ pub fn ask_containerd(socket: &Path) -> Result<Engine, Error> {
 /// configuration cannot be read.
 pub fn ask_buildkit(socket: &Path) -> Result<Engine, Error> {
     let daemon = Daemon::find("buildkitd", socket)?;
-    let file = daemon.flag(&["--config"]).unwrap_or_else(|| "/etc/buildkit/buildkitd.toml".into());
+    let file = daemon.flag(&["config"]).unwrap_or_else(|| "/etc/buildkit/buildkitd.toml".into());
     let configuration = match fs::read_to_string(daemon.path("cwd").join(file)) {
         Ok(text) => text.parse().map_err(io::Error::other),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Table::new()),
@@ -96,9 +98,13 @@ impl Daemon {
         if name.trim_end() != program {
             return refuse(format!("{} listens there", name.trim_end()));
         }
-        // Its program is started. Root starts no program of another user.
-        if user != 0 && user != rustix::process::geteuid().as_raw() {
-            return refuse(format!("it is of user {user}: ask as this user"));
+        // Its usual directory depends on the environment of rootlesskit.
+        if user != 0 {
+            return refuse(format!("it is rootless, of user {user}"));
+        }
+        // Its program is started below. A program of a container would have all rights here.
+        if is_elsewhere(pid, Path::new("/")) {
+            return Err(Error::Elsewhere(program));
         }
         Ok(daemon)
     }
@@ -107,9 +113,12 @@ impl Daemon {
         Path::new("/proc").join(self.pid.to_string()).join(name)
     }
 
-    /// Returns the value of the first of `flags` on its command line.
+    /// Returns the last value of one of `flags` on its command line. Go's flags begin with one
+    /// dash or with two.
     fn flag(&self, flags: &[&str]) -> Option<String> {
-        let found = self.words.iter().enumerate().find_map(|(at, word)| {
+        let found = self.words.iter().enumerate().rev().find_map(|(at, word)| {
+            let word = word.strip_prefix('-')?;
+            let word = word.strip_prefix('-').unwrap_or(word);
             flags.iter().find_map(|flag| match word.strip_prefix(flag)? {
                 "" => self.words.get(at + 1).map(String::as_str),
                 rest => rest.strip_prefix('='),
@@ -118,25 +127,29 @@ impl Daemon {
         found.map(str::to_owned)
     }
 
+    /// Returns a command that starts its program again. A program of many names, such as k3s,
+    /// looks at the name that it is called by.
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.path("exe"));
+        command.arg0(self.program);
+        command
+    }
+
     /// Returns its whole configuration: `config dump` follows the imports.
     fn dump(&self) -> io::Result<Table> {
-        let mut command = Command::new(self.path("exe"));
-        if let Some(file) = self.flag(&["--config", "-c"]) {
+        let mut command = self.command();
+        if let Some(file) = self.flag(&["config", "c"]) {
             command.arg("--config").arg(self.path("cwd").join(file));
         }
-        let said = command.args(["config", "dump"]).stdin(Stdio::null()).output()?;
-        let text = String::from_utf8_lossy(&said.stdout);
-        match said.status.success() {
-            true => text.parse().map_err(io::Error::other),
-            false => Err(io::Error::other("`containerd config dump` fails")),
-        }
+        let said = stdout_of(command.args(["config", "dump"]))?;
+        String::from_utf8_lossy(&said).parse().map_err(io::Error::other)
     }
 
     /// Returns the directory of its data.
     fn root(&self, configuration: &Table, usual: &str) -> Result<PathBuf, Error> {
         let configured = configuration.get("root").and_then(|root| root.as_str());
         let configured = configured.filter(|root| !root.is_empty()).unwrap_or(usual);
-        let root = self.flag(&["--root"]).unwrap_or_else(|| configured.to_owned());
+        let root = self.flag(&["root"]).unwrap_or_else(|| configured.to_owned());
         let root = Path::new("/").join(root);
         match is_elsewhere(self.pid, &root) {
             true => Err(Error::Elsewhere(self.program)),
@@ -146,9 +159,8 @@ impl Daemon {
 
     /// Returns the version that its program prints, such as `1.6.20`.
     fn version(&self) -> String {
-        let said = Command::new(self.path("exe")).arg("--version").stdin(Stdio::null()).output();
-        let text = said.map(|said| said.stdout).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let said = stdout_of(self.command().arg("--version")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&said);
         let is_number = |word: &&str| word.trim_start_matches('v').starts_with(char::is_numeric);
         text.split_whitespace().find(is_number).unwrap_or("of an unknown version").to_owned()
     }
@@ -200,4 +212,26 @@ fn count(directory: &Path) -> u64 {
 fn most_used(all: impl Iterator<Item = Snapshotter>) -> Snapshotter {
     let used = all.filter(|(_, count)| *count > 0).max_by_key(|(_, count)| *count);
     used.unwrap_or((USUAL.to_owned(), 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_has_one_dash_or_two_and_the_last_one_counts() {
+        let value = |line: &str| {
+            let words = line.split(' ').map(str::to_owned).collect();
+            Daemon { program: "containerd", pid: 1, words }.flag(&["config", "c"])
+        };
+        for (line, wanted) in [
+            ("containerd --config /a", Some("/a")),
+            ("containerd -config=/a --log-level info", Some("/a")),
+            ("containerd -c /a -c /b", Some("/b")),
+            ("containerd --configuration /a --root /c", None),
+            ("containerd --config", None),
+        ] {
+            assert_eq!(value(line).as_deref(), wanted, "{line}");
+        }
+    }
 }

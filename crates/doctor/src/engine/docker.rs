@@ -37,7 +37,7 @@ struct Info {
     /// The name of dockerd's host.
     #[serde(default)]
     name: Option<String>,
-    /// Its containerd, since Docker 27.
+    /// Its containerd, since version 1.46 of the API (Docker 27).
     #[serde(default)]
     containerd: Option<Containerd>,
     /// Such as `name=rootless`.
@@ -48,7 +48,8 @@ struct Info {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Containerd {
-    address: PathBuf,
+    #[serde(default)]
+    address: Option<PathBuf>,
 }
 
 /// The answer to `/version`.
@@ -116,7 +117,7 @@ pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
         }
     };
     let store = info.is_image_store().then(|| {
-        let address = info.containerd.as_ref().map(|it| it.address.as_path());
+        let address = info.containerd.as_ref().and_then(|it| it.address.as_deref());
         ask_containerd(address.unwrap_or(Path::new(CONTAINERD)))
     });
     let store = store.and_then(|asked| {
@@ -173,9 +174,12 @@ fn engine(
 ) -> Engine {
     let (backing, native_diff) =
         (info.status("Backing Filesystem"), info.status("Native Overlay Diff"));
-    let (data_root, layers) = match store {
-        Some(store) => (store.data_root, store.layers),
-        None => (info.docker_root_dir.clone(), layers(&info.docker_root_dir, &info.driver)),
+    let (data_root, layers, no_sync) = match store {
+        Some(store) => (store.data_root, store.layers, store.no_sync),
+        None => {
+            let layers = layers(&info.docker_root_dir, &info.driver);
+            (info.docker_root_dir, layers, Vec::new())
+        }
     };
     let is_rootless =
         info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
@@ -194,7 +198,7 @@ fn engine(
         builds_are_volatile: false,
         set_up: None,
         databases: None,
-        no_sync: Vec::new(),
+        no_sync,
         unknown,
     }
 }
@@ -231,12 +235,16 @@ mod tests {
             serde_json::from_str(&text).unwrap()
         };
         let of_store = info(r#"[["driver-type", "io.containerd.snapshotter.v1"]]"#);
-        assert_eq!(of_store.containerd.as_ref().unwrap().address, Path::new("/none/c"));
+        let named = of_store.containerd.as_ref().unwrap().address.as_deref();
+        assert_eq!(named, Some(Path::new("/none/c")));
         assert!(of_store.is_image_store());
         let mut store = engine(info("null"), None, None, Vec::new());
         (store.data_root, store.layers) = (PathBuf::from("/none/containerd"), Some(7));
+        store.no_sync = vec!["io.containerd.metadata.v1.bolt".to_owned()];
         let found = engine(of_store, Some(store), None, Vec::new());
         assert_eq!((found.name, found.layers), ("docker", Some(7)));
+        // It is shown, and says nothing about build steps.
+        assert!(found.no_sync.len() == 1 && found.builds_are_held().is_none());
         assert_eq!(found.data_root, Path::new("/none/containerd"));
         let plain = info(r#"[["Backing Filesystem", "extfs"]]"#);
         assert!(!plain.is_image_store());

@@ -2,12 +2,12 @@
 
 use super::{Engine, layers};
 use crate::error::Error;
+use crate::program::stdout_of;
 use crate::report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 const PROGRAM: &str = "podman";
 /// The option of a store that names its mount program.
@@ -60,14 +60,8 @@ struct Version {
 pub fn ask_podman() -> Result<Engine, Error> {
     let failed = |error| Error::Engine { program: PROGRAM, at: None, error };
     let mut command = Command::new(PROGRAM);
-    command.args(["info", "--format", "json"]).stdin(Stdio::null());
-    let said = command.output().map_err(failed)?;
-    if !said.status.success() {
-        let text = String::from_utf8_lossy(&said.stderr);
-        let last = text.lines().next_back().unwrap_or("it fails without a message");
-        return Err(failed(io::Error::other(last.to_owned())));
-    }
-    let info: Info = serde_json::from_slice(&said.stdout).map_err(|error| failed(error.into()))?;
+    let said = stdout_of(command.args(["info", "--format", "json"])).map_err(failed)?;
+    let info: Info = serde_json::from_slice(&said).map_err(|error| failed(error.into()))?;
     if info.host.service_is_remote {
         return Err(Error::Elsewhere(PROGRAM));
     }

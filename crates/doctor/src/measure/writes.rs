@@ -6,6 +6,7 @@ use super::{Measured, check};
 use crate::Observer;
 use crate::error::Error;
 use crate::place::Place;
+use crate::program::{POLL, Running};
 use crate::report::NotMeasured;
 use crate::scratch::Scratch;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,6 @@ const LARGEST: u64 = 3 << 30;
 const SMALLEST: u64 = 32 << 20;
 /// The alignment that writes with O_DIRECT need everywhere.
 const ALIGNMENT: usize = 4_096;
-const POLL: Duration = Duration::from_millis(20);
 
 /// Writes in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -137,17 +137,6 @@ fn of_fio(json: &str) -> Option<Writes> {
     let write = &value["jobs"][0]["write"];
     let (per_second, bytes_per_second) = (write["iops"].as_f64()?, write["bw_bytes"].as_f64()?);
     (per_second > 0.0).then_some(Writes { per_second, bytes_per_second, by: "fio" })
-}
-
-/// A child that is killed when its value is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails if the child has ended, which is meant.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Returns `None` if the file system has no O_DIRECT.

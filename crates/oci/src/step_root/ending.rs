@@ -7,11 +7,11 @@ use super::volatile::{Failure, MARK, NOTE, OWN_WORK, open};
 use super::{Kept, StepRoot, failed};
 use rustix::io::Errno;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use synconce_durable::mutant;
+use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::Mount;
 
 /// How long the end of a step waits for processes of the host that have a file of the root open.
@@ -148,7 +148,8 @@ impl VolatileRoot {
         if mutant::is("step-root-unsynced") {
             return Ok(());
         }
-        let synced = self.upper.as_ref().map_err(|errno| *errno).and_then(rustix::fs::syncfs);
+        let upper = self.upper.as_ref().map_err(|errno| *errno);
+        let synced = upper.and_then(|upper| file_system::sync(upper.as_fd()));
         let path = &self.upper_path;
         let cannot = |errno| failed("cannot sync the file system of", path, errno);
         let root = open(&self.point).map_err(cannot);

@@ -155,7 +155,7 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
             // The caller has the command's name, which can be too long for a message.
             let failed = RunError::Exec { command: String::new(), errno };
             let _ = send(caller, &Message::Failed(failed));
-            process::exit_now(125)
+            process::exit_now(process::FAILED)
         }
         Side::Parent(pid) => pid,
     };

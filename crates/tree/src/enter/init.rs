@@ -16,14 +16,17 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::{env, fs};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Command, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
-use synconce_sys::process::{Change, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait};
+use synconce_sys::process::{
+    Change, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
+};
 use synconce_sys::reason;
+use synconce_sys::search;
 use synconce_sys::signals::{self, Reader, Set};
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
@@ -68,7 +71,7 @@ fn try_run(
             drop(reader);
             if has_terminal && let Err(error) = take_the_foreground(&user) {
                 outside.tell(&Report::Failed(words(error)));
-                exit_now(125);
+                exit_now(FAILED);
             }
             let code = become_command(spec, &user, before, outside);
             exit_now(code)
@@ -170,7 +173,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
     });
     if let Err(error) = prepared {
         outside.tell(&Report::Failed(error.to_string()));
-        return 125;
+        return FAILED;
     }
     let environment = environment::made(env::vars_os(), user, directory);
     before.set();
@@ -183,7 +186,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         command: name.into_owned(),
         errno: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
     });
-    125
+    FAILED
 }
 
 fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
@@ -201,15 +204,8 @@ fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
 fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Command> {
     let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = environment.iter().find(|(name, _)| name == "PATH");
-    let path = path.map_or(&b""[..], |(_, value)| value.as_bytes());
-    let candidates: Vec<OsString> = if name.as_bytes().contains(&b'/') {
-        vec![name.clone()]
-    } else if name.is_empty() {
-        Vec::new()
-    } else {
-        let directories = path.split(|byte| *byte == b':').map(OsStr::from_bytes);
-        directories.map(|directory| Path::new(directory).join(name).into()).collect()
-    };
+    let path = path.map(|(_, value)| value.as_os_str());
+    let candidates = search::candidates(name, path).map(OsString::from).collect();
     let c_strings = |list: Vec<OsString>| {
         list.into_iter().map(|word| CString::new(word.into_vec())).collect::<Result<Vec<_>, _>>()
     };

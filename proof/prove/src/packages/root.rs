@@ -50,7 +50,10 @@ impl Base {
             script.args(["-euc", include_str!("base.sh"), "base"]).arg(made.path());
             finish("a small root", patiently(LIMIT), &mut script)?;
             let inside = Root { path: made.path().to_owned(), ..root.clone() };
-            inside.run("apt-get update && apt-get install --yes alpha")?;
+            // As Debian's dpkg-db-backup(8) does each day.
+            let copy =
+                "mkdir -p /var/backups && cp /var/lib/dpkg/status /var/backups/dpkg.status.0";
+            inside.run(&format!("apt-get update && apt-get install --yes alpha && {copy}"))?;
             *base = Some(made);
         }
         let Some(base) = base.as_ref() else { return Err("the base has gone".into()) };

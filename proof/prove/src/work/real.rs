@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_sys::search;
 use synconce_testkit::{patiently, process};
 
 /// A program of everyday use.
@@ -159,6 +160,5 @@ fn base() -> Option<PathBuf> {
 
 /// Whether a program of this name is in PATH.
 pub(crate) fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+    search::find(program).is_some()
 }

@@ -5,6 +5,7 @@ use libtest_mimic::Trial;
 use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use synconce_sys::search;
 
 /// A requirement of a test.
 #[derive(Clone, Copy)]
@@ -26,7 +27,7 @@ impl Need {
     fn missing(self) -> Option<String> {
         match self {
             Self::Program(name, packages) => {
-                (!in_path(name)).then(|| format!("no {name}; install {packages}"))
+                search::find(name).is_none().then(|| format!("no {name}; install {packages}"))
             }
             Self::File(path, packages) => {
                 (!Path::new(path).exists()).then(|| format!("no {path}; install {packages}"))
@@ -95,9 +96,4 @@ pub fn engine(name: &str) -> Option<PathBuf> {
 fn below(variable: &str, name: &str) -> Option<PathBuf> {
     let path = Path::new(&std::env::var_os(variable)?).join(name);
     path.exists().then_some(path)
-}
-
-fn in_path(name: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use synconce_sys::search;
 
 use super::identity::ProcessId;
 use super::record::Record;
@@ -312,16 +313,11 @@ pub(crate) fn requirements(fs: FsKind) -> Result<()> {
     }
     for (program, package) in [(fs.mkfs(), fs.package()), ("losetup", "mount"), ("mount", "mount")]
     {
-        if !on_path(program) {
+        if search::find(program).is_none() {
             return Err(Error::Refused(format!(
                 "a rig needs {program} (apt-get install {package})"
             )));
         }
     }
     Ok(())
-}
-
-fn on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }

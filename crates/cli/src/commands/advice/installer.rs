@@ -1,9 +1,12 @@
 //! Whether a command installs packages, and where: in its own system or in another root.
 //!
 //! Only programs that the command starts count, not its other words: `cp -r /etc/apt X` installs
-//! nothing. What a script or an unknown program starts is not looked for.
+//! nothing. What a script or an unknown program starts is not looked for: dpkg's files show it.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use synconce_durable::record::{Record, seconds};
 
 /// Programs that call dpkg for the system on which they run.
 const INSTALLERS: [&str; 9] = [
@@ -17,6 +20,28 @@ const INSTALLERS: [&str; 9] = [
     "unattended-upgrade",
     "unattended-upgrades",
 ];
+
+/// Actions of apt, aptitude and nala that change no package.
+const READING: [&str; 14] = [
+    "autoclean",
+    "changelog",
+    "check",
+    "clean",
+    "depends",
+    "download",
+    "indextargets",
+    "list",
+    "policy",
+    "rdepends",
+    "search",
+    "show",
+    "source",
+    "update",
+];
+
+/// Options of apt, aptitude and nala that take the next word.
+const VALUED: [&str; 8] =
+    ["-a", "-c", "-o", "-t", "--config-file", "--default-release", "--option", "--target-release"];
 
 /// Programs that make a new root.
 const BOOTSTRAPPERS: [&str; 6] =
@@ -66,6 +91,8 @@ pub(super) struct Installs {
     pub in_root: bool,
     /// In a new root.
     pub in_new_root: bool,
+    /// The command fetches the lists of packages of the system on which it runs.
+    pub lists: bool,
 }
 
 impl Installs {
@@ -92,8 +119,11 @@ impl Installs {
             self.in_root |= names_installer(arguments);
         } else if INSTALLERS.contains(&name) {
             let is_elsewhere = arguments.iter().any(|word| names_root(word));
-            self.in_root |= is_elsewhere;
-            self.here |= !is_elsewhere;
+            let action = arguments.get(options(arguments, &VALUED).len());
+            let action = action.filter(|action| name != "dpkg" && READING.contains(action));
+            self.in_root |= is_elsewhere && action.is_none();
+            self.here |= !is_elsewhere && action.is_none();
+            self.lists |= !is_elsewhere && action == Some(&"update");
         } else if depth < DEEPEST && SHELLS.contains(&name) {
             for part in script(arguments).map(parts).unwrap_or_default() {
                 let words: Vec<_> = part.iter().map(String::as_str).collect();
@@ -113,6 +143,25 @@ impl Installs {
             }
         }
     }
+}
+
+/// Whether dpkg's files in the system at `root` changed between the start of the run and the last
+/// `boot`, if one ended it. dpkg writes the files of each package that it installs to one directory.
+pub(super) fn has_changed_packages(
+    record: &Record,
+    boot: Option<u64>,
+    root: Option<&Path>,
+) -> bool {
+    let Some(started) = seconds(&record.started) else { return false };
+    let end = boot.and_then(|boot| boot.try_into().ok()).unwrap_or(i64::MAX);
+    let directory = root.unwrap_or(Path::new("/")).join("var/lib/dpkg");
+    let has_changed = |path: PathBuf| {
+        fs::symlink_metadata(path).is_ok_and(|file| (started..=end).contains(&file.ctime()))
+    };
+    let of_packages = fs::read_dir(directory.join("info")).into_iter().flatten().flatten();
+    let mut of_packages = of_packages.map(|entry| entry.path());
+    ["info", "status", "updates"].iter().any(|name| has_changed(directory.join(name)))
+        || of_packages.any(has_changed)
 }
 
 fn file_name(word: &str) -> &str {
@@ -198,7 +247,8 @@ mod tests {
         Installs::of(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
     }
 
-    const NOTHING: Installs = Installs { here: false, in_root: false, in_new_root: false };
+    const NOTHING: Installs =
+        Installs { here: false, in_root: false, in_new_root: false, lists: false };
     const HERE: Installs = Installs { here: true, ..NOTHING };
     const IN_ROOT: Installs = Installs { in_root: true, ..NOTHING };
     const IN_NEW_ROOT: Installs = Installs { in_new_root: true, ..NOTHING };
@@ -214,6 +264,9 @@ mod tests {
             "sh|apt-get",
             "sudo|-u|apt|make",
             "make|apt-docs/x",
+            "apt-get|-o|A=b|download|x",
+            "nala|list|--installed",
+            "chroot|/t|make",
         ] {
             assert_eq!(of(other), NOTHING, "{other}");
         }
@@ -251,12 +304,22 @@ mod tests {
         ] {
             assert_eq!(of(entered), IN_ROOT, "{entered}");
         }
-        assert_eq!(of("chroot|/t|make"), NOTHING);
         for new in ["mmdebstrap|bookworm|/t", "sudo|/usr/sbin/debootstrap|bookworm|/t"] {
             assert_eq!(of(new), IN_NEW_ROOT, "{new}");
         }
         let all =
             of("sh|-c|apt-get install -y debootstrap &&\ndebootstrap x /t; chroot /t apt update");
-        assert_eq!(all, Installs { here: true, in_root: true, in_new_root: true });
+        assert_eq!(all, Installs { here: true, in_root: true, in_new_root: true, lists: false });
+    }
+
+    #[test]
+    fn lists_of_packages_are_fetched_without_an_install() {
+        let lists = Installs { lists: true, ..NOTHING };
+        for update in ["apt-get|-q|-o|A::b=c|update", "sudo|apt|-t|x|update", "sh|-c|apt update"] {
+            assert_eq!(of(update), lists, "{update}");
+        }
+        let both = of("sh|-c|apt-get update && apt-get install -y update");
+        assert_eq!(both, Installs { here: true, ..lists });
+        assert_eq!(of("dpkg|-i|update"), HERE);
     }
 }

@@ -41,6 +41,9 @@ pub struct Step {
 /// Returns the commands that install the packages again, in order. On some file systems dpkg's own
 /// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
+/// dpkg writes its list of packages more than once in an install. On xfs a cut can empty the former
+/// list, too; then the copy is used that Debian's dpkg-db-backup(8) makes each day.
+///
 /// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
 /// are removed, those that changed since the run began are renamed, and `--force-confmiss`
 /// writes them again. The status file lists them also if the list of the package is empty itself.
@@ -51,6 +54,9 @@ pub struct Step {
 /// last line, and would execute half of a script. The new installation writes it again. Only
 /// `format` belongs to no package. An alternative is removed only if it cannot be read, as an
 /// operator may have set it.
+///
+/// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while the
+/// run went on is removed, and fetched again; the lists also if there are none.
 ///
 /// apt ends with 0 if it cannot fetch a package again. dpkg writes the list of a package at each
 /// installation, so the last command names packages whose list is older than `now`. `now` is in
@@ -63,8 +69,6 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
-    let status = root.unwrap_or(Path::new("/")).join("var/lib/dpkg/status");
-    let status = shell(&[status.to_string_lossy().into_owned()]);
     let started = shell(&[started.to_owned()]);
     let changed = boot.map(|boot| format!("-newerct {started} ! -newerct @{boot}"));
     let until = boot.map_or(String::new(), |boot| format!(" ! -newerct @{boot}"));
@@ -74,15 +78,13 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
              -exec mv --backup=numbered {{}} {{}}.dpkg-old \\; \\); done'"
         )
     });
+    let fetched = match &changed {
+        Some(changed) => changed.clone(),
+        None => format!("-empty -newerct {started}"),
+    };
     let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
     let mut steps = vec![
-        step(
-            "restore dpkg's list of packages",
-            &[
-                &format!("test -s {status} ||"),
-                &format!("{{ cp {status}-old {status} && test -s {status}; }}"),
-            ],
-        ),
+        restore_list(root),
         step(
             "remove damaged configuration files",
             &[
@@ -118,8 +120,40 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
             ],
         ),
     ];
+    steps.push(fetch_lists(&enter, &fetched));
     steps.extend(reinstall(&enter, now));
     steps
+}
+
+/// Returns the step that restores dpkg's own list of packages in `root`.
+fn restore_list(root: Option<&Path>) -> Step {
+    let path = |path: &str| {
+        let path = root.unwrap_or(Path::new("/")).join(path);
+        shell(&[path.to_string_lossy().into_owned()])
+    };
+    let (status, copy) = (path("var/lib/dpkg/status"), path("var/backups/dpkg.status.0"));
+    step(
+        "restore dpkg's list of packages",
+        &[
+            &format!("test -s {status} ||"),
+            &format!("{{ cp {status}-old {status} && test -s {status}; }} ||"),
+            &format!("{{ cp -v {copy} {status} && test -s {status}; }}"),
+        ],
+    )
+}
+
+/// Returns the step that removes what apt has `fetched`, an expression of find(1).
+fn fetch_lists(enter: &str, fetched: &str) -> Step {
+    step(
+        "fetch the lists of packages",
+        &[
+            &format!("{enter}sh -c 'find /var/cache/apt -type f ! -name lock {fetched} -delete"),
+            &format!("torn=$(find /var/lib/apt/lists -type f ! -name lock {fetched})"),
+            "test -z \"$torn\" || rm -rf /var/lib/apt/lists/*",
+            "set -- /var/lib/apt/lists/*_*",
+            "test -e \"$1\" || apt-get update'",
+        ],
+    )
 }
 
 /// Returns the steps that install every package again, and check that. `enter` is the start of each

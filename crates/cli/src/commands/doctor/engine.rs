@@ -5,7 +5,7 @@ use crate::commands::setup::{Checked, check_host};
 use std::env;
 use std::ffi::OsString;
 use std::io::{Error as IoError, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_doctor::{Engine, Error, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
 use synconce_probe::docker::SOCKET;
 use synconce_setup::host::RUNTIME_NAME;
@@ -70,8 +70,11 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<Engine>, Error> {
         Configured::Podman | Configured::Held(_) => ask_podman()?,
     };
     // The check looks at the system's daemons. dockerd's runtime shows whether it is another one.
-    let is_other = asked.variable().is_some() && !arguments.docker;
-    if engine.can_be_set_up() && !is_other {
+    let other = asked.other().filter(|_| !arguments.docker);
+    if let Some((variable, usual)) = other {
+        let why = format!("{variable} names another socket than that of the system, {usual}");
+        engine.add_not_measured("set-up", why);
+    } else if engine.can_be_set_up() {
         engine.set_up = Some(check(asked.set_up, engine.default_runtime.as_deref()));
         engine.databases = asked.databases.map(|daemon| check(Configured::Held(daemon), None));
     }
@@ -116,6 +119,12 @@ impl Asked {
         env::var_os(name).filter(|value| !value.is_empty()).map(|value| (name, value))
     }
 
+    /// Returns the variable that names another socket than the usual, and the usual socket.
+    fn other(&self) -> Option<(&'static str, &'static str)> {
+        let (name, usual) = self.socket?;
+        (self.socket().ok()? != Path::new(usual)).then_some((name, usual))
+    }
+
     /// Returns the socket of its daemon.
     fn socket(&self) -> Result<PathBuf, Error> {
         let Some((_, value)) = self.variable() else {
@@ -124,12 +133,12 @@ impl Asked {
         let text = value.to_str().unwrap_or_default();
         match text.strip_prefix("unix://") {
             Some(path) => Ok(path.into()),
-            // containerd's clients take a path, too.
-            None if text.starts_with('/') => Ok(value.into()),
+            // The clients of containerd take a path, too; those of the others do not.
+            None if text.starts_with('/') && self.program == CONTAINERD.program => Ok(value.into()),
             None => Err(Error::Engine {
                 program: self.program,
                 at: Some(value.into()),
-                error: IoError::new(ErrorKind::Unsupported, "it is not on this host"),
+                error: IoError::new(ErrorKind::Unsupported, "only unix://PATH can be asked"),
             }),
         }
     }
@@ -138,6 +147,8 @@ impl Asked {
 /// Returns the hint for an engine that does not answer, or whose directory cannot be measured.
 pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
     let asked = asked(arguments)?;
+    let value = asked.variable().and_then(|(_, value)| value.into_string().ok());
+    let is_in_docker = value.is_some_and(|value| value.starts_with("docker-container://"));
     let variable = asked.variable().map(|(name, _)| name);
     let again = format!("synconce doctor {}", asked.flag);
     let kind = match error {
@@ -152,8 +163,14 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
         // sudo drops the variable, and then the system's daemon would be asked.
         (ErrorKind::PermissionDenied, Some(name)) => format!("sudo --preserve-env={name} {again}"),
         (ErrorKind::PermissionDenied, None) => format!("sudo {again}"),
+        (ErrorKind::Unsupported, _) if is_in_docker => {
+            "synconce doctor --docker: its volumes have the cache".to_owned()
+        }
         (ErrorKind::Unsupported, _) => format!("{again}, where the engine runs"),
         (ErrorKind::InvalidInput, _) if arguments.docker => "synconce doctor --podman".to_owned(),
+        (ErrorKind::InvalidInput, _) => {
+            "synconce doctor DIRECTORY, with that of its data".to_owned()
+        }
         (ErrorKind::NotFound | ErrorKind::ConnectionRefused, Some(name)) => {
             format!("start the {} that {name} names, or unset {name}", asked.program)
         }

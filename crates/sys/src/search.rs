@@ -1,0 +1,67 @@
+//! Looks up programs in PATH like execvp(3).
+
+use rustix::fs::Access;
+use std::env;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The search path of execvp(3) if PATH is unset.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Returns the paths at which execvp(3) looks for `name`, in order, if `path` is the value of
+/// PATH: `name` itself if it contains a slash, else `name` in each directory. An empty directory
+/// is the current one. An empty name is nowhere.
+pub fn candidates<'a>(
+    name: &'a OsStr,
+    path: Option<&'a OsStr>,
+) -> impl Iterator<Item = PathBuf> + 'a {
+    let has_slash = name.as_bytes().contains(&b'/');
+    let itself = has_slash.then(|| PathBuf::from(name));
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH)).as_bytes();
+    let directories = path.split(|byte| *byte == b':').map(|it| Path::new(OsStr::from_bytes(it)));
+    let is_looked_up = !has_slash && !name.is_empty();
+    let found = directories.filter(move |_| is_looked_up).map(move |it| it.join(name));
+    itself.into_iter().chain(found)
+}
+
+/// Returns the first file of [`candidates`], by this process's PATH, that it may execute.
+pub fn find(name: impl AsRef<OsStr>) -> Option<PathBuf> {
+    candidates(name.as_ref(), env::var_os("PATH").as_deref()).find(|path| is_executable(path))
+}
+
+/// Whether `path` leads to a file that this process may execute.
+pub fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(name: &str, path: Option<&str>) -> Vec<PathBuf> {
+        candidates(OsStr::new(name), path.map(OsStr::new)).collect()
+    }
+
+    #[test]
+    fn a_name_without_a_slash_is_looked_for_in_every_directory_of_the_path() {
+        assert_eq!(found("ls", Some("/a::/b")), ["/a/ls", "ls", "/b/ls"].map(PathBuf::from));
+        assert_eq!(found("ls", Some("")), [PathBuf::from("ls")]);
+        assert_eq!(found("ls", None), ["/bin/ls", "/usr/bin/ls"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_name_with_a_slash_is_taken_as_it_is() {
+        assert_eq!(found("./ls", Some("/a")), [PathBuf::from("./ls")]);
+    }
+
+    #[test]
+    fn an_empty_name_is_nowhere() {
+        assert!(found("", Some("/a")).is_empty());
+    }
+
+    #[test]
+    fn a_directory_is_no_program() {
+        assert!(is_executable(Path::new("/bin/sh")) && !is_executable(Path::new("/bin")));
+    }
+}
