@@ -54,20 +54,27 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
         );
         assert_fails(place, &mend, 125, &format!("mend {id}: its processes still run: perl (pid"));
         end(place, &run);
-        let lock = place.write("root/var/lib/dpkg/lock", "");
         let [perl, option, script] = perl(
             "use Fcntl; open(my $lock, '+<', shift);
              my $whole = pack('s s x4 q q i', F_WRLCK, 0, 0, 0, 0);
              fcntl($lock, F_SETLK, $whole) or die;
              say_to('locked', $$); wait_for('stop');",
         );
-        let lock = Started::new(place.command(&perl).args([&option, &script]).arg(lock));
-        let holder = place.wait_for("locked");
-        let holder = format!("mend {id}: dpkg is locked by perl (pid {})", holder.trim());
-        assert_fails(place, &mend, 125, &holder);
-        place.write("stop", "");
-        assert!(lock.end().success());
-        assert_fails(place, &mend, 1, "restore dpkg's list of packages: exit code 1");
+        for directory in ["lib/dpkg", "lib/apt/lists", "cache/apt/archives"] {
+            let directory = format!("root/var/{directory}");
+            fs::create_dir_all(place.path(&directory)).unwrap();
+            let lock = place.write(&format!("{directory}/lock"), "");
+            let lock = Started::new(place.command(&perl).args([&option, &script]).arg(lock));
+            let holder = place.wait_for("locked");
+            let holder =
+                format!("mend {id}: apt or dpkg is locked by perl (pid {})", holder.trim());
+            assert_fails(place, &mend, 125, &holder);
+            place.write("stop", "");
+            assert!(lock.end().success());
+            ["locked", "stop"].iter().for_each(|name| place.remove(name));
+        }
+        // The root has no programs.
+        assert_fails(place, &mend, 127, "restore dpkg's list of packages: exit code 127");
         assert_eq!(place.status(&[]).status.code(), Some(4), "the run is not cleared");
     });
 }
@@ -158,22 +165,31 @@ fn the_host_is_not_mended_after_an_install_into_another_root() {
 fn only_root_mends_and_only_runs_of_its_own() {
     isolated(|place| {
         machine(place);
-        let script = "sync data; kill -9 $PPID; exit; apt-get install x";
+        let script =
+            "sync data; kill -9 $PPID; until test -e stop; do :; done; exit; apt-get install x";
         let mut run = synconce(place, ALICE, &["run", "--", "sh", "-c", script]);
         place.write("alice/data", "x");
         run.env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join("alice"));
-        let run = finish(&mut run);
-        assert_eq!(run.status.code(), Some(125), "{run:?}");
-        let said = status(place, ALICE, &[]).stdout;
+        let run = Started::new(&mut run);
+        let alice = || status(place, ALICE, &[]);
+        eventually("the run is interrupted", || alice().status.code() == Some(4));
+        let said = alice().stdout;
         let id = said.split(' ').next().unwrap();
         let mend = ["--mend", id];
+        let refused = status(place, ALICE, &mend).stderr;
+        let running = format!("synconce: cannot mend {id}: its processes still run: sh (pid ");
+        assert!(refused.starts_with(&running), "{refused}");
+        place.write("alice/stop", "");
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        eventually("all have ended", || !alice().stdout.contains("still running"));
         let refused = status(place, ALICE, &mend);
         assert_eq!(refused.status.code(), Some(125), "{refused:?}");
         assert_eq!(
             refused.stderr,
             format!(
                 "synconce: cannot mend {id}: only root can install packages\n\
-                 synconce: hint: sudo sh -exc \"$(synconce status --mend {id} --dry-run)\"\n"
+                 synconce: hint: commands=$(synconce status --mend {id} --dry-run) && \
+                 sudo sh -exc \"$commands\"\n"
             )
         );
         let printed = status(place, ALICE, &["--mend", id, "--dry-run"]);

@@ -77,7 +77,7 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
         }
         assert_eq!(root.sh("find /usr/sbin/cron -empty"), "/usr/sbin/cron\n");
         let failed = root.sh(FAIL);
-        assert!(failed.contains(": dpkg is locked by perl (pid "), "{failed}");
+        assert!(failed.contains(": apt or dpkg is locked by perl (pid "), "{failed}");
         let message =
             "synconce: cannot install every package again: exit code 123\nsynconce: hint: ";
         assert!(failed.contains(message) && failed.ends_with("\nended 123\n"), "{failed}");
@@ -100,8 +100,12 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
 
 /// Leaves two packages in dpkg's list: one that apt can fetch from a small repository, and one of
 /// which apt knows no version. Then a run is interrupted, and its ID kept. Its script has another
-/// name than dpkg. The disk loses the list of packages that apt has fetched.
+/// name than dpkg. The disk loses the list of packages that apt has fetched. Before, the user has
+/// emptied a configuration file. The start of a run and that of the commands are known by the second.
 const FEW: &str = r#"
+in_a_second_after() { until test "$(find "$1" ! -newerct @$(date +%s))"; do sleep 0.05; done; }
+grep -qx /etc/cron.daily/dpkg /var/lib/dpkg/info/dpkg.conffiles
+: >/etc/cron.daily/dpkg
 rm -r /etc/apt/sources.list* /var/lib/apt/lists
 cp /var/lib/dpkg/status /root/all
 : >/var/lib/dpkg/status
@@ -128,9 +132,11 @@ dpkg --install known.deb local.deb
 sync /root/all
 kill -9 $PPID
 END
+in_a_second_after /etc/cron.daily/dpkg
 synconce run -- sh /root/provision || echo "ended $?"
 until id=$(synconce status | sed -n 's/ interrupted .*//p'); test -n "$id"; do :; done
 echo "$id" >/root/id
+in_a_second_after /var/lib/dpkg/info/local.list
 synconce status || :
 "#;
 
@@ -166,15 +172,21 @@ fn what_is_not_mended_is_said() {
             "printf '#!/bin/sh\ntest $# -lt 3 || exit 2\nexec /root/grep \"$@\"\n' >/usr/bin/grep",
         );
         root.sh("chmod 755 /usr/bin/grep");
+        root.sh("mv /srv/repo /srv/away");
+        let said = fails(100, "fetch the lists of packages");
+        assert!(!said.contains("/var/lib/dpkg/info"), "nothing else is removed: {said}");
+        root.sh("mv /srv/away /srv/repo");
         fails(1, "restore every package");
         assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
         root.sh("mv /root/grep /usr/bin/grep");
 
         let said = fails(1, "restore every package");
+        assert!(said.contains("\n/etc/empty\n"), "{said}");
         assert!(said.contains("\nnot installed again: local\n"), "{said}");
         assert!(!said.contains("not installed again: known"), "{said}");
         assert_eq!(root.sh("cat /usr/share/known/file"), "x\n");
         assert_eq!(root.sh("cat /etc/new; test -e /etc/empty || echo gone"), "changed\ngone\n");
+        root.sh("test -e /etc/cron.daily/dpkg");
         root.sh("dpkg --purge local");
         let ended = root.sh(MEND_FEW);
         assert!(ended.contains("\nevery package is installed again; "), "{ended}");

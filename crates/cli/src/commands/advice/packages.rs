@@ -42,21 +42,26 @@ pub struct Step {
 /// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
 /// dpkg writes its list of packages more than once in an install. On xfs a cut can empty the former
-/// list, too; then the copy is used that Debian's dpkg-db-backup(8) makes each day.
+/// list, too; then the copy is used that Debian's dpkg-db-backup(8) makes each day. The
+/// command that restores the list enters the root, too: a link there may name a path of the host.
 ///
-/// dpkg does not replace a damaged configuration file: to dpkg the file is edited. The empty ones
-/// are removed, those that changed since the run began are renamed, and `--force-confmiss`
-/// writes them again. The status file lists them also if the list of the package is empty itself.
-/// If dpkg's lists were lost, none names the configuration files: files below /etc that changed
-/// and are empty, or have zeros alone, are removed, too.
+/// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
+/// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
+/// configuration has zeros, so this comes before the lists are fetched.
+///
+/// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while
+/// the run went on is removed, and fetched again; the lists also if there are none. Files with a
+/// content are removed only afterwards: without a network there is no other copy.
+///
+/// dpkg does not replace a damaged configuration file: to dpkg the file is edited. Those that
+/// became empty since the run began are removed, those that changed are renamed, and
+/// `--force-confmiss` writes them again. A file that its user emptied before stays. The status file
+/// lists them also if the list of the package is empty itself.
 ///
 /// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
 /// last line, and would execute half of a script. The new installation writes it again. Only
 /// `format` belongs to no package. An alternative is removed only if it cannot be read, as an
 /// operator may have set it.
-///
-/// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while the
-/// run went on is removed, and fetched again; the lists also if there are none.
 ///
 /// apt ends with 0 if it cannot fetch a package again. dpkg writes the list of a package at each
 /// installation, so the last command names packages whose list is older than `now`. `now` is in
@@ -70,28 +75,38 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
     let started = shell(&[started.to_owned()]);
-    let changed = boot.map(|boot| format!("-newerct {started} ! -newerct @{boot}"));
     let until = boot.map_or(String::new(), |boot| format!(" ! -newerct @{boot}"));
-    let remove = changed.as_ref().map_or("-empty -delete; done'".into(), |changed| {
-        format!(
-            "\\( -empty -delete -o {changed} \\\n        \
-             -exec mv --backup=numbered {{}} {{}}.dpkg-old \\; \\); done'"
+    let changed = format!("-newerct {started}{until}");
+    let (fetched, conffiles, torn) = if boot.is_some() {
+        (
+            changed.clone(),
+            "\\( -empty -print -delete -o \\\n        \
+             -exec mv --backup=numbered {} {}.dpkg-old \\; \\)",
+            format!("\\( -empty -o {changed} \\)"),
         )
-    });
-    let fetched = match &changed {
-        Some(changed) => changed.clone(),
-        None => format!("-empty -newerct {started}"),
+    } else {
+        (format!("-empty {changed}"), "-empty -print -delete", "-empty".to_owned())
     };
-    let torn = changed.map_or("-empty".into(), |changed| format!("\\( -empty -o {changed} \\)"));
     let mut steps = vec![
-        restore_list(root),
+        restore_list(&enter),
+        step(
+            "remove empty files in /etc",
+            // Without a grep that works, each file would seem to be empty.
+            &[
+                &format!("{enter}sh -ec 'echo x | grep -qa \"[[:graph:]]\""),
+                &format!("find /etc -xdev -type f {changed} \\"),
+                "-exec sh -c \"grep -qa \\\"[[:graph:]]\\\" \\\"\\$1\\\"; test \\$? -eq 1\" sh {} \\; \\",
+                "-print -delete'",
+            ],
+        ),
+        fetch_lists(&enter, &fetched),
         step(
             "remove damaged configuration files",
             &[
                 &format!("{enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
                 "cat - /var/lib/dpkg/info/*.conffiles |",
                 "while read -r file hash; do test ! -f \"$file\" ||",
-                &format!("find \"$file\" -type f {remove}"),
+                &format!("find \"$file\" -type f {changed} {conffiles}; done'"),
             ],
         ),
         step(
@@ -109,47 +124,33 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
                 &format!("{torn} -delete"),
             ],
         ),
-        step(
-            "remove empty files in /etc",
-            // Without a grep that works, each file would seem to be empty.
-            &[
-                &format!("{enter}sh -ec 'echo x | grep -qa \"[[:graph:]]\""),
-                &format!("find /etc -xdev -type f -newerct {started}{until} \\"),
-                "-exec sh -c \"grep -qa \\\"[[:graph:]]\\\" \\\"\\$1\\\"; test \\$? -eq 1\" sh {} \\; \\",
-                "-delete'",
-            ],
-        ),
     ];
-    steps.push(fetch_lists(&enter, &fetched));
     steps.extend(reinstall(&enter, now));
     steps
 }
 
-/// Returns the step that restores dpkg's own list of packages in `root`.
-fn restore_list(root: Option<&Path>) -> Step {
-    let path = |path: &str| {
-        let path = root.unwrap_or(Path::new("/")).join(path);
-        shell(&[path.to_string_lossy().into_owned()])
-    };
-    let (status, copy) = (path("var/lib/dpkg/status"), path("var/backups/dpkg.status.0"));
+/// Returns the step that restores dpkg's own list of packages. `enter` is the start of each command
+/// for another root.
+fn restore_list(enter: &str) -> Step {
     step(
         "restore dpkg's list of packages",
         &[
-            &format!("test -s {status} ||"),
-            &format!("{{ cp {status}-old {status} && test -s {status}; }} ||"),
-            &format!("{{ cp -v {copy} {status} && test -s {status}; }}"),
+            &format!("{enter}sh -ec 'cd /var/lib/dpkg; test -s status ||"),
+            "{ cp status-old status && test -s status; } ||",
+            "{ cp -v /var/backups/dpkg.status.0 status && test -s status; }'",
         ],
     )
 }
 
-/// Returns the step that removes what apt has `fetched`, an expression of find(1).
+/// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
+/// stay: two processes could lock a removed file and a new one.
 fn fetch_lists(enter: &str, fetched: &str) -> Step {
     step(
         "fetch the lists of packages",
         &[
             &format!("{enter}sh -c 'find /var/cache/apt -type f ! -name lock {fetched} -delete"),
             &format!("torn=$(find /var/lib/apt/lists -type f ! -name lock {fetched})"),
-            "test -z \"$torn\" || rm -rf /var/lib/apt/lists/*",
+            "test -z \"$torn\" || find /var/lib/apt/lists ! -type d ! -name lock -delete",
             "set -- /var/lib/apt/lists/*_*",
             "test -e \"$1\" || apt-get update'",
         ],
@@ -214,22 +215,23 @@ mod tests {
             steps(started, Some(1_795_000_000), 1_795_000_001, Some(Path::new("/target")));
         let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
         let text = commands.join("\n");
-        let changed = "-o -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
+        let changed = "-newerct 2026-11-23T07:06:04Z ! -newerct @1795000000";
         for part in [
-            "test -s /target/var/lib/dpkg/status ||\n    { cp /target/var/lib/dpkg/status-old ",
             "-newermt @1795000001)",
             &format!(
-                "\\( -empty -delete {changed} \\\n        -exec mv --backup=numbered {{}} {{}}."
+                "-type f {changed} \\( -empty -print -delete -o \\\n        -exec mv --backup"
             ),
-            "! -name format \\\n    \\( -empty -o ",
-            "find /etc -xdev -type f -newerct 2026-11-23T07:06:04Z ! -newerct @1795000000",
+            &format!("! -name format \\\n    \\( -empty -o {changed} \\) -delete"),
+            &format!("find /etc -xdev -type f {changed} \\\n"),
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(commands[1..].iter().all(|it| it.starts_with("chroot /target ")), "{text}");
+        assert!(commands.iter().all(|it| it.starts_with("chroot /target ")), "{text}");
         let commands = steps(started, None, 1, Some(Path::new("/a $(b)")));
         let commands: Vec<_> = commands.into_iter().map(|step| step.command).collect();
-        assert!(commands[0].contains("'/a $(b)/var/lib/dpkg/status'"), "{}", commands[0]);
+        assert!(commands.iter().all(|it| it.starts_with("chroot '/a $(b)' ")), "{commands:?}");
+        let emptied = "-type f -newerct 2026-11-23T07:06:04Z -empty -print -delete; done'";
+        assert!(commands.iter().any(|it| it.ends_with(emptied)), "{commands:?}");
         let has_boot = |it: &String| it.contains("mv ") || it.contains("! -newerct @");
         assert!(!commands.iter().any(has_boot), "{commands:?}");
     }

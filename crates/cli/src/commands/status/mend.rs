@@ -43,11 +43,13 @@ fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
         write(&text).map_err(|error| (error, None))?;
         return Ok(ExitCode::SUCCESS);
     }
+    refuse_running(&found)?;
     if !rustix::process::geteuid().is_root() {
         let error = format!("cannot mend {id}: only root can install packages");
-        return Err((error, Some(format!("sudo sh -exc \"$({again} --dry-run)\""))));
+        // A failure of the inner command would be lost in the arguments of sudo.
+        let hint = format!("commands=$({again} --dry-run) && sudo sh -exc \"$commands\"");
+        return Err((error, Some(hint)));
     }
-    refuse_running(&found)?;
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| (format!("cannot handle signals: {}", reason(&error)), None))?;
@@ -130,15 +132,21 @@ fn refuse_running(found: &Found) -> Result<(), Failure> {
     Err((error, Some(format!("wait for them, or end them: kill {}", pids.join(" ")))))
 }
 
-/// Refuses if another process has one of dpkg's locks. The commands that remove files of dpkg take
-/// no lock.
+/// Refuses if another process has one of the locks of apt and dpkg. The commands that remove their
+/// files take no lock. Only root can look at the locks.
 fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Failure> {
-    let directory = root.unwrap_or(Path::new("/")).join("var/lib/dpkg");
+    const LOCKS: [&str; 4] = [
+        "lib/dpkg/lock-frontend",
+        "lib/dpkg/lock",
+        "lib/apt/lists/lock",
+        "cache/apt/archives/lock",
+    ];
+    let directory = root.unwrap_or(Path::new("/")).join("var");
     let locked = |name: &str| {
         let file = File::open(directory.join(name)).ok()?;
         fcntl_getlk(&file, &FlockType::WriteLock.into()).ok()?
     };
-    let Some(lock) = ["lock-frontend", "lock"].into_iter().find_map(locked) else {
+    let Some(lock) = LOCKS.into_iter().find_map(locked) else {
         return Ok(());
     };
     let pid = Pid::as_raw(lock.pid);
@@ -147,7 +155,7 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Failu
         |_| "another process".to_owned(),
         |name| format!("{} (pid {pid})", name.trim_end()),
     );
-    let error = format!("cannot mend {id}: dpkg is locked by {holder}");
+    let error = format!("cannot mend {id}: apt or dpkg is locked by {holder}");
     Err((error, Some(format!("wait until it has ended; then: {again}"))))
 }
 
