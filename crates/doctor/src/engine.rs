@@ -12,7 +12,7 @@ use crate::report::NotMeasured;
 use crate::text::{bytes, whole};
 use serde::Serialize;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -133,21 +133,19 @@ impl Engine {
 
 /// Whether `path` is another directory for `process` than it is here: the process is in another
 /// container.
-fn is_elsewhere(process: u32, path: &Path) -> bool {
+///
+/// # Errors
+/// One of both directories cannot be examined, for instance without the rights of root.
+fn is_elsewhere(process: u32, path: &Path) -> io::Result<bool> {
     let root = PathBuf::from(format!("/proc/{process}/root"));
-    // Without the rights to look there, nothing speaks against this host.
-    if fs::metadata(&root).is_err() {
-        return false;
-    }
+    fs::metadata(&root)?;
     let identity = |path: &Path| match fs::metadata(path) {
         Ok(found) => Ok(Some((found.dev(), found.ino()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     };
-    match (identity(&root.join(path.strip_prefix("/").unwrap_or(path))), identity(path)) {
-        (Ok(theirs), Ok(ours)) => theirs.is_none() || theirs != ours,
-        _ => false,
-    }
+    let theirs = identity(&root.join(path.strip_prefix("/").unwrap_or(path)))?;
+    Ok(theirs.is_none() || theirs != identity(path)?)
 }
 
 /// Returns the number of layers of `driver` below `data_root`. Only the names in one directory
@@ -165,4 +163,17 @@ fn layers(data_root: &Path, driver: &str) -> Option<u64> {
         is_directory && !matches!(entry.file_name().to_str(), Some("l" | "staging" | "tempdirs"))
     };
     Some(entries.filter(is_layer).count() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_root_cannot_be_read_is_not_taken_for_one_of_this_host() {
+        let own = std::process::id();
+        assert!(!is_elsewhere(own, Path::new("/")).unwrap());
+        assert!(is_elsewhere(own, Path::new("/none")).unwrap());
+        assert!(is_elsewhere(u32::MAX, Path::new("/")).is_err());
+    }
 }

@@ -155,7 +155,7 @@ const STATUS: Sections = Sections {
         ("0", "No run is in flight or interrupted."),
         ("3", "Runs are in flight, and none was interrupted."),
         ("4", "A run or a hold was interrupted, or a hold has failed."),
-        ("125", "status could not read a directory, or the command line is wrong."),
+        ("125", "status could not read a directory, --mend refused, or the command line is wrong."),
         ("other", "With --mend: the exit code of the command that failed."),
     ],
     files: PLACES,

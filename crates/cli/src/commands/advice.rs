@@ -14,67 +14,109 @@ use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
 /// `running` are the processes that remain of the run, and `root` is the target of `--root`.
+/// `marked` is that target if the marker of the run is in it.
 pub fn advice(
     record: Option<&Record>,
     id: &str,
     root: Option<&Path>,
+    marked: Option<&Path>,
     running: &[Process],
 ) -> Vec<String> {
     let mut lines = end(running);
-    let clear = then_clear(id, root);
-    let Some((record, private)) = record.and_then(|it| Some((it, it.private.as_ref()?))) else {
-        lines.push(
+    match record.and_then(|it| Some((it, it.private.as_ref()?))) {
+        // The state directory of the host has the marker of every run.
+        Some((record, private)) => {
+            let marked = marked.filter(|root| *root != Path::new("/"));
+            lines.extend(mend_and_repeat(record, private, id, marked));
+        }
+        None => lines.push(
             "its marker is damaged; throw away what was being made, and make it again".into(),
-        );
-        lines.push(clear);
-        return lines;
-    };
-    let places = places(record);
+        ),
+    }
+    lines.push(then_clear(id, root));
+    lines
+}
+
+/// Returns what to do about the run and its result before its marker is cleared.
+fn mend_and_repeat(
+    record: &Record,
+    private: &Private,
+    id: &str,
+    marked: Option<&Path>,
+) -> Vec<String> {
     let installs = Installs::of(&private.command);
-    let installed = installed(record, private, installs, private.root.as_deref());
+    let system = marked.or(private.root.as_deref());
     // A marker with another name is no argument of --mend.
-    let mend = is_typable(id).then(|| format!("    {}", command("--mend", id, None)));
-    if installed == Ok(Installed::Known) {
-        let again = again_line(record, private);
-        lines.push(format!("files that it wrote{places} may be empty or old"));
-        lines.push("if you can make that system anew, do so, and run there:".into());
-        lines.push(again.clone());
-        // The same command alone skips packages that dpkg takes for installed.
-        if let Some(mend) = mend {
-            lines.extend([
-                "to keep the system, install every package again (dpkg's checks do not see all):"
-                    .into(),
-                mend,
-            ]);
-        }
-        lines.push(again);
-        if private.root.is_none() && (installs.in_root || installs.in_new_root) {
-            lines.push("make the other roots anew in which it installed packages".into());
-        }
-    } else {
-        if let Some(mend) = mend.filter(|_| installed.is_ok()) {
-            let place = private.root.as_ref().map_or_else(
+    let mend = |root| is_typable(id).then(|| format!("    {}", command("--mend", id, root)));
+    let is_beside = installs.here && private.root.as_ref().is_some_and(|it| it != Path::new("/"));
+    let on_host = mend(Some(Path::new("/"))).filter(|_| is_beside).map(|mend| {
+        let why = "it installed packages on this system, too; install every package again, first:";
+        vec![why.to_owned(), mend]
+    });
+    let on_host = on_host.unwrap_or_default();
+    match installed(record, private, installs, system) {
+        Ok(Installed::Known) => keep_system(record, private, installs, mend(marked), on_host),
+        Ok(Installed::Perhaps) => {
+            let place = system.map_or_else(
                 || "on this system".to_owned(),
                 |root| format!("in {}", root.display()),
             );
-            lines.push("dpkg's files changed meanwhile; if the run installed packages".to_owned());
-            lines.push(format!("{place}, install every package again, first:"));
-            lines.push(mend);
+            let mend = mend(marked).into_iter().flat_map(|mend| {
+                let why = "dpkg's files changed since the run began; if the run installed packages";
+                let place = format!("{place}, install every package again, first:");
+                [why.to_owned(), place, mend]
+            });
+            [mend.collect(), on_host, throw_away(record, private, installs)].concat()
         }
-        lines.push(format!(
-            "files that it wrote{places} may be empty or old; throw the result away and run it \
-             again:"
-        ));
-        if installs.lists {
-            // apt takes a list that is there for one that it has fetched.
-            lines.push("    rm -rf /var/lib/apt/lists/*".into());
-        }
-        lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
-        if installs.in_root && !installs.in_new_root {
-            lines.push("with `synconce run --root DIR`, --mend could have mended DIR".into());
-        }
+        Err(_) => [on_host, throw_away(record, private, installs)].concat(),
     }
-    lines.push(clear);
+}
+
+/// Returns what to do about a run that installed packages. `mend` is the command that installs them
+/// again, and `on_host` are the lines about packages of the host.
+fn keep_system(
+    record: &Record,
+    private: &Private,
+    installs: Installs,
+    mend: Option<String>,
+    on_host: Vec<String>,
+) -> Vec<String> {
+    let again = again_line(record, private);
+    let mut lines = vec![
+        format!("files that it wrote{} may be empty or old", places(record)),
+        "if you can make that system anew, do so, and run there:".to_owned(),
+        again.clone(),
+    ];
+    // The same command alone skips packages that dpkg takes for installed.
+    if let Some(mend) = mend {
+        lines.push(
+            "to keep the system, install every package again (dpkg's checks do not see all):"
+                .to_owned(),
+        );
+        lines.push(mend);
+    }
+    lines.extend(on_host);
+    lines.push(again);
+    if private.root.is_none() && (installs.in_root || installs.in_new_root) {
+        lines.push("make the other roots anew in which it installed packages".to_owned());
+    }
+    lines
+}
+
+/// Returns what to do about a run whose result is thrown away.
+fn throw_away(record: &Record, private: &Private, installs: Installs) -> Vec<String> {
+    let mut lines = vec![format!(
+        "files that it wrote{} may be empty or old; throw the result away and run it again:",
+        places(record)
+    )];
+    if installs.lists {
+        // apt takes a list that is there for one that it has fetched.
+        lines.push("    rm -rf /var/lib/apt/lists/*".to_owned());
+    }
+    lines.extend(again(record, private).ok().map(|words| format!("    {}", shell(&words))));
+    if installs.in_root && !installs.in_new_root {
+        lines.push("with `synconce run --root DIR`, --mend could have mended DIR".to_owned());
+    }
     lines
 }
 
@@ -109,13 +151,21 @@ fn installed(
     installs: Installs,
     root: Option<&Path>,
 ) -> Result<Installed, &'static str> {
-    let is_known = installs.here || (installs.in_root && private.root.is_some());
+    // `run --root DIR` does not confine the command: its own system is that at `/`.
+    let is_known = match root {
+        Some(root) if private.root.is_some() && root != Path::new("/") => {
+            installs.in_root && !installs.in_new_root
+        }
+        _ => installs.here,
+    };
     let is_elsewhere = installs.in_root || installs.in_new_root;
-    if is_known && !(installs.in_new_root && private.root.is_some()) {
+    // The packages of the host are root's, and programs of a user's run gain no privileges.
+    let is_by_root = record.user == 0 || private.root.is_some();
+    if is_known {
         Ok(Installed::Known)
     } else if is_elsewhere {
         Err("make the root anew in which it installed packages")
-    } else if installer::has_changed_packages(record, last_boot(record), root) {
+    } else if is_by_root && installer::has_changed_packages(record, last_boot(record), root) {
         Ok(Installed::Perhaps)
     } else {
         Err("nothing shows that its command installed packages")
@@ -233,6 +283,37 @@ fn again(record: &Record, private: &Private) -> Result<Vec<String>, CalledByProg
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_of_the_host_are_not_those_of_the_root_of_a_run() {
+        let found = |user: u32, root: Option<&str>, script: &str, target: Option<&str>| {
+            let text = serde_json::json!({
+                "version": 2, "id": "x", "started": "1970-01-01T00:00:00Z",
+                "boot": boot_id().unwrap(), "user": user, "supervisor": 1,
+                "sealed": false, "file_systems": [],
+            });
+            let record = Record::from_public(text.to_string().as_bytes()).unwrap();
+            let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+            let root = root.map(Into::into);
+            let private = Private { command, root, directory: "/".into() };
+            let installs = Installs::of(&private.command);
+            installed(&record, &private, installs, target.map(Path::new))
+        };
+        let (here, both) = ("apt install x", "apt install x; chroot /none apt install x");
+        let new = "apt install debootstrap; debootstrap x /none";
+        let none = Some("/none");
+        for (script, on_host, in_root) in
+            [(here, true, false), (both, true, true), (new, true, false)]
+        {
+            assert_eq!(found(0, None, script, None).is_ok(), on_host, "{script}");
+            assert_eq!(found(0, none, script, Some("/")).is_ok(), on_host, "{script}");
+            assert_eq!(found(0, none, script, none).is_ok(), in_root, "{script}");
+        }
+        // dpkg's files changed since 1970. A user's run has not changed them.
+        let has_dpkg = Path::new("/var/lib/dpkg/info").exists();
+        assert_eq!(found(0, None, "./provision.sh", None).is_ok(), has_dpkg);
+        assert!(found(1000, None, "./provision.sh", None).is_err());
+    }
 
     #[test]
     fn the_first_file_systems_are_named_and_the_others_counted() {

@@ -134,16 +134,16 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     add(&mut runs, others::of_every_user().into_iter().map(interrupted));
     let of_root = others::of_root().into_iter().map(interrupted);
     let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
-    if let Some(root) = &arguments.root {
-        let in_target = target::markers(root)?.into_iter().map(marked);
-        let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
-        let is_unknown = |run: &Shown| !known.contains(&run.run());
-        let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
-        add(&mut runs, in_target);
-    }
+    let in_target = arguments.root.as_deref().map(target::markers).transpose()?.unwrap_or_default();
+    let in_root: HashSet<_> = in_target.iter().map(Found::run).collect();
+    let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
+    let is_unknown = |run: &Shown| !known.contains(&run.run());
+    let in_target = in_target.into_iter().map(marked);
+    let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
+    add(&mut runs, in_target);
     runs.extend(of_root);
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
-    advise(&mut runs, arguments.root.as_deref());
+    advise(&mut runs, arguments.root.as_deref(), &in_root);
     let (holds, all_holds) = holds::noteworthy();
     let is_hold_interrupted = holds.iter().any(Report::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
@@ -275,8 +275,8 @@ fn alive(run: Live) -> Shown {
 }
 
 /// Adds to interrupted runs their remaining processes and the advice. `root` is the target of
-/// `--root`.
-fn advise(runs: &mut [Shown], root: Option<&Path>) {
+/// `--root`, and `in_root` are the runs whose markers it has.
+fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<Run>) {
     let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
     let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
@@ -284,11 +284,12 @@ fn advise(runs: &mut [Shown], root: Option<&Path>) {
         if !run.is_unknown && !run.is_of_another() {
             run.commit = failed_commit(&run.id);
         }
+        let marked = root.filter(|_| in_root.contains(&run.run()));
         run.advice = match () {
             () if run.is_unknown => advice_for_unknown(&run.id, root),
             () if !run.counts => vec!["root sees what it was: sudo synconce status".to_owned()],
             () if run.is_of_another() => advice_for_root(&run.id, root, &run.running),
-            () => advice(run.run.as_ref(), &run.id, root, &run.running),
+            () => advice(run.run.as_ref(), &run.id, root, marked, &run.running),
         };
     }
 }

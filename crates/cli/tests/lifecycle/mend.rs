@@ -47,7 +47,7 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
         assert!(place.status(&["--clear", &id]).status.success());
 
         fs::create_dir_all(place.path("root/var/lib/dpkg")).unwrap();
-        let (run, id) = interrupt(place, &["--root", &root], "/usr/bin/apt-get");
+        let (run, id) = interrupt(place, &["--root", &root], "chroot /t apt-get");
         let mend = ["--mend", &id[..10]];
         assert!(
             place.status(&[]).stdout.contains(&format!("\n      synconce status --mend {id}\n"))
@@ -98,6 +98,8 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let unmarked = format!("mend {root}: it has no marker of the run {id}");
         assert_fails(place, &["--mend", &id], 125, &unmarked);
         let moved = place.text("moved");
+        let shown = place.status(&["--root", &moved]).stdout;
+        assert!(shown.contains(&format!(" status --root {moved} --mend {id}\n")), "{shown}");
         let printed = place.status(&["--root", &moved, "--mend", &id, "--dry-run"]);
         assert!(printed.stdout.contains(&enter("moved")), "{printed:?}");
         let other = place.text("other");
@@ -144,7 +146,7 @@ fn the_host_is_not_mended_after_an_install_into_another_root() {
             let (run, id) = interrupt(place, &[], never);
             end(place, &run);
             let said = place.status(&[]).stdout;
-            assert!(!said.contains("--mend ID") && !said.contains(" --mend 2"), "{said}");
+            assert!(!said.contains(&format!("--mend {id}")), "{said}");
             assert!(said.contains("; throw the result away and run it again:\n"), "{said}");
             let hint = "  with `synconce run --root DIR`, --mend could have mended DIR\n";
             assert_eq!(said.contains(hint), never.starts_with("chroot"), "{said}");
@@ -152,6 +154,18 @@ fn the_host_is_not_mended_after_an_install_into_another_root() {
             assert_fails(place, &["--mend", &id], 125, &refused);
             assert!(place.status(&["--clear", &id]).status.success());
         }
+        // The root of a run does not confine its command.
+        fs::create_dir(place.path("root")).unwrap();
+        let (run, id) = interrupt(place, &["--root", &place.text("root")], "apt-get install x");
+        end(place, &run);
+        let said = place.status(&[]).stdout;
+        assert!(!said.contains(&format!("status --mend {id}")), "{said}");
+        let host =
+            format!("every package again, first:\n      synconce status --root / --mend {id}\n");
+        assert!(said.contains(&host), "{said}");
+        let refused = format!("mend {id}: nothing shows that its command installed packages");
+        assert_fails(place, &["--mend", &id], 125, &refused);
+        assert!(place.status(&["--clear", &id]).status.success());
         let both = "apt-get install debootstrap; debootstrap x /t";
         let (run, id) = interrupt(place, &[], both);
         end(place, &run);

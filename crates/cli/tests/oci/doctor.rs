@@ -284,7 +284,8 @@ fn an_engine_that_is_not_there_is_one_line_and_a_hint(place: &Place) {
     // The client of Docker takes no path alone.
     let ended = finish(doctor(place, "--docker").env("DOCKER_HOST", SOCKET_FILE));
     let why = format!("cannot ask dockerd at {SOCKET_FILE}: only unix://PATH can be asked");
-    assert_fails(&ended, [&why, "hint: synconce doctor --docker, where the engine runs"]);
+    let hint = format!("hint: DOCKER_HOST=unix://{SOCKET_FILE} synconce doctor --docker");
+    assert_fails(&ended, [&why, &hint]);
     let ended = finish(doctor(place, "--podman").env("PATH", "/none"));
     let why = "cannot ask podman: No such file or directory";
     assert_fails(&ended, [why, "hint: install podman, or add its directory to PATH"]);

@@ -67,7 +67,7 @@ pub fn ask_buildkit(socket: &Path) -> Result<Engine, Error> {
     let daemon = Daemon::find("buildkitd", socket)?;
     let file = daemon.flag(&["config"]).unwrap_or_else(|| "/etc/buildkit/buildkitd.toml".into());
     let configuration = match fs::read_to_string(daemon.path("cwd").join(file)) {
-        Ok(text) => text.parse().map_err(io::Error::other),
+        Ok(text) => parse(&text),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Table::new()),
         Err(error) => Err(error),
     };
@@ -103,7 +103,7 @@ impl Daemon {
             return refuse(format!("it is rootless, of user {user}"));
         }
         // Its program is started below. A program of a container would have all rights here.
-        if is_elsewhere(pid, Path::new("/")) {
+        if is_elsewhere(pid, Path::new("/")).map_err(&failed)? {
             return Err(Error::Elsewhere(program));
         }
         Ok(daemon)
@@ -142,7 +142,7 @@ impl Daemon {
             command.arg("--config").arg(self.path("cwd").join(file));
         }
         let said = stdout_of(command.args(["config", "dump"]))?;
-        String::from_utf8_lossy(&said).parse().map_err(io::Error::other)
+        parse(&String::from_utf8_lossy(&said))
     }
 
     /// Returns the directory of its data.
@@ -151,7 +151,8 @@ impl Daemon {
         let configured = configured.filter(|root| !root.is_empty()).unwrap_or(usual);
         let root = self.flag(&["root"]).unwrap_or_else(|| configured.to_owned());
         let root = Path::new("/").join(root);
-        match is_elsewhere(self.pid, &root) {
+        let failed = |error| Error::Engine { program: self.program, at: None, error };
+        match is_elsewhere(self.pid, &root).map_err(failed)? {
             true => Err(Error::Elsewhere(self.program)),
             false => Ok(root),
         }
@@ -187,6 +188,16 @@ impl Daemon {
     }
 }
 
+/// Reads a configuration. The error repeats no line of it: the file may have passwords.
+fn parse(text: &str) -> io::Result<Table> {
+    text.parse().map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let line = text.bytes().take(start).filter(|byte| *byte == b'\n').count() + 1;
+        let why = error.message().lines().next().unwrap_or_default();
+        io::Error::other(format!("line {line} of its configuration: {why}"))
+    })
+}
+
 /// Returns the words of the command line of `pid`.
 fn words(pid: u32) -> io::Result<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline"))?;
@@ -217,6 +228,17 @@ fn most_used(all: impl Iterator<Item = Snapshotter>) -> Snapshotter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_be_read_is_not_repeated() {
+        for text in
+            ["a = 1\npassword = se-cret\n", "\n[x]\npass = \"se-cret\nb = 1", "a\nse-cret 1"]
+        {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(!error.contains("cret") && !error.contains('\n'), "{error}");
+            assert!(error.starts_with("line "), "{error}");
+        }
+    }
 
     #[test]
     fn a_flag_has_one_dash_or_two_and_the_last_one_counts() {

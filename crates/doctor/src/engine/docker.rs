@@ -134,7 +134,8 @@ fn is_of_another_host(maker: u32, info: &Info) -> bool {
     if maker == 0 || !info.name.as_ref().is_none_or(is_named) {
         return true;
     }
-    super::is_elsewhere(maker, &info.docker_root_dir)
+    // Without the rights to look there, nothing speaks against this host.
+    super::is_elsewhere(maker, &info.docker_root_dir).unwrap_or(false)
 }
 
 /// Asks for `path`, whose answer is an object of JSON.

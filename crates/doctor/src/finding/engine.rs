@@ -82,16 +82,20 @@ pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
 
 /// Returns the finding that containerd does not sync databases, which nothing makes good.
 pub(super) fn of_no_sync(engine: &Engine) -> Option<Finding> {
-    let first = engine.no_sync.first()?;
+    if engine.no_sync.is_empty() {
+        return None;
+    }
+    let plugins = engine.no_sync.join(", ");
     Some(Finding {
         name: "no-sync",
         seconds: None,
         workload: None,
         cause: "a crash of the machine can damage databases of containerd: it never syncs them"
             .to_owned(),
-        evidence: format!("no_sync is on for {}", engine.no_sync.join(", ")),
+        evidence: format!("no_sync is on for {plugins}"),
         remedy: format!(
-            "take no_sync of {first} out of its configuration; then synconce setup containerd --hold"
+            "take no_sync of {plugins} out of its configuration; then \
+             synconce setup containerd --hold"
         ),
         undo: "synconce setup containerd --hold --undo, and put no_sync back".to_owned(),
         risk: "after a crash containerd starts empty: images are pulled again".to_owned(),

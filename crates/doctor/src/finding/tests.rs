@@ -212,6 +212,15 @@ fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
 }
 
 #[test]
+fn each_database_that_is_not_synced_is_named_in_the_remedy() {
+    let no_sync = ["bolt", "native"].map(str::to_owned).to_vec();
+    let (found, _) = of_engine(&Engine { name: "containerd", no_sync, ..engine("overlayfs") });
+    let found = found.iter().find(|found| found.name == "no-sync").unwrap();
+    assert_eq!(found.evidence, "no_sync is on for bolt, native");
+    assert!(found.remedy.starts_with("take no_sync of bolt, native out"), "{}", found.remedy);
+}
+
+#[test]
 fn no_set_up_is_advised_for_a_rootless_dockerd() {
     let (found, _) = of_engine(&Engine { is_rootless: true, ..engine("overlay2") });
     let wanted = "hold the steps in the Dockerfile: no set-up reaches a rootless docker";

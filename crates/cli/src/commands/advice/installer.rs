@@ -39,6 +39,22 @@ const READING: [&str; 14] = [
     "update",
 ];
 
+/// Options of all installers with which an action changes no package.
+const TRYING: [&str; 8] = [
+    "--download-only",
+    "--dry-run",
+    "--help",
+    "--just-print",
+    "--no-act",
+    "--recon",
+    "--simulate",
+    "--version",
+];
+
+/// The actions of dpkg that change packages.
+const DPKG: [&str; 6] =
+    ["--configure", "--install", "--purge", "--remove", "--triggers-only", "--unpack"];
+
 /// Options of apt, aptitude and nala that take the next word.
 const VALUED: [&str; 8] =
     ["-a", "-c", "-o", "-t", "--config-file", "--default-release", "--option", "--target-release"];
@@ -120,10 +136,14 @@ impl Installs {
         } else if INSTALLERS.contains(&name) {
             let is_elsewhere = arguments.iter().any(|word| names_root(word));
             let action = arguments.get(options(arguments, &VALUED).len());
-            let action = action.filter(|action| name != "dpkg" && READING.contains(action));
-            self.in_root |= is_elsewhere && action.is_none();
-            self.here |= !is_elsewhere && action.is_none();
-            self.lists |= !is_elsewhere && action == Some(&"update");
+            let is_reading = arguments.iter().any(|word| is_trying(name, word))
+                || match name {
+                    "dpkg" => !arguments.iter().any(|word| is_dpkg_action(word)),
+                    _ => action.is_some_and(|action| READING.contains(action)),
+                };
+            self.in_root |= is_elsewhere && !is_reading;
+            self.here |= !is_elsewhere && !is_reading;
+            self.lists |= !is_elsewhere && name != "dpkg" && action == Some(&"update");
         } else if depth < DEEPEST && SHELLS.contains(&name) {
             for part in script(arguments).map(parts).unwrap_or_default() {
                 let words: Vec<_> = part.iter().map(String::as_str).collect();
@@ -174,14 +194,34 @@ fn names_installer(words: &[&str]) -> bool {
     parts.any(|word| INSTALLERS.contains(&file_name(word)))
 }
 
+/// Whether `word`, an argument of dpkg, is an action that changes packages. Short options can be
+/// joined with it, as in `-Ei`.
+fn is_dpkg_action(word: &str) -> bool {
+    const OPTIONS: [char; 6] = ['B', 'E', 'G', 'O', 'R', 'a'];
+    let short = word.strip_prefix('-').map(|word| word.trim_start_matches(OPTIONS));
+    short.is_some_and(|word| word.starts_with(['i', 'r', 'P'])) || DPKG.contains(&word)
+}
+
+/// Whether `word` is an option with which `installer` changes no package. Short options of apt can
+/// be joined, as in `-qs`.
+fn is_trying(installer: &str, word: &str) -> bool {
+    let is_short = matches!(installer, "apt" | "apt-get" | "aptitude" | "nala")
+        && word.strip_prefix('-').is_some_and(|letters| {
+            letters.chars().all(|letter| "bdfhmqsuvVy".contains(letter))
+                && letters.contains(['d', 'h', 's'])
+        });
+    is_short || TRYING.contains(&word)
+}
+
 /// Whether `word`, an argument of apt or dpkg, names another root.
 fn names_root(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     let word = word.strip_prefix("-o").unwrap_or(&word);
     let settings = ["dir=", "rootdir=", "dir::state::status=", "dpkg::chroot-directory="];
+    let word = word.strip_prefix("dpkg::options::=").unwrap_or(word);
     let options = ["--root", "--instdir", "--admindir"];
-    settings.iter().chain(&options).any(|it| word.starts_with(it))
-        || word.starts_with("dpkg::options::=--root")
+    let option = word.split_once('=').map_or(word, |(option, _)| option);
+    options.contains(&option) || settings.iter().any(|it| word.starts_with(it))
 }
 
 /// Returns the options and assignments before the command of a wrapper. The options `valued` take
@@ -265,6 +305,18 @@ mod tests {
             "sudo|-u|apt|make",
             "make|apt-docs/x",
             "apt-get|-o|A=b|download|x",
+            "sh|-c|A=$(dpkg --print-architecture); make",
+            "dpkg|-l",
+            "dpkg|-s|x",
+            "dpkg|--compare-versions|1|lt|2",
+            "dpkg|--simulate|-i|x.deb",
+            "dpkg|--root=/t|-l",
+            "dpkg|--root-owner-group|-b|x",
+            "apt-get|-s|install|x",
+            "apt-get|-qqs|install|x",
+            "apt-get|--version",
+            "apt-get|install|-yd|x",
+            "apt|install|--dry-run|x",
             "nala|list|--installed",
             "chroot|/t|make",
         ] {
@@ -276,11 +328,19 @@ mod tests {
     fn an_installer_is_found_behind_wrappers_and_in_the_script_of_a_shell() {
         for own in [
             "/usr/bin/apt-get|install|x",
+            "apt-get|install|-yqq|-o|Dpkg::Options::=--force-confold|x",
+            "unattended-upgrade|-d",
+            "dpkg|-i|x.deb",
+            "dpkg|-Ei|x.deb",
+            "dpkg|-D10|-P|x",
+            "dpkg|--root-owner-group|--install|x.deb",
+            "dpkg|--force-all|--triggers-only|-a",
+            "dpkg|--configure|-a",
             "/usr/lib/synconce/diverted/apt-get|install|hello",
             "sudo|-E|-u|root|A=b|apt|install|x",
             "env|-u|HOME|DEBIAN_FRONTEND=noninteractive|nice|-n|5|aptitude|install|x",
             "timeout|-k|5|60|nala|install|x",
-            "bash|-euxo|pipefail|-c|cd /; if A=b apt-get update && apt-get install x; then y; fi",
+            "bash|-euxo|pipefail|-c|cd /; if A=b apt-get check && apt-get install x; then y; fi",
             "sudo|sh|-c|cat \\\nlist & xargs -n 5 apt-get install",
             "su|-|-c|'dpkg' -i x.deb",
             "sh|-c|apt-get install \"$(cat list)\"",
@@ -300,6 +360,7 @@ mod tests {
             "unshare|--root=/t|apt-get|install|x",
             "dpkg|--root=/t|-i|x.deb",
             "apt-get|-o|Dir=/t|install|x",
+            "apt-get|-o|Dpkg::Options::=--root=/t|install|x",
             "apt-get|-oRootDir=/t|install|x",
         ] {
             assert_eq!(of(entered), IN_ROOT, "{entered}");

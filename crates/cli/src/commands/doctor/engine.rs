@@ -2,6 +2,7 @@
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::setup::{Checked, check_host};
+use crate::text::shell;
 use std::env;
 use std::ffi::OsString;
 use std::io::{Error as IoError, ErrorKind};
@@ -148,7 +149,9 @@ impl Asked {
 pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
     let asked = asked(arguments)?;
     let value = asked.variable().and_then(|(_, value)| value.into_string().ok());
-    let is_in_docker = value.is_some_and(|value| value.starts_with("docker-container://"));
+    let is_in_docker = value.as_ref().is_some_and(|it| it.starts_with("docker-container://"));
+    // containerd's clients take a path.
+    let path = value.filter(|it| it.starts_with('/') && asked.program != CONTAINERD.program);
     let variable = asked.variable().map(|(name, _)| name);
     let again = format!("synconce doctor {}", asked.flag);
     let kind = match error {
@@ -165,6 +168,10 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
         (ErrorKind::PermissionDenied, None) => format!("sudo {again}"),
         (ErrorKind::Unsupported, _) if is_in_docker => {
             "synconce doctor --docker: its volumes have the cache".to_owned()
+        }
+        (ErrorKind::Unsupported, Some(name)) if path.is_some() => {
+            let socket = shell(&[format!("unix://{}", path.unwrap_or_default())]);
+            format!("{name}={socket} {again}")
         }
         (ErrorKind::Unsupported, _) => format!("{again}, where the engine runs"),
         (ErrorKind::InvalidInput, _) if arguments.docker => "synconce doctor --podman".to_owned(),
