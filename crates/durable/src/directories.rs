@@ -6,6 +6,7 @@
 //! if its command does not sync. Such names are recognised by their age.
 
 use crate::error::{Context, Error};
+use crate::file_system;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -85,12 +86,12 @@ impl Directories {
     /// Names the act and path.
     pub(crate) fn sync_names(&self, handle: BorrowedFd<'_>, directory: &Path) -> Result<(), Error> {
         let Ok(levels) = climb(handle) else {
-            return rustix::fs::syncfs(handle).on("cannot sync the file system of", directory);
+            return file_system::sync(handle).on("cannot sync the file system of", directory);
         };
         for up in holders(&levels, self.made.len(), SystemTime::now()) {
             let holder = directory.ancestors().nth(up).unwrap_or(directory);
             if !is_synced_alone(handle, up).on("cannot sync", holder)? {
-                return rustix::fs::syncfs(handle).on("cannot sync the file system of", directory);
+                return file_system::sync(handle).on("cannot sync the file system of", directory);
             }
         }
         Ok(())

@@ -1,12 +1,15 @@
-//! The sync of a file system, with every error that the kernel still has.
+//! Syncs a file system, and fails if the file system has stopped writing.
 
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{FileType, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use synconce_sys::btrfs;
 use synconce_sys::overlay::kernel_is_at_least;
 
-/// Syncs the file system of the directory `handle`.
+/// `BCACHEFS_STATFS_MAGIC`.
+const BCACHEFS: u64 = 0xCA45_1A4E;
+
+/// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only, or shut down
 /// before Linux 5.17 (`sync_filesystem`).
@@ -22,15 +25,26 @@ pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the error of a file system that has stopped writing.
-fn find_stop(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+/// Returns the error of a file system that has stopped writing. Finds nothing by a special file: a
+/// mount point can be a FIFO or a device, whose calls go to its driver.
+pub(crate) fn find_stop(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+    let mode = rustix::fs::fstat(handle)?.st_mode;
+    if !matches!(FileType::from_raw_mode(mode), FileType::Directory | FileType::RegularFile) {
+        return Ok(());
+    }
+    // The width of the field differs between C libraries.
+    if rustix::fs::fstatfs(handle)?.f_type as u64 & 0xFFFF_FFFF == BCACHEFS {
+        // syncfs(2) has returned the error of the journal (`bch2_sync_fs`), and fsync(2) fails with
+        // EROFS whenever the file system is read-only (`bch2_flush_inode`).
+        return Ok(());
+    }
     // fsync(2) of btrfs has nothing to do for a directory that did not change.
     if btrfs::is_btrfs(handle).unwrap_or(false) {
         btrfs::sync(handle).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
     match rustix::fs::fsync(handle) {
-        // The mount point is a special file.
-        Err(Errno::INVAL) => Ok(()),
+        // The file system has no sync of directories.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(()),
         result => result,
     }
 }

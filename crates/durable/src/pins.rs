@@ -148,6 +148,12 @@ impl Pin {
                 rustix::fs::fsync(handle)
             }
             Kind::Disk { flushes: true } => file_system::sync(handle.as_fd()),
+            // No pin of the upper file system shows its error. fsync(2) of the overlay's root reaches
+            // the upper directory (`ovl_dir_fsync`).
+            Kind::Stacked if self.uppers.is_empty() => {
+                rustix::fs::syncfs(handle)?;
+                file_system::find_stop(handle.as_fd())
+            }
             _ => rustix::fs::syncfs(handle),
         }
     }

@@ -70,12 +70,16 @@ pub fn runtime() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }
 
-/// Makes `directory`, that of run files. If root makes it, all users may read it whatever the umask
-/// is: a command that has changed its user finds the run file there.
+/// Makes `directory`, a directory of run files, if it is missing. If root makes it, all users may
+/// read it whatever the umask is: a command that has changed its user finds the run file there. A
+/// directory that exists, or a link to it, stays as it is.
 ///
 /// # Errors
 /// Those of mkdir(2) and open(2).
 pub fn make_runtime(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
     fs::create_dir_all(directory)?;
     if rustix::process::geteuid().is_root() {
         // By descriptor, without following a link: the directory may be in another user's

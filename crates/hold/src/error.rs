@@ -117,6 +117,8 @@ pub enum Failure {
     MarkerHeld(PathBuf),
     /// Writes below the path were lost, in the hold of this name.
     WriteBack(PathBuf, String),
+    /// The held files are durable, and the removal of what the hold of this name added is not.
+    Removal(Error, String),
 }
 
 impl Failure {
@@ -145,7 +147,7 @@ impl Failure {
             Self::Overlap { name, is_unclean: true, .. } => {
                 Some(format!("synconce hold recover {name}"))
             }
-            Self::Overlap { name, .. } | Self::Changed(name) => {
+            Self::Overlap { name, .. } | Self::Changed(name) | Self::Removal(_, name) => {
                 Some(format!("synconce hold stop {name}"))
             }
             Self::Alias(..) => Some("leave one of the two paths out of the hold's file".to_owned()),
@@ -213,7 +215,7 @@ impl fmt::Display for Obstacle {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Act(error) | Self::Boot(error) => error.fmt(f),
+            Self::Act(error) | Self::Boot(error) | Self::Removal(error, _) => error.fmt(f),
             Self::Marker(_, error) => write!(f, "{error}; the marker is damaged"),
             Self::Refused(refusal) => refusal.fmt(f),
             Self::Unclean(name, why) => {

@@ -25,9 +25,10 @@ use crate::users;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::file_system;
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
 use synconce_probe::mounts;
@@ -287,7 +288,8 @@ fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
         // Nothing is lost, and nothing synced yet: the marker that said so is gone.
         Some(true) => {
             let parent = place.open_parent()?.readable()?;
-            Ok(rustix::fs::syncfs(parent).on("cannot sync the file system of", place.parent())?)
+            let synced = file_system::sync(parent.as_fd());
+            Ok(synced.on("cannot sync the file system of", place.parent())?)
         }
     }
 }

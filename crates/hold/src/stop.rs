@@ -73,7 +73,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     let mut failed = match mutant::is("hold-cleared-first") {
         true => None,
         false if mutant::is("hold-stop-synced-late") => lost_write(&held),
-        false => sync_pins(&pins).or_else(|| lost_write(&held)),
+        false => unsynced(&pins).or_else(|| lost_write(&held)),
     };
     if failed.is_some() {
         record.note_failure()?;
@@ -84,7 +84,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     let fenced: Vec<_> = held.into_iter().map(|(place, _)| place).collect();
     // After the unmount: only now it is known which copies followed it.
     let left = unmount_copies(&record)?;
-    // The last sync comes after the last writer.
+    // The sync below comes after the last writer.
     refuse_remains(&record, &fenced)?;
     lock.end_guard()?;
     let places = record.places()?;
@@ -94,7 +94,7 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
     if mutant::is("hold-cleared-first") {
         Record::clear(&record.name)?;
     }
-    failed = sync_pins(&pins).or(failed);
+    failed = unsynced(&pins).or(failed);
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now, and the marker
         // may be lost with its container.
@@ -117,21 +117,33 @@ fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> R
     for place in places {
         place.clean()?;
     }
-    // Without the marker, a mark that a crash brings back would be a hold cut short.
-    if let Some(path) = sync_pins(pins) {
-        record.note_failure()?;
-        return Err(Failure::WriteBack(path, record.name));
+    // Without the marker, a mark that a crash brings back would be a hold cut short. An error is no
+    // loss of held data, which are durable: it may be of any writer on the disk.
+    if let Err(error) = sync_pins(pins) {
+        return Err(Failure::Removal(error, record.name));
     }
     Ok(Record::clear(&record.name)?)
 }
 
 /// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.
-fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
-    let is_lost = |pin: &OwnedFd| {
-        !mutant::is("hold-stop-unsynced") && file_system::sync(pin.as_fd()).is_err()
+fn unsynced(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
+    Some(sync_pins(pins).err()?.path().to_owned())
+}
+
+/// Syncs all file systems of `pins`.
+///
+/// # Errors
+/// The first of all errors. It says that the removal is not synced.
+fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Result<(), Error> {
+    if mutant::is("hold-stop-unsynced") {
+        return Ok(());
+    }
+    let sync = |(pin, point): &(OwnedFd, PathBuf)| {
+        let synced = file_system::sync(pin.as_fd());
+        synced.on("cannot sync the removal of what the hold added on", point)
     };
-    let lost: Vec<_> = pins.iter().filter(|(pin, _)| is_lost(pin)).collect();
-    lost.first().map(|(_, point)| point.clone())
+    let synced: Vec<_> = pins.iter().map(sync).collect();
+    synced.into_iter().collect()
 }
 
 /// Returns the held places that have their overlay, and the mounts.

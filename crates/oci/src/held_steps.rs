@@ -83,7 +83,7 @@ pub(crate) fn note(engine: &str, step: &LastStep) {
 
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     // Run files are there, too.
-    if let Some(runtime) = directory.parent().filter(|runtime| !runtime.exists()) {
+    if let Some(runtime) = directory.parent() {
         standard_paths::make_runtime(runtime)?;
     }
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;

@@ -214,7 +214,8 @@ pub fn is_in_foreground(terminal: impl AsFd) -> bool {
 
 /// Returns whether the calling process is in a job of a shell that can continue it: the process has
 /// a controlling terminal, and its process group is not that of the leader of its session. A
-/// command of a script, of a container or of script(1) is in that leader's group.
+/// command of a script, of a container or of script(1) is in that leader's group, unless a program
+/// such as timeout(1) gave it a group of its own.
 pub fn is_job_of_a_shell() -> bool {
     // SAFETY: takes no pointers.
     let (group, session) = unsafe { (libc::getpgrp(), libc::getsid(0)) };

@@ -30,7 +30,8 @@ pub fn find(name: impl AsRef<OsStr>) -> Option<PathBuf> {
     candidates(name.as_ref(), env::var_os("PATH").as_deref()).find(|path| is_executable(path))
 }
 
-/// Whether `path` leads to a file that this process may execute.
+/// Whether `path` leads to a file that this process may execute, by its real ids (access(2)).
+/// faccessat(2) with AT_EACCESS is no call that every container allows.
 pub fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }

@@ -152,7 +152,7 @@ impl Groups {
         &self.directories
     }
 
-    /// Removes the groups. Returns those that are still in use after five seconds.
+    /// Removes the groups. Returns those that are there after five seconds.
     pub fn remove(mut self) -> Vec<PathBuf> {
         let mut directories = mem::take(&mut self.directories);
         directories.retain(|directory| !remove(directory));
@@ -190,8 +190,8 @@ pub(crate) fn join(directory: &Path) -> Result<(), Error> {
     fs::write(directory.join("cgroup.procs"), "0").on("cannot enter the control group", directory)
 }
 
-/// Removes the control groups of the interrupted session `id`. Returns those that are still in use
-/// after five seconds.
+/// Removes the control groups of the interrupted session `id`. Returns those that are there after
+/// five seconds.
 pub(crate) fn remove_left(store: &Store, id: &str) -> Vec<PathBuf> {
     let noted = read::<Vec<PathBuf>>(&store.session(id).join(NOTE));
     let name = format!("{PREFIX}{id}");
@@ -201,7 +201,7 @@ pub(crate) fn remove_left(store: &Store, id: &str) -> Vec<PathBuf> {
 }
 
 /// Removes a control group and the groups in it, whose processes have been killed. Returns `false`
-/// if the group is still in use after five seconds.
+/// if the group is there afterwards: it is still in use after five seconds, or cannot be removed.
 fn remove(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -211,13 +211,14 @@ fn remove(directory: &Path) -> bool {
     }
     let since = Instant::now();
     // A process that was killed is in its group until it has ended.
-    while let Err(error) = fs::remove_dir(directory)
-        && error.kind() == io::ErrorKind::ResourceBusy
-    {
-        if since.elapsed() >= PATIENCE {
-            return false;
+    while let Err(error) = fs::remove_dir(directory) {
+        match error.kind() {
+            io::ErrorKind::NotFound => return true,
+            io::ErrorKind::ResourceBusy if since.elapsed() < PATIENCE => {
+                sleep(Duration::from_millis(5));
+            }
+            _ => return false,
         }
-        sleep(Duration::from_millis(5));
     }
     true
 }

@@ -50,7 +50,7 @@ pub struct Recovered {
     pub interrupted: Vec<Interrupted>,
     /// The uncommitted changes that were lost.
     pub lost: Vec<Lost>,
-    /// Control groups of interrupted sessions that are still in use.
+    /// Control groups of interrupted sessions that could not be removed.
     pub groups: Vec<PathBuf>,
 }
 

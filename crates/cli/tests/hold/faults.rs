@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use synconce_testkit::harness::{Place, binary, finish, isolated, isolated_alone};
+use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
 #[test]
@@ -256,16 +257,13 @@ fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
 }
 
 #[test]
-fn a_loss_that_only_the_last_sync_finds_is_not_forgotten_with_the_marker() {
+fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_marker() {
     isolated_alone(|place| {
         let fixture = on_a_late_disk(place);
         fixture.ok("start");
         lose_data(&fixture);
         // The syncs before the unmounts do nothing: one for the file and one for the directory.
-        let skip = "inject=syncfs:retval=0:when=1..2";
-        let mut strace = place.command("strace");
-        strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", skip, binary()]);
-        let stopped = finish(strace.args(["hold", "stop", "./t.toml"]));
+        let stopped = stop_with(place, "inject=syncfs:retval=0:when=1..2");
         failed(stopped, &["the disk lost writes"]);
         fixture.rig.disk().recover().unwrap();
         sh(place, "rm -r state runtime");
@@ -274,6 +272,28 @@ fn a_loss_that_only_the_last_sync_finds_is_not_forgotten_with_the_marker() {
         fixture.ok("recover --keep");
         fixture.rig.down().unwrap();
     });
+}
+
+#[test]
+fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        // Two syncs before the unmounts, two after them, and two after the removal.
+        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=5");
+        failed(stopped, &["cannot sync the removal", "hint: synconce hold stop t"]);
+        assert_ne!(fixture.state(), "interrupted");
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.ok("start");
+        fixture.ok("stop");
+    });
+}
+
+/// Stops the hold, whose calls of syncfs(2) a tracer changes as `inject` says.
+fn stop_with(place: &Place, inject: &str) -> Finished {
+    let mut strace = place.command("strace");
+    strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", inject, binary()]);
+    finish(strace.args(["hold", "stop", "./t.toml"]))
 }
 
 fn stop_that_fails(fixture: &Fixture<'_>) {
@@ -304,10 +324,7 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_a_later_sync() {
     isolated_alone(|place| {
         lose(place, StateDisk::Full, |_| {
             // The first sync meets the error: the held file and the directory are on one disk.
-            let kill = "inject=syncfs:signal=SIGKILL:when=2";
-            let mut strace = place.command("strace");
-            strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", kill, binary()]);
-            let stopped = finish(strace.args(["hold", "stop", "./t.toml"]));
+            let stopped = stop_with(place, "inject=syncfs:signal=SIGKILL:when=2");
             assert!(!stopped.status.success(), "{stopped:?}");
         });
     });

@@ -93,11 +93,12 @@ fn two_names_of_one_directory_that_start_at_once_make_one_hold() {
         let calls = || fs::read_to_string(place.path("calls")).unwrap_or_default();
         eventually("the first start is stopped", || calls().contains("stopped by SIGSTOP"));
         let two = Started::new(&mut place.synconce(&["hold", "start", "./two.toml"]));
+        let device = fs::metadata(fixture.directory()).unwrap().dev();
+        let lock = place.text(&format!("runtime/holds/{device}.disk"));
         eventually("the second start waits or ends", || {
             let locks = fs::read_to_string("/proc/locks").unwrap();
             let inode = |file: &str| fs::metadata(file).map(|found| found.ino());
-            let lock = sh(place, "ls $PWD/runtime/holds/*.disk 2>/dev/null || true");
-            let waits = inode(lock.trim()).is_ok_and(|inode| {
+            let waits = inode(&lock).is_ok_and(|inode| {
                 let of_it = format!(":{inode} ");
                 locks.lines().any(|line| line.contains("->") && line.contains(&of_it))
             });
@@ -126,6 +127,16 @@ fn every_user_may_enter_the_directory_of_run_files_whatever_the_umask_of_a_start
         sh(place, &start);
         assert_eq!(sh(place, "stat --format %a runtime runtime/holds"), "755\n755\n");
         fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_directory_of_run_files_that_exists_keeps_its_mode_and_may_be_a_link() {
+    with_hold("", |place, fixture| {
+        sh(place, "rm -rf runtime; mkdir --mode 1777 elsewhere; ln -s elsewhere runtime");
+        fixture.ok("start");
+        fixture.ok("stop");
+        assert_eq!(sh(place, "stat --format %a elsewhere elsewhere/holds"), "1777\n755\n");
     });
 }
 

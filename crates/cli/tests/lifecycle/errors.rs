@@ -223,3 +223,55 @@ fn metadata_that_was_lost_during_the_run_fails_its_commit() {
         }
     });
 }
+
+#[test]
+fn metadata_that_was_lost_below_an_overlay_fails_the_commit_if_the_upper_is_out_of_sight() {
+    isolated(|place| {
+        for kind in FsKind::ALL {
+            let _barrier = without_foreign_syncs();
+            let rig = rig(kind);
+            let merged = place.text("merged");
+            let script = "mkdir -p $1 $0/lower $0/upper $0/work; mount -t overlay overlay -o \
+                lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work $1";
+            let disk = rig.path().display().to_string();
+            assert!(place.bare(&["sh", "-ec", script, &disk, &merged]).status.success());
+            let other = File::open(rig.path()).unwrap();
+            rustix::fs::syncfs(&other).unwrap();
+            assert!(place.bare(&["umount", "--lazy", &disk]).status.success());
+            rig.disk().fail_writes(true).unwrap();
+            let script = format!(
+                "sysopen(my $place, '{merged}', 0) or die $!; IO::Handle::sync($place) or die $!; \
+                 mkdir '{merged}/data' or die $!; \
+                 close $place; say_to('before', 1); wait_for('go');"
+            );
+            let words = perl(&script);
+            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            place.wait_for("before");
+            let _ = rustix::fs::syncfs(&other);
+            rig.disk().fail_writes(false).unwrap();
+            let (code, text) = end(place, &run);
+            assert_eq!(code, Some(125), "{kind}: {text}");
+            assert!(text.contains(&format!("not durable: {merged} (overlay")), "{kind}: {text}");
+            let unmounted = place.bare(&["umount", &merged]);
+            assert!(unmounted.status.success(), "{kind}: {unmounted:?}");
+        }
+    });
+}
+
+#[test]
+fn a_special_file_as_the_mount_point_of_a_read_only_btrfs_fails_no_run() {
+    isolated(|place| {
+        let rig = rig(FsKind::Btrfs);
+        let (fifo, point) = (rig.path().join("fifo").display().to_string(), place.text("point"));
+        let script = "mkfifo $0; : >$1; mount --bind $0 $1; umount ${0%/*}";
+        assert!(place.bare(&["sh", "-ec", script, &fifo, &point]).status.success());
+        // The run finds the mount of the FIFO first.
+        rig.mount().unwrap();
+        let words = ["mount", "-o", "remount,ro", &rig.path().display().to_string()];
+        let run = place.run(&["--commit-only", &point], &words);
+        let unmounted = place.bare(&["umount", &point]);
+        assert!(run.status.success(), "{run:?}");
+        assert!(unmounted.status.success(), "{unmounted:?}");
+        rig.down().unwrap();
+    });
+}

@@ -1,7 +1,7 @@
 //! A hierarchy of version 2 is files in a directory here: the machine's may have no controllers.
 
-use super::Limits;
 use super::place::{of_version_2, places_among};
+use super::{Limits, remove};
 use std::fs;
 use std::path::Path;
 use synconce_probe::mounts::{self, Mount};
@@ -62,4 +62,17 @@ fn a_run_does_not_escape_the_limits_of_the_groups_that_it_leaves() {
     let narrow = limits(Some(5), Some(0.1), None);
     assert_eq!(narrow.within(root), narrow);
     assert_eq!(wide.within(&root.join("absent")), wide);
+}
+
+#[test]
+fn only_a_group_that_is_gone_counts_as_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(remove(&directory.path().join("missing")));
+    let group = directory.path().join("group");
+    fs::create_dir(&group).unwrap();
+    // No control group has such a file: rmdir(2) fails with ENOTEMPTY, and not with EBUSY.
+    fs::write(group.join("file"), "").unwrap();
+    assert!(!remove(&group));
+    fs::remove_file(group.join("file")).unwrap();
+    assert!(remove(&group));
 }

@@ -12,6 +12,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::file_system;
 use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
 use synconce_tree::Store;
@@ -47,7 +48,7 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let report =
         synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar).map_err(outside)?;
     // A commit of the store does not cover a directory outside the store.
-    rustix::fs::syncfs(&target)
+    file_system::sync(target.as_fd())
         .on("cannot commit: sync of the file system of", directory)
         .map_err(outside)?;
     drop(bar);

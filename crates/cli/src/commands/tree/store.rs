@@ -81,7 +81,7 @@ pub fn report(recovered: &Recovered) {
 pub fn say_left(groups: &[PathBuf]) {
     for group in groups {
         let group = group.display();
-        say(&format!("the control group {group} is still in use and was not removed"));
+        say(&format!("the control group {group} is in use or cannot be removed"));
     }
 }
 
