@@ -9,6 +9,9 @@ use synconce_sys::overlay::kernel_is_at_least;
 /// `BCACHEFS_STATFS_MAGIC`.
 const BCACHEFS: u64 = 0xCA45_1A4E;
 
+/// `EXT4_SUPER_MAGIC`.
+const EXT4: u64 = 0xEF53;
+
 /// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only, or shut down
@@ -22,7 +25,24 @@ pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     if flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17) {
         return find_stop(handle);
     }
-    Ok(())
+    if magic(handle)? == EXT4 { find_aborted_journal(handle) } else { Ok(()) }
+}
+
+/// Returns the type of the file system in `statfs`, whose width differs between C libraries.
+fn magic(handle: BorrowedFd<'_>) -> Result<u64, Errno> {
+    Ok(rustix::fs::fstatfs(handle)?.f_type as u64 & 0xFFFF_FFFF)
+}
+
+/// Fails if the journal of ext4 was aborted by a commit of its own timer. Until something begins a
+/// transaction, ext4 does not know (`ext4_journal_check_start`): it is not read-only, and neither
+/// syncfs(2) nor fsync(2) fails. The removal of an attribute that no file has begins one, and
+/// writes nothing.
+fn find_aborted_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+    match rustix::fs::fremovexattr(handle, "user.synconce.none") {
+        Err(error @ (Errno::ROFS | Errno::IO)) => Err(error),
+        // No such attribute; or a directory of somebody else's, a special file, no attributes.
+        _ => Ok(()),
+    }
 }
 
 /// Returns the error of a file system that has stopped writing. Finds nothing by a special file: a
@@ -32,8 +52,7 @@ pub(crate) fn find_stop(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     if !matches!(FileType::from_raw_mode(mode), FileType::Directory | FileType::RegularFile) {
         return Ok(());
     }
-    // The width of the field differs between C libraries.
-    if rustix::fs::fstatfs(handle)?.f_type as u64 & 0xFFFF_FFFF == BCACHEFS {
+    if magic(handle)? == BCACHEFS {
         // syncfs(2) has returned the error of the journal (`bch2_sync_fs`), and fsync(2) fails with
         // EROFS whenever the file system is read-only (`bch2_flush_inode`).
         return Ok(());
