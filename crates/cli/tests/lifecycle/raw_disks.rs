@@ -65,7 +65,7 @@ fn a_loop_device_that_a_sealed_run_has_written_and_let_go_does_not_fail_it() {
         let _lock = without_stalls();
         let script = "truncate -s 1M image; loop=$(losetup --find --show image); \
                       dd if=/dev/zero of=$loop bs=4096 count=1 conv=fsync status=none; \
-                      losetup --detach $loop; while losetup $loop 2>/dev/null; do :; done";
+                      losetup --detach $loop; while losetup -j image | grep -q .; do :; done";
         let ended = run(place, &["--sealed"], script, ".");
         assert_eq!((ended.status.code(), ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     });

@@ -94,14 +94,15 @@ fn an_empty_environment_is_held() {
 }
 
 /// `losetup -d` of a device in use succeeds and detaches the device at its last close, so the
-/// script checks the device afterwards.
+/// script waits for that. It asks by the image: a free device may be another test's at once, and
+/// another's losetup may have it open.
 const LOOP: &str = r#"
     truncate -s 32M image && mkfs.ext4 -q image && mkdir -p mounted || exit 1
     device=$(losetup -f --show image) && mount "$device" mounted || exit 1
     (cd mounted && "$@") || exit 1
     umount mounted && echo unmounted
     losetup -d "$device" && echo detached
-    losetup "$device" >/dev/null 2>&1 || echo free
+    while losetup -j image | grep -q .; do :; done; echo free
 "#;
 
 #[test]
@@ -130,7 +131,8 @@ fn a_disk_that_was_there_before_can_be_unmounted_inside() {
         assert!(made.status.success(), "{}", made.stderr);
         let inside = format!(
             "(cd mounted && {program} sync-file open-libc) && umount mounted && \
-             losetup -d $(cat device) && ! losetup $(cat device) >/dev/null 2>&1 && echo free"
+             losetup -d $(cat device) && \
+             while losetup -j image | grep -q .; do :; done && echo free"
         );
         let run = place.held(&here, &[], &["sh", "-c", &inside]);
         assert!(run.finished.status.success(), "{:?}", run.finished);
