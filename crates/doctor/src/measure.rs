@@ -1,19 +1,23 @@
 //! The measurements. Each is bounded by a time and by a number of samples, and looks for
 //! signals between two samples.
 
+mod layers;
 mod names;
 mod syncs;
 mod writes;
 
+pub use layers::Layers;
 pub use names::Names;
 pub use syncs::{Flushes, Times};
 pub use writes::Writes;
 
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::place::Place;
 use crate::report::NotMeasured;
 use crate::scratch::Scratch;
 use crate::{Depth, Observer};
+use layers::LayersBudget;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
@@ -31,6 +35,8 @@ pub struct Measured {
     pub flushes: Option<Flushes>,
     /// Creates, links and unlinks.
     pub names: Option<Names>,
+    /// An overlay whose layers are at the place; of engines that mount overlays.
+    pub layers: Option<Layers>,
     /// Random writes of 4 KiB past the page cache.
     pub random: Option<Writes>,
     /// Sequential writes of 1 MiB past the page cache.
@@ -44,6 +50,8 @@ pub(crate) struct Budget {
     syncs: Bound,
     /// For each kind of name.
     names: Bound,
+    /// For an overlay; `None` leaves it out.
+    layers: Option<LayersBudget>,
     /// For each kind of write; `None` leaves them out.
     writes: Option<Duration>,
 }
@@ -56,27 +64,31 @@ pub(crate) struct Bound {
 }
 
 impl Budget {
-    pub(crate) fn of(depth: Depth) -> Self {
+    /// Returns the bounds of `depth`, with an overlay if `engine` mounts overlays.
+    pub(crate) fn of(depth: Depth, engine: Option<&Engine>) -> Self {
         let bound =
             |milliseconds, samples| Bound { time: Duration::from_millis(milliseconds), samples };
-        match depth {
-            Depth::Quick => {
-                Self { syncs: bound(2_000, 400), names: bound(300, 3_000), writes: None }
-            }
-            Depth::Full => Self {
-                syncs: bound(4_000, 1_000),
-                names: bound(1_000, 10_000),
-                writes: Some(Duration::from_secs(5)),
-            },
-        }
+        let (syncs, names, copies, writes) = match depth {
+            Depth::Quick => (bound(2_000, 400), bound(300, 3_000), bound(500, 25), None),
+            Depth::Full => (
+                bound(4_000, 1_000),
+                bound(1_000, 10_000),
+                bound(2_000, 100),
+                Some(Duration::from_secs(5)),
+            ),
+        };
+        let mounts_overlays = engine.is_some_and(Engine::mounts_overlays);
+        let layers = mounts_overlays.then_some(LayersBudget { copies, writes });
+        Self { syncs, names, layers, writes }
     }
 
     /// Returns the most that the temporary files of syncs and names occupy. Writes take a part
     /// of what is free.
     pub(crate) fn bytes(&self) -> u64 {
         let appended = 2 * self.syncs.samples as u64 * syncs::APPENDED as u64;
+        let copied = self.layers.map_or(0, |layers| layers.bytes());
         // A new file takes an inode and an entry.
-        appended + self.names.samples as u64 * 1024 + (1 << 20)
+        appended + copied + self.names.samples as u64 * 1024 + (1 << 20)
     }
 }
 
@@ -105,6 +117,9 @@ pub(crate) fn measure(
         }
     }
     measured.names = Some(names::measure(&scratch, budget.names, observer)?);
+    if let Some(layers) = &budget.layers {
+        measured.layers = layers::measure(&scratch, layers, file, observer, not_measured)?;
+    }
     match budget.writes {
         Some(time) => writes::measure(&scratch, file, time, observer, &mut measured, not_measured)?,
         None => {

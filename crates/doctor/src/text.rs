@@ -2,7 +2,7 @@
 
 use crate::cgroup::{Limit, LimitKind};
 use crate::finding::Finding;
-use crate::measure::{Measured, Times, Writes};
+use crate::measure::{Layers, Measured, Times, Writes};
 use crate::place::Place;
 use crate::report::Report;
 use std::fmt::Write;
@@ -133,10 +133,31 @@ fn figures(text: &mut String, measured: &Measured) {
             "  names        {creates} creates, {links} links, {unlinks} unlinks a second"
         );
     }
+    if let Some(layers) = &measured.layers {
+        layered(text, layers);
+    }
     let writes =
         [measured.random.map(|it| random(&it)), measured.sequential.map(|it| sequential(&it))];
     for line in writes.into_iter().flatten() {
         let _ = writeln!(text, "  writes       {line}");
+    }
+}
+
+fn layered(text: &mut String, layers: &Layers) {
+    for (name, times, what) in
+        [("copy-up", layers.file, "file"), ("", layers.directory, "directory")]
+    {
+        let (median, p99) = (micros(times.median), micros(times.p99));
+        let _ = writeln!(
+            text,
+            "  {name:<12} p50 {median:>8}  p99 {p99:>8}  {} times a {what} of a lower layer",
+            times.samples
+        );
+    }
+    let unmount = micros(layers.unmount);
+    let _ = writeln!(text, "  unmount      {unmount} of an overlay; it syncs the file system");
+    if let Some(writes) = &layers.random {
+        let _ = writeln!(text, "  in a layer   {}", random(writes));
     }
 }
 

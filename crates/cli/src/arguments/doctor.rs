@@ -1,9 +1,11 @@
 //! `synconce doctor`
 
 use super::Json;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use synconce_doctor::FINDINGS;
 
 /// `synconce doctor`
 #[derive(Debug, Args)]
@@ -25,6 +27,10 @@ pub struct Doctor {
     /// A command that fails keeps its exit code.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub fail_on: Option<u32>,
+    /// Leave out the finding NAME, also from --fail-on; can be repeated
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FINDINGS),
+        hide_possible_values = true, conflicts_with_all = ["context", "read", "command"])]
+    pub ignore: Vec<String>,
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is

@@ -1,12 +1,12 @@
 //! `synconce doctor -- COMMAND`: counts, waits, and what a run would save.
 
-use crate::support::rig;
+use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, Terminal, finish, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::FsKind;
 
@@ -27,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 /// Returns the command `synconce doctor OPTIONS -- WORDS` in `directory`.
 pub fn watched(place: &Place, directory: &Path, options: &[&str], words: &[&str]) -> Command {
     let mut command = place.synconce(&["doctor"]);
-    command.args(options).arg("--").args(words).current_dir(directory);
+    command.args(options).arg("--").args(words).current_dir(directory).env("COLUMNS", WIDE);
     command
 }
 
@@ -239,9 +239,27 @@ fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
     let first = ended.stderr.lines().next();
     assert_eq!(first, ended.stderr.lines().last(), "{ended:?}");
     assert!(first.unwrap().starts_with("python3: 1 sync was waited for, "), "{ended:?}");
-    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
-    assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
-    assert_eq!(read.stdout, ended.stderr);
+    let read = |width: Option<&str>| {
+        let mut read = place.synconce(&["doctor", "--read", "record"]);
+        let read = finish(read.env_remove("COLUMNS").envs(width.map(|width| ("COLUMNS", width))));
+        assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+        read.stdout
+    };
+    let whole = read(Some(WIDE));
+    assert_eq!(whole, ended.stderr);
+    // A pipe has no width.
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (width, most) in [(None, 80), (Some("50"), 50)] {
+        let text = read(width);
+        assert_eq!(words(&text), words(&whole));
+        let is_long = |line: &&str| line.chars().count() > most;
+        let long: Vec<_> = text.lines().filter(is_long).collect();
+        // Long names and commands stay whole.
+        assert!(long.iter().all(|line| line.trim().split(' ').count() == 1), "{long:?}");
+    }
+    let mut terminal = Terminal::shell(place);
+    terminal.line("unset COLUMNS; stty cols 30; $SYNCONCE doctor --read record");
+    terminal.expect("python3: 1 sync was waited\r\n  for, ");
 }
 
 fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {
@@ -251,7 +269,7 @@ fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {
          {\"call\":\"fsync\",\"at\":5,\"thread\":1,\"wait\":9000000,\"would\":\"hold\"}\n\
          {\"call\":\"fsy",
     );
-    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
+    let read = finish(place.synconce(&["doctor", "--read", "record"]).env("COLUMNS", WIDE));
     assert!(read.status.success(), "{read:?}");
     assert!(read.stdout.contains("sleep: 1 sync was waited for, 9.0 ms of "), "{read:?}");
     assert!(read.stdout.contains("; the record has no end\n"), "{read:?}");
