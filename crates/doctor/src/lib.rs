@@ -33,7 +33,7 @@ pub use engine::{BuildCache, Engine, SetUp, ask_buildkit, ask_containerd, ask_do
 pub use error::Error;
 pub use finding::{FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
-pub use measure::{Flushes, Layers, Measured, Names, Times, Writes};
+pub use measure::{AtOnce, Flushes, Layers, Measured, Names, Times, Writes};
 pub use place::{Overlay, Place};
 pub use report::{NotMeasured, Report};
 

@@ -1,11 +1,13 @@
 //! The measurements. Each is bounded by a time and by a number of samples, and looks for
 //! signals between two samples.
 
+mod at_once;
 mod layers;
 mod names;
 mod syncs;
 mod writes;
 
+pub use at_once::AtOnce;
 pub use layers::Layers;
 pub use names::Names;
 pub use syncs::{Flushes, Times};
@@ -33,6 +35,8 @@ pub struct Measured {
     pub overwrite: Option<Times>,
     /// What the devices did meanwhile, by the kernel's counts.
     pub flushes: Option<Flushes>,
+    /// fsync after an append of 2,300 bytes by 1, 2 and 3 writers at once; empty where not measured.
+    pub at_once: Vec<AtOnce>,
     /// Creates, links and unlinks.
     pub names: Option<Names>,
     /// An overlay whose layers are at the place; of engines that mount overlays.
@@ -48,6 +52,8 @@ pub struct Measured {
 pub(crate) struct Budget {
     /// For each kind of sync.
     syncs: Bound,
+    /// For each number of writers at once; `None` leaves them out.
+    at_once: Option<Bound>,
     /// For each kind of name.
     names: Bound,
     /// For an overlay; `None` leaves it out.
@@ -68,6 +74,7 @@ impl Budget {
     pub(crate) fn of(depth: Depth, engine: Option<&Engine>) -> Self {
         let bound =
             |milliseconds, samples| Bound { time: Duration::from_millis(milliseconds), samples };
+        let at_once = (depth == Depth::Full).then(|| bound(1_000, 1_000));
         let (syncs, names, copies, writes) = match depth {
             Depth::Quick => (bound(2_000, 400), bound(300, 3_000), bound(500, 25), None),
             Depth::Full => (
@@ -79,13 +86,14 @@ impl Budget {
         };
         let mounts_overlays = engine.is_some_and(Engine::mounts_overlays);
         let layers = mounts_overlays.then_some(LayersBudget { copies, writes });
-        Self { syncs, names, layers, writes }
+        Self { syncs, at_once, names, layers, writes }
     }
 
     /// Returns the most that the temporary files of syncs and names occupy. Writes take a part
     /// of what is free.
     pub(crate) fn bytes(&self) -> u64 {
-        let appended = 2 * self.syncs.samples as u64 * syncs::APPENDED as u64;
+        let writers = self.at_once.map_or(0, |bound| bound.samples * at_once::FILES);
+        let appended = (2 * self.syncs.samples + writers) as u64 * syncs::APPENDED as u64;
         let copied = self.layers.map_or(0, |layers| layers.bytes());
         // A new file takes an inode and an entry.
         appended + copied + self.names.samples as u64 * 1024 + (1 << 20)
@@ -111,6 +119,9 @@ pub(crate) fn measure(
         Some(why) => not_measured.push(NotMeasured::new("fsync and fdatasync", why)),
         None => {
             syncs::measure(place, &scratch, budget.syncs, observer, &mut measured)?;
+            if let Some(bound) = budget.at_once {
+                measured.at_once = at_once::measure(&scratch, bound, observer)?;
+            }
             if measured.flushes.is_none() {
                 not_measured.push(NotMeasured::new("flushes of the device", no_flushes(place)));
             }

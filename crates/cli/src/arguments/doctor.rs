@@ -16,7 +16,7 @@ pub struct Doctor {
     /// Measure syncs and names, for at most some ten seconds (the default)
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Take more samples, and also measure random writes and bandwidth, for about half a minute
+    /// Take more samples, and measure random writes and bandwidth, for less than a minute
     ///
     /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
     /// writes the file where it is installed.

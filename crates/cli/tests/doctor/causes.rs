@@ -8,9 +8,10 @@ use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, finish, trial};
 use synconce_testkit::process::Finished;
-use synconce_testkit::rig::{FsKind, Limits, Rig};
+use synconce_testkit::rig::{FsKind, Latency, Limits, Rig};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -73,10 +74,11 @@ fn a_disk_that_ignores_flushes_is_named(place: &Place) {
     assert!(report["verdict"].as_str().unwrap().contains("may reach no medium"), "{report:#}");
 }
 
-/// Measures a disk that writes 8 MB a second; returns the report.
+/// Measures a disk that writes 8 MB a second, and takes 8 ms for a flush; returns the report.
 fn slow_writes(place: &Place, path: &str) -> Value {
     let limits = Limits { written_bytes: Some(8_000_000), ..Limits::NONE };
-    let rig = Rig::builder().limits(limits).up().unwrap();
+    let latency = Latency::of_flush(Duration::from_millis(8));
+    let rig = Rig::builder().limits(limits).latency(latency).up().unwrap();
     let mut doctor = doctor(place, rig.path(), &["--full"]);
     let (report, ended) = report(rig.path(), doctor.env("PATH", path));
     assert!(ended.status.success(), "{ended:?}");
@@ -84,6 +86,14 @@ fn slow_writes(place: &Place, path: &str) -> Value {
     let rate = |name: &str| report["measured"][name]["bytes_per_second"].as_f64();
     // What is in flight at the end is written, too.
     assert!(rate("sequential") < Some(16e6) && rate("random") < Some(16e6), "{report:#}");
+    // Each sync of each writer waits for at least one flush.
+    let all = report["measured"]["at_once"].as_array().unwrap();
+    let writers: Vec<_> = all.iter().map(|it| it["writers"].as_u64().unwrap()).collect();
+    assert_eq!(writers, [1, 2, 3], "{report:#}");
+    let most = Some(1e6 / LEAST_FLUSH);
+    let is_slow =
+        |it: &Value| it["per_second"].as_f64() > Some(0.0) && it["per_second"].as_f64() < most;
+    assert!(all.iter().all(is_slow), "{report:#}");
     report
 }
 

@@ -14,6 +14,7 @@ pub fn trials() -> Vec<Trial> {
     let strace = Need::Program("strace", "strace");
     vec![
         trial(dpkg_has_the_counts_of_strace, &[strace]),
+        trial(git_gc_has_the_counts_of_strace, &[strace, Need::Program("git", "git")]),
         trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
         trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
@@ -114,6 +115,34 @@ fn dpkg_has_the_counts_of_strace(place: &Place) {
     // One process, which does nothing while it waits.
     let critical = report["savings"]["critical"].as_f64().unwrap();
     assert!(critical > 0.5 * report["waits"]["covered"].as_f64().unwrap(), "{report:#}");
+}
+
+/// A repository with loose objects, twice.
+const REPOSITORIES: &str = "
+git init -q bare && cd bare
+git config core.fsync all && git config core.fsyncMethod fsync && git config gc.auto 0
+for at in $(seq 20); do echo $at >file$at; git add .
+git -c user.name=x -c user.email=x@x commit -q -m $at; done
+cd .. && cp -a bare watched
+";
+
+fn git_gc_has_the_counts_of_strace(place: &Place) {
+    let rig = rig(FsKind::Ext4, 1);
+    let here = rig.path();
+    let made = finish(place.command("sh").args(["-ec", REPOSITORIES]).current_dir(here));
+    assert!(made.status.success(), "{made:?}");
+    let gc = |repository| ["git", "-C", repository, "gc", "--quiet"];
+    let mut strace = place.command("strace");
+    let bare =
+        finish(strace.args(["-f", "-o", "trace", "-e", TRACE]).args(gc("bare")).current_dir(here));
+    assert!(bare.status.success(), "{bare:?}");
+    let (report, ended) = report(place, here, &gc("watched"));
+    assert!(ended.status.success(), "{ended:?}");
+    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
+    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 3), "{wanted:?}");
+    assert_eq!(calls(&report), wanted, "{report:#}");
+    // Children of git sync, and are named.
+    assert_eq!(report["waits"]["by_program"][0]["name"], "git", "{report:#}");
 }
 
 /// Writes and syncs a file 40 times.
