@@ -22,8 +22,11 @@ const EXT4: u64 = 0xEF53;
 pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::syncfs(handle)?;
     let flags = rustix::fs::fstatvfs(handle)?.f_flag;
-    if flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17) {
+    if flags.contains(StatVfsMountFlags::RDONLY) {
         return find_stop(handle);
+    }
+    if !kernel_is_at_least(5, 17) {
+        find_stop(handle)?;
     }
     if magic(handle)? == EXT4 { find_aborted_journal(handle) } else { Ok(()) }
 }
