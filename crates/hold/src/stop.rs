@@ -13,10 +13,12 @@ use crate::runtime::Lock;
 use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::pins::mount_id;
 use synconce_durable::record::boot_id;
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::{self, Mount};
@@ -186,7 +188,7 @@ fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
     Ok(left.collect())
 }
 
-/// Opens the file systems of the held files.
+/// Opens the file systems of the held files, each once.
 fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     let open = |path: &Path| -> Result<_, Error> {
         Ok((SafeDirectory::open(path)?.readable()?, path.to_owned()))
@@ -220,7 +222,20 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
             () => {}
         }
     }
+    keep_one_of_each(&mut pins)?;
     Ok(pins)
+}
+
+/// Keeps the first of the pins of each file system. A pin on an unlisted mount stays.
+fn keep_one_of_each(pins: &mut Vec<(OwnedFd, PathBuf)>) -> Result<(), Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let mut seen = HashSet::new();
+    pins.retain(|(pin, _)| {
+        let id = mount_id(pin);
+        let mount = mounts.iter().find(|mount| Some(mount.id) == id);
+        mount.is_none_or(|mount| seen.insert(mount.device))
+    });
+    Ok(())
 }
 
 /// Unmounts the overlays at the held paths.
