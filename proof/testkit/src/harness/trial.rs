@@ -13,6 +13,8 @@ use synconce_sys::search;
 pub enum Need {
     /// A program in the PATH, and the packages that contain it.
     Program(&'static str, &'static str),
+    /// A program whose `--version` names this major version or a later one.
+    Since(&'static str, u32),
     /// A path, and the packages that contain it.
     File(&'static str, &'static str),
     /// A module of CPython's own tests.
@@ -25,6 +27,13 @@ pub enum Need {
     Linux(u32, u32, &'static str),
 }
 
+/// Returns the first number that `name --version` prints.
+fn major(name: &str) -> Option<u32> {
+    let printed = Command::new(name).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&printed.stdout).into_owned();
+    text.split(|c: char| !c.is_ascii_digit()).find_map(|number| number.parse().ok())
+}
+
 impl Need {
     /// Returns why the requirement is missing, with the remedy.
     fn missing(self) -> Option<String> {
@@ -32,6 +41,8 @@ impl Need {
             Self::Program(name, packages) => {
                 search::find(name).is_none().then(|| format!("no {name}; install {packages}"))
             }
+            Self::Since(name, version) => (major(name) < Some(version))
+                .then(|| format!("{name} is older than {version}; put a later one first in PATH")),
             Self::File(path, packages) => {
                 (!Path::new(path).exists()).then(|| format!("no {path}; install {packages}"))
             }
