@@ -31,7 +31,7 @@ struct Scenario {
 }
 
 const SCENARIOS: [Scenario; 7] = [
-    Scenario { mutant: "hold-stop-synced-late", run: killed_at_its_first_sync },
+    Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     Scenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
     Scenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
@@ -89,13 +89,23 @@ fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     Ok(None)
 }
 
-fn killed_at_its_first_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+/// The first sync of a stop takes the error, and the second one, of another disk, is not made.
+fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    let point = fixture.base().join("second");
+    fs::create_dir(&point)?;
+    let second = Disk::Ext4.rig(SIZE).at(&point).up()?;
+    fs::create_dir(point.join("held"))?;
+    let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", point.join("held"));
+    let file = fixture.base().join(format!("{NAME}.toml"));
+    fs::write(&file, fs::read_to_string(&file)? + &hold)?;
     lose_a_write(fixture, rig)?;
-    let stopped = traced_stop(fixture, "inject=syncfs:signal=SIGKILL:when=1")?;
+    let stopped = traced_stop(fixture, "inject=syncfs:signal=SIGKILL:when=2")?;
     if stopped.status.signal() != Some(Signal::KILL.as_raw()) {
         return Err("the stop was not killed".into());
     }
-    stop_after_the_loss(fixture, rig)
+    let fault = stop_after_the_loss(fixture, rig)?;
+    second.down()?;
+    Ok(fault)
 }
 
 /// Runs a stop whose calls of syncfs(2) a tracer changes as `inject` says.
