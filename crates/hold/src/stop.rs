@@ -1,5 +1,6 @@
 //! The end of a hold.
 
+use crate::awaited_lock::OnWait;
 use crate::error::Failure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
@@ -41,11 +42,12 @@ pub struct Left {
 }
 
 /// Stops the hold `name`: unmounts, syncs the file systems, and removes what the hold added.
+/// Waits for other commands that change the hold, and calls `on_wait` before.
 ///
 /// # Errors
 /// Why the hold is still in force, or what is not durable. The marker then stays.
-pub fn stop(name: &str) -> Result<Stopped, Failure> {
-    let lock = Lock::take(name)?;
+pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, Failure> {
+    let lock = Lock::take(name, on_wait)?;
     let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     // A sandbox that hides the boot ends no hold.
