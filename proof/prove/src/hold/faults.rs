@@ -33,7 +33,7 @@ struct Scenario {
 }
 
 const SCENARIOS: [Scenario; 11] = [
-    Scenario { mutant: "hold-stop-synced-late", run: killed_at_its_first_sync },
+    Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     Scenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
     Scenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
@@ -95,10 +95,20 @@ fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     Ok(None)
 }
 
-fn killed_at_its_first_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+/// The first sync of a stop takes the error, and the second one, of another disk, is not made.
+fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    let point = fixture.base().join("second");
+    fs::create_dir(&point)?;
+    let second = Disk::Ext4.rig(SIZE).at(&point).up()?;
+    fs::create_dir(point.join("held"))?;
+    let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", point.join("held"));
+    let file = fixture.base().join(format!("{NAME}.toml"));
+    fs::write(&file, fs::read_to_string(&file)? + &hold)?;
     lose_a_write(fixture, rig)?;
-    kill_at(fixture, "stop", "syncfs", 1)?;
-    stop_after_the_loss(fixture, rig)
+    kill_at(fixture, "stop", "syncfs", 2)?;
+    let fault = stop_after_the_loss(fixture, rig)?;
+    second.down()?;
+    Ok(fault)
 }
 
 /// Kills `verb` at its call number `when` of `call`.
