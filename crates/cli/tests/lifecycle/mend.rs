@@ -74,7 +74,7 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
             ["locked", "stop"].iter().for_each(|name| place.remove(name));
         }
         // The root has no programs.
-        assert_fails(place, &mend, 127, "restore dpkg's list of packages: exit code 127");
+        assert_fails(place, &mend, 127, "restore dpkg's lists: exit code 127");
         assert_eq!(place.status(&[]).status.code(), Some(4), "the run is not cleared");
     });
 }
@@ -90,7 +90,10 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         let printed = place.status(&["--mend", &id, "--dry-run"]);
         assert!(printed.status.success() && printed.stderr.is_empty(), "{printed:?}");
         let enter = |root: &str| {
-            format!("\nchroot {} dpkg --configure --pending\nchroot ", place.text(root))
+            format!(
+                "\nchroot {} dpkg --force-confold --configure --pending\nchroot ",
+                place.text(root)
+            )
         };
         assert!(printed.stdout.contains(&enter("root")), "{printed:?}");
         fs::rename(place.path("root"), place.path("moved")).unwrap();
@@ -207,7 +210,10 @@ fn only_root_mends_and_only_runs_of_its_own() {
             )
         );
         let printed = status(place, ALICE, &["--mend", id, "--dry-run"]);
-        assert!(printed.stdout.contains("\ndpkg --configure --pending\n"), "{printed:?}");
+        assert!(
+            printed.stdout.contains("\ndpkg --force-confold --configure --pending\n"),
+            "{printed:?}"
+        );
         let foreign =
             format!("synconce: cannot mend {id}: you have no interrupted run of this ID\n");
         let refused = status(place, 0, &mend);

@@ -9,30 +9,35 @@ const INSTALL: &str = "apt-get install -y -qq --no-install-recommends cron chron
 const AGAIN: &str = r#"dpkg-query --show --showformat='${binary:Package}\n' |
     xargs apt-get install -qq --reinstall --yes"#;
 
-/// Leaves a package that was removed, of which apt knows no version.
-const REMOVED: &str = r#"
-mkdir -p /root/gone/DEBIAN /root/gone/etc
-printf 'Package: gone\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
-    >/root/gone/DEBIAN/control
-echo /etc/gone.conf | tee /root/gone/DEBIAN/conffiles >/root/gone/etc/gone.conf
-dpkg-deb --root-owner-group --build /root/gone
-dpkg --install /root/gone.deb && dpkg --remove gone
+/// A configuration file that its user edited, and a file whose mode is not its package's.
+const OWN: &str = r#"
+sed -i 's/^UMASK.*/UMASK 027/' /etc/login.defs
+dpkg-statoverride --update --add root root 0700 /usr/bin/chage
 "#;
 
 /// Kills the supervisor of the run when dpkg has installed the package, and loses the content
 /// of what the run wrote as file systems do, in dpkg's own directory, too. Account files are
-/// left alone: they are replaced by renames, after which ext4 writes the content soon.
+/// left alone: they are replaced by renames, after which ext4 writes the content soon. Of dpkg's
+/// list of packages there is no copy, as in containers. Of the diversions, and of the owners and
+/// modes, there are only the daily copies.
 ///
 /// The start of a run is known by the second: the root's own empty files have an earlier one.
 const CUT: &str = r#"
 second=$(date +%s); until [ $(date +%s) -gt $second ]; do sleep 0.05; done
 touch /root/start
+mkdir -p /var/backups
+for list in diversions statoverride; do
+    cp /var/lib/dpkg/$list /var/backups/dpkg.$list.0
+done
 echo 'DPkg::Post-Invoke {"kill -9 $(grep -o supervisor.*[0-9] /run/synconce/$SYNCONCE_RUN.json | grep -o [0-9]*)";};' \
     >/etc/apt/apt.conf.d/kill
 INSTALL || echo "ended $?"
 rm /etc/apt/apt.conf.d/kill
-find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f ! -path '/var/lib/dpkg/status*' \
-    ! -name 'passwd*' ! -name 'group*' ! -name '*shadow*' >/root/lost
+{
+    find /etc /usr /var/lib/dpkg -xdev -cnewer /root/start -type f \
+        ! -name 'passwd*' ! -name 'group*' ! -name '*shadow*'
+    find /var/lib/dpkg/diversions* /var/lib/dpkg/statoverride*
+} >/root/lost
 xargs truncate -s 0 </root/lost
 "#;
 
@@ -60,15 +65,22 @@ tail -n 2 /root/ended | sed 's/^then: //' >/root/rest
 sh -ex /root/rest </dev/null && synconce status
 "#;
 
-/// Files of the home directory, and the backups of account files and of what ucf knows.
-const NOISE: [&str; 4] = ["root/**", "etc/*-", "etc/*.org", "var/lib/ucf/hashfile.?"];
+/// Files of the home directory, backups, what ucf knows, and the package's text of an edited file.
+const NOISE: [&str; 6] = [
+    "root/**",
+    "etc/*-",
+    "etc/*.org",
+    "var/lib/ucf/hashfile.?",
+    "var/backups",
+    "etc/login.defs.dpkg-dist",
+];
 
 /// Takes long: every package of the root is installed again.
 #[test]
 fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() {
     isolated(|place| {
         let root = Debian::new(&place.path("root"));
-        root.sh(&format!("synconce setup apt; {REMOVED}"));
+        root.sh(&format!("synconce setup apt\n{OWN}"));
         let cut = root.sh(&CUT.replace("INSTALL", INSTALL));
         assert!(cut.contains("ended 125\n"), "{cut}");
         let lost = root.sh("cat /root/lost");
@@ -89,7 +101,7 @@ fn an_install_that_lost_its_files_is_mended_by_the_command_that_status_prints() 
         root.down();
 
         let plain = Debian::new(&place.path("plain"));
-        plain.sh(&format!("synconce setup apt; {INSTALL}; {AGAIN}; {REMOVED}"));
+        plain.sh(&format!("synconce setup apt\n{OWN}\n{INSTALL}; {AGAIN}"));
         let wanted =
             (manifest_of(&plain, &NOISE), plain.sh("dpkg --audit; dpkg-divert --list | sort"));
         plain.down();
@@ -111,10 +123,11 @@ cp /var/lib/dpkg/status /root/all
 : >/var/lib/dpkg/status
 mkdir /srv/repo
 for name in known local; do
-    mkdir -p /root/$name/DEBIAN /root/$name/usr/share/$name
+    mkdir -p /root/$name/DEBIAN /root/$name/usr/share/$name /root/$name/etc
     printf 'Package: %s\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
         $name >/root/$name/DEBIAN/control
     echo x >/root/$name/usr/share/$name/file
+    echo /etc/$name.conf | tee /root/$name/DEBIAN/conffiles >/root/$name/etc/$name.conf
     dpkg-deb --root-owner-group --build /root/$name /srv/repo/$name.deb
 done
 cd /srv/repo
@@ -158,8 +171,14 @@ fn what_is_not_mended_is_said() {
             ended.stdout
         };
         root.sh("cd /var/lib/dpkg; cp status /root/few; : >status; : >status-old");
-        root.sh(": >/usr/share/known/file");
-        fails(1, "restore dpkg's list of packages");
+        root.sh(": >/usr/share/known/file; mv /var/lib/dpkg/info /root/; mkdir /var/lib/dpkg/info");
+        root.sh("cd /var/lib/dpkg; : >diversions; rm -f diversions-old");
+        let said = fails(1, "list the installed packages");
+        for list in ["status", "diversions"] {
+            let lost = format!("\nlost, without a copy: /var/lib/dpkg/{list}\n");
+            assert!(said.contains(&lost), "{said}");
+        }
+        root.sh("rmdir /var/lib/dpkg/info; mv /root/info /var/lib/dpkg");
         // The next call finds the copy that Debian makes each day.
         root.sh("mkdir -p /var/backups; mv /root/few /var/backups/dpkg.status.0");
         root.sh("echo changed >/etc/new; : >/etc/empty");
@@ -172,7 +191,7 @@ fn what_is_not_mended_is_said() {
             "printf '#!/bin/sh\ntest $# -lt 3 || exit 2\nexec /root/grep \"$@\"\n' >/usr/bin/grep",
         );
         root.sh("chmod 755 /usr/bin/grep");
-        root.sh("mv /srv/repo /srv/away");
+        root.sh("mv /srv/repo /srv/away; : | tee /var/lib/apt/lists/*_Packages");
         let said = fails(100, "fetch the lists of packages");
         assert!(!said.contains("/var/lib/dpkg/info"), "nothing else is removed: {said}");
         root.sh("mv /srv/away /srv/repo");
@@ -187,7 +206,8 @@ fn what_is_not_mended_is_said() {
         assert_eq!(root.sh("cat /usr/share/known/file"), "x\n");
         assert_eq!(root.sh("cat /etc/new; test -e /etc/empty || echo gone"), "changed\ngone\n");
         root.sh("test -e /etc/cron.daily/dpkg");
-        root.sh("dpkg --purge local");
+        // dpkg keeps the list of a removed package that has configuration files left.
+        root.sh("dpkg --remove local; test -e /etc/local.conf");
         let ended = root.sh(MEND_FEW);
         assert!(ended.contains("\nevery package is installed again; "), "{ended}");
         root.down();

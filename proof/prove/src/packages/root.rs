@@ -16,10 +16,11 @@ use tempfile::TempDir;
 pub(super) const MEND: &str = include_str!("mend.sh");
 /// Far longer than an act takes.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What dpkg writes before its first sync, and removes when it is called again, and what the
-/// commands that mend an install keep of configuration files.
-const IGNORED: [&str; 5] = [
+/// What dpkg writes before its first sync, and removes when it is called again, what the commands
+/// that mend an install keep of configuration files, and the daily copies.
+const IGNORED: [&str; 6] = [
     "etc/*.dpkg-old",
+    "var/backups",
     "var/lib/dpkg/diversions-new",
     "var/lib/dpkg/updates/tmp.i",
     "var/lib/dpkg/tmp.ci",

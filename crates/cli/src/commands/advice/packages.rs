@@ -41,9 +41,10 @@ pub struct Step {
 /// Returns the commands that install the packages again, in order. On some file systems dpkg's own
 /// checks find neither empty files nor an empty database, so only a new installation is safe.
 ///
-/// dpkg writes its list of packages more than once in an install. On xfs a cut can empty the former
-/// list, too; then the copy is used that Debian's dpkg-db-backup(8) makes each day. The
-/// command that restores the list enters the root, too: a link there may name a path of the host.
+/// dpkg writes its lists more than once in an install. On xfs a cut can empty the former ones,
+/// too; then the copies are used that Debian's dpkg-db-backup(8) makes each day. If there are
+/// none, as in containers, the packages are listed from the files that dpkg keeps of each. Each
+/// command enters the root: a link there may name a path of the host.
 ///
 /// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
 /// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
@@ -56,12 +57,16 @@ pub struct Step {
 /// dpkg does not replace a damaged configuration file: to dpkg the file is edited. Those that
 /// became empty since the run began are removed, those that changed are renamed, and
 /// `--force-confmiss` writes them again. A file that its user emptied before stays. The status file
-/// lists them also if the list of the package is empty itself.
+/// lists them also if the list of the package is empty itself. Without their checksums dpkg would
+/// ask about each that its user edited: `--force-confold` keeps those.
 ///
 /// What dpkg keeps of each package is removed if it changed: dpkg stops at a list without its
 /// last line, and would execute half of a script. The new installation writes it again. Only
-/// `format` belongs to no package. An alternative is removed only if it cannot be read, as an
-/// operator may have set it.
+/// `format` belongs to no package. Checksums stay, as their names are those of the packages. An
+/// alternative is removed only if it cannot be read, as an operator may have set it.
+///
+/// In a list that was made anew no package recommends another, so apt would install what each
+/// recommends: `--no-install-recommends`.
 ///
 /// apt ends with 0 if it cannot fetch a package again. dpkg writes the list of a package at each
 /// installation, so the last command names packages whose list is older than `now`. `now` is in
@@ -88,7 +93,7 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
         (format!("-empty {changed}"), "-empty -print -delete", "-empty".to_owned())
     };
     let mut steps = vec![
-        restore_list(&enter),
+        restore_lists(&enter, &changed),
         step(
             "remove empty files in /etc",
             // Without a grep that works, each file would seem to be empty.
@@ -100,6 +105,7 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
             ],
         ),
         fetch_lists(&enter, &fetched),
+        list_packages(&enter),
         step(
             "remove damaged configuration files",
             &[
@@ -120,7 +126,9 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
         step(
             "remove damaged lists of dpkg",
             &[
-                &format!("{enter}find /var/lib/dpkg/info -type f ! -name format \\"),
+                &format!(
+                    "{enter}find /var/lib/dpkg/info -type f ! -name format ! -name \"*.md5sums\" \\"
+                ),
                 &format!("{torn} -delete"),
             ],
         ),
@@ -129,17 +137,58 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
     steps
 }
 
-/// Returns the step that restores dpkg's own list of packages. `enter` is the start of each command
-/// for another root.
-fn restore_list(enter: &str) -> Step {
+/// Returns the step that restores dpkg's own lists. `enter` is the start of each command for
+/// another root. Without diversions the list of them is empty, and the former one may not be. So
+/// an empty list counts as lost only if it is `changed`, an expression of find(1).
+fn restore_lists(enter: &str, changed: &str) -> Step {
     step(
-        "restore dpkg's list of packages",
+        "restore dpkg's lists",
         &[
-            &format!("{enter}sh -ec 'cd /var/lib/dpkg; test -s status ||"),
-            "{ cp status-old status && test -s status; } ||",
-            "{ cp -v /var/backups/dpkg.status.0 status && test -s status; }'",
+            // Without this file apt-get cannot even fetch lists.
+            &format!("{enter}sh -ec 'cd /var/lib/dpkg; : >>status"),
+            "for list in status diversions statoverride; do",
+            "for copy in $list-old /var/backups/dpkg.$list.0; do test ! -s $copy ||",
+            "if test $list = status -o ! -e $list; then test -s $list || cp -v $copy $list",
+            &format!("elif test -n \"$(find $list -empty {changed})\"; then cp -v $copy $list; fi"),
+            &format!("done; test ! -e $list || find $list -empty {changed} \\"),
+            "-printf \"lost, without a copy: /var/lib/dpkg/%p\\n\"; done'",
         ],
     )
+}
+
+/// Returns the step that lists the installed packages if dpkg's list is lost. dpkg keeps checksums
+/// of a package until it is removed, also if a removed package has configuration files left.
+/// Versions are those of dpkg's log, or else the newest ones that apt knows: with an older version
+/// the scripts of a package would change what they changed in an upgrade long ago.
+fn list_packages(enter: &str) -> Step {
+    let listed = step(
+        "list the installed packages",
+        &[
+            &format!("{enter}sh -ec 'cd /var/lib/dpkg; test ! -s status || exit 0"),
+            "export LC_ALL=C; native=$(dpkg --print-architecture)",
+            "names=$(ls info | sed -n \"s/[.]md5sums\\$//p\"); test -n \"$names\"",
+            "newest=$(apt-cache policy $names |",
+            "    sed -n \"s/^\\([^ ]*\\):\\$/\\1/p; s/^  Candidate: //p\" | paste -d \" \" - -)",
+            "for name in $names; do",
+            "package=${name%:*} of=${name#\"${name%:*}\"} same=; of=${of#:}",
+            "known=$(cat /var/log/dpkg.log.1 /var/log/dpkg.log 2>/dev/null | sed -n \\",
+            "    \"s/^.* status installed $package:\\(${of:-[^ ]*}\\) \\([^ ]*\\)\\$/\\1 \\2/p\" | tail -n 1)",
+            "version=${known#* } of=${known% *}",
+            "if test -z \"$known\"; then",
+            "    of=$(sed -n \"/^Package: $package\\$/{n;s/^Architecture: //p;}\" \\",
+            "        /var/lib/apt/extended_states 2>/dev/null | tail -n 1)",
+            "    test \"$name\" = \"$package\" || of=${name#*:}; of=${of:-$native}",
+            "    version=$(echo \"$newest\" |",
+            "        sed -n \"s/^$package\\(:$of\\)\\? \\([0-9].*\\)/\\2/p\" | tail -n 1)",
+            "    echo \"version not known: $name, taken as ${version:=0}\" >&2; fi",
+            "test \"$name\" = \"$package\" || same=\"Multi-Arch: same\\n\"",
+            "printf \"Package: $package\\nStatus: install ok installed\\nArchitecture: $of\\n$same\"",
+            "printf \"Version: $version\\nMaintainer: unknown\\nDescription: unknown\\n\\n\"",
+            "done >status-new; mv status-new status'",
+        ],
+    );
+    let remedy = Some("restore /var/lib/dpkg/status from a backup");
+    Step { remedy, ..listed }
 }
 
 /// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
@@ -161,13 +210,17 @@ fn fetch_lists(enter: &str, fetched: &str) -> Step {
 /// command for another root.
 fn reinstall(enter: &str, now: u64) -> [Step; 3] {
     let [configure, install, check] = [
-        step("configure the packages", &[&format!("{enter}dpkg --configure --pending")]),
+        step(
+            "configure the packages",
+            &[&format!("{enter}dpkg --force-confold --configure --pending")],
+        ),
         step(
             "install every package again",
             &[
                 &format!("{enter}sh -ec '{LIST}"),
-                "echo \"$packages\" | UCF_FORCE_CONFFMISS=1 xargs -r \\",
-                "    apt-get install --reinstall --yes -o DPkg::Options::=--force-confmiss'",
+                "echo \"$packages\" | UCF_FORCE_CONFFMISS=1 UCF_FORCE_CONFFOLD=1 xargs -r \\",
+                "    apt-get install --reinstall --yes --no-install-recommends \\",
+                "    -o DPkg::Options::=--force-confmiss -o DPkg::Options::=--force-confold'",
             ],
         ),
         step(
@@ -221,7 +274,7 @@ mod tests {
             &format!(
                 "-type f {changed} \\( -empty -print -delete -o \\\n        -exec mv --backup"
             ),
-            &format!("! -name format \\\n    \\( -empty -o {changed} \\) -delete"),
+            &format!("! -name \"*.md5sums\" \\\n    \\( -empty -o {changed} \\) -delete"),
             &format!("find /etc -xdev -type f {changed} \\\n"),
         ] {
             assert!(text.contains(part), "{part}: {text}");
