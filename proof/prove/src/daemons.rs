@@ -111,8 +111,13 @@ impl Job {
         let mut tally = Tally::default();
         for round in 0..recordings {
             let seed = arguments.seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
-            // Each row of a round has another load.
-            let recorded = subject.record(&world, LoadKind::of(seed + index as u64))?;
+            let load = match way {
+                // A mutant is missed if another process syncs the disk for it.
+                Way::Steps(Root::Unsynced) => LoadKind::writing_back(round as u64),
+                // Each row of a round has another load.
+                _ => LoadKind::of(seed + index as u64),
+            };
+            let recorded = subject.record(&world, load)?;
             let cuts = count * (round + 1) / recordings - count * round / recordings;
             tally.merge(cuts::cut(&subject, &world, &recorded, cuts, seed)?);
         }

@@ -17,9 +17,12 @@ fn lock(fixture: &Fixture<'_>) -> File {
     lock
 }
 
-/// Starts `verb`, which says that it waits for the lock of the calling process.
+/// Starts `verb`, which may have a command behind it. It says that it waits for the lock of the
+/// calling process.
 fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
-    let process = Started::new(&mut fixture.place.synconce(&["hold", verb, "./t.toml"]));
+    let (verb, command) = verb.split_once(' ').unwrap_or((verb, ""));
+    let words = ["hold", verb, "./t.toml"].into_iter().chain(command.split_whitespace());
+    let process = Started::new(&mut fixture.place.synconce(&words.collect::<Vec<_>>()));
     let said = "waiting for the lock of the hold t, which ";
     eventually("it says that it waits", || process.text().contains(said));
     process
@@ -65,7 +68,7 @@ fn a_signal_ends_a_verb_that_waits_and_changes_nothing() {
             let locks = fs::read_to_string("/proc/locks").unwrap();
             locks.lines().any(|line| line.contains("->") && line.contains(&inode))
         };
-        for verb in ["start", "stop", "recover"] {
+        for verb in ["start", "stop", "recover", "run -- true"] {
             // Ctrl-C reaches the whole group, a service manager's signal maybe not.
             let process = waiting(fixture, verb);
             process.signal(Signal::INT).unwrap();

@@ -69,6 +69,7 @@ fn built(place: &Place, given: Given, texts: &[&str]) -> BTreeMap<String, Vec<La
     let docker = Docker::with_storage(&site, "overlay2");
     let base = debian::base();
     run(docker.client("1", &["import", base.to_str().unwrap(), "base"]));
+    let secret = format!("id=key,src={}", place.write("secret", "the secret\n").display());
     let mut tags = Vec::new();
     for (at, text) in texts.iter().enumerate() {
         let (title, text) = text.split_once('\n').unwrap();
@@ -80,8 +81,10 @@ fn built(place: &Place, given: Given, texts: &[&str]) -> BTreeMap<String, Vec<La
             let tag = format!("image{at}-{builder}");
             println!("{given:?}: {title}: {tag}");
             let words = ["build", "--network", "none", "--no-cache", "--tag", &tag, "context"];
+            let secret = ["--secret", &secret];
+            let options = if builder == "1" { &secret[..] } else { &[] };
             run(process::run(
-                docker.command(builder).args(words),
+                docker.command(builder).args(words).args(options),
                 synconce_testkit::patiently(std::time::Duration::from_secs(300)),
             )
             .unwrap());

@@ -23,6 +23,9 @@ const NEEDS: [Need; 4] = [
     Need::File("/bin/busybox", "busybox-static"),
 ];
 
+/// The first dockerd with containerd's image store.
+const NEEDS_STORE: [Need; 5] = [Need::Since("dockerd", 24), NEEDS[0], NEEDS[1], NEEDS[2], NEEDS[3]];
+
 /// The files of the layer below.
 const FILES: u64 = 300;
 const CHOWN: &str = "FROM scratch\nCOPY busybox /bin/\nCOPY data /data\n\
@@ -50,6 +53,7 @@ const COUNT: &str = "[\"/bin/busybox\", \"sh\", \"-c\", \
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
+        trial(in_the_image_store_of_containerd_hardly_flush, &NEEDS_STORE),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
         trial(with_mounts_have_the_same_files_and_keep_their_cache, &NEEDS),
         trial(go_on_after_a_kill_of_dockerd, &NEEDS),
@@ -350,6 +354,15 @@ fn a_container_of_the_api_is_no_step(world: &World<'_>, docker: &Docker<'_>) {
     assert!(copied.status.success(), "{copied:?}");
     let look = fs::read_to_string(to).unwrap();
     assert!(look.contains(" overlay ") && !look.contains("volatile"), "{look}");
+}
+
+fn in_the_image_store_of_containerd_hardly_flush(place: &Place) {
+    let world = World::new(place);
+    let docker = Docker::with_storage(&world.site, "overlayfs");
+    world.assert_hardly_flush("dockerd with containerd's image store", &docker.buildkit());
+    assert_owned(&docker);
+    docker.stop();
+    world.end();
 }
 
 fn by_buildkitd_hardly_flush(place: &Place) {

@@ -1,5 +1,6 @@
 //! Cuts a recorded script, and counts what is found.
 
+use super::engine::{Act, Way};
 use super::judge::{Moment, Verdict, judge};
 use super::recording::{Recorded, Subject, mark};
 use super::script::{Images, Step, states};
@@ -10,10 +11,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 use synconce_testkit::patiently;
-use synconce_testkit::rig::{Log, Mounted, Replay};
+use synconce_testkit::rig::{Log, Mounted, Replay, Survivors};
 
 /// One of so many cuts is made while the daemon and the hold are stopped.
 const STOPPED: usize = 12;
+/// One of so many cuts of builds is made when a build has returned, and loses every unflushed
+/// write. The next build syncs the disk as soon as it unmounts an overlay.
+const RETURNED: usize = 3;
 /// How long the disk may stay busy after a cut was judged.
 const UNMOUNTING: Duration = Duration::from_secs(60);
 
@@ -72,11 +76,14 @@ struct Marks {
     steps: Vec<usize>,
     /// While the daemon and the hold are stopped.
     stopped: Range<usize>,
+    /// The end of each build; empty if `script` is not one of builds.
+    returned: Vec<usize>,
     end: usize,
 }
 
 impl Marks {
-    fn find(log: &Log, script: &[Step]) -> Result<Self> {
+    fn find(log: &Log, way: Way) -> Result<Self> {
+        let script = way.script();
         let place =
             |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
         let mut steps = vec![place(mark::START)?];
@@ -84,7 +91,11 @@ impl Marks {
             steps.push(place(&mark::step(index))?);
         }
         let stopped = place(mark::STOPPED)?..place(mark::STARTING)?;
-        Ok(Self { steps, stopped, end: place(mark::END)? })
+        let is_build =
+            |step: &Step| matches!(way, Way::Steps(_)) && matches!(step, Step::Act(Act::Add(_)));
+        let ends = script.iter().zip(&steps[1..]);
+        let returned = ends.filter(|(step, _)| is_build(step)).map(|(_, end)| *end).collect();
+        Ok(Self { steps, stopped, returned, end: place(mark::END)? })
     }
 
     /// Returns how many steps had ended.
@@ -112,7 +123,7 @@ pub(super) fn cut(
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let script = subject.way.script();
-    let marks = Marks::find(&log, script)?;
+    let marks = Marks::find(&log, subject.way)?;
     let states = states(script, subject.way.has_hold() && !subject.engine.keeps_images());
     let disk = recorded.disk.replay().at(world.disk()).up()?;
     let other = recorded.other.as_ref();
@@ -163,7 +174,8 @@ fn unmount(mounted: Mounted<'_>) -> Result<()> {
     crate::recording::wait_until("the disk is free", patiently(UNMOUNTING), || !is_mounted())
 }
 
-/// Chooses cuts in ascending order: about as many in each step, and some while all is stopped.
+/// Chooses cuts in ascending order: about as many in each step, and some while all is stopped or
+/// when a build has returned.
 fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
     let mut random = fastrand::Rng::with_seed(seed);
     let all = instants(log, other, marks.steps[0]..marks.end);
@@ -176,11 +188,18 @@ fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64
         if index % STOPPED == 0 {
             range = at(marks.stopped.start)..at(marks.stopped.end);
         }
+        let (mut survivors, granularity) = random_survivors(&mut random);
+        let build = index / RETURNED % marks.returned.len().max(1);
+        if index % RETURNED == 1
+            && let Some(returned) = marks.returned.get(build)
+        {
+            survivors = Survivors::None;
+            range = at(*returned)..(at(*returned) + 1).min(all.len());
+        }
         if range.is_empty() {
             range = 0..all.len();
         }
         let (disk, other) = all[random.usize(range)];
-        let (survivors, granularity) = random_survivors(&mut random);
         chosen.push(Place { disk, other, survivors, granularity });
     }
     chosen.sort_by_key(|place| (place.disk, place.other));

@@ -42,7 +42,7 @@ pub(super) fn print(rows: &[Row]) -> bool {
 }
 
 /// Returns what is not as expected: a finding in a row of the tool, or a control that has to
-/// fail and never does, on no file system.
+/// fail and never does: on no file system, or a mutant on one of them.
 fn unexpected(rows: &[Row]) -> Vec<String> {
     let findings = |row: &Row| match row.way {
         // dockerd syncs neither its list of images nor new directories of layers, and panics at
@@ -59,9 +59,19 @@ fn unexpected(rows: &[Row]) -> Vec<String> {
         .into_iter()
         .filter(|way| has_to_fail(*way))
     {
-        let mut controls = rows.iter().filter(|row| row.way == way).peekable();
-        if controls.peek().is_some() && controls.all(|row| findings(row) == 0) {
-            wrong.push(format!("the control {} never fails", way.name()));
+        let controls: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
+        let missed: Vec<_> = controls.iter().filter(|row| findings(row) == 0).collect();
+        match way {
+            // Each row cuts at the moments at which the mutant loses a layer.
+            Way::Steps(_) => {
+                wrong.extend(
+                    missed.iter().map(|row| format!("the control {} never fails", row.name)),
+                );
+            }
+            _ if !controls.is_empty() && missed.len() == controls.len() => {
+                wrong.push(format!("the control {} never fails", way.name()));
+            }
+            _ => {}
         }
     }
     wrong
@@ -84,5 +94,12 @@ mod tests {
             assert_eq!(unexpected(&[wrong]).len(), 1);
         }
         assert_eq!(unexpected(&[row(Way::Plain, 0, 0)]).len(), 1);
+    }
+
+    #[test]
+    fn a_mutant_of_steps_has_to_fail_on_each_file_system() {
+        let mutant = |broken| row(Way::Steps(Root::Unsynced), broken, 0);
+        assert_eq!(unexpected(&[mutant(1), mutant(2)]).len(), 0);
+        assert_eq!(unexpected(&[mutant(1), mutant(0)]).len(), 1);
     }
 }

@@ -5,6 +5,7 @@ use libtest_mimic::Trial;
 use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use synconce_sys::overlay::kernel_is_at_least;
 use synconce_sys::search;
 
 /// A requirement of a test.
@@ -12,6 +13,8 @@ use synconce_sys::search;
 pub enum Need {
     /// A program in the PATH, and the packages that contain it.
     Program(&'static str, &'static str),
+    /// A program whose `--version` names this major version or a later one.
+    Since(&'static str, u32),
     /// A path, and the packages that contain it.
     File(&'static str, &'static str),
     /// A module of CPython's own tests.
@@ -20,6 +23,15 @@ pub enum Need {
     Upstream(&'static str),
     /// A program that `scripts/engines` has built.
     Engine(&'static str),
+    /// A version of Linux, major and minor, and what came with it.
+    Linux(u32, u32, &'static str),
+}
+
+/// Returns the first number that `name --version` prints.
+fn major(name: &str) -> Option<u32> {
+    let printed = Command::new(name).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&printed.stdout).into_owned();
+    text.split(|c: char| !c.is_ascii_digit()).find_map(|number| number.parse().ok())
 }
 
 impl Need {
@@ -29,6 +41,8 @@ impl Need {
             Self::Program(name, packages) => {
                 search::find(name).is_none().then(|| format!("no {name}; install {packages}"))
             }
+            Self::Since(name, version) => (major(name) < Some(version))
+                .then(|| format!("{name} is older than {version}; put a later one first in PATH")),
             Self::File(path, packages) => {
                 (!Path::new(path).exists()).then(|| format!("no {path}; install {packages}"))
             }
@@ -41,6 +55,8 @@ impl Need {
             Self::Engine(name) => {
                 engine(name).is_none().then(|| format!("no {name}; run scripts/engines"))
             }
+            Self::Linux(major, minor, what) => (!kernel_is_at_least(major, minor))
+                .then(|| format!("Linux has no {what} before {major}.{minor}")),
         }
     }
 }

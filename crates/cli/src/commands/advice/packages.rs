@@ -126,10 +126,8 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
         step(
             "remove damaged lists of dpkg",
             &[
-                &format!(
-                    "{enter}find /var/lib/dpkg/info -type f ! -name format ! -name \"*.md5sums\" \\"
-                ),
-                &format!("{torn} -delete"),
+                &format!("{enter}find /var/lib/dpkg/info -type f ! -name format \\"),
+                &format!("! -name \"*.md5sums\" {torn} -delete"),
             ],
         ),
     ];
@@ -274,7 +272,7 @@ mod tests {
             &format!(
                 "-type f {changed} \\( -empty -print -delete -o \\\n        -exec mv --backup"
             ),
-            &format!("! -name \"*.md5sums\" \\\n    \\( -empty -o {changed} \\) -delete"),
+            &format!("! -name \"*.md5sums\" \\( -empty -o {changed} \\) -delete"),
             &format!("find /etc -xdev -type f {changed} \\\n"),
         ] {
             assert!(text.contains(part), "{part}: {text}");

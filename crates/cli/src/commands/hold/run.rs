@@ -124,11 +124,12 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
+    // A signal ends the wait for another command, and a recovery, which the next one continues.
+    decided(&config, Decision::ByFile)?;
     // Before the start: a signal must not end synconce between the start and the stop.
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
-    decided(&config, Decision::ByFile)?;
     let started = begun(&config, Daemon::Child)?;
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {

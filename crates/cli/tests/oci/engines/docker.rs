@@ -38,10 +38,11 @@ impl<'a> Docker<'a> {
         Self::with_storage(site, "vfs")
     }
 
-    /// Starts dockerd with the storage driver `driver`.
+    /// Starts dockerd with the storage driver `driver`; `overlayfs` is that of containerd's image
+    /// store.
     pub fn with_storage(site: &'a Site<'a>, driver: &str) -> Self {
         let us = site.given == Given::Us;
-        let config = json!({
+        let mut config = json!({
             "runtimes": {"synconce": {"path": site.place.text("before/synconce-oci")}},
             "default-runtime": if us { "synconce" } else { "runc" },
             "data-root": site.storage.join("docker"),
@@ -54,6 +55,9 @@ impl<'a> Docker<'a> {
             "bridge": "none",
             "iptables": false,
         });
+        if driver == "overlayfs" {
+            config["features"] = json!({"containerd-snapshotter": true});
+        }
         let config = site.place.write("daemon.json", &config.to_string());
         let path = std::env::var("PATH").unwrap_or_default();
         let before = if us { site.place.text("before") + ":" } else { String::new() };
