@@ -1,7 +1,7 @@
 //! Compares layers with their fingerprints, and a store with its records.
 
 use crate::layer;
-use crate::read::read;
+use crate::read::read_all;
 use crate::record::{Layer, Name, Record};
 use crate::store::{CONTENT, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -21,19 +21,24 @@ pub struct Altered {
     pub directories: Vec<PathBuf>,
 }
 
-/// Compares each entry of the tree's layers with the layer's fingerprint, and returns the
-/// layers that differ. Owner, mode, size, times and inode number are compared; content is
-/// not.
+/// Compares each entry of the layers of the tree, of all its generations, with the layer's
+/// fingerprint, and returns the layers that differ. Owner, mode, size, times and inode number are
+/// compared; content is not.
 ///
 /// # Errors
 /// The error names the act and the path.
 pub fn verify(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
     let mut altered = Vec::new();
-    let reading = read(store, name)?;
+    let reading = read_all(store, name)?;
     let committed = reading.committed();
     let is_due =
         |layer: &&Layer| committed.contains(layer) || layer::has_fingerprint(store, &layer.id);
-    for layer in reading.source().layers.iter().filter(is_due) {
+    let current = reading.source().layers.iter().filter(is_due);
+    let mut looked_at = HashSet::new();
+    for layer in current.chain(reading.older()) {
+        if !looked_at.insert(&layer.id) {
+            continue;
+        }
         let directories = layer::altered(store, &layer.id, progress)?;
         if !directories.is_empty() {
             altered.push(Altered { layer: store.content(&layer.id), directories });
@@ -51,7 +56,7 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
     for Record { name, .. } in &records {
-        let reading = match read(store, name) {
+        let reading = match read_all(store, name) {
             // The tree was removed meanwhile.
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => continue,
             other => other?,
@@ -59,7 +64,7 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
         let committed = reading.committed();
         let open = reading.source().layers.iter();
         let open = open.filter(|layer| layer::has_fingerprint(store, &layer.id));
-        for layer in committed.iter().chain(open) {
+        for layer in committed.iter().chain(open).chain(reading.older()) {
             if looked_at.insert(layer.id.clone()) {
                 faults.extend(fault_of(store, layer, progress));
             }

@@ -1,17 +1,17 @@
 //! Makes clones of trees.
 
 use crate::choose;
-use crate::record::{BadName, FORMAT, Name, Parent, Record, now};
+use crate::record::{BadName, Name, Parent, Record};
 use crate::source::{self, refuse};
 use crate::store::{self, Store};
-use crate::strategy::{Choice, Strategy};
+use crate::strategy::Strategy;
 use std::io;
 use synconce_durable::error::Error;
 
 /// The longest part of the base's name that a clone's generated name keeps.
 const LONGEST_STEM: usize = 100;
 
-/// Makes the tree `name` from the committed tree `base`, without copying anything.
+/// Makes the tree `name` from the committed tree or generation `base`, without copying anything.
 ///
 /// # Errors
 /// `ENOENT`, `EEXIST`. The error names the act and the path.
@@ -23,23 +23,14 @@ pub fn clone(
 ) -> Result<Record, Error> {
     let _lock = store.lock()?;
     let source = source::committed(store, base)?;
-    if store.record(name)?.is_some() {
-        return Err(source::exists("cannot clone to", name));
-    }
-    let Choice { strategy, reason } = match wanted {
+    source::is_new(store, "cannot clone to", name)?;
+    let choice = match wanted {
         Some(_) => choose(store, &source.layers, wanted)?,
         // The layers are the base's, so the base's strategy works for the clone.
-        None => {
-            let Record { strategy, reason, .. } = source::existing(store, base)?;
-            Choice { strategy, reason }
-        }
+        None => source::choice(store, base)?,
     };
     let parent = source.base.map(Parent::from);
-    let (name, layers, made) = (name.clone(), source.layers, now());
-    let format = FORMAT;
-    let (generation, protected) = (1, false);
-    let record =
-        Record { format, name, generation, layers, strategy, reason, parent, made, protected };
+    let record = Record::first(name.clone(), source.layers, choice, parent);
     store.write(&record)?;
     Ok(record)
 }

@@ -4,7 +4,7 @@ use crate::freeze::Frozen;
 use crate::layer;
 use crate::pin::Pin;
 use crate::read::read_source;
-use crate::record::{FORMAT, Layer, Name, Parent, Purpose, Record, now};
+use crate::record::{Layer, Name, Parent, Purpose, Record};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
 use crate::store::Store;
@@ -16,7 +16,8 @@ use synconce_durable::mutant;
 use synconce_fs::Progress;
 
 /// Makes the uncommitted changes of `name` durable, as the next generation of `name` or as
-/// the new tree `new`. With `new`, `name` is back at its last generation.
+/// the new tree `new`. With `new`, `name` is back at its last generation. With `keep`, the tree
+/// that is committed keeps as many older generations, now and after later commits.
 ///
 /// # Errors
 /// The error names the act and the path, write-back errors included; `name` is then
@@ -25,6 +26,7 @@ pub fn commit(
     store: &Store,
     name: &Name,
     new: Option<&Name>,
+    keep: Option<u32>,
     progress: &dyn Progress,
 ) -> Result<Record, Error> {
     let pin = Pin::new(store.path())?;
@@ -46,37 +48,36 @@ pub fn commit(
         let why = io::Error::other("another command changed it meanwhile");
         return Err(refuse("cannot commit", name, why));
     }
-    let mut record = source::existing(store, name)?;
-    let old = record.layers.clone();
-    match new {
-        Some(new) => {
-            next_generation(store, new, None)?;
-            let parent = Parent { name: name.clone(), generation: record.generation };
-            record.parent = Some(parent);
-            record.name = new.clone();
-            record.generation = 1;
-            record.protected = false;
-        }
-        None if old == source.layers => return Ok(record),
-        None => record.generation += 1,
+    let before = source::existing(store, name)?;
+    let choice = before.newest().choice();
+    if let Some(new) = new {
+        next_generation(store, new, None)?;
+        let parent = Parent { name: name.clone(), generation: before.generation };
+        let mut record = Record::first(new.clone(), source.layers, choice, Some(parent));
+        record.keep = keep.unwrap_or_default();
+        store.write(&record)?;
+        late.map_or(Ok(()), Pin::sync)?;
+        store.close_durably(name)?;
+        return Ok(record);
     }
-    record.layers = source.layers;
-    record.made = now();
-    store.write(&record)?;
+    let mut record = before.clone();
+    record.keep_at_most(keep.unwrap_or(before.keep));
+    record.add_generation(source.layers, choice);
+    if record == before {
+        return Ok(record);
+    }
+    store.write_next(&record, &before)?;
     late.map_or(Ok(()), Pin::sync)?;
-    match new {
-        Some(_) => store.close_durably(name)?,
-        None => store.close(name)?,
-    }
-    let old: Vec<String> = old.into_iter().map(|layer| layer.id).collect();
-    unneeded::try_drop_unreferenced(store, &old);
+    store.close(name)?;
+    unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(record)
 }
 
 impl Session<'_, Frozen> {
     /// Ends the session and commits its changes durably as the tree `name`: as a new tree, or
     /// as the next generation of `base`, if `base` is still at the generation that the session
-    /// began from.
+    /// began from. With `keep`, the tree keeps as many older generations, now and after later
+    /// commits. A session that changed nothing makes no generation.
     ///
     /// # Errors
     /// The error names the act and the path, write-back errors included. The tree `name` is
@@ -85,15 +86,20 @@ impl Session<'_, Frozen> {
         self,
         name: &Name,
         base: Option<Base>,
+        keep: Option<u32>,
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
         let old = base.as_ref().map(|base| self.store.record(&base.name)).transpose()?.flatten();
+        let of_base = |record: Record| {
+            let began = base.as_ref().and_then(|base| record.at(base.generation));
+            began.unwrap_or_else(|| record.newest()).choice()
+        };
         let choice = match old {
-            Some(Record { strategy, reason, .. }) => Ok(Choice { strategy, reason }),
+            Some(record) => Ok(of_base(record)),
             None => choose(self.store, &self.note.layers, None),
         };
         match choice {
-            Ok(choice) => self.commit_by(name, base, choice, progress),
+            Ok(choice) => self.commit_by(name, base, (choice, keep), progress),
             Err(error) => self.discard().and(Err(error)),
         }
     }
@@ -103,14 +109,14 @@ impl Session<'_, Frozen> {
         self,
         name: &Name,
         base: Option<Base>,
-        choice: Choice,
+        (choice, keep): (Choice, Option<u32>),
         progress: &dyn Progress,
     ) -> Result<Record, Error> {
         if let Err(error) = self.fingerprint(progress) {
             return self.discard().and(Err(error));
         }
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
-        let publish = || publish(store, name, base, layers, choice, (&id, &note.purpose));
+        let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note.purpose));
         let committed = match mutant::is("tree-record-first") {
             false => pin.sync().and_then(|()| publish()),
             true => publish().and_then(|record| pin.sync().map(|()| record)),
@@ -129,36 +135,36 @@ fn publish(
     store: &Store,
     name: &Name,
     base: Option<Base>,
-    layers: Vec<Layer>,
-    choice: Choice,
+    (layers, choice, keep): (Vec<Layer>, Choice, Option<u32>),
     (id, purpose): (&str, &Purpose),
 ) -> Result<Record, Error> {
     let _lock = store.lock()?;
-    let generation = generation_after(store, name, base.as_ref(), Some(id))?;
-    let before = store.record(name)?;
-    // A tree's next generation has the same parent as the tree.
-    let parent = match (base.filter(|base| base.name != *name), &before) {
-        (Some(base), _) => Some(base.into()),
-        (None, Some(before)) => before.parent.clone(),
-        (None, None) => None,
+    generation_after(store, name, base.as_ref(), Some(id))?;
+    let Some(before) = store.record(name)? else {
+        let mut record = Record::first(name.clone(), layers, choice, base.map(Parent::from));
+        record.protected = *purpose == Purpose::Import;
+        record.keep = keep.unwrap_or_default();
+        store.write(&record)?;
+        leave(store, id, &[]);
+        return Ok(record);
     };
-    let is_import = *purpose == Purpose::Import;
-    let protected = before.as_ref().map_or(is_import, |before| before.protected);
-    let old = before.map(|record| record.layers).unwrap_or_default();
-    let Choice { strategy, reason } = choice;
-    let (format, name, made) = (FORMAT, name.clone(), now());
-    let record =
-        Record { format, name, generation, layers, strategy, reason, parent, made, protected };
-    store.write(&record)?;
-    leave(store, id, &old);
+    let mut record = before.clone();
+    record.keep_at_most(keep.unwrap_or(before.keep));
+    record.add_generation(layers, choice);
+    if record != before {
+        store.write_next(&record, &before)?;
+    }
+    // The session needs the layers of `before` as long as it is there.
+    leave(store, id, &[]);
+    unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(record)
 }
 
 /// Returns the generation that a commit as `name` would make.
 ///
 /// # Errors
-/// `EEXIST` when the tree exists and is not `base`'s. Also when the tree has another
-/// generation than `base`, has uncommitted changes, or is in use: changes made by another
+/// `EEXIST` when the tree exists and is not `base`'s, or is a generation. Also when the tree has
+/// another generation than `base`, has uncommitted changes, or is in use: changes made by another
 /// command would be lost.
 pub fn next_generation(store: &Store, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
     generation_after(store, name, base, None)
@@ -175,7 +181,7 @@ fn generation_after(
     let Some(record) = store.record(name)? else {
         return match base.is_some_and(|base| base.name == *name) {
             true => refused("the tree was renamed or removed meanwhile".to_owned()),
-            false => Ok(1),
+            false => source::is_new(store, "cannot make the tree", name).map(|()| 1),
         };
     };
     match base.filter(|base| base.name == *name) {

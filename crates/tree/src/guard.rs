@@ -29,6 +29,8 @@ pub enum Guard {
     Protection,
     /// The record of the tree cannot be read: which changes and layers the tree has is unknown.
     Unreadable,
+    /// The name is that of a generation, which does not change.
+    Generation,
 }
 
 impl Guarded {
@@ -44,6 +46,7 @@ impl fmt::Display for Guarded {
             Guard::Changes => "it has changes that are not committed",
             Guard::Protection => "it is a protected base",
             Guard::Unreadable => "its record cannot be read",
+            Guard::Generation => "it is a generation, and generations do not change",
         })
     }
 }
@@ -73,6 +76,11 @@ pub(crate) fn is_unprotected(
 /// Returns the error of a removal of the tree `name`, whose record cannot be read.
 pub(crate) fn unreadable(store: &Store, name: &Name) -> Error {
     error(store, "cannot remove", name, Guard::Unreadable)
+}
+
+/// Returns the error of an act that changes a tree; `name` is a generation.
+pub(crate) fn generation(store: &Store, name: &Name) -> Error {
+    error(store, "cannot use", name, Guard::Generation)
 }
 
 fn error(store: &Store, act: &'static str, tree: &Name, by: Guard) -> Error {

@@ -50,6 +50,6 @@ where
         };
         Ok((told, choice))
     })?;
-    let record = session.freeze(progress)?.commit_by(name, None, choice, progress)?;
+    let record = session.freeze(progress)?.commit_by(name, None, (choice, None), progress)?;
     Ok((record, told))
 }

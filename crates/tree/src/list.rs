@@ -34,33 +34,60 @@ pub fn list(store: &Store) -> Result<(Vec<Listed>, Vec<Error>), Error> {
     for record in &records {
         let opened = store.opened(record)?;
         let is_open = matches!(opened, Opened::Yes(_));
-        let layers = match opened {
+        let mut layers = match opened {
             Opened::Yes(layers) => layers,
             Opened::No | Opened::Lost | Opened::Stale => record.layers.clone(),
         };
+        for layer in record.kept.iter().flat_map(|kept| &kept.layers) {
+            if !layers.contains(layer) {
+                layers.push(layer.clone());
+            }
+        }
         let used = source::is_idle(store, &record.name).err().map(|error| reason(error.io()));
         stacks.push((layers, is_open, used));
     }
     drop(lock);
-    let mut users: HashMap<&str, u32> = HashMap::new();
-    for layer in stacks.iter().flat_map(|(layers, ..)| layers) {
-        *users.entry(&layer.id).or_default() += 1;
-    }
-    let mut sizes = HashMap::new();
-    for id in users.keys() {
-        sizes.insert(*id, layer::fingerprint(store, id).ok().map(|fingerprint| fingerprint.bytes));
-    }
-    let sum = |layers: &[Layer], shared: bool| -> Option<u64> {
-        let wanted = layers.iter().filter(|layer| (users[layer.id.as_str()] > 1) == shared);
-        wanted.map(|layer| sizes[layer.id.as_str()]).sum()
-    };
+    let sizes = Sizes::of(store, stacks.iter().map(|(layers, ..)| layers));
     let listed = records.into_iter().zip(&stacks);
     let listed = listed.map(|(record, (layers, is_open, used))| Listed {
-        own: sum(layers, false),
-        shared: sum(layers, true),
+        own: sizes.own(layers),
+        shared: sizes.shared(layers),
         is_open: *is_open,
         used: used.clone(),
         record,
     });
     Ok((listed.collect(), broken))
+}
+
+/// The sizes of layers, and how many stacks use each layer.
+pub(crate) struct Sizes<'a> {
+    users: HashMap<&'a str, u32>,
+    bytes: HashMap<&'a str, Option<u64>>,
+}
+
+impl<'a> Sizes<'a> {
+    pub(crate) fn of(store: &Store, stacks: impl IntoIterator<Item = &'a Vec<Layer>>) -> Self {
+        let mut users: HashMap<&str, u32> = HashMap::new();
+        for layer in stacks.into_iter().flatten() {
+            *users.entry(&layer.id).or_default() += 1;
+        }
+        let bytes = |id: &&'a str| {
+            let bytes = layer::fingerprint(store, id).ok().map(|fingerprint| fingerprint.bytes);
+            (*id, bytes)
+        };
+        let bytes = users.keys().map(bytes).collect();
+        Self { users, bytes }
+    }
+
+    /// Returns the bytes of layers that one stack uses.
+    pub(crate) fn own(&self, layers: &[Layer]) -> Option<u64> {
+        let own = layers.iter().filter(|layer| self.users[layer.id.as_str()] == 1);
+        own.map(|layer| self.bytes[layer.id.as_str()]).sum()
+    }
+
+    /// Returns the bytes of layers that several stacks use.
+    pub(crate) fn shared(&self, layers: &[Layer]) -> Option<u64> {
+        let shared = layers.iter().filter(|layer| self.users[layer.id.as_str()] > 1);
+        shared.map(|layer| self.bytes[layer.id.as_str()]).sum()
+    }
 }

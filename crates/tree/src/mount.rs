@@ -44,7 +44,7 @@ pub fn open_read_only<'a>(
     point: &Path,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
-    let mut source = source::stack(store, name)?;
+    let mut source = source::stack_or_generation(store, name)?;
     source.tree = None;
     session::begin(store, &source, source.strategy, Purpose::View(point.to_owned()))
 }

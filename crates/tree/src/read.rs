@@ -19,6 +19,8 @@ use synconce_durable::error::{Context, Error};
 pub struct Reading<'a> {
     store: &'a Store,
     source: Source,
+    /// Layers of older generations.
+    older: Vec<Layer>,
     locks: Vec<(String, OwnedFd)>,
 }
 
@@ -28,22 +30,41 @@ impl fmt::Debug for Reading<'_> {
     }
 }
 
-/// Returns the stack of `name` with uncommitted changes, even if a session works on the
-/// tree.
+/// Returns the stack of the tree `name` with uncommitted changes, even if a session works on the
+/// tree, or of the generation `name`.
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
 pub fn read<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>, Error> {
     let _lock = store.lock_to_read()?;
-    read_source(store, source::stack(store, name)?)
+    read_source(store, source::stack_or_generation(store, name)?)
+}
+
+/// Like [`read`], with the layers of older generations that the tree keeps.
+///
+/// # Errors
+/// `ENOENT`. The error names the act and the path.
+pub(crate) fn read_all<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>, Error> {
+    let _lock = store.lock_to_read()?;
+    let kept = store.record(name)?.map(|record| record.kept).unwrap_or_default();
+    let older = kept.into_iter().flat_map(|kept| kept.layers).collect();
+    read_layers(store, source::stack_or_generation(store, name)?, older)
 }
 
 /// Like [`read`], under the store's lock. The lock must be released before the
 /// result is dropped.
 pub(crate) fn read_source<'a>(store: &'a Store, source: Source) -> Result<Reading<'a>, Error> {
+    read_layers(store, source, Vec::new())
+}
+
+fn read_layers<'a>(
+    store: &'a Store,
+    source: Source,
+    older: Vec<Layer>,
+) -> Result<Reading<'a>, Error> {
     let mut locks: Vec<(String, OwnedFd)> = Vec::new();
     let committed = source.base.iter().flat_map(|base| &base.layers);
-    for layer in source.layers.iter().chain(committed) {
+    for layer in source.layers.iter().chain(committed).chain(&older) {
         if locks.iter().any(|(id, _)| *id == layer.id) {
             continue;
         }
@@ -52,7 +73,7 @@ pub(crate) fn read_source<'a>(store: &'a Store, source: Source) -> Result<Readin
         flock(&directory, FlockOperation::LockShared).on("cannot lock", &store.layer(&layer.id))?;
         locks.push((layer.id.clone(), directory));
     }
-    Ok(Reading { store, source, locks })
+    Ok(Reading { store, source, older, locks })
 }
 
 impl Reading<'_> {
@@ -64,6 +85,11 @@ impl Reading<'_> {
     /// Returns the stack of the last commit, bottom first.
     pub(crate) fn committed(&self) -> &[Layer] {
         self.source.base.as_ref().map_or(&[], |base| &base.layers)
+    }
+
+    /// Returns the layers of older generations; a layer may occur several times.
+    pub(crate) fn older(&self) -> &[Layer] {
+        &self.older
     }
 
     /// Returns the merged content of the last commit.

@@ -1,15 +1,18 @@
 //! The stored state of a tree: its durable record, and a note of uncommitted changes.
 
 use crate::overlay::Features;
-use crate::strategy::Strategy;
+use crate::strategy::{Choice, Strategy};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The format of records that this version writes, and the only format that it reads.
+/// The format of stores, notes, and records of trees that keep no older generations.
 pub(crate) const FORMAT: u32 = 1;
+/// The format of records of trees that keep older generations. A version that knows only
+/// [`FORMAT`] refuses such a record, and then removes no layer of the store.
+pub(crate) const KEEPING: u32 = 2;
 
 /// The longest name of a tree, so that `.NAME.json.synconce-new` is a file name.
 const LONGEST: usize = 200;
@@ -24,6 +27,16 @@ impl Name {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl Name {
+    /// Splits `NAME@N` into the name of a tree and the number of a generation.
+    pub fn generation(&self) -> Option<(Self, u64)> {
+        let (name, number) = self.0.rsplit_once('@')?;
+        let is_number =
+            !number.starts_with('0') && number.bytes().all(|byte| byte.is_ascii_digit());
+        Some((name.parse().ok()?, number.parse().ok().filter(|_| is_number)?))
     }
 }
 
@@ -108,10 +121,32 @@ pub struct Parent {
     pub generation: u64,
 }
 
+/// A generation of a tree: what one commit made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// The number: 1 at first; each commit adds 1.
+    pub generation: u64,
+    /// The stack, bottom first.
+    pub layers: Vec<Layer>,
+    /// How runs get a writable copy.
+    pub strategy: Strategy,
+    /// Why this strategy was chosen.
+    pub reason: String,
+    /// When the generation was made: seconds since 1970.
+    pub made: u64,
+}
+
+impl Generation {
+    /// Returns the strategy of the generation.
+    pub(crate) fn choice(self) -> Choice {
+        Choice { strategy: self.strategy, reason: self.reason }
+    }
+}
+
 /// The durable record of a tree, `trees/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`FORMAT`].
+    /// [`FORMAT`] or [`KEEPING`].
     pub format: u32,
     /// The tree's name. The name of the file counts: `rename` changes only that.
     pub name: Name,
@@ -131,6 +166,89 @@ pub struct Record {
     /// Whether runs and mounts may leave no changes in the tree.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub protected: bool,
+    /// How many older generations are kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub keep: u32,
+    /// The older generations that are kept, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Generation>,
+}
+
+/// For serde, which passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Record {
+    /// Makes the record of a new tree, which is not protected and keeps no older generations.
+    pub(crate) fn first(
+        name: Name,
+        layers: Vec<Layer>,
+        choice: Choice,
+        parent: Option<Parent>,
+    ) -> Self {
+        let Choice { strategy, reason } = choice;
+        Self {
+            format: FORMAT,
+            name,
+            generation: 1,
+            layers,
+            strategy,
+            reason,
+            parent,
+            made: now(),
+            protected: false,
+            keep: 0,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Returns the newest generation.
+    pub fn newest(&self) -> Generation {
+        let Self { generation, layers, strategy, reason, made, .. } = self.clone();
+        Generation { generation, layers, strategy, reason, made }
+    }
+
+    /// Returns the generation `number`, if it is the newest or kept.
+    pub fn at(&self, number: u64) -> Option<Generation> {
+        match number == self.generation {
+            true => Some(self.newest()),
+            false => self.kept.iter().find(|kept| kept.generation == number).cloned(),
+        }
+    }
+
+    /// Returns all generations, the newest first.
+    pub fn generations(&self) -> Vec<Generation> {
+        [self.newest()].into_iter().chain(self.kept.iter().rev().cloned()).collect()
+    }
+
+    /// Returns the ids of the layers of all generations; an id may occur several times.
+    pub(crate) fn layer_ids(&self) -> Vec<String> {
+        let layers = self.layers.iter().chain(self.kept.iter().flat_map(|kept| &kept.layers));
+        layers.map(|layer| layer.id.clone()).collect()
+    }
+
+    /// Makes `layers` the next generation, and the newest generation an older one. Changes
+    /// nothing if the newest generation has the same layers.
+    pub(crate) fn add_generation(&mut self, layers: Vec<Layer>, choice: Choice) {
+        if self.layers == layers {
+            return;
+        }
+        self.kept.push(self.newest());
+        self.generation += 1;
+        self.layers = layers;
+        (self.strategy, self.reason) = (choice.strategy, choice.reason);
+        self.made = now();
+        self.keep_at_most(self.keep);
+    }
+
+    /// Keeps the `keep` newest of the older generations, from now on.
+    pub(crate) fn keep_at_most(&mut self, keep: u32) {
+        self.keep = keep;
+        let excess = self.kept.len().saturating_sub(usize::try_from(keep).unwrap_or(usize::MAX));
+        self.kept.drain(..excess);
+    }
 }
 
 /// The boot and the attached disk. As long as both stay the same, data that was written is
@@ -219,6 +337,19 @@ mod tests {
         let long = "a".repeat(LONGEST + 1);
         for bad in ["", ".", "..", ".a", "-a", "a/b", "../a", "a b", "a\n", "ä", &long] {
             assert!(bad.parse::<Name>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_number_names_a_generation() {
+        let split = |text: &str| {
+            let split = text.parse::<Name>().unwrap().generation();
+            split.map(|(name, number)| (name.to_string(), number))
+        };
+        assert_eq!(split("a@2"), Some(("a".to_owned(), 2)));
+        assert_eq!(split("a@2@13"), Some(("a@2".to_owned(), 13)));
+        for none in ["a", "a@", "a@0", "a@02", "a@+2", "a@2x", "a@18446744073709551616"] {
+            assert_eq!(split(none), None, "{none}");
         }
     }
 

@@ -1,8 +1,10 @@
 //! Removes trees.
 
-use crate::record::Name;
+use crate::record::{Generation, Name, Record};
+use crate::source::refuse;
 use crate::store::{Opened, Store};
 use crate::{guard, source, unneeded};
+use std::io;
 use synconce_durable::error::Error;
 
 /// What a removal does with uncommitted changes.
@@ -14,16 +16,19 @@ pub enum Changes {
     Dropped,
 }
 
-/// Removes the tree `name`, and moves layers that no other tree uses to the trash.
+/// Removes the tree `name`, or the older generation `name`, and moves layers that nothing else
+/// uses to the trash.
 ///
 /// # Errors
-/// `ENOENT`; the tree is in use; changes are to be kept, and the tree has uncommitted ones, or its
-/// record cannot be read. The error names the act and the path.
+/// `ENOENT`; `name` is the newest generation of its tree; the tree is in use; changes are to be
+/// kept, and the tree has uncommitted ones, or its record cannot be read. The error names the act
+/// and the path.
 pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;
     let mut layers: Vec<String> = Vec::new();
     let record = match (store.record(name), changes) {
-        (Ok(record), _) => Some(record.ok_or_else(|| source::absent(name))?),
+        (Ok(None), _) => return remove_generation(store, name),
+        (Ok(record), _) => record,
         // `gc` finds its layers.
         (Err(_), Changes::Dropped) => None,
         (Err(_), Changes::Kept) => return Err(guard::unreadable(store, name)),
@@ -33,7 +38,7 @@ pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error>
         if changes == Changes::Kept {
             guard::is_committed(store, "cannot remove", record)?;
         }
-        layers.extend(record.layers.iter().map(|layer| layer.id.clone()));
+        layers.extend(record.layer_ids());
         if let Opened::Yes(open) = store.opened(record)? {
             layers.extend(open.into_iter().map(|layer| layer.id));
         }
@@ -42,5 +47,30 @@ pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error>
     layers.sort_unstable();
     layers.dedup();
     unneeded::try_drop_unreferenced(store, &layers);
+    Ok(())
+}
+
+/// Returns the older generation `name`, and the record of its tree.
+///
+/// # Errors
+/// `ENOENT`; `name` is the newest generation. The error names the act and the path.
+pub(crate) fn removable(store: &Store, name: &Name) -> Result<(Record, Generation), Error> {
+    let (record, generation) = source::generation(store, name)?;
+    match generation.generation == record.generation {
+        false => Ok((record, generation)),
+        true => {
+            let why = io::Error::other(format!("it is the newest generation of {}", record.name));
+            Err(refuse("cannot remove", name, why))
+        }
+    }
+}
+
+/// Removes a generation under the store's lock. What began from it has a lease on its layers.
+fn remove_generation(store: &Store, name: &Name) -> Result<(), Error> {
+    let (before, generation) = removable(store, name)?;
+    let mut record = before.clone();
+    record.kept.retain(|kept| kept.generation != generation.generation);
+    store.write_next(&record, &before)?;
+    unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(())
 }

@@ -14,9 +14,7 @@ pub fn rename(store: &Store, name: &Name, new: &Name) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     source::is_idle(store, name)?;
-    if store.record(new)?.is_some() {
-        return Err(source::exists("cannot rename to", new));
-    }
+    source::is_new(store, "cannot rename to", new)?;
     // The note of the changes has the tree's name, too, and two files cannot be renamed in one
     // step.
     guard::is_committed(store, "cannot rename", &record)?;

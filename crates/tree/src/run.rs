@@ -34,7 +34,7 @@ pub fn open_to_discard<'a>(
     wanted: Option<Strategy>,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
-    let mut source = source::stack(store, name)?;
+    let mut source = source::stack_or_generation(store, name)?;
     let strategy = source::strategy_of(store, &source, wanted)?;
     source.tree = None;
     session::begin(store, &source, strategy, Purpose::Run)

@@ -63,7 +63,7 @@ struct Known {
 ///     let session = session.prepare(&())?;
 ///     let root = session.attach()?;
 ///     session.detach()?;
-///     session.freeze(&())?.commit_as(name, None, &()).map(drop)
+///     session.freeze(&())?.commit_as(name, None, None, &()).map(drop)
 /// }
 /// ```
 ///
@@ -72,7 +72,7 @@ struct Known {
 /// ```compile_fail,E0599
 /// # use synconce_tree::{Session, Error, record::Name};
 /// fn too_early(session: Session<'_>, name: &Name) -> Result<(), Error> {
-///     session.commit_as(name, None, &()).map(drop)
+///     session.commit_as(name, None, None, &()).map(drop)
 /// }
 /// ```
 ///
@@ -93,7 +93,7 @@ struct Known {
 /// # use synconce_tree::{Session, Error, record::Name};
 /// fn twice(session: Session<'_>, name: &Name) -> Result<(), Error> {
 ///     let frozen = session.freeze(&())?;
-///     frozen.commit_as(name, None, &())?;
+///     frozen.commit_as(name, None, None, &())?;
 ///     frozen.discard()
 /// }
 /// ```

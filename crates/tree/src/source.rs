@@ -1,9 +1,9 @@
 //! The stack of a tree: committed, or with uncommitted changes; and whether a session uses it.
 
 use crate::busy::{Busy, User};
-use crate::record::{self, Layer, Name, Parent, Purpose, Record};
+use crate::record::{self, Generation, Layer, Name, Parent, Purpose, Record};
 use crate::store::{Opened, Store};
-use crate::strategy::Strategy;
+use crate::strategy::{Choice, Strategy};
 use crate::{choose, guard};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -59,22 +59,80 @@ impl From<Base> for Parent {
 /// Returns the record of `name`.
 ///
 /// # Errors
-/// `ENOENT` when there is no such tree.
+/// `ENOENT` when there is no such tree; `name` is a generation.
 pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
-    store.record(name)?.ok_or_else(|| absent(name))
+    if let Some(record) = store.record(name)? {
+        return Ok(record);
+    }
+    match generation(store, name) {
+        Ok(_) => Err(guard::generation(store, name)),
+        Err(error) => Err(error),
+    }
 }
 
-/// Returns the committed generation of `name`, for a clone.
+/// Returns the generation `name`, such as `bookworm@2`, and the record of its tree. A tree with
+/// this name comes first.
+///
+/// # Errors
+/// `ENOENT` when the tree does not exist or has no such generation.
+pub(crate) fn generation(store: &Store, name: &Name) -> Result<(Record, Generation), Error> {
+    let split = name.generation();
+    let record = split.as_ref().map(|(tree, _)| store.record(tree)).transpose()?.flatten();
+    let (Some((_, number)), Some(record)) = (split, record) else { return Err(absent(name)) };
+    match record.at(number) {
+        Some(generation) => Ok((record, generation)),
+        None => {
+            let generations = record.generations();
+            let has = generations.iter().rev().map(|one| one.generation.to_string());
+            let has = has.collect::<Vec<_>>().join(", ");
+            let why = format!("generations of {} are {has}", record.name);
+            let why = io::Error::new(ErrorKind::NotFound, why);
+            Err(refuse("cannot find the generation", name, why))
+        }
+    }
+}
+
+/// Returns the generation `name` as a stack that no session changes.
+fn generation_source(store: &Store, name: &Name) -> Result<Source, Error> {
+    let (record, Generation { generation, layers, strategy, .. }) = generation(store, name)?;
+    let base = Base { name: record.name, generation, layers: layers.clone() };
+    Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+}
+
+/// Fails when `name` is a tree or a generation. `act` needs a new name.
+pub(crate) fn is_new(store: &Store, act: &'static str, name: &Name) -> Result<(), Error> {
+    if store.record(name)?.is_some() {
+        return Err(exists(act, name));
+    }
+    match generation(store, name) {
+        Err(error) if error.io().kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok((record, _)) => {
+            let why = format!("it is a generation of {}", record.name);
+            Err(refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why)))
+        }
+    }
+}
+
+/// Returns the committed generation of `name`, or the generation `name`, for a clone.
 ///
 /// # Errors
 /// Also when the tree has uncommitted changes: it is ambiguous whether the clone should
 /// include them.
 pub(crate) fn committed(store: &Store, name: &Name) -> Result<Source, Error> {
-    let record = existing(store, name)?;
+    let Some(record) = store.record(name)? else { return generation_source(store, name) };
     guard::is_committed(store, "cannot use", &record)?;
     let base = Base::of(&record);
     let Record { layers, strategy, .. } = record;
     Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+}
+
+/// Returns the strategy of the tree or generation `name`.
+pub(crate) fn choice(store: &Store, name: &Name) -> Result<Choice, Error> {
+    Ok(match store.record(name)? {
+        Some(record) => record.newest().choice(),
+        None => generation(store, name)?.1.choice(),
+    })
 }
 
 /// Returns `name` with uncommitted changes, for a session.
@@ -112,6 +170,14 @@ pub(crate) fn stack(store: &Store, name: &Name) -> Result<Source, Error> {
     };
     let (tree, from) = (Some(name.clone()), name.to_string());
     Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })
+}
+
+/// Like [`stack`]; `name` may also be a generation.
+pub(crate) fn stack_or_generation(store: &Store, name: &Name) -> Result<Source, Error> {
+    match store.record(name)? {
+        Some(_) => stack(store, name),
+        None => generation_source(store, name),
+    }
 }
 
 /// Returns how a session on `source` writes: by `wanted`, else by the strategy in the

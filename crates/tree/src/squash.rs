@@ -17,11 +17,12 @@ use synconce_fs::{CopyOptions, Progress};
 pub fn squash(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Record, Error> {
     let (session, record) = {
         let _lock = store.lock()?;
+        let record = source::existing(store, name)?;
         let mut source = source::committed(store, name)?;
         source::is_idle(store, name)?;
         source.tree = Some(name.clone());
         let session = session::begin(store, &source, Strategy::Copy, Purpose::Run)?;
-        (session, source::existing(store, name)?)
+        (session, record)
     };
     let Record { strategy, ref reason, .. } = record;
     let (session, choice) = session.fill(strategy, |whole| {
@@ -33,5 +34,5 @@ pub fn squash(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Rec
             Err(_) => choose::choose_for(store, whole, None),
         }
     })?;
-    session.freeze(progress)?.commit_by(name, Some(Base::of(&record)), choice, progress)
+    session.freeze(progress)?.commit_by(name, Some(Base::of(&record)), (choice, None), progress)
 }

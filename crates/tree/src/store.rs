@@ -3,7 +3,7 @@
 mod lock;
 mod records;
 
-pub(crate) use self::lock::{is_leased, try_lease, try_lock};
+pub(crate) use self::lock::{Lock, is_leased, try_lease, try_lock};
 pub(crate) use self::records::{Opened, SESSION, encode, read, write_lightly};
 
 use crate::boot_epoch;

@@ -30,6 +30,8 @@ fn record(of: &str, generation: u64, layers: &[&str]) -> Record {
         parent: None,
         made: 1,
         protected: false,
+        keep: 0,
+        kept: Vec::new(),
     }
 }
 

@@ -53,7 +53,7 @@ fn referenced(store: &Store) -> Result<HashSet<String>, Error> {
         referenced.extend(layers.iter().map(|layer| layer.id.clone()));
     };
     for record in &records {
-        add(&mut referenced, &record.layers);
+        referenced.extend(record.layer_ids());
         if let Opened::Yes(layers) = store.opened(record)? {
             add(&mut referenced, &layers);
         }

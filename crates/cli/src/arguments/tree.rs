@@ -62,6 +62,16 @@ pub enum Verb {
     Commit(Commit),
     /// Throw the changes in a clone away; it is at its last commit again
     Discard(Named),
+    /// List the generations of a tree, the newest first
+    ///
+    /// A generation has the name NAME@N, which `run --from`, `clone`, `diff`, `export`, `verify`,
+    /// `restore` and `remove` accept. `commit --keep` says how many older ones are kept.
+    Log(Named),
+    /// Make an older generation the newest
+    ///
+    /// The content of NAME@N becomes the next generation of NAME, in one durable step. What was
+    /// the newest generation is kept, if the tree keeps older ones.
+    Restore(Restore),
     /// Show the paths that were added, changed and removed from A to B, or since A's last commit
     ///
     /// Prints a line for each path: A (added), C (changed) or D (removed), then the path.
@@ -76,7 +86,7 @@ pub enum Verb {
     Unprotect(Named),
     /// Give a tree another name
     Rename(Rename),
-    /// Remove trees (space is freed in the background; --wait waits for it)
+    /// Remove trees or generations (space is freed in the background; --wait waits for it)
     Remove(Remove),
     /// List the trees
     List,
@@ -175,6 +185,22 @@ pub struct Commit {
     /// Commit to the new tree NEW, and leave the clone at its last commit
     #[arg(long = "as", value_name = "NEW")]
     pub new: Option<Name>,
+    /// Keep N older generations of the committed tree, from now on [default: as before; at first 0]
+    #[arg(long, value_name = "N", value_parser = keep())]
+    pub keep: Option<u32>,
+}
+
+/// Returns the parser of the number of generations that are kept. A record lists each of them.
+pub(super) fn keep() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(..=100)
+}
+
+/// `synconce tree restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The generation, as in bookworm@2
+    #[arg(add = ArgValueCompleter::new(tree_names))]
+    pub generation: Name,
 }
 
 /// `synconce tree diff`
@@ -222,7 +248,7 @@ pub struct Rename {
 /// `synconce tree remove`
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// The trees
+    /// The trees, or generations such as bookworm@2
     #[arg(required = true, add = ArgValueCompleter::new(tree_names))]
     pub names: Vec<Name>,
     /// Also remove trees with changes that are not committed

@@ -27,6 +27,7 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
             | Verb::Protect(_)
             | Verb::Unprotect(_)
             | Verb::Rename(_)
+            | Verb::Restore(_)
             | Verb::Squash(_) => real(),
             Verb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.

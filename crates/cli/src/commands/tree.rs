@@ -79,6 +79,8 @@ fn go_on(store: &Store, verb: Verb, is_root: bool, output: Output) -> Result<Exi
         Verb::Discard(arguments) => make::discard(store, &arguments.name, output)?,
         Verb::Protect(arguments) => make::protect(store, &arguments.name, output)?,
         Verb::Unprotect(arguments) => make::unprotect(store, &arguments.name, output)?,
+        Verb::Restore(arguments) => make::restore(store, &arguments.generation, output)?,
+        Verb::Log(arguments) => show::log(store, &arguments.name, output)?,
         Verb::Rename(arguments) => make::rename(store, &arguments, output)?,
         Verb::Diff(arguments) => return show::diff(store, &arguments, output),
         Verb::Export(arguments) => export::export(store, arguments, output)?,

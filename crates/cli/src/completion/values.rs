@@ -21,12 +21,22 @@ pub(super) fn starting_with(
     candidates.into_iter().filter(fits).collect()
 }
 
-/// Completes the names of trees in the store of the command line.
+/// Completes the names of trees in the store of the command line; after an `@` also those of
+/// their generations.
 pub(crate) fn tree_names(current: &OsStr) -> Vec<CompletionCandidate> {
     let store = named_store().or_else(|| default_path(rustix::process::geteuid().is_root()));
     let store = store.and_then(|path| Store::open(&path).ok());
     let records = store.and_then(|store| store.records().ok()).unwrap_or_default().0;
-    starting_with(current, records.iter().map(|it| CompletionCandidate::new(it.name.as_str())))
+    let mut names: Vec<_> = records.iter().map(|record| record.name.to_string()).collect();
+    if current.as_encoded_bytes().contains(&b'@') {
+        for record in &records {
+            let generations = record.generations();
+            let of_tree =
+                generations.iter().map(|one| format!("{}@{}", record.name, one.generation));
+            names.extend(of_tree);
+        }
+    }
+    starting_with(current, names.into_iter().map(CompletionCandidate::new))
 }
 
 /// Completes the names of trees, and paths.

@@ -12,6 +12,7 @@ mod concurrent;
 mod ends;
 mod everything;
 mod full_disks;
+mod generations;
 mod guards;
 mod limits;
 mod mounts;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         chroots::trials(),
         ends::trials(),
         full_disks::trials(),
+        generations::trials(),
         guards::trials(),
         limits::trials(),
         rooms::trials(),

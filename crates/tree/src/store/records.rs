@@ -1,7 +1,8 @@
 //! Reads, writes and removes records, each in one step.
 
 use super::{OPEN, SESSIONS, Store, TREES, names_in};
-use crate::record::{self, FORMAT, Layer, Name, Open, Record};
+use crate::record::{self, FORMAT, KEEPING, Layer, Name, Open, Record};
+use crate::trash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsStr;
@@ -55,11 +56,11 @@ impl Store {
     /// # Errors
     /// The error names the act and the path; the old record is then still there.
     pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
-        let path = self.record_path(&record.name);
-        let text = encode(record, &path)?;
         if mutant::is("tree-record-unsynced") || mutant::is("tree-record-directory-unsynced") {
-            return write_lightly(&path, &text);
+            return self.write_without_sync(record);
         }
+        let path = self.record_path(&record.name);
+        let text = encode(&with_format(record), &path)?;
         match path.exists() {
             true => replace::replace(&path, &text),
             false => replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() }),
@@ -69,10 +70,37 @@ impl Store {
     /// Writes the record of a tree whose protection has changed, durably.
     pub(crate) fn write_protection(&self, record: &Record) -> Result<(), Error> {
         if mutant::is("tree-protect-unsynced") {
-            let path = self.record_path(&record.name);
-            return write_lightly(&path, &encode(record, &path)?);
+            return self.write_without_sync(record);
         }
         self.write(record)
+    }
+
+    /// Writes `record` durably in place of `before`, whose layers stay until then.
+    ///
+    /// # Errors
+    /// The error names the act and the path; `before` is then still there.
+    pub(crate) fn write_next(&self, record: &Record, before: &Record) -> Result<(), Error> {
+        if mutant::is("tree-kept-trash-first") {
+            let stays = record.layer_ids();
+            for id in before.layer_ids().iter().filter(|id| !stays.contains(id)) {
+                trash::discard(self, &self.layer(id))?;
+            }
+        }
+        self.write(record)
+    }
+
+    /// Like [`Store::write_next`]; the newest generation of `record` is an earlier one of `before`.
+    pub(crate) fn write_restored(&self, record: &Record, before: &Record) -> Result<(), Error> {
+        if mutant::is("tree-restore-unsynced") {
+            return self.write_without_sync(record);
+        }
+        self.write_next(record, before)
+    }
+
+    /// Writes a record without a sync, for mutants.
+    fn write_without_sync(&self, record: &Record) -> Result<(), Error> {
+        let path = self.record_path(&record.name);
+        write_lightly(&path, &encode(&with_format(record), &path)?)
     }
 
     /// Removes the record of `name`, durably.
@@ -212,16 +240,23 @@ fn name_of(path: &Path) -> Option<Name> {
     path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Reads a record, which must have the format [`FORMAT`].
+/// Returns `record` with the lowest format that has all its content, so that earlier versions
+/// read what they can keep.
+fn with_format(record: &Record) -> Record {
+    let keeps = record.keep > 0 || !record.kept.is_empty();
+    Record { format: if keeps { KEEPING } else { FORMAT }, ..record.clone() }
+}
+
+/// Reads a record, which must have the format [`FORMAT`] or [`KEEPING`].
 fn read_record(path: &Path) -> Result<Option<Record>, Error> {
     let mut record = read::<Record>(path)?;
     if let (Some(record), Some(name)) = (&mut record, name_of(path)) {
         record.name = name;
     }
-    match record.as_ref().filter(|record| record.format != FORMAT) {
+    match record.as_ref().filter(|record| !(FORMAT..=KEEPING).contains(&record.format)) {
         None => Ok(record),
         Some(Record { format, .. }) => {
-            let why = format!("format {format}, and this version knows {FORMAT}");
+            let why = format!("format {format}, and this version knows {FORMAT} to {KEEPING}");
             Err(Error::new("cannot use", path, io::Error::other(why)))
         }
     }

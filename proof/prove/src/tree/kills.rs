@@ -111,6 +111,26 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
     ]
 }
 
+/// Returns the scenarios of older generations.
+fn scenarios_of_generations() -> Vec<Scenario> {
+    use Effect::{Clones, Keeps, Removes, Restores, Runs};
+    let clean =
+        |name, set_up, killed| Scenario { name, set_up, killed, garbage: false, mount: None };
+    let changed = || {
+        let run = Step::run("run work", 1, SPREAD, Runs("work", 1));
+        vec![step("clone base work", Clones("base", "work")), run]
+    };
+    let keep = || step("commit work --keep 1", Keeps("work", "work@1"));
+    let restore = || step("restore work@1", Restores("work@1", "work@2"));
+    let after = |steps: Vec<Step>| [changed(), steps].concat();
+    let removal = step("remove work@2", Removes("work@2"));
+    vec![
+        clean("commit --keep", changed(), keep()),
+        clean("restore", after(vec![keep()]), restore()),
+        clean("remove a generation", after(vec![keep(), restore()]), removal),
+    ]
+}
+
 /// Returns the scenarios of mounts, which outlive their commands until the user ends them.
 fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
     use Effect::{Clones, Nothing, Runs};
@@ -155,6 +175,7 @@ pub(super) fn kill(
     let began = Instant::now();
     let mut findings = Findings::default();
     let mut scenarios = scenarios(control.path());
+    scenarios.extend(scenarios_of_generations());
     scenarios.extend(scenarios_of_mounts(control.path()));
     for round in 0..count * TRIES {
         let scenario = &scenarios[round % scenarios.len()];

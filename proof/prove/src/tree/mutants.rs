@@ -32,7 +32,7 @@ const fn walked(name: &'static str, about: &'static str) -> Mutant {
 }
 
 /// All mutants; the names are those of the crate `tree`.
-pub(crate) const MUTANTS: [Mutant; 13] = [
+pub(crate) const MUTANTS: [Mutant; 15] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
     cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),
@@ -42,6 +42,8 @@ pub(crate) const MUTANTS: [Mutant; 13] = [
     cut("tree-discard-unsynced", "discarded changes whose note is not durably gone"),
     cut("tree-protect-unsynced", "the record of a protected tree replaced without a sync"),
     cut("tree-rename-unsynced", "a record renamed without a sync"),
+    cut("tree-kept-trash-first", "a generation's layers removed before its record is"),
+    cut("tree-restore-unsynced", "a restored generation whose record is not synced"),
     // Only a kill can show this mutant: after a power cut the note of the session may not be
     // on the disk.
     killed("tree-interrupted-forgotten", "interrupted sessions removed without a report"),

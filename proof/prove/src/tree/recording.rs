@@ -1,7 +1,7 @@
 //! Records the script.
 
 use super::fixture;
-use super::script::{Effect, State, Step, script};
+use super::script::{Effect, State, Step, script, tree_of};
 use super::store::{LIMIT, Store};
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
@@ -135,6 +135,14 @@ impl<'a> Reference<'a> {
                     fixture::copy(&self.place(name), &self.place(&committed(name)))?;
                 }
                 fixture::edit(&self.place(name), number, Duration::ZERO)?;
+            }
+            Effect::Keeps(name, older) => {
+                fs::rename(self.place(&committed(name)), self.place(older))?;
+            }
+            Effect::Restores(generation, older) => {
+                let place = self.place(tree_of(generation));
+                fs::rename(&place, self.place(older))?;
+                fs::rename(self.place(generation), place)?;
             }
             // The content of `name` after this step is its last commit, which an earlier state
             // contains.

@@ -24,6 +24,12 @@ pub(super) enum Effect {
     Runs(&'static str, u64),
     /// Commits the changes of the tree.
     Commits(&'static str),
+    /// Commits the changes of the first tree. Its last commit becomes the generation with the
+    /// second name.
+    Keeps(&'static str, &'static str),
+    /// Makes the first generation the content of its tree. The newest one becomes the generation
+    /// with the second name, and the first is not kept.
+    Restores(&'static str, &'static str),
     /// Commits the changes of the first tree as the second; the first returns to its last
     /// commit.
     CommitsAs(&'static str, &'static str),
@@ -65,6 +71,8 @@ impl Effect {
             | Self::Nothing
             | Self::Clones(..)
             | Self::Commits(_)
+            | Self::Keeps(..)
+            | Self::Restores(..)
             | Self::CommitsAs(..)
             | Self::Reverts(_)
             | Self::Renames(..)
@@ -80,6 +88,8 @@ impl Effect {
             Self::Imports(name) | Self::Clones(_, name) | Self::Runs(name, _) => Some(name),
             Self::Commits(name) | Self::Becomes(_, name, _) | Self::Squashes(name) => Some(name),
             Self::CommitsAs(_, new) | Self::Renames(_, new) => Some(new),
+            Self::Keeps(name, _) => Some(name),
+            Self::Restores(generation, _) => Some(tree_of(generation)),
             Self::Makes
             | Self::Nothing
             | Self::Discards(_)
@@ -89,6 +99,11 @@ impl Effect {
             | Self::Removes(_) => None,
         }
     }
+}
+
+/// Returns the name of the tree of `generation`.
+pub(super) fn tree_of(generation: &str) -> &str {
+    generation.split('@').next().unwrap_or(generation)
 }
 
 impl Step {
@@ -138,8 +153,8 @@ pub(super) fn step(text: &str, effect: Effect) -> Step {
 /// Returns the script that is recorded; clones are made by `strategy` if one is given.
 pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
     use Effect::{
-        Becomes, Clones, Commits, CommitsAs, Discards, Nothing, Protects, Removes, Renames,
-        Reverts, Runs, Squashes, Unprotects,
+        Becomes, Clones, Commits, CommitsAs, Discards, Keeps, Nothing, Protects, Removes, Renames,
+        Restores, Reverts, Runs, Squashes, Unprotects,
     };
     let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
     let steps = vec![
@@ -174,6 +189,13 @@ pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
         step("unprotect stable", Unprotects("stable")),
         step("rename stable renamed", Renames("stable", "renamed")),
         step("remove renamed", Removes("renamed")),
+        step("clone again older", Clones("again", "older")),
+        run("run older", 3, Runs("older", 3)),
+        step("commit older --keep 1", Keeps("older", "older@1")),
+        step("restore older@1", Restores("older@1", "older@2")),
+        // While this run works, nothing else syncs the record of the restored tree.
+        run("run --from again --discard", 2, Discards("again")),
+        step("remove older@2", Removes("older@2")),
         run("run again", 8, Runs("again", 8)),
     ];
     match strategy {
@@ -182,7 +204,7 @@ pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
     }
 }
 
-/// The content of each tree by name.
+/// The content of each tree and of each older generation by name.
 pub(super) type Trees = BTreeMap<String, Arc<Manifest>>;
 
 /// The state of the store between two verbs.
@@ -251,6 +273,17 @@ impl State {
             Effect::Commits(name) => {
                 next.open.remove(name);
                 next.durable.insert(name.to_owned(), content);
+            }
+            Effect::Keeps(name, older) => {
+                next.open.remove(name);
+                let before = next.durable.insert(name.to_owned(), content);
+                next.durable.insert(older.to_owned(), before.unwrap_or_default());
+            }
+            Effect::Restores(generation, older) => {
+                let name = tree_of(generation).to_owned();
+                next.durable.remove(generation);
+                let before = next.durable.insert(name, content);
+                next.durable.insert(older.to_owned(), before.unwrap_or_default());
             }
             Effect::CommitsAs(name, new) => {
                 next.open.remove(name);

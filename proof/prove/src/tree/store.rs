@@ -50,6 +50,8 @@ pub(super) struct Listed {
     /// `committed`, `open` or `in use`.
     pub state: String,
     pub protected: bool,
+    /// Number of older generations.
+    pub kept: usize,
 }
 
 /// What was found in a store.
@@ -68,7 +70,7 @@ pub(super) struct Seen {
     /// Commands that failed although they must not (`fsck` among them), and their output.
     pub faults: Vec<String>,
     pub listed: Vec<Listed>,
-    /// The content of every tree, or why it could not be read.
+    /// The content of every tree and of every older generation, or why it could not be read.
     pub trees: BTreeMap<String, std::result::Result<Arc<Manifest>, String>>,
     /// Unused files that are left after `gc --wait`.
     pub leftovers: Vec<String>,
@@ -138,6 +140,15 @@ impl Store<'_> {
         manifest.map(Arc::new)
     }
 
+    /// Returns the names of the older generations of the tree `name`.
+    fn older_generations(&self, name: &str) -> Result<Vec<String>> {
+        let log = self.verb(&format!("log {name} --json"))?;
+        let log: Vec<Value> = serde_json::from_str(&log.stdout)
+            .map_err(|error| format!("log --json wrote no such list: {error}: {log:?}"))?;
+        let names = log.iter().skip(1).filter_map(|one| one["name"].as_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// Inspects the whole store; `variant` selects the first command.
     pub(super) fn inspect(&self, by: Interruption, variant: u64) -> Result<Seen> {
         let mut seen = Seen { store: self.path.join("store.json").exists(), ..Seen::default() };
@@ -163,8 +174,14 @@ impl Store<'_> {
             list => list
                 .map_err(|error| format!("list --json wrote no such list: {error}: {listed:?}"))?,
         };
-        for Listed { name, .. } in &seen.listed {
+        for Listed { name, kept, .. } in &seen.listed {
             seen.trees.insert(name.clone(), self.content(name).map_err(text));
+            if *kept > 0 {
+                for older in self.older_generations(name)? {
+                    let content = self.content(&older).map_err(text);
+                    seen.trees.insert(older, content);
+                }
+            }
         }
         self.run_and_parse("gc --wait", &mut seen.faults)?;
         seen.leftovers = self.leftovers()?;

@@ -27,6 +27,9 @@ pub struct RunIn {
     /// Commit the result as the tree NEW; BASE's own name makes its next generation
     #[arg(long, value_name = "NEW", requires = "from", add = ArgValueCompleter::new(tree_names))]
     pub commit: Option<Name>,
+    /// Keep N older generations of the committed tree, from now on [default: as before; at first 0]
+    #[arg(long, value_name = "N", requires = "commit", value_parser = super::keep())]
+    pub keep: Option<u32>,
     /// Throw the result away
     #[arg(long, conflicts_with = "commit")]
     pub discard: bool,

@@ -115,6 +115,11 @@ fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
             verb(&["clone", tree, "NEW"]),
             verb(&["unprotect", tree])
         ),
+        Guard::Generation => format!(
+            "{} makes a tree of it; {} makes it the newest generation",
+            verb(&["clone", tree, "NEW"]),
+            verb(&["restore", tree])
+        ),
         Guard::Unreadable => format!("{} removes the tree", verb(&["remove", "--force", tree])),
     }
 }

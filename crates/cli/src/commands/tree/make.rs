@@ -1,5 +1,5 @@
 //! Verbs that make and change trees: `init`, `import`, `clone`, `commit`, `discard`, `protect`,
-//! `unprotect`, `rename`, `squash`.
+//! `unprotect`, `rename`, `restore`, `squash`.
 
 use super::bar::Bar;
 use super::failure::{Failure, print};
@@ -179,8 +179,10 @@ pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Fail
 }
 
 pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), Failure> {
-    let Commit { name, new } = arguments;
-    let record = synconce_tree::commit(store, name, new.as_ref(), &Bar::new("looked at"))?;
+    let &Commit { ref name, ref new, keep } = arguments;
+    let bar = Bar::new("looked at");
+    let record = synconce_tree::commit(store, name, new.as_ref(), keep, &bar)?;
+    drop(bar);
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
@@ -203,6 +205,11 @@ pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), F
     let Rename { name, new } = arguments;
     synconce_tree::rename(store, name, new)?;
     output.write(&json!({ "name": new, "from": name }))
+}
+
+pub fn restore(store: &Store, generation: &Name, output: Output) -> Result<(), Failure> {
+    let record = synconce_tree::restore(store, generation)?;
+    output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
 pub fn squash(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {

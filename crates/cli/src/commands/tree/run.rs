@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 enum Fate {
     /// They stay in the clone.
     Kept,
-    /// They become this tree, if the command exits with 0.
-    Committed(Name, Base),
+    /// They become this tree, which keeps as many older generations, if the command exits with 0.
+    Committed(Name, Base, Option<u32>),
     /// They are discarded.
     Discarded,
 }
@@ -105,7 +105,7 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>,
     let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
     match synconce_tree::next_generation(store, new, Some(&base)) {
-        Ok(_) => Ok((session, Fate::Committed(new.clone(), base))),
+        Ok(_) => Ok((session, Fate::Committed(new.clone(), base, arguments.keep))),
         Err(error) => {
             session.discard()?;
             Err(error.into())
@@ -113,12 +113,16 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>,
     }
 }
 
-/// Returns the failure of a run in a tree; for a protected tree with the command line that works.
+/// Returns the failure of a run in a tree; for a protected tree or a generation with the command
+/// line that works.
 fn refused(error: Error, arguments: &RunIn) -> Failure {
-    let (store, tree) = match Guarded::in_error(error.io()) {
-        Some(Guarded { store, tree, by: Guard::Protection }) => (store, tree),
-        _ => return error.into(),
+    let (store, tree, by) = match Guarded::in_error(error.io()) {
+        Some(Guarded { store, tree, by }) => (store, tree, by),
+        None => return error.into(),
     };
+    if !matches!(by, Guard::Protection | Guard::Generation) {
+        return error.into();
+    }
     // Values of variables and words of the command may be secrets, which belong in no log.
     let mut from = match arguments.setenv.is_empty() {
         true => options_from(arguments),
@@ -127,11 +131,14 @@ fn refused(error: Error, arguments: &RunIn) -> Failure {
     if !arguments.words.is_empty() {
         from += " -- COMMAND";
     }
-    let unprotect = verb_on(store, &["unprotect", tree]);
-    Failure::from(error.to_string()).hint(format!(
-        "`{from}` runs it in a clone that is thrown away; --commit {tree} makes the result the next \
-         generation; `{unprotect}` allows changes"
-    ))
+    let mut hint = format!("`{from}` runs it in a clone that is thrown away");
+    if *by == Guard::Protection {
+        let unprotect = verb_on(store, &["unprotect", tree]);
+        hint += &format!(
+            "; --commit {tree} makes the result the next generation; `{unprotect}` allows changes"
+        );
+    }
+    Failure::from(error.to_string()).hint(hint)
 }
 
 /// Returns the command line with `--from` in place of the name, and without the command.
@@ -322,15 +329,15 @@ fn end(
             say(&format!("signal {signal} ended the command; its changes are thrown away"));
         }
         (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
-        (Fate::Committed(name, base), Ending::Exited(0)) => {
+        (Fate::Committed(name, base, keep), Ending::Exited(0)) => {
             if let Err(error) = synconce_run::make_syncs_real() {
                 session.discard()?;
                 return Err(Failure::from(format!("cannot commit {name}: {error}")));
             }
             let bar = Bar::silent_to_signals("looked at");
-            session.freeze(&bar)?.commit_as(&name, Some(base), &bar)?;
+            session.freeze(&bar)?.commit_as(&name, Some(base), keep, &bar)?;
         }
-        (Fate::Committed(name, _), _) => {
+        (Fate::Committed(name, ..), _) => {
             session.discard()?;
             say(&format!("the command failed; {name} is not committed"));
         }

@@ -1,4 +1,4 @@
-//! Verbs that read trees: `list`, `diff`, `verify`, `fsck`.
+//! Verbs that read trees: `list`, `log`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
 use super::failure::{Failure, print, verb_on};
@@ -37,6 +37,10 @@ struct Shown<'a> {
     /// Bytes that other trees use as well.
     shared: Option<u64>,
     layers: usize,
+    /// How many older generations the tree keeps at most.
+    keep: u32,
+    /// How many older generations there are.
+    kept: usize,
     parent: Option<&'a Name>,
     /// When this generation was made: ISO 8601, UTC.
     made: String,
@@ -61,6 +65,8 @@ impl<'a> From<&'a Listed> for Shown<'a> {
             own: listed.own,
             shared: listed.shared,
             layers: record.layers.len(),
+            keep: record.keep,
+            kept: record.kept.len(),
             parent: record.parent.as_ref().map(|parent| &parent.name),
             made: time(record.made),
             used: listed.used.as_deref(),
@@ -118,6 +124,34 @@ fn rows(shown: &[Shown<'_>], generation: &str, time: impl Fn(&str) -> String) ->
         [name, state, generation, one.strategy.to_owned(), own, shared, made, parent]
     }));
     rows
+}
+
+pub fn log(store: &Store, tree: &Name, output: Output) -> Result<(), Failure> {
+    let logged = synconce_tree::log(store, tree)?;
+    let shown = logged.iter().map(|one| {
+        let generation = &one.generation;
+        json!({
+            "name": format!("{tree}@{}", generation.generation),
+            "generation": generation.generation,
+            "made": time(generation.made),
+            "strategy": generation.strategy.as_str(),
+            "own": one.own,
+            "shared": one.shared,
+            "layers": generation.layers.len(),
+        })
+    });
+    output.write_or(&shown.collect::<Vec<_>>(), || {
+        let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
+        let rows = logged.iter().map(|one| {
+            let name = format!("{tree}@{}", one.generation.generation);
+            let made = time(one.generation.made);
+            let layers = one.generation.layers.len().to_string();
+            [name, made, size(one.own), size(one.shared), layers]
+        });
+        let head = ["NAME", "MADE", "OWN", "SHARED", "LAYERS"].map(str::to_owned);
+        let rows: Vec<_> = [head].into_iter().chain(rows).collect();
+        print(table::render(&rows, table::width_of(io::stdout())))
+    })
 }
 
 /// A path that differs, as JSON.

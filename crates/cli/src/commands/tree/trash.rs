@@ -55,8 +55,11 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
     let (listed, _) = synconce_tree::list(store)?;
     let mut shown = Vec::new();
     for name in &arguments.names {
-        let one = listed.iter().find(|one| one.record.name == *name);
-        let one = one.ok_or_else(|| synconce_tree::absent(name))?;
+        let Some(one) = listed.iter().find(|one| one.record.name == *name) else {
+            let frees = synconce_tree::older_generation(store, name)?.own;
+            shown.push(json!({ "name": name, "frees": frees }));
+            continue;
+        };
         if let Some(used) = &one.used {
             return Err(Failure::from(format!("cannot remove {name}: {used}")));
         }

@@ -33,6 +33,7 @@ fn seen(trees: &Trees) -> Seen {
         name: name.clone(),
         state: "committed".to_owned(),
         protected: false,
+        kept: 0,
     };
     Seen {
         store: true,

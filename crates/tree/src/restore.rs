@@ -1,0 +1,32 @@
+//! Makes an older generation the newest.
+
+use crate::record::{Name, Record};
+use crate::source::{self, refuse};
+use crate::store::Store;
+use crate::{guard, unneeded};
+use std::io;
+use synconce_durable::error::Error;
+
+/// Makes the content of the generation `name` the next generation of its tree, in one durable
+/// step. Changes nothing if the newest generation has the same content.
+///
+/// # Errors
+/// `ENOENT`; `name` is a tree; the tree has uncommitted changes or is in use. The error names the
+/// act and the path.
+pub fn restore(store: &Store, name: &Name) -> Result<Record, Error> {
+    let _lock = store.lock()?;
+    if store.record(name)?.is_some() {
+        let why = io::Error::other("it is a tree; a generation is named as in TREE@2");
+        return Err(refuse("cannot restore", name, why));
+    }
+    let (before, generation) = source::generation(store, name)?;
+    source::is_idle(store, &before.name)?;
+    guard::is_committed(store, "cannot restore a generation of", &before)?;
+    let mut record = before.clone();
+    record.add_generation(generation.layers.clone(), generation.choice());
+    if record != before {
+        store.write_restored(&record, &before)?;
+        unneeded::try_drop_unreferenced(store, &before.layer_ids());
+    }
+    Ok(record)
+}
