@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-type Outcome = Result<String, Box<dyn Error>>;
+type FuzzOutcome = Result<String, Box<dyn Error>>;
 
 /// A fuzzing target: a call of `synconce_fuzz::target` or `values` in a test.
-struct Target {
+struct FuzzTarget {
     name: String,
     /// The test's name, without its modules.
     test: String,
@@ -21,17 +21,17 @@ struct Target {
 }
 
 /// Returns the targets, found by their calls in the sources.
-fn targets() -> Result<Vec<Target>, Box<dyn Error>> {
+fn targets() -> Result<Vec<FuzzTarget>, Box<dyn Error>> {
     let words = ["grep", "--line-number", "--extended-regexp", CALL, "--", "crates", "proof"];
     let found = Command::new("git").args(words).current_dir(root()).output()?;
     let text = String::from_utf8(found.stdout)?;
-    let targets: Option<_> = text.lines().map(Target::at).collect();
+    let targets: Option<_> = text.lines().map(FuzzTarget::at).collect();
     targets.ok_or_else(|| format!("cannot read the targets in: {text}").into())
 }
 
 const CALL: &str = r#"synconce_fuzz::(target|values)\(""#;
 
-impl Target {
+impl FuzzTarget {
     /// Returns the target at a place `FILE:LINE:CALL`, where FILE is `crates/NAME/src/...`,
     /// `crates/NAME/tests/TEST.rs` or `crates/NAME/tests/TEST/...`.
     fn at(place: &str) -> Option<Self> {
@@ -70,7 +70,7 @@ const FLAGS: [&str; 8] = [
 const MERGE: &[&str] = &["-set_cover_merge=1", "-use_counters=0", "-verbosity=0"];
 
 /// Fuzzes the target that `words` name, for the seconds that `words` state.
-pub fn fuzz(words: &[&str]) -> Outcome {
+pub fn fuzz(words: &[&str]) -> FuzzOutcome {
     let (keep, words): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == "--keep");
     let (name, seconds) = match words[..] {
         [name] => (name, "60"),
@@ -81,7 +81,7 @@ pub fn fuzz(words: &[&str]) -> Outcome {
     let targets = targets()?;
     let target = targets.iter().find(|target| target.name == name).ok_or_else(usage)?;
     let (program, test) = build(target)?;
-    let places = Places::new(name)?;
+    let places = InputDirectories::new(name)?;
     let limits = ["-timeout=20", "-rss_limit_mb=1024", "-verbosity=0", "-print_final_stats=1"];
     let time = format!("-max_total_time={seconds}");
     places.run(&program, &test, &[&limits[..], &[&time]].concat())?;
@@ -99,7 +99,7 @@ fn usage() -> String {
 }
 
 /// Builds the test of `target`; returns the program, and the test's name with its modules.
-fn build(Target { test, place, .. }: &Target) -> Result<(PathBuf, String), Box<dyn Error>> {
+fn build(FuzzTarget { test, place, .. }: &FuzzTarget) -> Result<(PathBuf, String), Box<dyn Error>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--no-run", "--profile=fuzz", "--message-format=json"])
@@ -139,7 +139,7 @@ fn root() -> PathBuf {
 }
 
 /// The directories of one target's inputs.
-struct Places {
+struct InputDirectories {
     /// The inputs in the repository.
     corpus: PathBuf,
     found: PathBuf,
@@ -147,7 +147,7 @@ struct Places {
     work: PathBuf,
 }
 
-impl Places {
+impl InputDirectories {
     fn new(name: &str) -> std::io::Result<Self> {
         let kept = |kind: &str| root().join("proof/fuzz").join(kind).join(name);
         let work = target_directory().join("fuzz/inputs").join(name);

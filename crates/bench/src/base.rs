@@ -3,7 +3,7 @@
 
 mod apt;
 
-use self::apt::Source;
+use self::apt::AptSource;
 use crate::command::{show, words};
 use crate::launcher::Launcher;
 use crate::mounts::{self, ChrootMounts};
@@ -37,7 +37,7 @@ const POLICY: &str = "#!/bin/sh\nexit 101\n";
 
 /// The content of a base, and where it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct BaseOptions {
     /// The packages that are downloaded, for scenarios to install.
     pub packages: Vec<String>,
     /// Install recommended packages, too. Off by default, as in most image builds: 55 packages
@@ -53,7 +53,7 @@ pub struct Options {
     pub cache: PathBuf,
 }
 
-impl Default for Options {
+impl Default for BaseOptions {
     fn default() -> Self {
         let packages = ["build-essential", "ca-certificates", "libssl-dev"];
         Self {
@@ -70,8 +70,8 @@ impl Default for Options {
 /// The options, with the apt sources that they select on this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
-    options: Options,
-    sources: Vec<Source>,
+    options: BaseOptions,
+    sources: Vec<AptSource>,
 }
 
 impl Recipe {
@@ -79,9 +79,9 @@ impl Recipe {
     ///
     /// # Errors
     /// No mirror is named and the host has no source of that suite.
-    pub(crate) fn new(options: &Options) -> Result<Self, Error> {
+    pub(crate) fn new(options: &BaseOptions) -> Result<Self, Error> {
         let sources = match &options.mirror {
-            Some(mirror) => vec![Source::new(mirror, &options.suite)],
+            Some(mirror) => vec![AptSource::new(mirror, &options.suite)],
             None => apt::host_sources(Path::new("/etc/apt"), &options.suite)?,
         };
         Ok(Self { options: options.clone(), sources })
@@ -244,7 +244,7 @@ fn bootstrap(root: &Path, recipe: &Recipe, launcher: &Launcher) -> Result<(), Er
         command = words(&[&before[..], &[suite, &target, &show(&list)]].concat());
     } else if Need::new("debootstrap", "").is_met() {
         let main = sources.iter().find(|s| s.has_suite(suite));
-        let uri = main.map_or("", Source::uri);
+        let uri = main.map_or("", AptSource::uri);
         let before = ["env", &scratch, "debootstrap", "--variant=minbase"];
         command = words(&[&before[..], &[suite, &target, uri]].concat());
     } else {
@@ -303,7 +303,7 @@ fn configure(root: &Path, recipe: &Recipe, configuration: &str) -> Result<(), Er
     let own = format!("{KEEP_PACKAGES}{recommends}{configuration}");
     write_file(&etc.join("apt.conf.d/90base"), &own, 0o644)?;
     write_file(&root.join("usr/sbin/policy-rc.d"), POLICY, 0o755)?;
-    for keyring in recipe.sources.iter().filter_map(Source::keyring) {
+    for keyring in recipe.sources.iter().filter_map(AptSource::keyring) {
         let inside = root.join(keyring.strip_prefix("/").unwrap_or(&keyring));
         if !inside.exists() {
             let dir = inside.parent().unwrap_or(root);
@@ -350,7 +350,7 @@ mod tests {
         let recipe = |mirror: &str, packages: &[&str]| {
             let packages = packages.iter().map(|name| (*name).to_owned()).collect();
             let mirror = Some(mirror.to_owned());
-            let options = Options { packages, mirror, ..Options::default() };
+            let options = BaseOptions { packages, mirror, ..BaseOptions::default() };
             Recipe::new(&options).expect("a mirror is given")
         };
         let here = recipe("http://a.invalid", &["gcc", "make"]);

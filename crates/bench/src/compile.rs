@@ -7,14 +7,14 @@
 mod fixture;
 mod target;
 
-pub use fixture::Options;
+pub use fixture::CompileOptions;
 
 use crate::Error;
 use crate::command::{program, shell, show};
 use crate::harness::Harness;
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::scenario::{Promise, Scenario, Tool, Variant};
-use fixture::Fixture;
+use fixture::CompileFixture;
 use std::path::Path;
 use target::BARE;
 
@@ -41,7 +41,7 @@ const BUILDERS: [&str; 3] = ["make", "ninja", "cargo"];
 /// The source tree is missing, the work directory is not on a disk, a program is not
 /// installed, the preparation or a build fails, or an interrupt arrives. The logs of a failure
 /// stay in place, and the error names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &CompileOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness { scenario: "compile", disk: true, spared: true, ..Harness::default() };
     let scenario = |synconce: &Path| scenario(options, synconce);
     let mut report = harness.measure(&options.common, synconce, scenario)?;
@@ -51,8 +51,8 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
-    let fixture = Fixture::new(options)?;
+fn scenario(options: &CompileOptions, synconce: &Path) -> Result<Scenario, Error> {
+    let fixture = CompileFixture::new(options)?;
     let builder = program(fixture.command()).filter(|program| BUILDERS.contains(program));
     let tools: Vec<&str> = std::iter::once("cc").chain(builder).collect();
     Ok(Scenario {

@@ -10,17 +10,17 @@ use crate::Error;
 use crate::command::{show, words};
 use crate::harness::{Common, Harness};
 use crate::launcher::Launcher;
-use crate::report::{Report, quantity};
+use crate::report::{BenchReport, quantity};
 use crate::runner::WarmUp;
 use crate::scenario::{
-    Finding, Iteration, IterationConfig, Measure, Need, Promise, Scenario, Steps, Tool, Variant,
+    Iteration, IterationConfig, Measure, Need, Observation, Promise, Scenario, Steps, Tool, Variant,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where and how often to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CostOptions {
     /// The work directory, the variants and the rounds. The disk of the directory matters for
     /// the bare fsync.
     pub common: Common,
@@ -33,7 +33,7 @@ pub struct Options {
     pub syncs: u64,
 }
 
-impl Options {
+impl CostOptions {
     /// Returns the defaults for a directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 20, WarmUp::All);
@@ -60,7 +60,7 @@ const LOOPS: [(&str, Option<&str>, u64); 3] =
 /// # Errors
 /// A variant fails, or an interrupt arrives. The logs of a failure stay in place, and the error
 /// names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &CostOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness { scenario: "cost", spared: true, ..Harness::default() };
     let scenario = |synconce: &Path| scenario(options, synconce);
     let mut report = harness.measure(&options.common, synconce, scenario)?;
@@ -78,7 +78,7 @@ const JOB: f64 = 1_000.0;
 
 /// Returns the sentence about what a job saves whose fsync takes `bare` nanoseconds, and held
 /// `held`.
-fn finding(bare: f64, held: f64) -> Finding {
+fn finding(bare: f64, held: f64) -> Observation {
     let job = match JOB * (bare - held) {
         saved if saved > 0.0 => format!("saves about {}", quantity(saved)),
         _ => "saves nothing".to_owned(),
@@ -86,21 +86,21 @@ fn finding(bare: f64, held: f64) -> Finding {
     let (bare, held) = (quantity(bare), quantity(held));
     let summary =
         format!("an fsync takes {bare} here, and {held} held: a job with 1,000 syncs {job}");
-    Finding { variant: None, summary, details: Vec::new() }
+    Observation { variant: None, summary, details: Vec::new() }
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(options: &CostOptions, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "cost".to_owned(),
         about: "start of a command, and time per system call".to_owned(),
         dir: options.common.dir.clone(),
         variants: variants(options, synconce),
         tools: Tool::with_synconce(synconce, &[]),
-        steps: Box::new(Fixture::new(&options.common.dir, synconce)?),
+        steps: Box::new(CostFixture::new(&options.common.dir, synconce)?),
     })
 }
 
-fn variants(options: &Options, synconce: &Path) -> Vec<Variant> {
+fn variants(options: &CostOptions, synconce: &Path) -> Vec<Variant> {
     let program = show(synconce);
     let mut found = Vec::new();
     for (way, flags) in WAYS {
@@ -151,12 +151,12 @@ fn variant(
 }
 
 /// The fixture: one file for all loops, and bundles for containers.
-struct Fixture {
+struct CostFixture {
     dir: tempfile::TempDir,
     synconce: PathBuf,
 }
 
-impl Fixture {
+impl CostFixture {
     fn new(parent: &Path, synconce: &Path) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
             .prefix("synconce-bench-")
@@ -166,7 +166,7 @@ impl Fixture {
     }
 }
 
-impl Steps for Fixture {
+impl Steps for CostFixture {
     fn reset(
         &mut self,
         iteration: &Iteration<'_>,
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_group_has_a_bare_baseline_and_all_its_members_name_it() {
-        let all = variants(&Options::new("/tmp"), Path::new("/opt/synconce"));
+        let all = variants(&CostOptions::new("/tmp"), Path::new("/opt/synconce"));
         for variant in &all {
             let baseline = all.iter().find(|v| v.name == variant.against);
             assert!(baseline.is_some_and(Variant::is_baseline), "{}", variant.name);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_loop_under_the_tool_runs_the_same_loop_as_the_bare_one() {
-        let all = variants(&Options::new("/tmp"), Path::new("/opt/synconce"));
+        let all = variants(&CostOptions::new("/tmp"), Path::new("/opt/synconce"));
         let command = |name: &str| {
             let found = all.iter().find(|v| v.name == name).expect("it exists");
             found.commands[0].join(" ")

@@ -11,17 +11,17 @@ mod fixture;
 use crate::Error;
 use crate::command::{show, words};
 use crate::harness::{Common, Harness};
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::runner::WarmUp;
 use crate::scenario::{Measure, Need, Promise, Scenario, Tool, Variant};
 use crate::speeds;
-use engines::{ENGINES, Engine};
-use fixture::Fixture;
+use engines::{DatabaseEngine, ENGINES};
+use fixture::DatabaseFixture;
 use std::path::{Path, PathBuf};
 
 /// What to measure, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct DatabaseOptions {
     /// The work directory, the variants and the rounds.
     pub common: Common,
     /// Transactions per sample, at least 1.
@@ -33,7 +33,7 @@ pub struct Options {
     pub redb: Option<PathBuf>,
 }
 
-impl Options {
+impl DatabaseOptions {
     /// Returns the defaults for a work directory: the source's 200 transactions.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 5, WarmUp::Baselines);
@@ -42,13 +42,13 @@ impl Options {
 }
 
 /// A way to run an engine's program.
-struct Way {
+struct EngineWay {
     name: &'static str,
     about: &'static str,
     promise: Promise,
     /// The mode of the engine's program.
     mode: &'static str,
-    /// The words before the program; [`fixture::Fixture`] fills the placeholders.
+    /// The words before the program; [`fixture::DatabaseFixture`] fills the placeholders.
     before: &'static [&'static str],
 }
 
@@ -57,43 +57,43 @@ const BASELINE: &str = "no-sync";
 /// The name of the way without any help.
 const PLAIN: &str = "plain";
 
-const WAYS: [Way; 6] = [
-    Way {
+const WAYS: [EngineWay; 6] = [
+    EngineWay {
         name: BASELINE,
         about: "the engine's own option to leave out syncs",
         promise: Promise::Nothing,
         mode: "no-sync",
         before: &[],
     },
-    Way {
+    EngineWay {
         name: PLAIN,
         about: "every transaction is synced",
         promise: Promise::OwnSyncs,
         mode: "sync",
         before: &[],
     },
-    Way {
+    EngineWay {
         name: "hold",
         about: "the database is a held file or directory",
         promise: Promise::Durable,
         mode: "sync",
         before: &["{synconce}", "hold", "run", "{hold}", "--"],
     },
-    Way {
+    EngineWay {
         name: "supervised",
         about: "synconce run",
         promise: Promise::Durable,
         mode: "sync",
         before: &["{synconce}", "run", "--commit-only", "{dir}", "--"],
     },
-    Way {
+    EngineWay {
         name: "rule",
         about: "synconce run, with a rule for the database",
         promise: Promise::Durable,
         mode: "sync",
         before: &["{synconce}", "run", "--only", "{held}", "--commit-only", "{dir}", "--"],
     },
-    Way {
+    EngineWay {
         name: "sealed",
         about: "synconce run --sealed",
         promise: Promise::Durable,
@@ -108,7 +108,7 @@ const WAYS: [Way; 6] = [
 /// The work directory is not on a disk, an engine's program cannot be compiled or fails, a
 /// variant fails, or an interrupt arrives. The logs of a failure stay in place, and the error
 /// names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &DatabaseOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness =
         Harness { scenario: "db", disk: true, mounts: true, spared: true, ..Harness::default() };
     let scenario = |synconce: &Path| Ok(scenario(options, synconce));
@@ -119,7 +119,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Scenario {
+fn scenario(options: &DatabaseOptions, synconce: &Path) -> Scenario {
     let mut tools = Tool::with_synconce(synconce, &["cc"]);
     tools.push(Tool::new("etcd", &show(&options.etcd)));
     tools.push(Tool { name: "go".to_owned(), command: words(&["go", "version"]) });
@@ -131,24 +131,25 @@ fn scenario(options: &Options, synconce: &Path) -> Scenario {
         dir: options.common.dir.clone(),
         variants: variants(options),
         tools,
-        steps: Box::new(Fixture::new(options, synconce)),
+        steps: Box::new(DatabaseFixture::new(options, synconce)),
     }
 }
 
-fn variants(options: &Options) -> Vec<Variant> {
+fn variants(options: &DatabaseOptions) -> Vec<Variant> {
     let engines = ENGINES.iter().filter(|it| it.name != "redb" || options.redb.is_some());
     let with_engines = engines.flat_map(|engine| WAYS.iter().map(move |way| (engine, way)));
     with_engines.map(|(engine, way)| variant(engine, way, options)).collect()
 }
 
-fn variant(engine: &Engine, way: &Way, options: &Options) -> Variant {
+fn variant(engine: &DatabaseEngine, way: &EngineWay, options: &DatabaseOptions) -> Variant {
     let before = words(way.before);
     let program = words(&[way.mode, "{base}", "{transactions}"]);
     let own = vec![format!("{{{}}}", engine.name)];
     // The program of etcd is the client, and starts the server.
-    let command = match engine.has_server {
-        true => [own, program, before.clone(), words(&["{server}"])].concat(),
-        false => [before.clone(), own, program].concat(),
+    let command = if engine.has_server {
+        [own, program, before.clone(), words(&["{server}"])].concat()
+    } else {
+        [before.clone(), own, program].concat()
     };
     let mut needs: Vec<Need> = engine.needs.iter().map(engines::Needed::need).collect();
     match engine.name {
@@ -157,10 +158,11 @@ fn variant(engine: &Engine, way: &Way, options: &Options) -> Variant {
         _ => {}
     }
     // Shows why a way does not work here: no root, no such option, no such kind of file.
-    let trial = match way.before.is_empty() {
-        false => Some([before, words(&["true"])].concat()),
-        true => (engine.has_server && way.name == BASELINE)
-            .then(|| words(&["{server}", "--unsafe-no-fsync", "--version"])),
+    let trial = if way.before.is_empty() {
+        (engine.has_server && way.name == BASELINE)
+            .then(|| words(&["{server}", "--unsafe-no-fsync", "--version"]))
+    } else {
+        Some([before, words(&["true"])].concat())
     };
     Variant {
         about: format!("{}, {}", engine.about, way.about),
@@ -181,7 +183,7 @@ mod tests {
     #[test]
     fn every_engine_has_all_ways_and_its_own_no_sync_as_the_baseline() {
         let redb = Some(PathBuf::from("redb"));
-        let all = variants(&Options { redb, ..Options::new("/x") });
+        let all = variants(&DatabaseOptions { redb, ..DatabaseOptions::new("/x") });
         assert_eq!(all.len(), ENGINES.len() * WAYS.len());
         for variant in &all {
             let (engine, way) = variant.name.split_once('/').expect("it has an engine");
@@ -192,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_same_words_are_run_bare_and_held_and_the_server_alone_is_held() {
-        let all = variants(&Options::new("/x"));
+        let all = variants(&DatabaseOptions::new("/x"));
         let words = |name: &str| {
             let found = all.iter().find(|variant| variant.name == name).expect("it exists");
             found.commands[0].join(" ")

@@ -1,6 +1,6 @@
 //! The errors of a benchmark, each with its act, its path and the system's reason.
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,14 +25,14 @@ pub enum Error {
         /// The phase it failed in, as text: "round 3".
         phase: String,
         /// The variant's command, and how it ended.
-        failure: Box<Failure>,
+        failure: Box<CommandFailure>,
     },
     /// A command that prepares or clears the fixture failed.
     Helper {
         /// The purpose of the command: "unpack the base".
         purpose: String,
         /// The command, and how it ended.
-        failure: Box<Failure>,
+        failure: Box<CommandFailure>,
     },
     /// The host or a path does not suit the scenario.
     Unsuitable {

@@ -12,7 +12,7 @@ const BYTES: u64 = 8 << 10;
 
 /// A command that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct CommandFailure {
     /// The command.
     pub command: Vec<String>,
     /// How it ended: "exit status: 100", or what the check found.
@@ -23,7 +23,7 @@ pub struct Failure {
     pub tail: Vec<String>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Describes a command that has ended; reads the end of its log.
     pub(crate) fn new(
         command: &[impl AsRef<str>],
@@ -39,7 +39,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<String> = self.command.iter().map(|word| shown(word)).collect();
         write!(
@@ -85,7 +85,7 @@ mod tests {
         let log = dir.path().join("log");
         let text: String = (1..=5000).map(|n| format!("line {n}\n")).collect();
         std::fs::write(&log, text).expect("a file can be written");
-        let failure = Failure::new(&["sh", "-c", "make -j2"], "exit status: 2", &log);
+        let failure = CommandFailure::new(&["sh", "-c", "make -j2"], "exit status: 2", &log);
         assert_eq!(failure.tail.len(), LINES);
         let shown = failure.to_string();
         let start = "sh -c \"make -j2\" (exit status: 2); its output is in ";
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_command_that_printed_nothing_has_no_tail() {
-        let failure = Failure::new(&["false"], "exit status: 1", Path::new("/no/log"));
+        let failure = CommandFailure::new(&["false"], "exit status: 1", Path::new("/no/log"));
         assert_eq!(failure.to_string(), "false (exit status: 1); its output is in /no/log");
     }
 }

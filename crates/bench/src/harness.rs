@@ -2,10 +2,10 @@
 
 use crate::command::show;
 use crate::launcher::Launcher;
-use crate::mount::Mount;
-use crate::report::{Report, host::Host};
+use crate::mount::MountProperties;
+use crate::report::{BenchReport, host::MeasuredHost};
 use crate::runner::{Settings, WarmUp, run};
-use crate::scenario::{Finding, Need, Scenario, select};
+use crate::scenario::{Need, Observation, Scenario, select};
 use crate::work_dir::WorkDir;
 use crate::{Error, files, mounts};
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl Harness<'_> {
         common: &Common,
         synconce: &Path,
         scenario: impl FnOnce(&Path) -> Result<Scenario, Error> + Send,
-    ) -> Result<Report, Error> {
+    ) -> Result<BenchReport, Error> {
         self.check_host(&common.dir)?;
         let synconce = resolve(synconce);
         let mut launcher = Launcher::new()?;
@@ -70,7 +70,7 @@ impl Harness<'_> {
         let private = self.root.is_some() || (self.mounts && is_root());
         let mut result = if private { mounts::in_private_namespace(measured) } else { measured() };
         match &mut result {
-            Ok(report) if self.keep => report.findings.push(Finding::new(format!(
+            Ok(report) if self.keep => report.findings.push(Observation::new(format!(
                 "kept: the roots of the last round in {}, the logs in {}",
                 show(WorkDir::new(&common.dir, true).path()),
                 show(&launcher.keep_logs())
@@ -92,7 +92,7 @@ impl Harness<'_> {
             return unsuitable("this host".to_owned(), reason);
         }
         files::create_dir(dir)?;
-        let kind = Mount::of(dir).map(|mount| mount.kind).unwrap_or_default();
+        let kind = MountProperties::of(dir).map(|mount| mount.kind).unwrap_or_default();
         if self.disk && MEMORY.contains(&kind.as_str()) {
             let reason =
                 format!("it is on a {kind}, which has nothing to sync; name a directory on a disk");
@@ -106,11 +106,15 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn measure(mut scenario: Scenario, common: &Common, launcher: &Launcher) -> Result<Report, Error> {
+fn measure(
+    mut scenario: Scenario,
+    common: &Common,
+    launcher: &Launcher,
+) -> Result<BenchReport, Error> {
     scenario.variants = select(scenario.variants, &common.variants)?;
-    let host = Host::read(&common.dir, &scenario.tools, launcher)?;
+    let host = MeasuredHost::read(&common.dir, &scenario.tools, launcher)?;
     let record = run(&mut scenario, &common.settings, launcher)?;
-    Ok(Report::new(&scenario, common.settings, host, record))
+    Ok(BenchReport::new(&scenario, common.settings, host, record))
 }
 
 /// Resolves /proc/self/exe, which would mean a child's own program in the child.
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_work_directory_in_memory_is_refused() {
-        if Mount::of(Path::new("/dev/shm")).is_none_or(|m| m.kind != "tmpfs") {
+        if MountProperties::of(Path::new("/dev/shm")).is_none_or(|m| m.kind != "tmpfs") {
             eprintln!("skipped: /dev/shm is no tmpfs here");
             return;
         }

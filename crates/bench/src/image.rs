@@ -13,14 +13,14 @@ mod fixture;
 mod progress;
 mod variants;
 
-pub use fixture::Options;
+pub use fixture::ImageOptions;
 
 use crate::Error;
 use crate::command::show;
 use crate::harness::Harness;
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::scenario::{Need, Scenario, Tool};
-use fixture::Fixture;
+use fixture::ImageFixture;
 use std::path::Path;
 
 /// Runs the scenario and returns its report.
@@ -29,7 +29,7 @@ use std::path::Path;
 /// The host is unsuitable (not root, no Docker, work directory not on a disk, no apt source),
 /// dockerd or a build fails, or an interrupt arrives. The logs of a failure stay in place, and
 /// the error names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &ImageOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness {
         scenario: "build",
         root: Some("it starts a dockerd, which needs root"),
@@ -41,7 +41,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(options: &ImageOptions, synconce: &Path) -> Result<Scenario, Error> {
     for dir in [&options.common.dir, &std::env::temp_dir(), &options.base.cache] {
         let real = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         if real.starts_with(docker::RUN) {
@@ -60,6 +60,6 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         dir: options.common.dir.clone(),
         variants: variants::all(),
         tools: Tool::with_synconce(synconce, &["dockerd", "runc"]),
-        steps: Box::new(Fixture::new(options, synconce)?),
+        steps: Box::new(ImageFixture::new(options, synconce)?),
     })
 }

@@ -9,15 +9,15 @@ mod fixture;
 mod image;
 mod variants;
 
-pub use fixture::Options;
+pub use fixture::ImportOptions;
 
 use crate::Error;
 use crate::command::show;
 use crate::harness::Harness;
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::scenario::{Need, Scenario, Tool};
 use crate::speeds;
-use fixture::Fixture;
+use fixture::ImportFixture;
 use std::path::Path;
 
 /// Runs the scenario and returns its report.
@@ -26,7 +26,7 @@ use std::path::Path;
 /// The host is unsuitable (not root, no containerd 2.1 or later, work directory not on a
 /// disk), containerd or an import fails, or an interrupt arrives. The logs of a failure stay in
 /// place, and the error names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &ImportOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness {
         scenario: "import",
         root: Some("it starts a containerd, which needs root"),
@@ -48,7 +48,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     Ok(report)
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(options: &ImportOptions, synconce: &Path) -> Result<Scenario, Error> {
     containerd::refuse_run(&[&options.common.dir, &std::env::temp_dir()])?;
     let mut tools = Tool::with_synconce(synconce, &[]);
     tools.push(Tool::new("containerd", &show(&options.containerd)));
@@ -62,6 +62,6 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         dir: options.common.dir.clone(),
         variants: variants::all(),
         tools,
-        steps: Box::new(Fixture::new(options, synconce)),
+        steps: Box::new(ImportFixture::new(options, synconce)),
     })
 }

@@ -9,13 +9,13 @@ mod manifest;
 mod variants;
 mod wrappers;
 
-pub use fixture::Options;
+pub use fixture::InstallOptions;
 
 use crate::Error;
 use crate::harness::Harness;
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::scenario::{Scenario, Tool};
-use fixture::Fixture;
+use fixture::InstallFixture;
 use std::path::Path;
 
 /// Runs the scenario and returns its report.
@@ -24,7 +24,7 @@ use std::path::Path;
 /// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
 /// fails, or an interrupt arrives. The logs of a failure stay in place, and the error names
 /// them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &InstallOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness {
         scenario: "install",
         root: Some("it unpacks and enters a root directory, which needs root"),
@@ -36,7 +36,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(options: &InstallOptions, synconce: &Path) -> Result<Scenario, Error> {
     Ok(Scenario {
         name: "install".to_owned(),
         about: format!(
@@ -48,6 +48,6 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         dir: options.common.dir.clone(),
         variants: variants::all(synconce, &options.base.packages),
         tools: Tool::with_synconce(synconce, &["systemd-nspawn", "chroot"]),
-        steps: Box::new(Fixture::new(options)?),
+        steps: Box::new(InstallFixture::new(options)?),
     })
 }

@@ -15,7 +15,7 @@ use synconce_sys::signals::is_ignored;
 
 /// Turns SIGINT, SIGTERM and SIGHUP into readable descriptors until it is dropped. A signal
 /// that was ignored at the start, for instance by nohup(1), stays ignored.
-pub(crate) struct Watch {
+pub(crate) struct SignalWatch {
     watched: Vec<Watched>,
 }
 
@@ -26,7 +26,7 @@ struct Watched {
     registered: SigId,
 }
 
-impl Watch {
+impl SignalWatch {
     /// Starts to watch.
     pub(crate) fn new() -> Result<Self, Error> {
         let signals = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));

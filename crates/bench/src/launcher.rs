@@ -1,8 +1,8 @@
 //! Starts every command of a benchmark.
 
-use crate::interrupt::Watch;
+use crate::interrupt::SignalWatch;
 use crate::processes::OwnProcesses;
-use crate::{Error, Failure, files};
+use crate::{CommandFailure, Error, files};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -17,14 +17,14 @@ const MARK: &str = "SYNCONCE_BENCH";
 
 /// Starts commands, waits for them and for Ctrl-C, and keeps their logs.
 pub struct Launcher {
-    watch: Watch,
+    watch: SignalWatch,
     own: OwnProcesses,
     logs: tempfile::TempDir,
 }
 
 /// How a command ended and what it cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct CommandOutcome {
     /// Time from before the start to after the wait.
     pub(crate) wall: Duration,
     /// User time of the command and of the descendants it waited for.
@@ -35,7 +35,7 @@ pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Returns the sum of both costs, with the later status.
     #[must_use]
     pub(crate) fn plus(&self, later: &Self) -> Self {
@@ -61,7 +61,7 @@ impl Launcher {
             .tempdir_in(&parent)
             .map_err(Error::io("make a log directory in", &parent))?;
         let own = OwnProcesses { mark: format!("{MARK}={}", logs.path().display()), spared: None };
-        Ok(Self { watch: Watch::new()?, own, logs })
+        Ok(Self { watch: SignalWatch::new()?, own, logs })
     }
 
     /// Lets `program` end by itself on an interrupt, after its commands were killed: synconce
@@ -114,7 +114,11 @@ impl Launcher {
     /// # Errors
     /// The command cannot be started or waited for; or an interrupt, after the command and its
     /// descendants were killed. A failure of the command itself is no error.
-    pub(crate) fn run(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Outcome, Error> {
+    pub(crate) fn run(
+        &self,
+        command: &[impl AsRef<str>],
+        log: &Path,
+    ) -> Result<CommandOutcome, Error> {
         self.run_in(None, command, log, None)
     }
 
@@ -123,7 +127,7 @@ impl Launcher {
         &self,
         command: &[impl AsRef<str>],
         log: &Path,
-    ) -> Result<(Outcome, String), Error> {
+    ) -> Result<(CommandOutcome, String), Error> {
         let out = log.with_extension("out");
         let outcome = self.run_in(None, command, log, Some(&out))?;
         Ok((outcome, files::read(&out)?))
@@ -137,7 +141,7 @@ impl Launcher {
         command: &[impl AsRef<str>],
         log: &Path,
         stdout: Option<&Path>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<CommandOutcome, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, stdout)?;
         if let Some(dir) = dir {
@@ -150,18 +154,22 @@ impl Launcher {
         let wall = start.elapsed();
         let after = times_of_children()?;
         let [user, system] = [0, 1].map(|kind| after[kind].saturating_sub(before[kind]));
-        Ok(Outcome { wall, user, system, status })
+        Ok(CommandOutcome { wall, user, system, status })
     }
 
     /// Starts a daemon in the same environment, with its output appended to `log`.
     ///
     /// # Errors
     /// The daemon cannot be started, or an interrupt.
-    pub(crate) fn start(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Daemon, Error> {
+    pub(crate) fn start(
+        &self,
+        command: &[impl AsRef<str>],
+        log: &Path,
+    ) -> Result<SideProgram, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
         let child = prepared.spawn().map_err(Error::io("run", &program))?;
-        Ok(Daemon { child, program })
+        Ok(SideProgram { child, program })
     }
 
     /// Runs a command that makes or clears the fixture; its failure is an error with the
@@ -186,7 +194,7 @@ impl Launcher {
         if outcome.status.success() {
             return Ok(());
         }
-        let failure = Failure::new(command, outcome.status.to_string(), &log);
+        let failure = CommandFailure::new(command, outcome.status.to_string(), &log);
         Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
@@ -235,12 +243,12 @@ impl Launcher {
 }
 
 /// A program that runs beside the commands that it serves; killed when dropped.
-pub(crate) struct Daemon {
+pub(crate) struct SideProgram {
     child: Child,
     program: String,
 }
 
-impl Daemon {
+impl SideProgram {
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }
@@ -264,7 +272,7 @@ impl Daemon {
         if status.code() != Some(process::FAILED) {
             return Ok(());
         }
-        let failure = Failure::new(&[&self.program], status.to_string(), log);
+        let failure = CommandFailure::new(&[&self.program], status.to_string(), log);
         Err(Error::Helper { purpose: purpose.to_owned(), failure })
     }
 
@@ -284,7 +292,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for SideProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -48,5 +48,5 @@ mod work_dir;
 
 pub use call_loop::{LoopKind, measure_loop};
 pub use error::Error;
-use failure::Failure;
+use failure::CommandFailure;
 pub use harness::Common;

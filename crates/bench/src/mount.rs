@@ -7,7 +7,7 @@ use synconce_probe::mounts;
 
 /// The properties of a mount in a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mount {
+pub struct MountProperties {
     /// File system type: "ext4".
     pub kind: String,
     /// Source of the mount: "/dev/vda".
@@ -16,7 +16,7 @@ pub struct Mount {
     pub options: String,
 }
 
-impl Mount {
+impl MountProperties {
     /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
     /// it.
     pub(crate) fn of(path: &Path) -> Option<Self> {
@@ -26,7 +26,7 @@ impl Mount {
     }
 }
 
-impl From<mounts::Mount> for Mount {
+impl From<mounts::Mount> for MountProperties {
     fn from(mount: mounts::Mount) -> Self {
         let mut options: Vec<&str> = mount.mount_options.split(',').collect();
         for option in mount.options.split(',') {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn an_option_of_both_the_mount_and_its_file_system_is_shown_once() {
         let text = "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n";
-        let mount = Mount::from(mounts::parse(text).remove(0));
+        let mount = MountProperties::from(mounts::parse(text).remove(0));
         assert_eq!(mount.kind, "ext4");
         assert_eq!(mount.device, "/dev/vda");
         assert_eq!(mount.options, "rw,relatime,discard");
@@ -53,6 +53,6 @@ mod tests {
 
     #[test]
     fn the_root_directory_is_on_some_mount() {
-        assert!(Mount::of(Path::new("/")).is_some());
+        assert!(MountProperties::of(Path::new("/")).is_some());
     }
 }

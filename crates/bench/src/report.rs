@@ -6,11 +6,11 @@ mod parts;
 mod results;
 mod table;
 
-use crate::runner::{LeftOut, Record, Settings};
-use crate::scenario::{Finding, Promise, Scenario};
+use crate::runner::{BenchRecord, LeftOut, Settings};
+use crate::scenario::{Observation, Promise, Scenario};
 pub(crate) use format::quantity;
 use format::shown_p;
-use host::Host;
+use host::MeasuredHost;
 use results::{VariantResult, evaluate};
 use serde::{Deserialize, Serialize};
 use table::{Align, Table};
@@ -23,7 +23,7 @@ const DETAILS_SHOWN: usize = 10;
 
 /// The complete result of one benchmark.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct BenchReport {
     /// Version of this layout, [`SCHEMA`].
     pub schema: u32,
     /// The scenario's name.
@@ -33,19 +33,24 @@ pub struct Report {
     /// Rounds, warm-up and seed.
     pub settings: Settings,
     /// The machine and the disk.
-    pub host: Host,
+    pub host: MeasuredHost,
     /// The variants with every sample and their statistics.
     pub results: Vec<VariantResult>,
     /// The variants that could not run here.
     pub left_out: Vec<LeftOut>,
     /// Findings that are not times.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Observation>,
 }
 
-impl Report {
+impl BenchReport {
     /// Evaluates a record. `host` must be read before the rounds, so that its load does not
     /// include the benchmark.
-    pub fn new(scenario: &Scenario, settings: Settings, host: Host, record: Record) -> Self {
+    pub fn new(
+        scenario: &Scenario,
+        settings: Settings,
+        host: MeasuredHost,
+        record: BenchRecord,
+    ) -> Self {
         let results = record
             .measured
             .iter()
@@ -187,7 +192,7 @@ fn left_out_text(left_out: &[LeftOut]) -> String {
         .collect()
 }
 
-fn finding_text(finding: &Finding) -> String {
+fn finding_text(finding: &Observation) -> String {
     let subject = finding.variant.as_ref();
     let subject = subject.map_or(String::new(), |name| format!("{name}: "));
     let mut text = format!("{subject}{}\n", finding.summary);

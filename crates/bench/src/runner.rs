@@ -7,9 +7,9 @@ mod caches;
 mod device;
 
 use crate::command::fill;
-use crate::launcher::{Launcher, Outcome};
+use crate::launcher::{CommandOutcome, Launcher};
 use crate::scenario::{
-    Finding, Iteration, IterationConfig, Measure, Part, Phase, Scenario, Variant,
+    Iteration, IterationConfig, Measure, Observation, Phase, SamplePart, Scenario, Variant,
 };
 use crate::{Error, processes};
 use device::Flushes;
@@ -65,7 +65,7 @@ pub struct Sample {
     pub settle_ms: Option<f64>,
     /// The parts of the wall time, if the scenario can separate them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parts: Vec<Part>,
+    pub parts: Vec<SamplePart>,
 }
 
 /// A variant with its samples.
@@ -90,13 +90,13 @@ pub struct LeftOut {
 
 /// The complete result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct BenchRecord {
     /// The measured variants, in the order of the scenario.
     pub measured: Vec<Measured>,
     /// The variants that could not run.
     pub left_out: Vec<LeftOut>,
     /// Findings that are not times.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Observation>,
 }
 
 /// Prepares and runs a scenario.
@@ -108,8 +108,8 @@ pub fn run(
     scenario: &mut Scenario,
     settings: &Settings,
     launcher: &Launcher,
-) -> Result<Record, Error> {
-    let mut record = Record::default();
+) -> Result<BenchRecord, Error> {
+    let mut record = BenchRecord::default();
     let present = take_present(&scenario.variants, &mut record.left_out);
     let bar = progress(settings, present.len());
     bar.set_message("preparing");
@@ -274,7 +274,7 @@ fn measure(
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
     let flushes = Flushes::of(config.settle.as_deref());
     let served = config.server.map(processes::times).transpose()?;
-    let mut total = Outcome::default();
+    let mut total = CommandOutcome::default();
     let mut parts = Vec::new();
     for _ in 0..variant.repeat {
         for (index, command) in commands.iter().enumerate() {
@@ -324,10 +324,10 @@ fn measure(
 }
 
 /// Adds a time to the part of that name, which is created if necessary.
-fn add(parts: &mut Vec<Part>, name: &str, ms: f64) {
+fn add(parts: &mut Vec<SamplePart>, name: &str, ms: f64) {
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.ms += ms,
-        None => parts.push(Part::new(name, ms)),
+        None => parts.push(SamplePart::new(name, ms)),
     }
 }
 

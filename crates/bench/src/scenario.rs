@@ -5,7 +5,7 @@
 
 use crate::command::{show, words};
 use crate::launcher::Launcher;
-use crate::{Error, Failure};
+use crate::{CommandFailure, Error};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ impl Iteration<'_> {
         Error::Variant {
             variant: self.variant.name.clone(),
             phase: self.phase.to_string(),
-            failure: Failure::new(command, ending, log),
+            failure: CommandFailure::new(command, ending, log),
         }
     }
 }
@@ -256,14 +256,14 @@ pub struct IterationConfig {
 
 /// One part of a sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Part {
+pub struct SamplePart {
     /// The name, the same in all samples of a scenario.
     pub name: String,
     /// The duration in milliseconds.
     pub ms: f64,
 }
 
-impl Part {
+impl SamplePart {
     pub(crate) fn new(name: &str, ms: f64) -> Self {
         Self { name: name.to_owned(), ms }
     }
@@ -271,7 +271,7 @@ impl Part {
 
 /// A finding that is not a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct Observation {
     /// The variant concerned, if it is a single one.
     pub variant: Option<String>,
     /// One-line summary.
@@ -280,7 +280,7 @@ pub struct Finding {
     pub details: Vec<String>,
 }
 
-impl Finding {
+impl Observation {
     /// Returns a finding without evidence about all variants.
     pub(crate) fn new(summary: String) -> Self {
         Self { variant: None, summary, details: Vec::new() }
@@ -316,9 +316,9 @@ pub trait Steps {
     fn parts(
         &mut self,
         iteration: &Iteration<'_>,
-        timed: Vec<Part>,
+        timed: Vec<SamplePart>,
         log: &Path,
-    ) -> Result<Vec<Part>, Error> {
+    ) -> Result<Vec<SamplePart>, Error> {
         let _ = (iteration, log);
         Ok(timed)
     }
@@ -345,7 +345,7 @@ pub trait Steps {
     ///
     /// # Errors
     /// Any error ends the benchmark.
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         Ok(Vec::new())
     }
 }

@@ -2,8 +2,8 @@
 //! times plain's" are read more easily than ratios of times.
 
 use crate::runner::Measured;
-use crate::scenario::Finding;
-use crate::statistics::{self, Comparison};
+use crate::scenario::Observation;
+use crate::statistics::{self, SampleComparison};
 
 /// Returns a finding for each group of variants `GROUP/WAY`: how many times as fast as each of
 /// the `ways` of the group a variant is, with a 95 % interval. `per_second` adds the number of
@@ -13,7 +13,7 @@ pub(crate) fn compare(
     ways: &[&str],
     per_second: bool,
     seed: u64,
-) -> Vec<Finding> {
+) -> Vec<Observation> {
     let group = |one: &&Measured| one.variant.name.split('/').next().map(str::to_owned);
     let groups = measured.chunk_by(|a, b| group(a) == group(b));
     let finding = |members: &[&Measured]| {
@@ -22,7 +22,7 @@ pub(crate) fn compare(
             members.iter().filter_map(|one| line(one, &group, members, ways, per_second, seed));
         let details: Vec<String> = lines.collect();
         let summary = format!("speed of {group}, ratios with a 95 % interval");
-        (!details.is_empty()).then_some(Finding { variant: None, summary, details })
+        (!details.is_empty()).then_some(Observation { variant: None, summary, details })
     };
     groups.filter_map(finding).collect()
 }
@@ -50,8 +50,8 @@ fn line(
     (!said.is_empty()).then(|| format!("{}: {}", one.variant.name, said.join("; ")))
 }
 
-fn shown(ratio: &Comparison) -> String {
-    let Comparison { ratio, ratio_interval: interval, .. } = ratio;
+fn shown(ratio: &SampleComparison) -> String {
+    let SampleComparison { ratio, ratio_interval: interval, .. } = ratio;
     let digits = match *ratio {
         ratio if ratio < 0.1 => 5,
         ratio if ratio < 10.0 => 2,

@@ -53,7 +53,7 @@ impl Interval {
 /// The conclusion from two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Conclusion {
     /// There are too few values for any outcome to be significant.
     TooFewRounds,
     /// The interval of the ratio spans 1, or the rank test is not significant.
@@ -64,7 +64,7 @@ pub enum Verdict {
     Higher,
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for Conclusion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
             Self::TooFewRounds => "too few rounds to tell",
@@ -77,7 +77,7 @@ impl std::fmt::Display for Verdict {
 
 /// A sample compared with its baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Comparison {
+pub struct SampleComparison {
     /// Median over the baseline's median.
     pub ratio: f64,
     /// 95 % bootstrap interval of the ratio.
@@ -89,7 +89,7 @@ pub struct Comparison {
     /// Two-sided p value of the Mann-Whitney test.
     pub p_value: f64,
     /// The conclusion.
-    pub verdict: Verdict,
+    pub verdict: Conclusion,
 }
 
 /// Returns the median, or `None` for an empty sample.
@@ -119,7 +119,7 @@ pub fn summarize(values: &[f64]) -> Option<Summary> {
 /// The intervals are percentile bootstraps of 10,000 resamples, both samples resampled
 /// independently. With about five values such intervals are too narrow, which is why the
 /// verdict also requires the rank test.
-pub fn compare(values: &[f64], baseline: &[f64], seed: u64) -> Option<Comparison> {
+pub fn compare(values: &[f64], baseline: &[f64], seed: u64) -> Option<SampleComparison> {
     let (ours, theirs) = (median(values)?, median(baseline)?);
     if theirs <= 0.0 {
         return None;
@@ -127,15 +127,15 @@ pub fn compare(values: &[f64], baseline: &[f64], seed: u64) -> Option<Comparison
     let (ratio_interval, difference_interval) = bootstrap(values, baseline, seed)?;
     let test = mann_whitney(values, baseline)?;
     let verdict = if test.least_p >= SIGNIFICANCE {
-        Verdict::TooFewRounds
+        Conclusion::TooFewRounds
     } else if ratio_interval.spans(1.0) || test.p_value >= SIGNIFICANCE {
-        Verdict::NoDifferenceShown
+        Conclusion::NoDifferenceShown
     } else if ours < theirs {
-        Verdict::Lower
+        Conclusion::Lower
     } else {
-        Verdict::Higher
+        Conclusion::Higher
     };
-    Some(Comparison {
+    Some(SampleComparison {
         ratio: ours / theirs,
         ratio_interval,
         difference: ours - theirs,

@@ -13,14 +13,14 @@ mod copies;
 mod fixture;
 mod visits;
 
-pub use fixture::Options;
+pub use fixture::CloneOptions;
 
 use crate::Error;
 use crate::command::show;
 use crate::harness::Harness;
-use crate::report::Report;
+use crate::report::BenchReport;
 use crate::scenario::{Scenario, Tool, Variant};
-use fixture::Fixture;
+use fixture::CloneFixture;
 use std::path::Path;
 
 /// Runs the scenario and returns its report.
@@ -29,7 +29,7 @@ use std::path::Path;
 /// The host is unsuitable (not root, work directory not on a disk, no apt source), a variant
 /// or the making of the base fails, or an interrupt arrives. The logs of a failure stay in
 /// place, and the error names them.
-pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
+pub fn measure(options: &CloneOptions, synconce: &Path) -> Result<BenchReport, Error> {
     let harness = Harness {
         scenario: "tree",
         root: Some("it enters root directories and mounts, which needs root"),
@@ -41,7 +41,7 @@ pub fn measure(options: &Options, synconce: &Path) -> Result<Report, Error> {
     harness.measure(&options.common, synconce, |synconce| scenario(options, synconce))
 }
 
-fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
+fn scenario(options: &CloneOptions, synconce: &Path) -> Result<Scenario, Error> {
     let cache = if options.cold { "cold" } else { "warm" };
     Ok(Scenario {
         name: "tree".to_owned(),
@@ -49,7 +49,7 @@ fn scenario(options: &Options, synconce: &Path) -> Result<Scenario, Error> {
         dir: options.common.dir.clone(),
         variants: variants(synconce),
         tools: Tool::with_synconce(synconce, &["cp", "btrfs", "cpz"]),
-        steps: Box::new(Fixture::new(options, synconce)?),
+        steps: Box::new(CloneFixture::new(options, synconce)?),
     })
 }
 

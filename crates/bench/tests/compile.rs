@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use synconce_bench::Error;
-use synconce_bench::compile::{Options, measure};
-use synconce_bench::report::Report;
+use synconce_bench::compile::{CompileOptions, measure};
+use synconce_bench::report::BenchReport;
 
 const STAND_IN: &str = "#!/bin/sh\nwhile [ $# -gt 0 ] && [ \"$1\" != -- ]; do shift; done\nshift\n\
                         export UNDER=synconce\nexec \"$@\"\n";
@@ -36,19 +36,19 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    fn options(&self, command: &str) -> Options {
-        let mut options = Options::new(self.path("source"), self.path("work"));
+    fn options(&self, command: &str) -> CompileOptions {
+        let mut options = CompileOptions::new(self.path("source"), self.path("work"));
         options.common.settings.rounds = 1;
-        Options { command: command.to_owned(), ..options }
+        CompileOptions { command: command.to_owned(), ..options }
     }
 
-    fn measure(&self, options: &Options) -> Result<Report, Error> {
+    fn measure(&self, options: &CompileOptions) -> Result<BenchReport, Error> {
         let result = measure(options, &self.path("synconce"));
         assert_eq!(entries(&self.path("work")), [""; 0], "something was left behind");
         result
     }
 
-    fn refuse(&self, options: &Options) -> String {
+    fn refuse(&self, options: &CompileOptions) -> String {
         let error = self.measure(options).expect_err("it is refused");
         if let Error::Variant { failure, .. } | Error::Helper { failure, .. } = &error {
             let logs = failure.log.parent().expect("logs are in a directory");
@@ -87,7 +87,7 @@ fn every_variant_builds_a_fresh_copy_and_the_source_stays_as_it_was() {
 fn a_tree_is_prepared_once_at_the_path_at_which_it_is_built() {
     let fixture = Fixture::new();
     let count = fixture.path("count");
-    let options = Options {
+    let options = CompileOptions {
         prepare: Some(format!("pwd > where; echo {{jobs}} >> {}", count.display())),
         jobs: 7,
         ..fixture.options("test \"$(cat where)\" = \"$(pwd)\" && test {jobs} = 7 && touch built")
@@ -132,8 +132,10 @@ fn a_build_that_fails_is_named_with_its_command_and_the_end_of_its_output() {
 #[test]
 fn a_failed_preparation_is_not_reported_as_a_failed_build() {
     let fixture = Fixture::new();
-    let options =
-        Options { prepare: Some("echo no compiler; false".to_owned()), ..fixture.options("true") };
+    let options = CompileOptions {
+        prepare: Some("echo no compiler; false".to_owned()),
+        ..fixture.options("true")
+    };
     let text = fixture.refuse(&options);
     assert!(text.starts_with("cannot prepare the tree: sh -c \"echo no compiler"), "{text}");
     assert!(text.ends_with("\n  no compiler"), "{text}");

@@ -1,9 +1,9 @@
 //! The text of a report with fixed samples.
 
-use synconce_bench::report::{Report, host::Host};
-use synconce_bench::runner::{LeftOut, Measured, Record, Sample, Settings, WarmUp};
+use synconce_bench::report::{BenchReport, host::MeasuredHost};
+use synconce_bench::runner::{BenchRecord, LeftOut, Measured, Sample, Settings, WarmUp};
 use synconce_bench::scenario::{
-    Finding, Iteration, IterationConfig, Part, Promise, Scenario, Steps, Variant,
+    Iteration, IterationConfig, Observation, Promise, SamplePart, Scenario, Steps, Variant,
 };
 use synconce_bench::{Error, launcher::Launcher};
 
@@ -15,8 +15,8 @@ impl Steps for Idle {
     }
 }
 
-fn host() -> Host {
-    Host {
+fn host() -> MeasuredHost {
+    MeasuredHost {
         started: 1,
         kernel: "Linux 6.18".to_owned(),
         machine: "x86_64".to_owned(),
@@ -49,7 +49,7 @@ fn measured(name: &str, promise: Promise, values: &[f64]) -> Measured {
     }
 }
 
-fn report(record: Record) -> Report {
+fn report(record: BenchRecord) -> BenchReport {
     let scenario = Scenario {
         name: "install".to_owned(),
         about: "a package".to_owned(),
@@ -59,7 +59,7 @@ fn report(record: Record) -> Report {
         steps: Box::new(Idle),
     };
     let settings = Settings { rounds: 5, warm_up: WarmUp::Off, seed: 1 };
-    Report::new(&scenario, settings, host(), record)
+    BenchReport::new(&scenario, settings, host(), record)
 }
 
 fn line<'a>(text: &'a str, start: &str) -> &'a str {
@@ -70,13 +70,13 @@ fn line<'a>(text: &'a str, start: &str) -> &'a str {
 #[test]
 fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
     let plain = [1000.0, 1010.0, 990.0, 1005.0, 995.0];
-    let text = report(Record {
+    let text = report(BenchRecord {
         measured: vec![
             measured("plain", Promise::OwnSyncs, &plain),
             measured("eatmydata", Promise::Nothing, &plain.map(|v| v / 2.0)),
             measured("synconce", Promise::Durable, &plain.map(|v| v * 0.6)),
         ],
-        ..Record::default()
+        ..BenchRecord::default()
     })
     .text(None);
     assert!(line(&text, "plain").ends_with("baseline"), "{text}");
@@ -92,18 +92,19 @@ fn a_table_shows_ratio_interval_and_what_is_left_unsafe() {
 fn parts_are_a_table_of_medians_where_a_sample_has_any() {
     let mut whole = measured("plain", Promise::Nothing, &[10.0, 20.0, 30.0]);
     for (sample, ms) in whole.samples.iter_mut().zip([1.0, 5.0, 2.0]) {
-        sample.parts = vec![Part { name: "load".to_owned(), ms }];
+        sample.parts = vec![SamplePart { name: "load".to_owned(), ms }];
     }
-    whole.samples[0].parts.push(Part { name: "run".to_owned(), ms: 7.0 });
+    whole.samples[0].parts.push(SamplePart { name: "run".to_owned(), ms: 7.0 });
     let other = measured("other", Promise::Nothing, &[10.0]);
-    let text = report(Record { measured: vec![whole, other], ..Record::default() }).text(None);
+    let text =
+        report(BenchRecord { measured: vec![whole, other], ..BenchRecord::default() }).text(None);
     let (_, parts) = text.split_once("parts, medians\n").expect("there are parts");
     let plain = line(parts, "plain");
     assert!(plain.contains("2.00 ms") && plain.ends_with("7.00 ms"), "{text}");
     assert!(line(parts, "other").ends_with('-'), "{text}");
-    let none = report(Record {
+    let none = report(BenchRecord {
         measured: vec![measured("plain", Promise::Nothing, &[1.0])],
-        ..Record::default()
+        ..BenchRecord::default()
     });
     assert!(!none.text(None).contains("parts"), "{}", none.text(None));
 }
@@ -115,14 +116,15 @@ fn parts_that_are_timed_apart_have_their_spread_and_the_ratio_to_the_baselines_o
         one.variant.parts = vec!["clone".to_owned()];
         one.variant.against = against.to_owned();
         for (sample, ms) in one.samples.iter_mut().zip(times) {
-            sample.parts = vec![Part { name: "clone".to_owned(), ms }];
+            sample.parts = vec![SamplePart { name: "clone".to_owned(), ms }];
         }
         one
     };
     let slow = apart("tree/slow", "tree/slow", [80.0, 90.0, 100.0]);
     let fast = apart("tree/fast", "tree/slow", [8.0, 9.0, 10.0]);
     let other = measured("other", Promise::Nothing, &[10.0]);
-    let report = report(Record { measured: vec![slow, fast, other], ..Record::default() });
+    let report =
+        report(BenchRecord { measured: vec![slow, fast, other], ..BenchRecord::default() });
     assert!(report.results[0].parts[0].comparison.is_none());
     let comparison = report.results[1].parts[0].comparison.expect("the baseline has it, too");
     assert!((comparison.ratio - 0.1).abs() < 1e-9);
@@ -136,12 +138,12 @@ fn parts_that_are_timed_apart_have_their_spread_and_the_ratio_to_the_baselines_o
 
 #[test]
 fn a_null_result_is_printed_as_one() {
-    let text = report(Record {
+    let text = report(BenchRecord {
         measured: vec![
             measured("plain", Promise::OwnSyncs, &[1.0, 2.0, 3.0, 4.0, 5.0]),
             measured("other", Promise::Nothing, &[1.5, 2.5, 2.9, 3.5, 4.5]),
         ],
-        ..Record::default()
+        ..BenchRecord::default()
     })
     .text(None);
     assert!(line(&text, "other").ends_with("no difference shown"), "{text}");
@@ -149,9 +151,9 @@ fn a_null_result_is_printed_as_one() {
 
 #[test]
 fn a_variant_without_a_measured_baseline_is_marked() {
-    let text = report(Record {
+    let text = report(BenchRecord {
         measured: vec![measured("eatmydata", Promise::Nothing, &[1.0, 2.0])],
-        ..Record::default()
+        ..BenchRecord::default()
     })
     .text(None);
     assert!(line(&text, "eatmydata").ends_with("plain was not measured"), "{text}");
@@ -159,18 +161,18 @@ fn a_variant_without_a_measured_baseline_is_marked() {
 
 #[test]
 fn what_was_left_out_and_found_stands_below_the_table() {
-    let text = report(Record {
+    let text = report(BenchRecord {
         left_out: vec![LeftOut {
             variant: "rival".to_owned(),
             reason: "rival is not installed".to_owned(),
             package: Some("rival-package".to_owned()),
         }],
-        findings: vec![Finding {
+        findings: vec![Observation {
             variant: Some("eatmydata".to_owned()),
             summary: "12 of 99 entries differ from plain".to_owned(),
             details: (1..=12).map(|n| format!("/path/{n}: content")).collect(),
         }],
-        ..Record::default()
+        ..BenchRecord::default()
     })
     .text(None);
     let end = "\

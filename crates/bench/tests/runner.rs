@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use synconce_bench::Error;
 use synconce_bench::launcher::Launcher;
-use synconce_bench::report::{Report, host::Host};
-use synconce_bench::runner::{Record, Settings, WarmUp, run};
+use synconce_bench::report::{BenchReport, host::MeasuredHost};
+use synconce_bench::runner::{BenchRecord, Settings, WarmUp, run};
 use synconce_bench::scenario::{
-    Finding, Iteration, IterationConfig, Measure, Need, Scenario, Steps, Variant, select,
+    Iteration, IterationConfig, Measure, Need, Observation, Scenario, Steps, Variant, select,
 };
 
 /// Records the steps that it is asked to do.
@@ -39,8 +39,8 @@ impl Steps for Recorder {
         Ok(())
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
-        Ok(vec![Finding { variant: None, summary: "done".to_owned(), details: Vec::new() }])
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
+        Ok(vec![Observation { variant: None, summary: "done".to_owned(), details: Vec::new() }])
     }
 }
 
@@ -80,7 +80,7 @@ fn bench(variants: Vec<Variant>) -> Bench {
 }
 
 impl Bench {
-    fn run(&mut self, rounds: u32, warm_up: WarmUp) -> Result<Record, Error> {
+    fn run(&mut self, rounds: u32, warm_up: WarmUp) -> Result<BenchRecord, Error> {
         run(&mut self.scenario, &settings(rounds, warm_up), &self.launcher)
     }
 }
@@ -292,11 +292,12 @@ fn a_filter_keeps_the_scenarios_order_and_refuses_unknown_names() {
 fn a_report_survives_json_with_every_sample() {
     let slow = Variant { against: "quick".to_owned(), ..shell("slow", "sleep 0.02") };
     let mut bench = bench(vec![shell("quick", "true"), slow]);
-    let host = Host::read(&bench.scenario.dir, &[], &bench.launcher).expect("it can be read");
+    let host =
+        MeasuredHost::read(&bench.scenario.dir, &[], &bench.launcher).expect("it can be read");
     let record = bench.run(5, WarmUp::Off).expect("it runs");
-    let report = Report::new(&bench.scenario, settings(5, WarmUp::Off), host, record);
+    let report = BenchReport::new(&bench.scenario, settings(5, WarmUp::Off), host, record);
     let json = serde_json::to_vec(&report).expect("numbers and text");
-    let back: Report = serde_json::from_slice(&json).expect("it can be read back");
+    let back: BenchReport = serde_json::from_slice(&json).expect("it can be read back");
     assert_eq!(back, report);
     assert!(back.results.iter().all(|r| r.measured.samples.len() == 5));
     let comparison = back.results[1].comparison.expect("there is a baseline");

@@ -1,6 +1,6 @@
 //! Statistics against values computed by hand or by enumeration.
 
-use synconce_bench::statistics::{Verdict, compare, mann_whitney, median, summarize};
+use synconce_bench::statistics::{Conclusion, compare, mann_whitney, median, summarize};
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 * b.abs().max(1e-3)
@@ -60,7 +60,7 @@ fn samples_of_equal_values_do_not_differ() {
     let same = mann_whitney(&[2.0; 5], &[2.0; 5]).expect("neither is empty");
     assert!(close(same.p_value, 1.0));
     let comparison = compare(&[2.0; 5], &[2.0; 5], 1).expect("neither is empty");
-    assert_eq!(comparison.verdict, Verdict::NoDifferenceShown);
+    assert_eq!(comparison.verdict, Conclusion::NoDifferenceShown);
     assert_eq!(comparison.ratio, 1.0);
 }
 
@@ -71,28 +71,28 @@ fn a_clear_difference_is_shown_with_its_size() {
     let comparison = compare(&fast, &slow, 1).expect("neither is empty");
     assert_eq!(comparison.ratio, 0.5);
     assert_eq!(comparison.difference, -50.0);
-    assert_eq!(comparison.verdict, Verdict::Lower);
+    assert_eq!(comparison.verdict, Conclusion::Lower);
     // The ends of a percentile bootstrap are ratios of values seen.
     let interval = comparison.ratio_interval;
     assert!(interval.low >= 49.0 / 102.0 && interval.low < 0.5);
     assert!(interval.high <= 51.0 / 98.0 && interval.high > 0.5);
     let back = compare(&slow, &fast, 1).expect("neither is empty");
-    assert_eq!(back.verdict, Verdict::Higher);
+    assert_eq!(back.verdict, Conclusion::Higher);
 }
 
 #[test]
 fn a_comparison_depends_on_nothing_but_its_values_and_its_seed() {
     let (a, b) = ([3.0, 1.0, 2.0, 5.0, 9.0], [2.0, 3.0, 4.0, 7.0, 8.0]);
     assert_eq!(compare(&a, &b, 7), compare(&a, &b, 7));
-    assert_eq!(compare(&a, &b, 7).map(|c| c.verdict), Some(Verdict::NoDifferenceShown));
+    assert_eq!(compare(&a, &b, 7).map(|c| c.verdict), Some(Conclusion::NoDifferenceShown));
 }
 
 #[test]
 fn three_rounds_are_too_few_for_any_verdict_and_four_are_not() {
     let verdict = |a: &[f64], b: &[f64]| compare(a, b, 1).expect("neither is empty").verdict;
     let (low, high) = ([1.0, 1.1, 1.2, 1.3], [9.0, 9.1, 9.2, 9.3]);
-    assert_eq!(verdict(&low[..3], &high[..3]), Verdict::TooFewRounds);
-    assert_eq!(verdict(&low, &high), Verdict::Lower);
+    assert_eq!(verdict(&low[..3], &high[..3]), Conclusion::TooFewRounds);
+    assert_eq!(verdict(&low, &high), Conclusion::Lower);
 }
 
 #[test]

@@ -11,11 +11,11 @@ pub(crate) mod tree;
 
 pub use self::parse::parse;
 
-use self::bench::Bench;
+use self::bench::BenchArguments;
 use self::doctor::Doctor;
-use self::hold::Hold;
+use self::hold::HoldArguments;
 use self::in_run::{Commit, Real, duration};
-use self::tree::Tree;
+use self::tree::TreeArguments;
 use crate::completion::values;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::engine::ArgValueCompleter;
@@ -66,7 +66,7 @@ pub enum Command {
     ///
     /// By the name `eatmydata`, a link to synconce, the command line is
     /// `eatmydata [--] COMMAND`. If there can be no hold, COMMAND runs with real syncs.
-    Run(Run),
+    Run(RunArguments),
     /// Make durable now what a run in flight has written until now
     ///
     /// When this command returns 0, everything that the run had written before is durable on the
@@ -96,7 +96,7 @@ pub enum Command {
     /// The syncs of the held files succeed at once, in the kernel, for every process. No other
     /// file is affected. When the hold stops, the files are made durable. After a crash of the
     /// machine the files may be damaged: `hold recover` decides before the daemon starts.
-    Hold(Hold),
+    Hold(HoldArguments),
     /// Clone roots in milliseconds, run commands in the clones, and commit the results
     ///
     /// A tree is a root, such as a Debian system, in a store. A clone costs the writing of
@@ -105,7 +105,7 @@ pub enum Command {
     ///
     /// Exit code: 125 when synconce failed; `run` ends as its command does, `diff` with 1
     /// where the trees differ, `verify` and `fsck` with 1 where something is wrong.
-    Tree(Tree),
+    Tree(TreeArguments),
     /// Show runs in flight, runs that were interrupted, survivors, holds, and held build steps
     ///
     /// Root sees the interrupted runs of every user. For a user, runs of root are listed, and
@@ -115,7 +115,7 @@ pub enum Command {
     ///
     /// Exit code: 0 no run is in flight or interrupted, 3 runs are in flight, 4 a run or a hold
     /// was interrupted or a hold has failed, 125 `status` failed.
-    Status(Status),
+    Status(StatusArguments),
     /// Configure a container engine or apt to hold the syncs of its work, or undo that
     ///
     /// Edits the engine's own configuration so that the engine calls synconce-oci.
@@ -145,7 +145,7 @@ pub enum Command {
     /// measured. With COMMAND, the command's own.
     Doctor(Doctor),
     /// Measure synconce and its rivals, interleaved
-    Bench(Bench),
+    Bench(BenchArguments),
     /// Print help for a command
     Help(Help),
     /// Print the version
@@ -162,7 +162,7 @@ pub enum Command {
 
 /// `synconce run`
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunArguments {
     /// Answer sync calls in the kernel, without a supervisor process
     ///
     /// A held call then costs nothing. No calls are counted, and O_SYNC, RWF_SYNC
@@ -319,7 +319,7 @@ pub enum IoUring {
 
 /// `synconce status`
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct StatusArguments {
     /// Also show the interrupted runs of the system whose root is DIR
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! Limits of the control groups of this process (cgroups(7)), versions 1 and 2.
 
-use crate::place::Place;
+use crate::place::ExaminedPlace;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ const UNLIMITED_MEMORY: f64 = (1_u64 << 60) as f64;
 
 /// Returns the limits that apply to this process, each kind once. Groups above the root of a
 /// container are invisible, and so are their limits.
-pub(crate) fn limits(place: &Place) -> Vec<Limit> {
+pub(crate) fn limits(place: &ExaminedPlace) -> Vec<Limit> {
     let (Ok(groups), Ok(mounts)) = (fs::read_to_string("/proc/self/cgroup"), mounts::read("self"))
     else {
         return Vec::new();

@@ -7,14 +7,14 @@ mod tally;
 mod text;
 mod waits;
 
-use self::record::Record;
+use self::record::CommandRecord;
 use crate::error::Error;
 use serde::Serialize;
 use std::io::BufRead;
 
-pub use self::record::{Ending, RecordSums};
+pub use self::record::{CommandEnding, RecordSums};
 pub use self::savings::Savings;
-pub use self::waits::{Dropped, Group, NotCovered, Slowest, Waits};
+pub use self::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
 
 /// What is known about the syncs of a command.
 #[derive(Clone, Debug, Serialize)]
@@ -24,7 +24,7 @@ pub struct CommandReport {
     /// The words of the command.
     pub command: Vec<String>,
     /// How the command ended; none if the record has no end.
-    pub ended: Option<Ending>,
+    pub ended: Option<CommandEnding>,
     /// Seconds from the start of the command to its end, or to its last sync.
     pub seconds: f64,
     /// The syncs.
@@ -40,7 +40,7 @@ pub struct CommandReport {
 /// # Errors
 /// The record cannot be read, or is none.
 pub fn examine_record(record: impl BufRead) -> Result<CommandReport, Error> {
-    let record = Record::read(record)?;
+    let record = CommandRecord::read(record)?;
     let waits = Waits::of(&record.tally);
     let savings = Savings::of(&record, &waits);
     let not_covered = NotCovered::of(&record);

@@ -47,7 +47,7 @@ pub struct Amount {
 
 /// A path of the context.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
+pub struct ContextPart {
     /// Relative to the context.
     pub path: PathBuf,
     /// What is sent of it.
@@ -56,7 +56,7 @@ pub struct Part {
 
 /// A build context.
 #[derive(Clone, Debug, Serialize)]
-pub struct Context {
+pub struct BuildContext {
     /// The directory.
     pub directory: PathBuf,
     /// The file with the patterns; `None` if there is none.
@@ -70,12 +70,12 @@ pub struct Context {
     /// Bytes of holes in sparse files among what is sent.
     pub holes: u64,
     /// The entries of the top directory from which most bytes are sent, the largest first.
-    pub largest: Vec<Part>,
+    pub largest: Vec<ContextPart>,
     /// The files with the most bytes, the largest first.
-    pub largest_files: Vec<Part>,
+    pub largest_files: Vec<ContextPart>,
     /// Directories that are sent and seldom needed: lines for `.dockerignore`, and what each
     /// saves.
-    pub could_be_ignored: Vec<Part>,
+    pub could_be_ignored: Vec<ContextPart>,
     /// Directories that this user cannot read. A builder may fail there.
     pub unreadable: Vec<PathBuf>,
 }
@@ -84,7 +84,10 @@ pub struct Context {
 ///
 /// # Errors
 /// The directory or `.dockerignore` cannot be read, or a signal has arrived.
-pub fn examine_context(directory: &Path, observer: &mut dyn Observer) -> Result<Context, Error> {
+pub fn examine_context(
+    directory: &Path,
+    observer: &mut dyn Observer,
+) -> Result<BuildContext, Error> {
     let absolute = fs::canonicalize(directory).map_err(Error::io("examine", directory))?;
     if !absolute.is_dir() {
         return Err(Error::NotDirectory(directory.to_owned()));
@@ -96,13 +99,13 @@ pub fn examine_context(directory: &Path, observer: &mut dyn Observer) -> Result<
         Err(error) if error.kind() == ErrorKind::NotFound => (Ignore::default(), None),
         Err(error) => return Err(Error::io("read", &file)(error)),
     };
-    let mut walk = Walk { root: &absolute, ignore, observer, found: Found::default() };
-    let top = Place { path: String::new(), matched: Matched::default(), seldom: None };
+    let mut walk = ContextWalk { root: &absolute, ignore, observer, found: ContextSums::default() };
+    let top = ContextPath { path: String::new(), matched: Matched::default(), seldom: None };
     // An error of the top directory is one of the context.
     fs::read_dir(&absolute).map_err(Error::io("read", &absolute))?;
     walk.directory(&top)?;
     let found = walk.found;
-    Ok(Context {
+    Ok(BuildContext {
         directory: absolute,
         ignore_file,
         sent: found.sent,
@@ -117,7 +120,7 @@ pub fn examine_context(directory: &Path, observer: &mut dyn Observer) -> Result<
 }
 
 /// A path in the context.
-struct Place {
+struct ContextPath {
     /// Relative, with `/` between names.
     path: String,
     matched: Matched,
@@ -126,7 +129,7 @@ struct Place {
 }
 
 #[derive(Default)]
-struct Found {
+struct ContextSums {
     sent: Amount,
     ignored: Amount,
     symbolic_links: u64,
@@ -137,15 +140,15 @@ struct Found {
     unreadable: Vec<PathBuf>,
 }
 
-struct Walk<'a> {
+struct ContextWalk<'a> {
     root: &'a Path,
     ignore: Ignore,
     observer: &'a mut dyn Observer,
-    found: Found,
+    found: ContextSums,
 }
 
-impl Walk<'_> {
-    fn directory(&mut self, place: &Place) -> Result<(), Error> {
+impl ContextWalk<'_> {
+    fn directory(&mut self, place: &ContextPath) -> Result<(), Error> {
         check(self.observer)?;
         let path = self.root.join(&place.path);
         let Ok(entries) = fs::read_dir(&path) else {
@@ -165,7 +168,7 @@ impl Walk<'_> {
             if seldom.is_none() && meta.is_dir() {
                 seldom = seldom_needed(&relative, &entry.path());
             }
-            let inner = Place { path: relative, matched, seldom };
+            let inner = ContextPath { path: relative, matched, seldom };
             self.count(&inner, &meta);
             if meta.is_dir() {
                 self.directory(&inner)?;
@@ -174,7 +177,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn count(&mut self, place: &Place, meta: &Metadata) {
+    fn count(&mut self, place: &ContextPath, meta: &Metadata) {
         let bytes = if meta.is_file() { meta.len() } else { 0 };
         let found = &mut self.found;
         if self.ignore.ignores(&place.matched) {
@@ -218,20 +221,20 @@ fn seldom_needed(relative: &str, path: &Path) -> Option<String> {
     path.join(CACHE_TAG).is_file().then(|| relative.to_owned())
 }
 
-fn largest(parts: BTreeMap<String, Amount>) -> Vec<Part> {
+fn largest(parts: BTreeMap<String, Amount>) -> Vec<ContextPart> {
     let mut parts = sorted(parts);
     parts.truncate(LISTED);
     parts
 }
 
-fn sorted(parts: BTreeMap<String, Amount>) -> Vec<Part> {
-    let part = |(path, amount): (String, Amount)| Part { path: path.into(), amount };
+fn sorted(parts: BTreeMap<String, Amount>) -> Vec<ContextPart> {
+    let part = |(path, amount): (String, Amount)| ContextPart { path: path.into(), amount };
     let mut parts: Vec<_> = parts.into_iter().map(part).collect();
     parts.sort_by_key(|part| std::cmp::Reverse((part.amount.bytes, part.amount.entries)));
     parts
 }
 
-impl Context {
+impl BuildContext {
     /// Returns the sentence that begins and ends the report.
     fn verdict(&self) -> String {
         let sum = |pick: fn(&Amount) -> u64| -> u64 {

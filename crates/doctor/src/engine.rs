@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// A container engine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Engine {
+pub struct ContainerEngine {
     /// The word for it on the command lines of synconce.
     pub name: &'static str,
     /// The engine's version.
@@ -78,7 +78,7 @@ pub struct SetUp {
     pub lines: Vec<String>,
 }
 
-impl Engine {
+impl ContainerEngine {
     /// Whether `synconce setup` can set it up: its files are the system's.
     pub fn can_be_set_up(&self) -> bool {
         self.name != "docker" || !self.is_rootless

@@ -4,10 +4,10 @@
 mod engine;
 
 use crate::cgroup::{Limit, LimitKind};
-use crate::engine::Engine;
+use crate::engine::ContainerEngine;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
-use crate::place::{Place, Space};
+use crate::place::{ExaminedPlace, Space};
 use crate::report::Host;
 use crate::text::{bytes, micros};
 use serde::Serialize;
@@ -81,13 +81,13 @@ pub struct Finding {
 
 /// What findings are derived from, beside the figures.
 pub(crate) struct Facts<'a> {
-    pub place: &'a Place,
+    pub place: &'a ExaminedPlace,
     pub host: &'a Host,
     pub limits: &'a [Limit],
     /// Whether the place had space for temporary files.
     pub space: Space,
     /// The engine whose data are at the place.
-    pub engine: Option<&'a Engine>,
+    pub engine: Option<&'a ContainerEngine>,
 }
 
 impl Facts<'_> {
@@ -99,7 +99,7 @@ impl Facts<'_> {
 
     /// Returns why the syncs of build steps wait for no disk, if they do not.
     fn held_builds(&self) -> Option<&'static str> {
-        self.engine.and_then(Engine::builds_are_held)
+        self.engine.and_then(ContainerEngine::builds_are_held)
     }
 }
 
@@ -200,7 +200,7 @@ fn slow_sync(
     let place = facts.place;
     // Base images of Debian and Ubuntu have force-unsafe-io.
     let (count, how) = match (facts.engine, unsafe_io) {
-        (Some(Engine { name: "containerd", .. }), _) => engine::IMPORTS,
+        (Some(ContainerEngine { name: "containerd", .. }), _) => engine::IMPORTS,
         (None, None) => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
         _ => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
     };
@@ -213,18 +213,19 @@ fn slow_sync(
     });
     let shown = micros(each);
     let is_held = place.is_held_kind();
-    let (remedy, undo, risk) = match is_held {
-        true => (
+    let (remedy, undo, risk) = if is_held {
+        (
             "synconce run -- apt-get install PACKAGE...".to_owned(),
             "not needed: no setting is changed",
             "a power cut during the run leaves files empty or old; `synconce status` then reports \
              the run",
-        ),
-        false => (
+        )
+    } else {
+        (
             format!("work on a local disk: synconce holds no syncs on {}", place.type_name),
             "not needed",
             "none",
-        ),
+        )
     };
     let finding = Finding {
         name: "slow-sync",
@@ -271,7 +272,7 @@ fn copy_up(facts: &Facts<'_>, measured: &Measured) -> Option<Finding> {
     })
 }
 
-fn ignored_flushes(place: &Place, measured: &Measured) -> Option<Finding> {
+fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
     let mean = measured.flushes.map_or(f64::INFINITY, |flushes| flushes.mean);
     let fastest = measured.overwrite?.fastest.min(mean);
     let is_write_back = place.devices.iter().any(|device| device.is_write_back());
@@ -295,9 +296,10 @@ fn limit(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
     let (name, seconds, workload, cause) = match limit.kind {
         LimitKind::Cpus => {
             let wanted = if value < 1.0 { 1.0 } else { cpus };
-            let workload = match value < 1.0 {
-                true => "10 s of work on one CPU".to_owned(),
-                false => format!("10 s of work on {cpus} CPUs"),
+            let workload = if value < 1.0 {
+                "10 s of work on one CPU".to_owned()
+            } else {
+                format!("10 s of work on {cpus} CPUs")
             };
             let cause = format!("a control group allows {value} CPUs");
             ("cpu-limit", WORK * wanted / value - WORK, workload, cause)
@@ -328,7 +330,7 @@ fn limit(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-fn slow_writes(place: &Place, measured: &Measured) -> Option<Finding> {
+fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
     let rate = measured.sequential?.bytes_per_second;
     let seconds = WRITTEN / rate.max(1.0) - WRITTEN / USUAL_BANDWIDTH;
     let shown = bytes(rate);

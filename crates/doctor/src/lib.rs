@@ -24,18 +24,20 @@ mod text;
 
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandReport, Dropped, Ending, Group, NotCovered, RecordSums, Savings, Slowest, Waits,
-    examine_record,
+    CommandEnding, CommandReport, Dropped, NotCovered, RecordSums, Savings, Slowest, SyncGroup,
+    Waits, examine_record,
 };
-pub use context::{Amount, Context, Part, examine_context};
+pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;
-pub use engine::{BuildCache, Engine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
+pub use engine::{
+    BuildCache, ContainerEngine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman,
+};
 pub use error::Error;
 pub use finding::{FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
-pub use measure::{AtOnce, Flushes, Layers, Measured, Names, Times, Writes};
-pub use place::{Overlay, Place};
-pub use report::{NotMeasured, Report};
+pub use measure::{AtOnce, DeviceFlushes, Layers, Measured, NameRates, Times, Writes};
+pub use place::{ExaminedPlace, Overlay};
+pub use report::{NotMeasured, PlaceReport};
 
 use measure::Budget;
 use place::Space;
@@ -52,7 +54,7 @@ pub enum Depth {
 
 /// What [`examine`] looks at.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ExamineOptions {
     /// A directory on the file system.
     pub path: PathBuf,
     /// How long to measure.
@@ -60,7 +62,7 @@ pub struct Options {
     /// Whether a run of synconce holds this process.
     pub is_held: bool,
     /// The engine whose data are at `path`.
-    pub engine: Option<Engine>,
+    pub engine: Option<ContainerEngine>,
     /// Names of findings that are left out.
     pub ignored: Vec<String>,
 }
@@ -79,7 +81,10 @@ pub trait Observer {
 ///
 /// # Errors
 /// The place cannot be read or written, or a signal has arrived.
-pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report, Error> {
+pub fn examine(
+    options: &ExamineOptions,
+    observer: &mut dyn Observer,
+) -> Result<PlaceReport, Error> {
     let place = place::look(&options.path)?;
     let limits = cgroup::limits(&place);
     let in_force = in_force::find(options.is_held)?;
@@ -113,7 +118,7 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
     let ignored = ignored.into_iter().map(|found| found.name).collect::<Vec<_>>();
     let verdict = finding::verdict(&facts, &in_force, &measured, &findings, &ignored);
     let engine = options.engine.clone();
-    Ok(Report {
+    Ok(PlaceReport {
         verdict,
         engine,
         place,

@@ -9,13 +9,13 @@ mod writes;
 
 pub use at_once::AtOnce;
 pub use layers::Layers;
-pub use names::Names;
-pub use syncs::{Flushes, Times};
+pub use names::NameRates;
+pub use syncs::{DeviceFlushes, Times};
 pub use writes::Writes;
 
-use crate::engine::Engine;
+use crate::engine::ContainerEngine;
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::ExaminedPlace;
 use crate::report::NotMeasured;
 use crate::scratch::Scratch;
 use crate::{Depth, Observer};
@@ -34,11 +34,11 @@ pub struct Measured {
     /// system.
     pub overwrite: Option<Times>,
     /// What the devices did meanwhile, by the kernel's counts.
-    pub flushes: Option<Flushes>,
+    pub flushes: Option<DeviceFlushes>,
     /// fsync after an append of 2,300 bytes by 1, 2 and 3 writers at once; empty where not measured.
     pub at_once: Vec<AtOnce>,
     /// Creates, links and unlinks.
-    pub names: Option<Names>,
+    pub names: Option<NameRates>,
     /// An overlay whose layers are at the place; of engines that mount overlays.
     pub layers: Option<Layers>,
     /// Random writes of 4 KiB past the page cache.
@@ -71,7 +71,7 @@ pub(crate) struct Bound {
 
 impl Budget {
     /// Returns the bounds of `depth`, with an overlay if `engine` mounts overlays.
-    pub(crate) fn of(depth: Depth, engine: Option<&Engine>) -> Self {
+    pub(crate) fn of(depth: Depth, engine: Option<&ContainerEngine>) -> Self {
         let bound =
             |milliseconds, samples| Bound { time: Duration::from_millis(milliseconds), samples };
         let at_once = (depth == Depth::Full).then(|| bound(1_000, 1_000));
@@ -84,7 +84,7 @@ impl Budget {
                 Some(Duration::from_secs(5)),
             ),
         };
-        let mounts_overlays = engine.is_some_and(Engine::mounts_overlays);
+        let mounts_overlays = engine.is_some_and(ContainerEngine::mounts_overlays);
         let layers = mounts_overlays.then_some(LayersBudget { copies, writes });
         Self { syncs, at_once, names, layers, writes }
     }
@@ -105,7 +105,7 @@ impl Budget {
 /// # Errors
 /// The place cannot be written, or a signal has arrived.
 pub(crate) fn measure(
-    place: &Place,
+    place: &ExaminedPlace,
     budget: &Budget,
     no_syncs: Option<&str>,
     observer: &mut dyn Observer,
@@ -143,14 +143,15 @@ pub(crate) fn measure(
 }
 
 /// Returns why the kernel has no counts of flushes.
-fn no_flushes(place: &Place) -> &'static str {
+fn no_flushes(place: &ExaminedPlace) -> &'static str {
     if place.devices.is_empty() {
         return "no block device of the file system is visible here";
     }
     let flushed = place.devices.iter().any(|device| device.is_write_back());
-    match flushed {
-        true => "the kernel counted none (it counts since Linux 5.5, and none below some drivers)",
-        false => "the device says that it has no volatile write cache, so none is sent",
+    if flushed {
+        "the kernel counted none (it counts since Linux 5.5, and none below some drivers)"
+    } else {
+        "the device says that it has no volatile write cache, so none is sent"
     }
 }
 

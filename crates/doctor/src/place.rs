@@ -7,12 +7,12 @@ use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The place that is examined.
 #[derive(Clone, Debug, Serialize)]
-pub struct Place {
+pub struct ExaminedPlace {
     /// The directory, absolute.
     pub path: PathBuf,
     /// Where its file system is mounted.
@@ -41,7 +41,7 @@ pub struct Place {
     pub devices: Vec<Device>,
     /// The effect of a sync.
     #[serde(skip)]
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<SyncKind>,
     /// Device numbers by which limits of control groups name the place.
     #[serde(skip)]
     pub(crate) numbers: Vec<DeviceId>,
@@ -71,7 +71,7 @@ pub(crate) enum Space {
 /// Below this number of free files a measurement is not possible.
 const FILES: u64 = 10_000;
 
-impl Place {
+impl ExaminedPlace {
     /// Returns whether `bytes` of temporary files leave the file system usable for others.
     pub(crate) fn space_for(&self, bytes: u64) -> Space {
         let (wanted, is_enough) =
@@ -99,7 +99,7 @@ impl Place {
 
     /// Whether synconce holds syncs on this kind of file system.
     pub(crate) fn is_held_kind(&self) -> bool {
-        self.kind.is_some_and(Kind::is_held)
+        self.kind.is_some_and(SyncKind::is_held)
     }
 }
 
@@ -107,7 +107,7 @@ impl Place {
 ///
 /// # Errors
 /// The directory cannot be examined, or its file system is read-only.
-pub(crate) fn look(path: &Path) -> Result<Place, Error> {
+pub(crate) fn look(path: &Path) -> Result<ExaminedPlace, Error> {
     let absolute = fs::canonicalize(path).map_err(Error::io("examine", path))?;
     if !absolute.is_dir() {
         return Err(Error::NotDirectory(path.to_owned()));
@@ -116,7 +116,7 @@ pub(crate) fn look(path: &Path) -> Result<Place, Error> {
     let mount = mount_of(&all, &absolute);
     let space = statvfs(&absolute).map_err(Error::io("examine", path))?;
     let unit = space.f_frsize;
-    let mut place = Place {
+    let mut place = ExaminedPlace {
         path: absolute,
         mount_point: PathBuf::new(),
         type_name: "unknown".to_owned(),
@@ -139,7 +139,7 @@ pub(crate) fn look(path: &Path) -> Result<Place, Error> {
     }
     place.kind = Some(mount.kind());
     place.in_memory = mount.is_in_memory();
-    let is_overlay = mount.kind() == Kind::Stacked && mount.type_name == "overlay";
+    let is_overlay = mount.kind() == SyncKind::Stacked && mount.type_name == "overlay";
     place.overlay = is_overlay.then(|| Overlay {
         upper: mount.option("upperdir"),
         volatile: mount.has_option("volatile") || mount.has_option("fsync=volatile"),

@@ -13,9 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// A child that is killed when its value is dropped.
-pub(crate) struct Running(pub(crate) Child);
+pub(crate) struct RunningChild(pub(crate) Child);
 
-impl Drop for Running {
+impl Drop for RunningChild {
     fn drop(&mut self) {
         // Fails if the child has ended, which is meant.
         let _ = self.0.kill();
@@ -37,7 +37,7 @@ fn stdout_within(command: &mut Command, patience: Duration) -> io::Result<Vec<u8
     let file = || memfd_create("synconce-doctor", MemfdFlags::CLOEXEC).map(File::from);
     let (output, errors) = (file()?, file()?);
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
-    let mut running = Running(command.spawn()?);
+    let mut running = RunningChild(command.spawn()?);
     let deadline = Instant::now() + patience;
     let status = loop {
         if let Some(status) = running.0.try_wait()? {

@@ -1,22 +1,22 @@
 //! The result of an examination.
 
 use crate::cgroup::Limit;
-use crate::engine::Engine;
+use crate::engine::ContainerEngine;
 use crate::finding::Finding;
 use crate::in_force::InForce;
 use crate::measure::Measured;
-use crate::place::Place;
+use crate::place::ExaminedPlace;
 use serde::Serialize;
 
 /// What was found at a place.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct PlaceReport {
     /// One sentence.
     pub verdict: String,
     /// The engine whose data are there.
-    pub engine: Option<Engine>,
+    pub engine: Option<ContainerEngine>,
     /// The file system.
-    pub place: Place,
+    pub place: ExaminedPlace,
     /// The machine.
     pub host: Host,
     /// Limits of control groups.
@@ -33,7 +33,7 @@ pub struct Report {
     pub ignored: Vec<&'static str>,
 }
 
-impl Report {
+impl PlaceReport {
     /// Returns the least seconds that the remedy of the first finding saves.
     pub fn most_seconds(&self) -> f64 {
         self.findings.iter().filter_map(|finding| finding.seconds).fold(0.0, f64::max)

@@ -3,8 +3,8 @@
 use crate::cgroup::{Limit, LimitKind};
 use crate::finding::Finding;
 use crate::measure::{AtOnce, Layers, Measured, Times, Writes};
-use crate::place::Place;
-use crate::report::Report;
+use crate::place::ExaminedPlace;
+use crate::report::PlaceReport;
 use std::fmt::Write;
 
 /// etcd's limit for the 99th percentile of fdatasync, in microseconds.
@@ -12,7 +12,7 @@ const ETCD: f64 = 10_000.0;
 
 /// Returns the lines of `report`: without findings the verdict and one line of figures, with
 /// findings everything, and the verdict again.
-pub(crate) fn render(report: &Report) -> String {
+pub(crate) fn render(report: &PlaceReport) -> String {
     let mut text = format!("{}\n", report.verdict);
     let is_short = report.findings.iter().all(|finding| finding.name == "flushes-ignored");
     if is_short {
@@ -48,7 +48,7 @@ pub(crate) fn render(report: &Report) -> String {
     text
 }
 
-fn summary(place: &Place, measured: &Measured) -> String {
+fn summary(place: &ExaminedPlace, measured: &Measured) -> String {
     let mut parts = vec![format!("{} on {}", place.type_name, place.source)];
     parts.extend(
         measured
@@ -82,7 +82,7 @@ fn sequential(writes: &Writes) -> String {
     format!("bandwidth {}/s by {}", bytes(writes.bytes_per_second), writes.by)
 }
 
-fn place(place: &Place) -> String {
+fn place(place: &ExaminedPlace) -> String {
     let mut text = format!(
         "{}: {} on {}, {} % used, {}",
         place.path.display(),
@@ -109,9 +109,12 @@ fn figures(text: &mut String, measured: &Measured) {
             );
         }
     };
-    let limit = measured.fdatasync.map_or("", |times| match times.p99 < ETCD {
-        true => "after 2,300 bytes; within etcd's limit of 10 ms for p99",
-        false => "after 2,300 bytes; above etcd's limit of 10 ms for p99",
+    let limit = measured.fdatasync.map_or("", |times| {
+        if times.p99 < ETCD {
+            "after 2,300 bytes; within etcd's limit of 10 ms for p99"
+        } else {
+            "after 2,300 bytes; above etcd's limit of 10 ms for p99"
+        }
     });
     sync("fsync", measured.fsync, "after 2,300 bytes");
     sync("fdatasync", measured.fdatasync, limit);

@@ -7,7 +7,7 @@
 
 use crate::everything::Everything;
 use crate::pins::{Pin, Pins};
-use crate::synced::{Failure, Synced};
+use crate::synced::{SyncFailure, Synced};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -17,16 +17,16 @@ use synconce_probe::mounts::DeviceId;
 
 /// The result of a commit.
 #[derive(Debug)]
-pub struct Report {
+pub struct SyncReport {
     /// The pinned file systems.
-    pub file_systems: Vec<Outcome>,
+    pub file_systems: Vec<FileSystemOutcome>,
     /// The sync of everything else, if requested.
     pub everything: Option<Synced>,
 }
 
 /// The result of one file system.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct FileSystemOutcome {
     /// The mount point.
     pub point: PathBuf,
     /// Its type.
@@ -77,7 +77,7 @@ impl Devices {
 }
 
 /// A sync to be made by a thread.
-struct Job {
+struct SyncJob {
     label: PathBuf,
     devices: Devices,
     sync: Box<dyn FnOnce() -> Synced + Send>,
@@ -90,19 +90,23 @@ pub fn commit(
     everything: Option<Everything>,
     patience: Duration,
     progress: &mut dyn FnMut(&Progress<'_>),
-) -> Report {
+) -> SyncReport {
     let pins = pins.into_vec();
     let describe = |pin: &Pin| (pin.point.clone(), pin.type_name.clone(), pin.source.clone());
     let described: Vec<_> = pins.iter().map(describe).collect();
-    let jobs = pins.into_iter().map(Job::of_pin).chain(everything.map(Job::of_everything));
+    let jobs = pins.into_iter().map(SyncJob::of_pin).chain(everything.map(SyncJob::of_everything));
     let mut results = run(jobs.collect(), patience, progress).into_iter();
-    let outcome =
-        |((point, type_name, source), result)| Outcome { point, type_name, source, result };
+    let outcome = |((point, type_name, source), result)| FileSystemOutcome {
+        point,
+        type_name,
+        source,
+        result,
+    };
     let file_systems = described.into_iter().zip(&mut results).map(outcome).collect();
-    Report { file_systems, everything: results.next() }
+    SyncReport { file_systems, everything: results.next() }
 }
 
-impl Job {
+impl SyncJob {
     fn of_pin(pin: Pin) -> Self {
         let (device, source) = (pin.device, pin.source.clone());
         Self {
@@ -131,23 +135,27 @@ struct Waiting {
 
 impl Waiting {
     /// Returns the failure of the job if it has made no progress for `patience`.
-    fn hangs(&mut self, patience: Duration) -> Option<Failure> {
+    fn hangs(&mut self, patience: Duration) -> Option<SyncFailure> {
         let now = self.devices.movement();
         if now != self.last.0 {
             self.last = (now, Instant::now());
         }
         let still = self.last.1.elapsed();
-        (still >= patience).then(|| Failure::Hung(still, self.devices.hanging()))
+        (still >= patience).then(|| SyncFailure::Hung(still, self.devices.hanging()))
     }
 }
 
 /// Runs `jobs` in parallel, and returns their results in the order of the jobs.
-fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_>)) -> Vec<Synced> {
+fn run(
+    jobs: Vec<SyncJob>,
+    patience: Duration,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Vec<Synced> {
     let began = Instant::now();
     let (sender, receiver) = mpsc::channel();
     let mut results: Vec<Option<Synced>> = jobs.iter().map(|_| None).collect();
     let mut waiting: Vec<Option<Waiting>> = Vec::new();
-    for (index, Job { label, devices, sync }) in jobs.into_iter().enumerate() {
+    for (index, SyncJob { label, devices, sync }) in jobs.into_iter().enumerate() {
         waiting.push(Some(Waiting { label, devices, last: (0, began) }));
         start(index, sync, sender.clone());
     }
@@ -175,7 +183,7 @@ fn run(jobs: Vec<Job>, patience: Duration, progress: &mut dyn FnMut(&Progress<'_
         }
     }
     // A thread that ended without a result has not synced.
-    let lost = || Err(Failure::Sync(io::Error::other("the sync ended without a result")));
+    let lost = || Err(SyncFailure::Sync(io::Error::other("the sync ended without a result")));
     results.into_iter().map(|result| result.unwrap_or_else(lost)).collect()
 }
 

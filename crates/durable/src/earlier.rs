@@ -5,7 +5,7 @@ use crate::marker::RUNS;
 use crate::record::boot_id;
 use crate::recovery::is_in_flight;
 use crate::state_file::{
-    PRIVATE, PUBLIC, Part, Unnamed, is_locked, open, open_directory, read, remove,
+    PRIVATE, PUBLIC, StatePart, Unnamed, is_locked, open, open_directory, read, remove,
 };
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ fn replace(state: &Path, reported: &Reported) -> Result<(), Error> {
     let text = serde_json::to_vec(reported).map_err(io::Error::from);
     let text = text.on("cannot write to", state)?;
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let note = Part { name: REPORTED.to_owned(), text, mode };
+    let note = StatePart { name: REPORTED.to_owned(), text, mode };
     let new = Unnamed::new(&directory, &note).on("cannot write to", state)?;
     let named = remove(&directory, REPORTED);
     named.and_then(|_| new.give_name(&directory, &directory, REPORTED)).on("cannot write to", state)

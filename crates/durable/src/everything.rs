@@ -2,7 +2,7 @@
 //! opened, and raw block devices.
 
 use crate::mutant;
-use crate::synced::{Failure, Synced};
+use crate::synced::{SyncFailure, Synced};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -77,7 +77,7 @@ enum Flushed {
 /// Flushes the write cache of `disk`. A disk that cannot be opened is skipped: the run could
 /// not open it either. Errors of a disk that a file system uses are left to the file system's
 /// pin, because a disk that the run did not write may fail at any time.
-fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
+fn flush(disk: DeviceId) -> Result<Flushed, SyncFailure> {
     let identity = device::identity(disk);
     let Some(path) = device::node(disk) else { return Ok(Flushed::Yes) };
     let flushed = match open(&path, OFlags::empty()) {
@@ -92,7 +92,7 @@ fn flush(disk: DeviceId) -> Result<Flushed, Failure> {
         return Ok(Flushed::Detached);
     }
     match flushed {
-        Err(error) if !is_claimed(&path) => Err(Failure::Disk(path, error.into())),
+        Err(error) if !is_claimed(&path) => Err(SyncFailure::Disk(path, error.into())),
         _ => Ok(Flushed::Yes),
     }
 }

@@ -16,13 +16,13 @@
 
 mod files;
 
-use self::files::{Armed, Content};
+use self::files::{Armed, MarkerContent};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
 use crate::file_system;
 use crate::in_flight::InFlight;
 use crate::mutant;
-use crate::record::{FileSystem, Record, line};
+use crate::record::{FileSystem, RunRecord, line};
 use crate::registry;
 use crate::state_file::{PUBLIC, open_directory, remove};
 use rustix::io::Errno;
@@ -39,7 +39,7 @@ pub const RUNS: &str = "runs";
 pub struct Marker {
     /// The directory of the engaged marker.
     directory: PathBuf,
-    content: Content,
+    content: MarkerContent,
     armed: Armed,
     /// `directory`, open, once the marker has its names in it.
     named: Option<InFlight>,
@@ -61,9 +61,9 @@ impl Marker {
     ///
     /// # Errors
     /// Names the act and path: a read-only or full file system, missing rights.
-    pub fn arm(state: &Path, record: &Record, root: Option<&Path>) -> Result<Self, Error> {
+    pub fn arm(state: &Path, record: &RunRecord, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let content = Content::of(record).map_err(std::io::Error::from);
+        let content = MarkerContent::of(record).map_err(std::io::Error::from);
         let content = content.on("cannot write a marker in", &directory)?;
         let mut directories = Directories::default();
         let armed = again_while_gone(|| {
@@ -127,7 +127,8 @@ impl Marker {
     /// Names the act and path.
     pub fn name(&mut self, system: &FileSystem) -> Result<(), Error> {
         let written = &mut self.content.public.text;
-        if Record::from_public(written).is_ok_and(|record| record.file_systems.contains(system)) {
+        if RunRecord::from_public(written).is_ok_and(|record| record.file_systems.contains(system))
+        {
             return Ok(());
         }
         let text = line(serde_json::to_vec(system).unwrap_or_default());

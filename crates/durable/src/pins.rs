@@ -16,7 +16,7 @@ pub use self::uppers::uppers_of;
 use crate::error::{Context, Error};
 use crate::file_system;
 use crate::in_flight::InFlight;
-use crate::synced::{Failure, Synced};
+use crate::synced::{SyncFailure, Synced};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount};
 
 /// A file system and the descriptor by which it is committed. A clone shares the open file, so
@@ -88,8 +88,8 @@ impl Pin {
     }
 
     /// Returns what a sync does on this file system.
-    pub fn kind(&self) -> Kind {
-        Kind::of(&self.type_name)
+    pub fn kind(&self) -> SyncKind {
+        SyncKind::of(&self.type_name)
     }
 
     /// Returns the pin with a descriptor, which is opened at one of `mounts`, as seen below `prefix`.
@@ -122,11 +122,11 @@ impl Pin {
     pub(crate) fn sync(self) -> Synced {
         let began = Instant::now();
         self.sync_by_descriptor().map_err(|error| match error {
-            Errno::MFILE | Errno::NFILE => Failure::NotBegun(error.into()),
-            _ => Failure::Sync(error.into()),
+            Errno::MFILE | Errno::NFILE => SyncFailure::NotBegun(error.into()),
+            _ => SyncFailure::Sync(error.into()),
         })?;
         if self.volatile {
-            return Err(Failure::Volatile);
+            return Err(SyncFailure::Volatile);
         }
         Ok(began.elapsed())
     }
@@ -145,15 +145,15 @@ impl Pin {
         };
         match self.kind() {
             // fsync(2) on the block device below the file system, or a request to its server.
-            Kind::Fuse { .. } => rustix::fs::fsync(handle),
-            Kind::Disk { flushes: false } => {
+            SyncKind::Fuse { .. } => rustix::fs::fsync(handle),
+            SyncKind::Disk { flushes: false } => {
                 rustix::fs::syncfs(handle)?;
                 rustix::fs::fsync(handle)
             }
-            Kind::Disk { flushes: true } => file_system::sync_by(handle.as_fd(), &self.owned),
+            SyncKind::Disk { flushes: true } => file_system::sync_by(handle.as_fd(), &self.owned),
             // No pin of the upper file system shows its error. fsync(2) of the overlay's root reaches
             // the upper directory (`ovl_dir_fsync`).
-            Kind::Stacked if self.uppers.is_empty() => {
+            SyncKind::Stacked if self.uppers.is_empty() => {
                 rustix::fs::syncfs(handle)?;
                 file_system::find_stop(handle.as_fd())?;
                 file_system::find_aborted_journal(handle.as_fd(), &self.owned)
@@ -259,8 +259,8 @@ impl Pins {
     pub fn add_served(&mut self, mounts: &[Mount], early: bool) {
         for mount in mounts.iter().filter(|mount| mount.writable) {
             let handle = match mount.kind() {
-                Kind::Network => Handle::AtCommit,
-                Kind::Fuse { on_device: true } => {
+                SyncKind::Network => Handle::AtCommit,
+                SyncKind::Fuse { on_device: true } => {
                     // The kernel refuses the device to an unprivileged user; the pin then
                     // syncs by the server.
                     open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::of)

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The version of the format of [`Record`]. Version 1 had the whole record in one file that
+/// The version of the format of [`RunRecord`]. Version 1 had the whole record in one file that
 /// everyone could read.
 pub const VERSION: u32 = 2;
 
@@ -17,7 +17,7 @@ pub const VERSION: u32 = 2;
 /// The record is for people to read: bytes that are not UTF-8 are replaced, in words and in
 /// paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RunRecord {
     /// [`VERSION`] of the program that wrote the record.
     pub version: u32,
     /// The run's id, unique on a host.
@@ -40,7 +40,7 @@ pub struct Record {
     pub file_systems: Vec<FileSystem>,
 }
 
-/// The part of a [`Record`] that is in a separate file, which only its owner may read: a
+/// The part of a [`RunRecord`] that is in a separate file, which only its owner may read: a
 /// command line may contain a password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Private {
@@ -54,7 +54,7 @@ pub struct Private {
     pub root: Option<PathBuf>,
 }
 
-impl Record {
+impl RunRecord {
     /// Returns the part that everyone may read.
     pub fn public(&self) -> Self {
         Self { private: None, ..self.clone() }

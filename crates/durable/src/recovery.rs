@@ -3,7 +3,7 @@
 
 use crate::error::{Context, Error};
 use crate::marker::{RUNS, is_marker};
-use crate::record::{Private, Record};
+use crate::record::{Private, RunRecord};
 use crate::state_file::{PRIVATE, content, is_locked, open, read};
 use crate::text;
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// The state of a run, by its marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum State {
+pub enum MarkerState {
     /// The supervisor holds the lock: the run goes on.
     InFlight,
     /// No process holds the lock: the run was cut short.
@@ -24,11 +24,11 @@ pub enum State {
 
 /// The owner and the id of a run. Two users may have runs with the same id, because any user
 /// may give a marker any name.
-pub type Run = (u32, String);
+pub type RunKey = (u32, String);
 
 /// A marker.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundMarker {
     /// The path of the public file.
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
@@ -37,14 +37,14 @@ pub struct Found {
     /// The run's id, from the file's name, even if the content cannot be read.
     pub id: String,
     /// Whether the run is in flight or interrupted.
-    pub state: State,
+    pub state: MarkerState,
     /// The content; `None` if it is damaged. A damaged marker still means an interrupted run.
-    pub record: Option<Record>,
+    pub record: Option<RunRecord>,
 }
 
-impl Found {
+impl FoundMarker {
     /// Returns the run of the marker: its owner and its id.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> RunKey {
         (self.owner, self.id.clone())
     }
 }
@@ -54,7 +54,7 @@ impl Found {
 ///
 /// # Errors
 /// Names a path that cannot be read. An unreadable directory is not an empty one.
-pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
+pub fn markers(state: &Path) -> Result<Vec<FoundMarker>, Error> {
     Ok(markers_among(state, &mut { usize::MAX })?.0)
 }
 
@@ -63,7 +63,7 @@ pub fn markers(state: &Path) -> Result<Vec<Found>, Error> {
 ///
 /// # Errors
 /// Those of [`markers`].
-pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<Found>, bool), Error> {
+pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<FoundMarker>, bool), Error> {
     let directory = state.join(RUNS);
     let entries = match std::fs::read_dir(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), true)),
@@ -86,28 +86,31 @@ pub fn markers_among(state: &Path, left: &mut usize) -> Result<(Vec<Found>, bool
 }
 
 /// Returns the marker at `path`, or `None` if the run ended meanwhile.
-fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
+fn examine(path: PathBuf) -> Result<Option<FoundMarker>, Error> {
     let id = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (state, record) = match open(&path) {
         Ok(file) => {
-            let state =
-                if is_in_flight(&file, &path) { State::InFlight } else { State::Interrupted };
+            let state = if is_in_flight(&file, &path) {
+                MarkerState::InFlight
+            } else {
+                MarkerState::Interrupted
+            };
             (state, read_record(&file, &path).ok())
         }
         // No run creates such a file. The end of a run with this name was not recorded.
-        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (State::Interrupted, None),
+        Err(Errno::LOOP | Errno::NXIO | Errno::NODEV) => (MarkerState::Interrupted, None),
         // A marker that may not be read is reported, and does not hide other markers.
-        Err(Errno::ACCESS) => (State::Interrupted, None),
+        Err(Errno::ACCESS) => (MarkerState::Interrupted, None),
         // A directory was never a marker: no program turns a file into a directory.
         Err(Errno::NOENT | Errno::ISDIR) => return Ok(None),
         other => return other.map(|_| None).on("cannot open", &path),
     };
     let metadata = path.symlink_metadata().ok();
-    if state == State::Interrupted && metadata.is_none() {
+    if state == MarkerState::Interrupted && metadata.is_none() {
         return Ok(None);
     }
     let owner = metadata.map_or(u32::MAX, |metadata| metadata.uid());
-    Ok(Some(Found { path, owner, id, state, record }))
+    Ok(Some(FoundMarker { path, owner, id, state, record }))
 }
 
 /// Reads the record whose public file is `file`, at `path`, and its private file if that can
@@ -115,8 +118,8 @@ fn examine(path: PathBuf) -> Result<Option<Found>, Error> {
 ///
 /// # Errors
 /// Those of [`read`], for the public file.
-fn read_record(file: &File, path: &Path) -> io::Result<Record> {
-    let mut record = Record::from_public(&content(file)?)?;
+fn read_record(file: &File, path: &Path) -> io::Result<RunRecord> {
+    let mut record = RunRecord::from_public(&content(file)?)?;
     if record.private.is_none() {
         record.private = read_private(path);
     }
@@ -143,7 +146,7 @@ pub(crate) fn is_in_flight(file: &File, path: &Path) -> bool {
 ///
 /// # Errors
 /// Names the act and path.
-pub fn clear(found: &Found) -> Result<(), Error> {
+pub fn clear(found: &FoundMarker) -> Result<(), Error> {
     let directory = found.path.parent().unwrap_or(Path::new("/"));
     match std::fs::remove_file(&found.path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

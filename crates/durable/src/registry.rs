@@ -8,7 +8,7 @@ use crate::directories::{self, Directories};
 use crate::error::{Context, Error};
 use crate::record::FileSystem;
 use crate::standard_paths;
-use crate::state_file::{self, Part, Unnamed};
+use crate::state_file::{self, StatePart, Unnamed};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -161,7 +161,7 @@ fn create(state: &Path, path: &Path, registry: &Path) -> io::Result<()> {
     let handle = rustix::fs::open(registry, flags, Mode::empty())?;
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
-    let part = Part { name, text, mode };
+    let part = StatePart { name, text, mode };
     let file = Unnamed::new(&handle, &part)?;
     rustix::fs::fsync(&file)?;
     file.give_name(&handle, &handle, &part.name)?;

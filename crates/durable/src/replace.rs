@@ -41,7 +41,7 @@ impl Rights {
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let old = File::open(path).on("cannot open", path)?;
     let metadata = old.metadata().on("cannot look at", path)?;
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     place.write(content, |new| {
         let owner = (metadata.uid(), metadata.gid());
         let rights = Rights { mode: metadata.mode() & 0o7777, owner };
@@ -62,7 +62,7 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path. A file that exists by then is left alone.
 pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     place.write(content, |new| give(new, rights))?;
     let (at, from, to) = (&place.directory, place.temporary(), place.name());
     let named = match rustix::fs::renameat_with(at, &from, at, to, RenameFlags::NOREPLACE) {
@@ -82,7 +82,7 @@ pub fn create(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> 
 /// # Errors
 /// Names the act and path.
 pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     rustix::fs::symlinkat(target, &place.directory, place.name()).on("cannot create", path)?;
     place.sync()
 }
@@ -92,7 +92,7 @@ pub fn link(target: &Path, path: &Path) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path.
 pub fn hard_link(existing: &Path, path: &Path) -> Result<(), Error> {
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     std::fs::hard_link(existing, path).on("cannot create", path)?;
     place.sync()
 }
@@ -102,7 +102,7 @@ pub fn hard_link(existing: &Path, path: &Path) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path.
 pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    let (old, new) = (Place::open(from)?, Place::open(to)?);
+    let (old, new) = (NameInDirectory::open(from)?, NameInDirectory::open(to)?);
     rustix::fs::renameat(&old.directory, old.name(), &new.directory, new.name())
         .on("cannot replace", to)?;
     // First the new name: a crash between both leaves the file at least one name.
@@ -115,7 +115,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path.
 pub fn remove(path: &Path) -> Result<(), Error> {
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::empty()) {
         Err(Errno::NOENT) => Ok(()),
         // A read-only file system refuses before the kernel looks for the name.
@@ -129,9 +129,10 @@ pub fn remove(path: &Path) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path.
 pub fn remove_unfinished(path: &Path) -> Result<(), Error> {
-    match path.parent().is_some_and(Path::is_dir) {
-        true => remove(&path.with_file_name(temporary(path))),
-        false => Ok(()),
+    if path.parent().is_some_and(Path::is_dir) {
+        remove(&path.with_file_name(temporary(path)))
+    } else {
+        Ok(())
     }
 }
 
@@ -160,7 +161,7 @@ pub fn missing_above(path: &Path) -> Vec<PathBuf> {
 /// Names the act and path.
 pub fn make_directory(path: &Path) -> Result<(), Error> {
     let mode = Mode::from_raw_mode(0o755);
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     match rustix::fs::mkdirat(&place.directory, place.name(), mode) {
         Err(Errno::EXIST) if path.is_dir() => return Ok(()),
         other => other.on("cannot create", path)?,
@@ -180,7 +181,7 @@ pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
     if !path.is_dir() {
         return Ok(());
     }
-    let place = Place::open(path)?;
+    let place = NameInDirectory::open(path)?;
     match rustix::fs::unlinkat(&place.directory, place.name(), AtFlags::REMOVEDIR) {
         Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
         other => other.on("cannot remove", path).and_then(|()| place.sync()),
@@ -192,16 +193,16 @@ pub fn remove_directory_if_empty(path: &Path) -> Result<(), Error> {
 /// # Errors
 /// Names the act and path.
 pub fn sync_directory_of(path: &Path) -> Result<(), Error> {
-    Place::open(path)?.sync()
+    NameInDirectory::open(path)?.sync()
 }
 
 /// A name in an open directory.
-struct Place<'a> {
+struct NameInDirectory<'a> {
     path: &'a Path,
     directory: OwnedFd,
 }
 
-impl<'a> Place<'a> {
+impl<'a> NameInDirectory<'a> {
     fn open(path: &'a Path) -> Result<Self, Error> {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));
@@ -234,10 +235,7 @@ impl<'a> Place<'a> {
         let written = set_up(file.as_fd())
             .map_err(Into::into)
             .and_then(|()| file.write_all(content))
-            .and_then(|()| match mutant::is("setup-unsynced") {
-                true => Ok(()),
-                false => file.sync_all(),
-            });
+            .and_then(|()| if mutant::is("setup-unsynced") { Ok(()) } else { file.sync_all() });
         written.map_err(|error| self.give_up(error)).on("cannot write", self.path)
     }
 

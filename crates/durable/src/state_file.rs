@@ -24,7 +24,7 @@ const LONGEST: u64 = 64 << 20;
 
 /// The name, content and mode of one file.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct StatePart {
     pub(crate) name: String,
     pub(crate) text: Vec<u8>,
     pub(crate) mode: Mode,
@@ -40,7 +40,7 @@ pub(crate) struct Unnamed {
 
 impl Unnamed {
     /// Writes and locks a file in `directory` that is to get the name of `part`.
-    pub(crate) fn new(directory: &OwnedFd, part: &Part) -> io::Result<Self> {
+    pub(crate) fn new(directory: &OwnedFd, part: &StatePart) -> io::Result<Self> {
         let (mut file, temporary) = create(directory, &part.name, part.mode)?;
         file.write_all(&part.text)?;
         // The user's umask does not apply to these files. A file system without modes refuses

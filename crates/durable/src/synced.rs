@@ -6,11 +6,11 @@ use std::time::Duration;
 use synconce_sys::reason;
 
 /// The time that a sync took, or why it failed.
-pub type Synced = Result<Duration, Failure>;
+pub type Synced = Result<Duration, SyncFailure>;
 
 /// Why a sync did not make data durable.
 #[derive(Debug)]
-pub enum Failure {
+pub enum SyncFailure {
     /// The kernel reported a write-back error, during the run or now.
     Sync(io::Error),
     /// The sync was not begun, for want of a descriptor. A later one reports what it would have.
@@ -23,7 +23,7 @@ pub enum Failure {
     Volatile,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for SyncFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Sync(error) | Self::NotBegun(error) => f.write_str(&reason(error)),

@@ -10,24 +10,24 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use synconce_durable::marker::{Marker, RUNS};
-use synconce_durable::record::{FileSystem, Private, Record, VERSION};
-use synconce_durable::recovery::{State, markers};
+use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION};
+use synconce_durable::recovery::{MarkerState, markers};
 use synconce_durable::registry::pointers;
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 
 #[test]
 fn any_bytes_are_a_record_that_can_be_written_again_or_none() {
     synconce_fuzz::target("record", 5_000, |bytes| {
-        if let Ok(record) = serde_json::from_slice::<Record>(bytes) {
+        if let Ok(record) = serde_json::from_slice::<RunRecord>(bytes) {
             let text = serde_json::to_vec(&record).expect("a record that was read");
-            assert_eq!(serde_json::from_slice::<Record>(&text).ok(), Some(record));
+            assert_eq!(serde_json::from_slice::<RunRecord>(&text).ok(), Some(record));
         }
     });
 }
 
 /// An entry in the directory of markers.
 #[derive(Debug, Arbitrary)]
-enum Entry {
+enum MarkerEntry {
     File(Vec<u8>),
     Locked(Vec<u8>),
     Directory,
@@ -37,10 +37,10 @@ enum Entry {
 }
 
 #[derive(Debug, Arbitrary)]
-struct Named {
+struct NamedEntry {
     name: Vec<u8>,
     suffix: Suffix,
-    entry: Entry,
+    entry: MarkerEntry,
 }
 
 #[derive(Clone, Copy, Debug, Arbitrary)]
@@ -50,7 +50,7 @@ enum Suffix {
     None,
 }
 
-impl Named {
+impl NamedEntry {
     /// Returns a valid file name.
     fn name(&self) -> Option<OsString> {
         let mut name: Vec<u8> = self.name.iter().copied().take(24).collect();
@@ -67,19 +67,19 @@ impl Named {
 
 /// Makes `entry`. Returns `None` if the kernel refuses the name, else the lock of a locked
 /// file, which is held until it is dropped.
-fn make(path: &Path, entry: &Entry) -> Option<Option<File>> {
+fn make(path: &Path, entry: &MarkerEntry) -> Option<Option<File>> {
     let made = match entry {
-        Entry::File(bytes) => fs::write(path, bytes),
-        Entry::Locked(bytes) => {
+        MarkerEntry::File(bytes) => fs::write(path, bytes),
+        MarkerEntry::Locked(bytes) => {
             fs::write(path, bytes).ok()?;
             let file = File::open(path).ok()?;
             flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
             return Some(Some(file));
         }
-        Entry::Directory => fs::create_dir(path),
-        Entry::Link(target) => symlink(OsStr::from_bytes(target), path),
-        Entry::Pipe => mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).map_err(Into::into),
-        Entry::Socket => UnixListener::bind(path).map(drop),
+        MarkerEntry::Directory => fs::create_dir(path),
+        MarkerEntry::Link(target) => symlink(OsStr::from_bytes(target), path),
+        MarkerEntry::Pipe => mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).map_err(Into::into),
+        MarkerEntry::Socket => UnixListener::bind(path).map(drop),
     };
     made.ok().map(|()| None)
 }
@@ -92,11 +92,11 @@ fn is_marker(name: &OsStr) -> bool {
 #[test]
 fn every_name_of_a_marker_is_reported_whatever_has_it() {
     let place = tempfile::tempdir().expect("a directory");
-    synconce_fuzz::values("runs", 200, |entries: Vec<Named>| {
+    synconce_fuzz::values("runs", 200, |entries: Vec<NamedEntry>| {
         let state = place.path().join("state");
         let runs = state.join(RUNS);
         fs::create_dir_all(&runs).expect("a directory");
-        let mut expected: BTreeMap<PathBuf, State> = BTreeMap::new();
+        let mut expected: BTreeMap<PathBuf, MarkerState> = BTreeMap::new();
         let mut locks = Vec::new();
         for named in &entries {
             let Some(name) = named.name() else { continue };
@@ -105,7 +105,8 @@ fn every_name_of_a_marker_is_reported_whatever_has_it() {
                 continue;
             }
             let Some(lock) = make(&path, &named.entry) else { continue };
-            let state = if lock.is_some() { State::InFlight } else { State::Interrupted };
+            let state =
+                if lock.is_some() { MarkerState::InFlight } else { MarkerState::Interrupted };
             locks.extend(lock);
             if is_marker(&name) {
                 expected.insert(path, state);
@@ -137,12 +138,12 @@ fn a_marker_without_end_is_an_interrupted_run_and_is_not_read_to_its_end() {
     let file = File::create(state.path().join(RUNS).join("long.json")).expect("a file");
     file.set_len(1 << 40).expect("a file of holes");
     let found = markers(state.path()).expect("a directory that can be read");
-    assert_eq!((found[0].state, &found[0].record), (State::Interrupted, &None));
+    assert_eq!((found[0].state, &found[0].record), (MarkerState::Interrupted, &None));
 }
 
 /// Arbitrary words and paths of a command.
 #[derive(Debug, Arbitrary)]
-struct Command {
+struct AnyCommand {
     words: Vec<String>,
     directory: Vec<u8>,
     root: Option<Vec<u8>>,
@@ -150,14 +151,14 @@ struct Command {
     sealed: bool,
 }
 
-impl Command {
-    fn record(&self, path: impl Fn(&[u8]) -> PathBuf) -> Record {
+impl AnyCommand {
+    fn record(&self, path: impl Fn(&[u8]) -> PathBuf) -> RunRecord {
         let file_system = |point: &Vec<u8>| FileSystem {
             mount_point: path(point),
             type_name: "ext4".to_owned(),
             source: "/dev/vda".to_owned(),
         };
-        Record {
+        RunRecord {
             version: VERSION,
             id: "20260101T000000Z-00000000".to_owned(),
             private: Some(Private {
@@ -178,7 +179,7 @@ impl Command {
 #[test]
 fn a_marker_is_read_as_it_was_written_whatever_its_paths_are() {
     let state = tempfile::tempdir().expect("a directory");
-    synconce_fuzz::values("markers", 100, |command: Command| {
+    synconce_fuzz::values("markers", 100, |command: AnyCommand| {
         let record = command.record(|bytes| OsStr::from_bytes(bytes).into());
         let mut marker = Marker::arm(state.path(), &record, None).expect("an armed marker");
         marker.engage().expect("an engaged marker");
@@ -186,6 +187,6 @@ fn a_marker_is_read_as_it_was_written_whatever_its_paths_are() {
         marker.clear().expect("a marker that can be removed");
         let wanted = command.record(|bytes| String::from_utf8_lossy(bytes).into_owned().into());
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].state, &found[0].record), (State::InFlight, &Some(wanted)));
+        assert_eq!((found[0].state, &found[0].record), (MarkerState::InFlight, &Some(wanted)));
     });
 }

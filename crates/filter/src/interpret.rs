@@ -20,7 +20,7 @@ pub struct SeccompData {
 
 /// The result of a program for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum FilterVerdict {
     /// The kernel does the call.
     Allow,
     /// The call is not done; the caller gets this errno, or success if it is 0.
@@ -85,7 +85,7 @@ impl Error for InterpretError {}
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Trace {
     /// The program's result.
-    pub verdict: Verdict,
+    pub verdict: FilterVerdict,
     /// Indexes of the instructions that ran, the last one a return.
     pub path: Vec<usize>,
     /// Offsets in `struct seccomp_data` that were read, in bytes: 0 is the number, 4 the
@@ -97,7 +97,7 @@ pub struct Trace {
 ///
 /// # Errors
 /// The kernel would refuse the program.
-pub fn interpret(program: &Program, data: &SeccompData) -> Result<Verdict, InterpretError> {
+pub fn interpret(program: &Program, data: &SeccompData) -> Result<FilterVerdict, InterpretError> {
     trace(program, data).map(|trace| trace.verdict)
 }
 
@@ -114,17 +114,17 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
         let instruction = instructions.get(at).ok_or(InterpretError::OutOfProgram { at })?;
         path.push(at);
         match step(at, instruction, accumulator, data)? {
-            Step::Load(offset, value) => {
+            InstructionEffect::Load(offset, value) => {
                 loads.push(offset);
                 accumulator = value;
                 at += 1;
             }
-            Step::Value(value) => {
+            InstructionEffect::Value(value) => {
                 accumulator = value;
                 at += 1;
             }
-            Step::Skip(count) => at = at.saturating_add(1).saturating_add(count),
-            Step::Return(value) => {
+            InstructionEffect::Skip(count) => at = at.saturating_add(1).saturating_add(count),
+            InstructionEffect::Return(value) => {
                 return Ok(Trace { verdict: verdict(value), path, loads });
             }
         }
@@ -132,7 +132,7 @@ pub fn trace(program: &Program, data: &SeccompData) -> Result<Trace, InterpretEr
 }
 
 /// The effect of one instruction.
-enum Step {
+enum InstructionEffect {
     Load(u32, u32),
     Value(u32),
     Skip(usize),
@@ -145,31 +145,34 @@ fn step(
     instruction: &Instruction,
     a: u32,
     data: &SeccompData,
-) -> Result<Step, InterpretError> {
+) -> Result<InstructionEffect, InterpretError> {
     let Instruction { code, jt, jf, k } = *instruction;
     let bad = InterpretError::BadOperand { at };
-    let branch = |holds: bool| Step::Skip(usize::from(if holds { jt } else { jf }));
+    let branch = |holds: bool| InstructionEffect::Skip(usize::from(if holds { jt } else { jf }));
     Ok(match code {
-        0x00 => Step::Value(k),
-        0x80 => Step::Value(offset::END),
-        0x20 => Step::Load(k, word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?),
-        0x04 => Step::Value(a.wrapping_add(k)),
-        0x14 => Step::Value(a.wrapping_sub(k)),
-        0x24 => Step::Value(a.wrapping_mul(k)),
-        0x34 => Step::Value(a.checked_div(k).ok_or(bad)?),
-        0x44 => Step::Value(a | k),
-        0x54 => Step::Value(a & k),
-        0x64 => Step::Value(a.checked_shl(k).ok_or(bad)?),
-        0x74 => Step::Value(a.checked_shr(k).ok_or(bad)?),
-        0x84 => Step::Value(a.wrapping_neg()),
-        0xA4 => Step::Value(a ^ k),
-        0x05 => Step::Skip(usize::try_from(k).unwrap_or(usize::MAX)),
+        0x00 => InstructionEffect::Value(k),
+        0x80 => InstructionEffect::Value(offset::END),
+        0x20 => InstructionEffect::Load(
+            k,
+            word(data, k).ok_or(InterpretError::BadLoad { at, offset: k })?,
+        ),
+        0x04 => InstructionEffect::Value(a.wrapping_add(k)),
+        0x14 => InstructionEffect::Value(a.wrapping_sub(k)),
+        0x24 => InstructionEffect::Value(a.wrapping_mul(k)),
+        0x34 => InstructionEffect::Value(a.checked_div(k).ok_or(bad)?),
+        0x44 => InstructionEffect::Value(a | k),
+        0x54 => InstructionEffect::Value(a & k),
+        0x64 => InstructionEffect::Value(a.checked_shl(k).ok_or(bad)?),
+        0x74 => InstructionEffect::Value(a.checked_shr(k).ok_or(bad)?),
+        0x84 => InstructionEffect::Value(a.wrapping_neg()),
+        0xA4 => InstructionEffect::Value(a ^ k),
+        0x05 => InstructionEffect::Skip(usize::try_from(k).unwrap_or(usize::MAX)),
         0x15 => branch(a == k),
         0x25 => branch(a > k),
         0x35 => branch(a >= k),
         0x45 => branch(a & k != 0),
-        0x06 => Step::Return(k),
-        0x16 => Step::Return(a),
+        0x06 => InstructionEffect::Return(k),
+        0x16 => InstructionEffect::Return(a),
         code => return Err(InterpretError::Unsupported { at, code }),
     })
 }
@@ -190,11 +193,11 @@ fn word(data: &SeccompData, at: u32) -> Option<u32> {
     })
 }
 
-fn verdict(value: u32) -> Verdict {
+fn verdict(value: u32) -> FilterVerdict {
     match value & ret::ACTION_MASK {
-        ret::ALLOW => Verdict::Allow,
-        ret::USER_NOTIF => Verdict::Notify,
-        ret::ERRNO => Verdict::Errno((value & 0xFFFF) as u16),
-        _ => Verdict::Other(value),
+        ret::ALLOW => FilterVerdict::Allow,
+        ret::USER_NOTIF => FilterVerdict::Notify,
+        ret::ERRNO => FilterVerdict::Errno((value & 0xFFFF) as u16),
+        _ => FilterVerdict::Other(value),
     }
 }

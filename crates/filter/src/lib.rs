@@ -12,7 +12,7 @@
 //! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF` and a supervisor
 //!   answers it.
 //! - **sealed**: the program itself answers, with `SECCOMP_RET_ERRNO`.
-//! - **verdict** ([`Verdict`]): the result of a program for one call.
+//! - **verdict** ([`FilterVerdict`]): the result of a program for one call.
 //!
 //! # Shape of a program
 //! The program reads the audit architecture first, then the number. An unknown architecture or
@@ -51,7 +51,7 @@ mod spec;
 pub use abi::{Abi, native_abis};
 pub use call::Call;
 pub use instruction::{Instruction, Program};
-pub use interpret::{InterpretError, SeccompData, Trace, Verdict, interpret, trace};
+pub use interpret::{FilterVerdict, InterpretError, SeccompData, Trace, interpret, trace};
 pub use program::program;
 pub use sealed::{SEALED, SealedAnswer};
-pub use spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Identity, Spec};
+pub use spec::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Identity, Spec};

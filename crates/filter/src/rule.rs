@@ -4,7 +4,7 @@ use crate::abi::Abi;
 use crate::args;
 use crate::call::Call;
 use crate::sealed::{SEALED, SealedAnswer};
-use crate::spec::{Answer, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Spec};
+use crate::spec::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Spec};
 
 /// The result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,8 @@ fn test_word(word: Word, condition: Condition, yes: Rule, no: Rule) -> Rule {
 /// Returns the rule for `call` made through `abi`.
 pub(crate) fn rule(spec: &Spec, call: Call, abi: Abi) -> Rule {
     match spec.answer {
-        Answer::Supervised => supervised(spec, call, abi),
-        Answer::Sealed => sealed(spec, call, abi),
+        HeldAnswer::Supervised => supervised(spec, call, abi),
+        HeldAnswer::Sealed => sealed(spec, call, abi),
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// How a held call is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum HeldAnswer {
     /// By a supervisor, through a seccomp user notification.
     Supervised,
     /// By the program itself, inside the kernel: without cost, without counts, and irrevocably
@@ -15,7 +15,7 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// How held calls are answered.
-    pub answer: Answer,
+    pub answer: HeldAnswer,
     /// Allow programs to set up io_uring, whose syncs no filter can stop.
     pub io_uring_pass: bool,
     /// The identity that the handshake returns to processes under the program. Sealed only.

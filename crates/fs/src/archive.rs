@@ -41,7 +41,7 @@ use synconce_durable::error::Error;
 use crate::progress::Progress;
 
 pub use pack::{PackOptions, Packed, pack};
-pub use source::{Source, open};
+pub use source::{ArchiveSource, open};
 pub use unpack::{UnpackOptions, Unpacked, unpack, unpack_from};
 
 /// The block size of a tar in bytes.

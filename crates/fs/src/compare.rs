@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use self::same::Sides;
 use crate::Progress;
 use crate::walk::directory::{Mounts, look, look_at};
-use crate::walk::names::{Ended, Names, PIECE, read};
+use crate::walk::names::{Names, PIECE, PieceEnd, read};
 use crate::walk::node::{DirFds, Node, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
@@ -22,14 +22,14 @@ use crate::{Error, threads};
 
 /// A difference between two trees.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Change {
+pub struct TreeDifference {
     /// The path below the root; the root's own path is empty.
     pub path: Vec<u8>,
     /// The kind of difference.
     pub kind: ChangeKind,
 }
 
-/// The kind of a [`Change`].
+/// The kind of a [`TreeDifference`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeKind {
     /// Only the second tree has it.
@@ -53,7 +53,7 @@ pub fn compare(
     a: BorrowedFd<'_>,
     b: BorrowedFd<'_>,
     progress: &dyn Progress,
-) -> Result<Vec<Change>, Error> {
+) -> Result<Vec<TreeDifference>, Error> {
     let root = DirFds { first: anew(a)?, second: Some(anew(b)?) };
     let comparison = Comparison { roots: (a, b), progress, changes: Mutex::default() };
     let at = |directory, fd| {
@@ -66,7 +66,7 @@ pub fn compare(
         let sides = Sides { first: root.first(), second: root.second(), name: c"." };
         let same = comparison.agree(&sides, &stats, &mut own, &Vec::new)?;
         if !same {
-            changes.push(Change { path: Vec::new(), kind: ChangeKind::Changed });
+            changes.push(TreeDifference { path: Vec::new(), kind: ChangeKind::Changed });
         }
         walk(&comparison, root, Side::Both, threads())?;
     }
@@ -94,24 +94,29 @@ impl Side {
 struct Comparison<'a> {
     roots: (BorrowedFd<'a>, BorrowedFd<'a>),
     progress: &'a dyn Progress,
-    changes: Mutex<Vec<Change>>,
+    changes: Mutex<Vec<TreeDifference>>,
 }
 
-struct Own<'a> {
+struct CompareThread<'a> {
     tally: Tally<'a>,
-    changes: Vec<Change>,
+    changes: Vec<TreeDifference>,
     /// Buffers for the content of each side.
     buffers: (Vec<u8>, Vec<u8>),
 }
 
-type Here<'a, 'c> = At<'a, Comparison<'c>>;
+type ComparedDirectory<'a, 'c> = At<'a, Comparison<'c>>;
 
 /// The most names of a directory that are kept in memory.
 const KEPT: usize = 1 << 16;
 
 impl<'a> Comparison<'a> {
-    fn tell(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, kind: ChangeKind) {
-        own.changes.push(Change { path: at.node.path_to(name), kind });
+    fn tell(
+        at: &ComparedDirectory<'_, '_>,
+        own: &mut CompareThread<'_>,
+        name: &CStr,
+        kind: ChangeKind,
+    ) {
+        own.changes.push(TreeDifference { path: at.node.path_to(name), kind });
     }
 
     /// Makes the error of an act that failed on one side.
@@ -122,7 +127,7 @@ impl<'a> Comparison<'a> {
 
     fn look(
         &self,
-        at: &Here<'_, '_>,
+        at: &ComparedDirectory<'_, '_>,
         side: Side,
         directory: BorrowedFd<'_>,
         name: &CStr,
@@ -136,7 +141,7 @@ impl<'a> Comparison<'a> {
 
     fn open(
         &self,
-        at: &Here<'_, '_>,
+        at: &ComparedDirectory<'_, '_>,
         side: Side,
         directory: BorrowedFd<'_>,
         name: &CStr,
@@ -149,7 +154,7 @@ impl<'a> Comparison<'a> {
     /// Enters a directory that only one side has.
     fn enter_one(
         &self,
-        at: &Here<'_, '_>,
+        at: &ComparedDirectory<'_, '_>,
         side: Side,
         directory: BorrowedFd<'_>,
         name: &CStr,
@@ -162,8 +167,8 @@ impl<'a> Comparison<'a> {
     /// them are passed to `more`.
     fn added(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &ComparedDirectory<'_, '_>,
+        own: &mut CompareThread<'_>,
         more: &mut dyn FnMut(&CStr),
     ) -> Result<(), Error> {
         let known = self.names(at)?;
@@ -177,7 +182,7 @@ impl<'a> Comparison<'a> {
             let mut names = Names::default();
             let mut others = Names::default();
             let ended = read(second, &mut buffer, &mut names, &mut others).map_err(fail)?;
-            whole = matches!(ended, Ended::Whole);
+            whole = matches!(ended, PieceEnd::Whole);
             for (name, kind) in names.iter().chain(others.iter()) {
                 let is_new = match &known {
                     Some(known) => !known.contains(name),
@@ -193,7 +198,12 @@ impl<'a> Comparison<'a> {
         Ok(())
     }
 
-    fn is_directory(&self, at: &Here<'_, '_>, name: &CStr, kind: FileType) -> Result<bool, Error> {
+    fn is_directory(
+        &self,
+        at: &ComparedDirectory<'_, '_>,
+        name: &CStr,
+        kind: FileType,
+    ) -> Result<bool, Error> {
         if kind != FileType::Unknown {
             return Ok(kind == FileType::Directory);
         }
@@ -202,7 +212,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns all names of the first side, or `None` if there are too many.
-    fn names(&self, at: &Here<'_, '_>) -> Result<Option<HashSet<CString>>, Error> {
+    fn names(&self, at: &ComparedDirectory<'_, '_>) -> Result<Option<HashSet<CString>>, Error> {
         let fail =
             |errno| self.fail(Side::First, "cannot read the directory", &at.node.path(), errno);
         seek(&at.pair.first, SeekFrom::Start(0)).map_err(fail)?;
@@ -212,7 +222,7 @@ impl<'a> Comparison<'a> {
             let (mut names, mut others) = (Names::default(), Names::default());
             let ended = read(&at.pair.first, &mut buffer, &mut names, &mut others).map_err(fail)?;
             known.extend(names.iter().chain(others.iter()).map(|(name, _)| name.to_owned()));
-            if matches!(ended, Ended::Whole) {
+            if matches!(ended, PieceEnd::Whole) {
                 return Ok(Some(known));
             }
             if known.len() > KEPT {
@@ -223,7 +233,12 @@ impl<'a> Comparison<'a> {
 
     /// Compares an entry that is not a directory on both sides. Returns whether the second
     /// side has a directory there.
-    fn both(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
+    fn both(
+        &self,
+        at: &ComparedDirectory<'_, '_>,
+        own: &mut CompareThread<'_>,
+        name: &CStr,
+    ) -> Result<bool, Error> {
         let (first, second) = (at.pair.first(), at.pair.second());
         let Some(a) = self.look(at, Side::First, first, name)? else { return Ok(false) };
         if kind(&a) == FileType::Directory {
@@ -245,14 +260,19 @@ impl<'a> Comparison<'a> {
 
 impl<'a> Visitor for Comparison<'a> {
     type Data = Side;
-    type Own = Own<'a>;
+    type Own = CompareThread<'a>;
 
-    fn own(&self) -> Own<'a> {
+    fn own(&self) -> CompareThread<'a> {
         let tally = Tally::new(self.progress, "cannot compare");
-        Own { tally, changes: Vec::new(), buffers: (Vec::new(), Vec::new()) }
+        CompareThread { tally, changes: Vec::new(), buffers: (Vec::new(), Vec::new()) }
     }
 
-    fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Side> {
+    fn enter(
+        &self,
+        at: &ComparedDirectory<'_, 'a>,
+        own: &mut CompareThread<'a>,
+        name: &CStr,
+    ) -> Entered<Side> {
         let (first, side) = (at.pair.first(), at.node.data);
         if side != Side::Both {
             Self::tell(at, own, name, side.alone());
@@ -295,8 +315,8 @@ impl<'a> Visitor for Comparison<'a> {
 
     fn entry(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &ComparedDirectory<'_, 'a>,
+        own: &mut CompareThread<'a>,
         name: &CStr,
         kind: FileType,
     ) -> Result<bool, Error> {
@@ -317,8 +337,8 @@ impl<'a> Visitor for Comparison<'a> {
 
     fn listed(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &ComparedDirectory<'_, 'a>,
+        own: &mut CompareThread<'a>,
         more: &mut dyn FnMut(&CStr),
     ) -> Result<(), Error> {
         if at.node.data == Side::Both { self.added(at, own, more) } else { Ok(()) }
@@ -326,8 +346,8 @@ impl<'a> Visitor for Comparison<'a> {
 
     fn leave(
         &self,
-        _: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        _: &ComparedDirectory<'_, 'a>,
+        own: &mut CompareThread<'a>,
         _: Option<&DirFds>,
     ) -> Result<Left, Error> {
         own.tally.entry()?;
@@ -353,7 +373,7 @@ impl<'a> Visitor for Comparison<'a> {
         self.fail(Side::First, act, path, errno)
     }
 
-    fn finish(&self, mut own: Own<'a>) {
+    fn finish(&self, mut own: CompareThread<'a>) {
         own.tally.total();
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         changes.append(&mut own.changes);

@@ -166,12 +166,12 @@ impl Sheet {
     }
 }
 
-struct Own<'a> {
+struct FingerprintThread<'a> {
     tally: Tally<'a>,
     sum: Sum,
 }
 
-type Here<'a, 's> = At<'a, Fingerprinting<'s>>;
+type HashedDirectory<'a, 's> = At<'a, Fingerprinting<'s>>;
 
 impl Fingerprinting<'_> {
     /// Returns the digest of one entry. Values that depend on the machine or the mount, such
@@ -207,8 +207,8 @@ impl Fingerprinting<'_> {
     /// Adds an entry to the directory's digest and returns its kind, or `None` if it is gone.
     fn look(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &HashedDirectory<'_, '_>,
+        own: &mut FingerprintThread<'_>,
         name: &CStr,
     ) -> Result<Option<FileType>, Error> {
         let stat = match look(at.pair.first(), name) {
@@ -232,13 +232,21 @@ impl Fingerprinting<'_> {
 
 impl<'a> Visitor for Fingerprinting<'a> {
     type Data = Sheet;
-    type Own = Own<'a>;
+    type Own = FingerprintThread<'a>;
 
-    fn own(&self) -> Own<'a> {
-        Own { tally: Tally::new(self.progress, "cannot fingerprint"), sum: Sum::default() }
+    fn own(&self) -> FingerprintThread<'a> {
+        FingerprintThread {
+            tally: Tally::new(self.progress, "cannot fingerprint"),
+            sum: Sum::default(),
+        }
     }
 
-    fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Sheet> {
+    fn enter(
+        &self,
+        at: &HashedDirectory<'_, 'a>,
+        own: &mut FingerprintThread<'a>,
+        name: &CStr,
+    ) -> Entered<Sheet> {
         if self.look(at, own, name)? != Some(FileType::Directory) {
             return Ok(None);
         }
@@ -254,8 +262,8 @@ impl<'a> Visitor for Fingerprinting<'a> {
 
     fn entry(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &HashedDirectory<'_, 'a>,
+        own: &mut FingerprintThread<'a>,
         name: &CStr,
         kind: FileType,
     ) -> Result<bool, Error> {
@@ -272,8 +280,8 @@ impl<'a> Visitor for Fingerprinting<'a> {
 
     fn leave(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &HashedDirectory<'_, 'a>,
+        own: &mut FingerprintThread<'a>,
         _: Option<&DirFds>,
     ) -> Result<Left, Error> {
         own.tally.entry()?;
@@ -294,7 +302,7 @@ impl<'a> Visitor for Fingerprinting<'a> {
         Error::new(act, &shown(&path_of_root(self.tree), path), errno)
     }
 
-    fn finish(&self, mut own: Own<'a>) {
+    fn finish(&self, mut own: FingerprintThread<'a>) {
         let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
         sum.entries += own.tally.total().0;
         sum.blocks += own.sum.blocks;

@@ -23,7 +23,7 @@ mod xattrs;
 
 pub use synconce_durable::error::Error;
 
-pub use self::compare::{Change, ChangeKind, compare};
+pub use self::compare::{ChangeKind, TreeDifference, compare};
 pub use self::copy::{CopyMode, CopyOptions, CopyReport, Inode, copy};
 pub use self::fingerprint::{
     Fingerprint, FingerprintOptions, Fingerprinted, compare_fingerprints, fingerprint,

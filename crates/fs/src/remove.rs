@@ -114,19 +114,19 @@ impl Fate {
     }
 }
 
-struct Own<'a> {
+struct RemoveThread<'a> {
     tally: Tally<'a>,
     left: Vec<Error>,
 }
 
-type Here<'a, 'r> = At<'a, Removal<'r>>;
+type RemovedDirectory<'a, 'r> = At<'a, Removal<'r>>;
 
 impl Removal<'_> {
     /// Records that `name` in `node` stays because of `errno`.
     fn leave_it(
         &self,
         node: &Node<Fate>,
-        own: &mut Own<'_>,
+        own: &mut RemoveThread<'_>,
         name: &CStr,
         act: &'static str,
         errno: Errno,
@@ -149,7 +149,12 @@ impl Removal<'_> {
     }
 
     /// Opens a directory. Returns `None` if it is gone or cannot be removed.
-    fn open(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Option<OwnedFd> {
+    fn open(
+        &self,
+        at: &RemovedDirectory<'_, '_>,
+        own: &mut RemoveThread<'_>,
+        name: &CStr,
+    ) -> Option<OwnedFd> {
         let parent = at.pair.first();
         let mut opened = Mounts::Stop.directory(parent, name);
         if let Err(errno @ Errno::ACCESS) = opened
@@ -184,21 +189,26 @@ fn unlink(parent: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<(), Err
 
 impl<'a> Visitor for Removal<'a> {
     type Data = Fate;
-    type Own = Own<'a>;
+    type Own = RemoveThread<'a>;
 
-    fn own(&self) -> Own<'a> {
-        Own { tally: Tally::new(self.progress, "cannot remove"), left: Vec::new() }
+    fn own(&self) -> RemoveThread<'a> {
+        RemoveThread { tally: Tally::new(self.progress, "cannot remove"), left: Vec::new() }
     }
 
-    fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Fate> {
+    fn enter(
+        &self,
+        at: &RemovedDirectory<'_, 'a>,
+        own: &mut RemoveThread<'a>,
+        name: &CStr,
+    ) -> Entered<Fate> {
         let directory = self.open(at, own, name);
         Ok(directory.map(|first| (DirFds { first, second: None }, Fate::default())))
     }
 
     fn entry(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &RemovedDirectory<'_, 'a>,
+        own: &mut RemoveThread<'a>,
         name: &CStr,
         _: FileType,
     ) -> Result<bool, Error> {
@@ -213,8 +223,8 @@ impl<'a> Visitor for Removal<'a> {
 
     fn leave(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &RemovedDirectory<'_, 'a>,
+        own: &mut RemoveThread<'a>,
         above: Option<&DirFds>,
     ) -> Result<Left, Error> {
         // The root of the walk is the parent of the directory to remove.
@@ -245,7 +255,7 @@ impl<'a> Visitor for Removal<'a> {
         Error::new(act, &shown(self.base, path), errno)
     }
 
-    fn finish(&self, mut own: Own<'a>) {
+    fn finish(&self, mut own: RemoveThread<'a>) {
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         removed.entries += own.tally.total().0;
         removed.left.append(&mut own.left);

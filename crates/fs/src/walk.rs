@@ -16,7 +16,7 @@ use rustix::fs::FileType;
 
 use self::names::Names;
 use self::node::{DirFds, Node};
-use self::pool::{Pool, Task, What};
+use self::pool::{Pool, Task, TaskEntries};
 use self::visitor::Visitor;
 use self::worker::Descent;
 use super::Error;
@@ -28,7 +28,7 @@ pub(super) fn walk<V: Visitor>(
     data: V::Data,
     threads: usize,
 ) -> Result<(), Error> {
-    begin(visitor, root, data, What::All, threads)
+    begin(visitor, root, data, TaskEntries::All, threads)
 }
 
 /// Walks the tree at `name` in the open directory `parent`, of which nothing else is visited.
@@ -42,14 +42,14 @@ pub(super) fn walk_entry<V: Visitor>(
 ) -> Result<(), Error> {
     let mut names = Names::default();
     names.push(name, FileType::Unknown, 0);
-    begin(visitor, parent, data, What::Entries(names), threads)
+    begin(visitor, parent, data, TaskEntries::Entries(names), threads)
 }
 
 fn begin<V: Visitor>(
     visitor: &V,
     root: DirFds,
     data: V::Data,
-    what: What,
+    what: TaskEntries,
     threads: usize,
 ) -> Result<(), Error> {
     let root = Arc::new(root);
@@ -57,7 +57,7 @@ fn begin<V: Visitor>(
     let pool = Pool::new(Task { node, pair: Arc::clone(&root), what });
     thread::scope(|scope| {
         let work = || {
-            let _ending = Ending(&pool);
+            let _ending = PanicGuard(&pool);
             let mut own = visitor.own();
             if let Err(error) = Descent::new(visitor, &pool, &root, &mut own).work() {
                 pool.end(Some(error));
@@ -77,9 +77,9 @@ fn begin<V: Visitor>(
 }
 
 /// Ends the walk if its thread panics, so that the other threads do not wait for ever.
-struct Ending<'a, D>(&'a Pool<D>);
+struct PanicGuard<'a, D>(&'a Pool<D>);
 
-impl<D> Drop for Ending<'_, D> {
+impl<D> Drop for PanicGuard<'_, D> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.end(None);

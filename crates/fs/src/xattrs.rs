@@ -45,9 +45,9 @@ impl Attributed for Open<'_> {
 }
 
 /// A file by its path, whose last name is not followed.
-pub(crate) struct Named(Vec<u8>);
+pub(crate) struct NamedFile(Vec<u8>);
 
-impl Named {
+impl NamedFile {
     /// Returns `name` in `directory`, by `/proc/self/fd/N/NAME`: before Linux 6.13 no call for
     /// attributes takes a directory and a name. The path is always short enough.
     pub(crate) fn of(directory: BorrowedFd<'_>, name: &[u8]) -> Self {
@@ -56,7 +56,7 @@ impl Named {
     }
 }
 
-impl Attributed for Named {
+impl Attributed for NamedFile {
     fn query(&self) -> Result<usize, Errno> {
         llistxattr_query(&self.0[..])
     }
@@ -132,7 +132,7 @@ pub(crate) fn each_of<E>(
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).
 pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
-    all(&Named::of(directory, b"."))
+    all(&NamedFile::of(directory, b"."))
 }
 
 /// Returns the attributes of a file as [`each`] reports them.

@@ -43,7 +43,7 @@ const REPLACED: &str = ".synconce-replaced";
 
 /// What is to be set aside.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct AsideRequest<'a> {
     /// The name of the hold.
     pub name: &'a str,
     /// The systemd unit of the daemon.
@@ -117,7 +117,7 @@ impl std::error::Error for AsideError {}
 ///
 /// # Errors
 /// Names the path. The next call continues.
-pub fn set_aside(request: &Request<'_>) -> Result<Journal, AsideError> {
+pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     let mut journal = Journal::read(request.name)?;
     finish(&mut journal)?;
     let paths = expand::all(request.paths)?;

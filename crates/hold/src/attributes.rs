@@ -73,9 +73,10 @@ fn remove_own(directory: OwnedFd, top: &Path) -> Result<bool, Error> {
     let mut has_escaped = false;
     walk(directory, top, |Entries { directory, .. }| {
         for name in names(directory, top)?.iter().filter(|name| name.starts_with(OWN)) {
-            match name.starts_with(ESCAPED) {
-                true => has_escaped = true,
-                false => remove(directory, name).on("cannot remove an attribute below", top)?,
+            if name.starts_with(ESCAPED) {
+                has_escaped = true;
+            } else {
+                remove(directory, name).on("cannot remove an attribute below", top)?;
             }
         }
         Ok::<_, Error>(())

@@ -1,6 +1,6 @@
 //! The lock of another command, until which a verb waits.
 
-use crate::open_files::User;
+use crate::open_files::FileUser;
 use rustix::fs::fstat;
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ pub struct AwaitedLock {
     /// What the lock is for.
     pub of: LockOf,
     /// The process that has the lock, if the process is in sight.
-    pub owner: Option<User>,
+    pub owner: Option<FileUser>,
 }
 
 /// What a lock is for.
@@ -30,7 +30,7 @@ pub type OnWait<'a> = &'a dyn Fn(&AwaitedLock);
 
 impl fmt::Display for AwaitedLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let owner = self.owner.as_ref().map_or("another process".to_owned(), User::to_string);
+        let owner = self.owner.as_ref().map_or("another process".to_owned(), FileUser::to_string);
         match &self.of {
             LockOf::Hold(name) => {
                 write!(f, "waiting for the lock of the hold {name}, which {owner} has")
@@ -45,14 +45,14 @@ impl fmt::Display for AwaitedLock {
 
 /// Returns the process that has the lock of flock(2) on `file`; `None` if the process is not in
 /// sight or has unlocked the file (proc_locks(5)).
-pub(crate) fn owner(file: &OwnedFd) -> Option<User> {
+pub(crate) fn owner(file: &OwnedFd) -> Option<FileUser> {
     let inode = fstat(file).ok()?.st_ino.to_string();
     let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let mut owners = locks.lines().filter_map(|line| owner_in(line, &inode));
     // Inode numbers are unique on one file system only, and btrfs shows another device in
     // /proc/locks than by stat(2).
-    User::of(owners.find(|pid| has_open(*pid, &path))?)
+    FileUser::of(owners.find(|pid| has_open(*pid, &path))?)
 }
 
 /// Returns the process of a line of /proc/locks, if it has a lock of flock(2) on a file with the

@@ -37,7 +37,7 @@ pub enum AfterCrash {
 /// What a held path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum HeldKind {
     /// One file of bbolt.
     Bolt,
     /// A directory with SQLite databases and their journals.
@@ -52,7 +52,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl HeldKind {
     /// Whether the held path is one file, and not a directory.
     pub fn is_file(self) -> bool {
         self == Self::Bolt
@@ -71,7 +71,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for HeldKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Bolt => "bbolt",
@@ -91,7 +91,7 @@ pub struct Held {
     /// The absolute path, without `..` and wildcards.
     pub path: PathBuf,
     /// What is there.
-    pub kind: Kind,
+    pub kind: HeldKind,
     /// Hold even a database that is refused otherwise, because its data may be thrown away.
     #[serde(default)]
     pub throw_away: bool,
@@ -148,9 +148,10 @@ impl fmt::Display for Unusable {
             }
             Self::Read(path, error, names) => {
                 write!(f, "cannot read {}: {}", path.display(), reason(error))?;
-                match names.is_empty() {
-                    true => Ok(()),
-                    false => write!(f, "; the holds are {}", names.join(", ")),
+                if names.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; the holds are {}", names.join(", "))
                 }
             }
             Self::Parse(path, error) => {
@@ -209,9 +210,10 @@ impl Config {
 
     /// Returns what a wipe sets aside.
     pub fn to_set_aside(&self) -> Vec<PathBuf> {
-        match self.set_aside.is_empty() {
-            true => self.hold.iter().map(|held| held.path.clone()).collect(),
-            false => self.set_aside.clone(),
+        if self.set_aside.is_empty() {
+            self.hold.iter().map(|held| held.path.clone()).collect()
+        } else {
+            self.set_aside.clone()
         }
     }
 
@@ -263,10 +265,12 @@ const OWN_OPTION: &str = "own_option is no longer possible, because no stop coul
 fn former(text: &str) -> Option<&'static str> {
     let table = text.parse::<toml::Table>().ok()?;
     let after_crash = table.get("after_crash").and_then(toml::Value::as_str);
-    match () {
-        () if after_crash == Some("check") || table.contains_key("check") => Some(CHECK),
-        () if table.contains_key("own_option") => Some(OWN_OPTION),
-        () => None,
+    if after_crash == Some("check") || table.contains_key("check") {
+        Some(CHECK)
+    } else if table.contains_key("own_option") {
+        Some(OWN_OPTION)
+    } else {
+        None
     }
 }
 
@@ -279,21 +283,21 @@ pub fn name_of(word: &OsStr) -> Result<String, Unusable> {
     let path = path_of(word);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     let stem = path.file_stem().and_then(OsStr::to_str).unwrap_or_default();
-    match !stem.is_empty() && stem.bytes().all(is_plain) {
-        true => Ok(stem.to_owned()),
-        false => Err(Unusable::Name(word.to_string_lossy().into_owned())),
+    if !stem.is_empty() && stem.bytes().all(is_plain) {
+        Ok(stem.to_owned())
+    } else {
+        Err(Unusable::Name(word.to_string_lossy().into_owned()))
     }
 }
 
 /// Returns the path of the file that describes the hold `name`.
 pub fn path_of(name: &OsStr) -> PathBuf {
-    match name.as_encoded_bytes().contains(&b'/') {
-        true => PathBuf::from(name),
-        false => {
-            let mut file = name.to_owned();
-            file.push(".toml");
-            Path::new(DIRECTORY).join(file)
-        }
+    if name.as_encoded_bytes().contains(&b'/') {
+        PathBuf::from(name)
+    } else {
+        let mut file = name.to_owned();
+        file.push(".toml");
+        Path::new(DIRECTORY).join(file)
     }
 }
 
@@ -301,21 +305,18 @@ pub fn path_of(name: &OsStr) -> PathBuf {
 fn fault(path: &Path, may_match: bool) -> Option<&'static str> {
     let has_wildcard =
         |path: &Path| path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?".contains(byte));
-    match () {
-        () if !path.is_absolute() => Some("is not absolute: it must begin with \"/\""),
-        () if path.components().any(|part| part == Component::ParentDir) => {
-            Some("has \"..\" in it: write it without")
-        }
-        () if path.file_name().is_none() => {
-            Some("is the root of the system: name a file or directory below it")
-        }
-        () if !may_match && has_wildcard(path) => {
-            Some("has a wildcard, which only set_aside may have")
-        }
-        () if path.parent().is_some_and(has_wildcard) => {
-            Some("has a wildcard before its last name: name each directory")
-        }
-        () => None,
+    if !path.is_absolute() {
+        Some("is not absolute: it must begin with \"/\"")
+    } else if path.components().any(|part| part == Component::ParentDir) {
+        Some("has \"..\" in it: write it without")
+    } else if path.file_name().is_none() {
+        Some("is the root of the system: name a file or directory below it")
+    } else if !may_match && has_wildcard(path) {
+        Some("has a wildcard, which only set_aside may have")
+    } else if path.parent().is_some_and(has_wildcard) {
+        Some("has a wildcard before its last name: name each directory")
+    } else {
+        None
     }
 }
 

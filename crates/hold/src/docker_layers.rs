@@ -62,7 +62,7 @@ fn unsure<T>(path: &Path, problem: impl fmt::Display) -> Result<T, Unsure> {
 
 /// What dockerd can no longer use, or no longer refers to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Orphans {
     /// The number of layers to which nothing refers, without the damaged ones.
     pub unreferenced: usize,
     /// The number of layers of images that are damaged, or above a damaged one.
@@ -84,7 +84,7 @@ pub struct Found {
 /// # Errors
 /// dockerd uses another driver; it runs, or a layer is mounted; BuildKit's databases are still
 /// there; or something cannot be read or understood. In words for the operator.
-pub fn find(root: &Path) -> Result<Found, Unsure> {
+pub fn find(root: &Path) -> Result<Orphans, Unsure> {
     let root = root.canonicalize().at("cannot look at", root)?;
     check_driver(&root)?;
     daemon::check_stopped(&root)?;
@@ -111,7 +111,7 @@ pub fn find(root: &Path) -> Result<Found, Unsure> {
     paths.extend(rest.iter().filter_map(|chain| Some(db.layers.get(*chain)?.entry.clone())));
     let directory = root.join("image").join(DRIVER);
     paths.extend(images::files(&directory, &images)?);
-    Ok(Found {
+    Ok(Orphans {
         unreferenced: unreferenced.difference(&damaged).count(),
         damaged: lost.len(),
         images: images::names(&directory, &images),
@@ -126,9 +126,10 @@ fn check_driver(root: &Path) -> Result<(), Unsure> {
     }
     let others = names(&root.join("image")).unwrap_or_default();
     let others: Vec<_> = others.iter().map(|name| name.to_string_lossy()).collect();
-    let others = match others.is_empty() {
-        true => "another storage driver".to_owned(),
-        false => format!("the storage driver {}", others.join(", ")),
+    let others = if others.is_empty() {
+        "another storage driver".to_owned()
+    } else {
+        format!("the storage driver {}", others.join(", "))
     };
     let root = root.display();
     Err(Unsure(format!("dockerd in {root} uses {others}: only layers of {DRIVER} can be found")))

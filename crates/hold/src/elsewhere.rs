@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
@@ -114,7 +114,8 @@ fn open_in(proc: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
 /// Whether a server may have to answer before the mount point of `mount` is found.
 fn may_block(mount: &Mount, mounts: &[Mount]) -> bool {
     let has_server = |above: &Mount| {
-        matches!(above.kind(), Kind::Network | Kind::Fuse { .. }) || above.type_name == "autofs"
+        matches!(above.kind(), SyncKind::Network | SyncKind::Fuse { .. })
+            || above.type_name == "autofs"
     };
     mounts.iter().any(|above| mount.point.starts_with(&above.point) && has_server(above))
 }

@@ -2,9 +2,9 @@
 
 use crate::kind::Refusal;
 use crate::live::Obstacle;
-use crate::open_files::{User, named};
+use crate::open_files::{FileUser, named};
 use crate::reach::Unreached;
-use crate::record::{self, Record};
+use crate::record::{self, HoldRecord};
 use crate::safe_directory;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl fmt::Display for Unclean {
 
 /// Why a hold did not start or stop.
 #[derive(Debug)]
-pub enum Failure {
+pub enum HoldFailure {
     /// A failed act on a path.
     Act(Error),
     /// The boot id cannot be read.
@@ -82,14 +82,14 @@ pub enum Failure {
         /// The held path.
         path: PathBuf,
         /// The processes.
-        users: Vec<User>,
+        users: Vec<FileUser>,
         /// The daemon's unit.
         unit: Option<String>,
     },
     /// The hold of this name is in force, and its file says something else now.
     Changed(String),
     /// Only a part of the hold of this name is in force, and cannot end before a new start.
-    Again(String, Box<Failure>),
+    Again(String, Box<HoldFailure>),
     /// Another `synconce hold run` of this name has not ended.
     Running(String),
     /// The overlay of the path, in the hold of this name, cannot end because of a mount.
@@ -121,17 +121,18 @@ pub enum Failure {
     Removal(Error, String),
 }
 
-impl Failure {
+impl HoldFailure {
     /// Returns the failure of a read of the marker of the hold `name`.
     pub fn of_marker(name: &str, error: Error) -> Self {
-        match Record::is_damage(&error) {
-            true => Self::Marker(name.to_owned(), error),
-            false => Self::Act(error),
+        if HoldRecord::is_damage(&error) {
+            Self::Marker(name.to_owned(), error)
+        } else {
+            Self::Act(error)
         }
     }
 
     /// Returns the failure of a stop of `record`, because `users` have files of `path` open.
-    pub(crate) fn in_use(path: PathBuf, users: Vec<User>, record: &Record) -> Self {
+    pub(crate) fn in_use(path: PathBuf, users: Vec<FileUser>, record: &HoldRecord) -> Self {
         Self::InUse { starting: false, path, users, unit: record.config.unit.clone() }
     }
 
@@ -212,7 +213,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for HoldFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Act(error) | Self::Boot(error) | Self::Removal(error, _) => error.fmt(f),
@@ -224,10 +225,8 @@ impl fmt::Display for Failure {
             }
             Self::InUse { path, users, starting, .. } => {
                 let act = if *starting { "hold" } else { "end the hold of" };
-                let users = match users.is_empty() {
-                    true => "another process".to_owned(),
-                    false => named(users),
-                };
+                let users =
+                    if users.is_empty() { "another process".to_owned() } else { named(users) };
                 write!(f, "cannot {act} {}: in use by {users}", path.display())
             }
             Self::Changed(name) => {
@@ -277,9 +276,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for HoldFailure {}
 
-impl From<Error> for Failure {
+impl From<Error> for HoldFailure {
     fn from(error: Error) -> Self {
         Self::Act(error)
     }

@@ -9,8 +9,8 @@ mod place;
 mod refusal;
 mod replicated;
 
-pub use found::Found;
-pub use refusal::{Reason, Refusal};
+pub use found::DatabaseFile;
+pub use refusal::{Refusal, RefusalReason};
 
 use crate::config::Held;
 

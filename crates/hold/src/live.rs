@@ -3,10 +3,10 @@
 
 use crate::elsewhere;
 use crate::namespaces::{self, Namespace, device};
-use crate::open_files::{self, OpenFile, User};
-use crate::overlay::Place;
+use crate::open_files::{self, FileUser, OpenFile};
+use crate::overlay::ResolvedPath;
 use crate::read_only::is_read_only;
-use crate::record::Record;
+use crate::record::HoldRecord;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -31,7 +31,7 @@ pub enum Obstacle {
         /// The mount point, as the process sees it.
         point: PathBuf,
         /// The process.
-        user: User,
+        user: FileUser,
         /// Whether the hold was started in this namespace.
         is_home: bool,
     },
@@ -73,9 +73,9 @@ impl View {
     /// Returns the overlays of `record`.
     ///
     /// # Errors
-    /// As for [`Record::place`].
-    pub fn overlays<'a>(&'a self, record: &'a Record) -> Result<Vec<Overlay<'a>>, Error> {
-        let overlay = |(index, place): (usize, Place)| {
+    /// As for [`HoldRecord::place`].
+    pub fn overlays<'a>(&'a self, record: &'a HoldRecord) -> Result<Vec<Overlay<'a>>, Error> {
+        let overlay = |(index, place): (usize, ResolvedPath)| {
             let mount = place.mount(&self.ours);
             let noted = record.spots.get(index).and_then(|spot| spot.device);
             let is_noted = |device: &u64| self.is_of(*device, record, &place);
@@ -93,8 +93,8 @@ impl View {
     /// are no copies. The calling process must have one thread.
     ///
     /// # Errors
-    /// As for [`Record::place`].
-    pub(crate) fn unmount_copies(&mut self, record: &Record) -> Result<(), Error> {
+    /// As for [`HoldRecord::place`].
+    pub(crate) fn unmount_copies(&mut self, record: &HoldRecord) -> Result<(), Error> {
         let is_home = |namespace: &Namespace| namespace.number == record.namespace;
         // Markers of older versions do not have the number.
         if record.namespace == 0 || self.others.iter().any(is_home) {
@@ -121,12 +121,12 @@ impl View {
     /// Whether `noted` is the device of the overlay of `place` still. The kernel gives the
     /// number of an overlay that is gone to the next file system, also to an overlay of a hold
     /// whose marker is in another state directory.
-    fn is_of(&self, noted: u64, record: &Record, place: &Place) -> bool {
+    fn is_of(&self, noted: u64, record: &HoldRecord, place: &ResolvedPath) -> bool {
         let is_other = |mount: &Mount| device(mount) == noted && !place.may_have(mount);
-        let names = Record::names().unwrap_or_default();
+        let names = HoldRecord::names().unwrap_or_default();
         let names = names.iter().filter(|name| **name != record.name);
-        let others = names.filter_map(|name| Record::read(name).ok().flatten());
-        let has = |other: Record| {
+        let others = names.filter_map(|name| HoldRecord::read(name).ok().flatten());
+        let has = |other: HoldRecord| {
             let places = other.places().unwrap_or_default();
             let mut mounts = places.iter().filter_map(|place| place.mount(&self.ours));
             mounts.any(|mount| device(mount) == noted)
@@ -139,9 +139,9 @@ impl View {
 #[derive(Debug)]
 pub struct Overlay<'a> {
     view: &'a View,
-    record: &'a Record,
+    record: &'a HoldRecord,
     /// Where the overlay belongs.
-    pub place: Place,
+    pub place: ResolvedPath,
     /// The mount there.
     pub mount: Option<&'a Mount>,
     device: Option<u64>,
@@ -155,7 +155,7 @@ impl Overlay<'_> {
 
     /// Returns the processes that have files of the overlay open, without those of mount namespaces
     /// that have a copy of their own: the copy can be made read-only and left to them.
-    pub fn users_of_hold(&self) -> Vec<User> {
+    pub fn users_of_hold(&self) -> Vec<FileUser> {
         let copies: HashSet<_> = match self.mount {
             Some(_) => self.copies().map(|(namespace, _)| namespace.number).collect(),
             None if self.is_left() => return Vec::new(),
@@ -170,12 +170,12 @@ impl Overlay<'_> {
     }
 
     /// Returns the processes that have files of the overlay open.
-    pub fn users(&self) -> Vec<User> {
+    pub fn users(&self) -> Vec<FileUser> {
         self.users_that(|_| true)
     }
 
     /// Returns the processes that have files of the overlay open, of which `is_meant` is true.
-    pub fn users_that(&self, is_meant: impl Fn(&OpenFile) -> bool) -> Vec<User> {
+    pub fn users_that(&self, is_meant: impl Fn(&OpenFile) -> bool) -> Vec<FileUser> {
         let Some(wanted) = self.device else { return Vec::new() };
         let is_seen = self.view.mounts().any(|mount| device(mount) == wanted);
         let is_of_overlay =
@@ -314,7 +314,7 @@ fn in_mount(path: &Path, mount: &Mount) -> Option<(u64, PathBuf)> {
 
 /// Whether anything is left of an overlay of `record`, in any mount namespace. The file system
 /// below has then been mounted all the time: an overlay keeps it.
-pub fn exists(record: &Record) -> bool {
+pub fn exists(record: &HoldRecord) -> bool {
     let Ok(view) = View::take() else { return true };
     let overlays = view.overlays(record).unwrap_or_default();
     let exists = |overlay: &Overlay<'_>| {

@@ -5,8 +5,8 @@ use crate::config::Config;
 use crate::error::Unclean;
 use crate::file_id::FileId;
 use crate::mounted::file_system_of;
-use crate::overlay::Place;
-use crate::record::{Record, SuperBlock};
+use crate::overlay::ResolvedPath;
+use crate::record::{HoldRecord, SuperBlock};
 use crate::safe_directory::{SafeDirectory, if_there};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ pub(crate) const NOTE: &str = "started";
 pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
     let mut why = None;
     for held in &config.hold {
-        let Some(place) = if_there(Place::of(held))? else { continue };
+        let Some(place) = if_there(ResolvedPath::of(held))? else { continue };
         // Another container may hold the files now, with a marker of its own.
         if place.is_marked()? && place.is_in_use()? != Some(true) && !has_marker(&place)? {
             match was_mounted(&place) {
@@ -42,14 +42,14 @@ pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
 }
 
 /// Whether the marker of a hold of another name has `place`.
-fn has_marker(place: &Place) -> Result<bool, Error> {
+fn has_marker(place: &ResolvedPath) -> Result<bool, Error> {
     // A damaged marker may have any path. Its hold is to be recovered first.
     let has = |name: &String| {
-        let record = Record::read(name).ok().flatten();
+        let record = HoldRecord::read(name).ok().flatten();
         let places = record.and_then(|record| record.places().ok());
         places.is_none_or(|places| places.iter().any(|other| other.path() == place.path()))
     };
-    Ok(Record::names()?.iter().any(has))
+    Ok(HoldRecord::names()?.iter().any(has))
 }
 
 /// Notes in `scratch`, beside the held path of `place`, on which boot and super block its overlay
@@ -59,7 +59,7 @@ fn has_marker(place: &Place) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Names the act and path.
-pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), Error> {
+pub(crate) fn write_note(place: &ResolvedPath, scratch: &SafeDirectory) -> Result<(), Error> {
     if mutant::is("hold-note-unwritten") {
         return Ok(());
     }
@@ -81,7 +81,7 @@ pub(crate) fn write_note(place: &Place, scratch: &SafeDirectory) -> Result<(), E
 ///
 /// # Errors
 /// Names the act and path.
-pub(crate) fn void_note(place: &Place) -> Result<(), Error> {
+pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
     if mutant::is("hold-loss-unmarked") {
         return Ok(());
     }
@@ -117,7 +117,7 @@ pub(crate) fn is_noted(scratch: &SafeDirectory) -> Result<bool, Error> {
 
 /// Whether the file system of `place` has been mounted all the time since its overlay was; `None`
 /// if that is unknown.
-pub(crate) fn was_mounted(place: &Place) -> Option<bool> {
+pub(crate) fn was_mounted(place: &ResolvedPath) -> Option<bool> {
     let scratch = place.scratch().ok()??;
     let note = rustix::fs::readlinkat(&scratch, NOTE, Vec::new()).ok()?;
     let mut words = note.to_str().ok()?.splitn(4, ' ');

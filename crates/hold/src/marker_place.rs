@@ -2,7 +2,7 @@
 //! directory whose syncs are held, or in one that a recovery sets aside.
 
 use crate::config::Config;
-use crate::error::Failure;
+use crate::error::HoldFailure;
 use crate::record;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -17,21 +17,18 @@ pub fn in_memory() -> Option<PathBuf> {
 
 /// Refuses a hold that would hold or set aside its own marker, and one whose marker would be in
 /// what another hold holds.
-pub(crate) fn refuse(config: &Config) -> Result<(), Failure> {
+pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
     let directory = record::directory();
     let nearest = existing(&directory);
     let found = nearest.canonicalize().on("cannot find", nearest)?;
     let aside = config.to_set_aside();
     let own = config.hold.iter().map(|held| &held.path).chain(&aside);
     if let Some(path) = own.into_iter().find(|path| found.starts_with(path)) {
-        return Err(Failure::MarkerInside(directory, path.clone()));
+        return Err(HoldFailure::MarkerInside(directory, path.clone()));
     }
     let is_held =
         |mount: &Mount| mount.has_option("volatile") || mount.has_option("fsync=volatile");
-    match with_mount(&directory, is_held)? {
-        true => Err(Failure::MarkerHeld(directory)),
-        false => Ok(()),
-    }
+    if with_mount(&directory, is_held)? { Err(HoldFailure::MarkerHeld(directory)) } else { Ok(()) }
 }
 
 fn existing(directory: &Path) -> &Path {

@@ -1,6 +1,6 @@
 //! Whether a file system was mounted all the time since a hold started.
 
-use crate::record::{FileSystem, Record, SuperBlock};
+use crate::record::{FileSystem, HoldRecord, SuperBlock};
 use crate::runtime::guard;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
@@ -42,13 +42,13 @@ fn errors_of(super_block: &SuperBlock) -> Option<u64> {
 
 /// Whether `mount` is the one with the id `wanted`, which `path` is on.
 fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
-    match wanted.is_unique {
+    if wanted.is_unique {
         // The list has the older ids. Of mounts that are covered, the point leads to another.
-        true => {
-            let above = path.canonicalize().is_ok_and(|path| path.starts_with(&mount.point));
-            above && id_of(&mount.point) == Ok(wanted)
-        }
-        false => mount.id == wanted.id,
+
+        let above = path.canonicalize().is_ok_and(|path| path.starts_with(&mount.point));
+        above && id_of(&mount.point) == Ok(wanted)
+    } else {
+        mount.id == wanted.id
     }
 }
 
@@ -60,16 +60,17 @@ fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
 /// there, also if it was moved. On kernels before 6.8 the id may belong to a later mount, so a
 /// mount counts only while the hold keeps it from being unmounted. Since 6.8 a mount does not
 /// count while another one covers it.
-pub fn were_mounted(record: &Record) -> Option<bool> {
+pub fn were_mounted(record: &HoldRecord) -> Option<bool> {
     let mounts = mounts::ours().unwrap_or_default();
     let was_mounted = |system| match is_alive(system) {
         None => is_still_mounted(record, system, &mounts).then_some(true),
         known => known,
     };
     let known: Vec<_> = record.file_systems.iter().map(was_mounted).collect();
-    match known.contains(&Some(false)) {
-        true => Some(false),
-        false => known.iter().all(Option::is_some).then_some(true),
+    if known.contains(&Some(false)) {
+        Some(false)
+    } else {
+        known.iter().all(Option::is_some).then_some(true)
     }
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
 
 /// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with
 /// an error then, while it is mounted.
-pub(crate) fn has_failed(record: &Record) -> bool {
+pub(crate) fn has_failed(record: &HoldRecord) -> bool {
     let mounts = mounts::ours().unwrap_or_default();
     let is_aborted = |system: &FileSystem| is_aborted(system, &mounts);
     let mut systems = record.file_systems.iter();
@@ -119,7 +120,7 @@ pub(crate) fn is_on(path: &Path, system: &FileSystem) -> bool {
     id_of(path).is_ok_and(|there| there.id == system.mount)
 }
 
-fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> bool {
+fn is_still_mounted(record: &HoldRecord, system: &FileSystem, mounts: &[Mount]) -> bool {
     match id_of(&system.point) {
         Ok(MountId { is_unique: false, .. }) | Err(Errno::NOSYS) => {
             let listed = mounts.iter().find(|mount| mount.id == system.mount);
@@ -134,7 +135,7 @@ fn is_still_mounted(record: &Record, system: &FileSystem, mounts: &[Mount]) -> b
 }
 
 /// Whether an overlay of the hold, or a file that its guard keeps open, is on `system`.
-fn is_pinned(record: &Record, system: &Mount, mounts: &[Mount]) -> bool {
+fn is_pinned(record: &HoldRecord, system: &Mount, mounts: &[Mount]) -> bool {
     let has_guard = guard(&record.name).is_some();
     let places = record.places().unwrap_or_default();
     places.iter().zip(record.held()).any(|(place, held)| {
@@ -147,8 +148,9 @@ fn id_of(path: &Path) -> Result<MountId, Errno> {
     let wanted = MNT_ID_UNIQUE | StatxFlags::MNT_ID;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::NO_AUTOMOUNT, wanted)?;
     let is_unique = stat.stx_mask & MNT_ID_UNIQUE.bits() != 0;
-    match is_unique || stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
-        true => Ok(MountId { id: stat.stx_mnt_id, is_unique }),
-        false => Err(Errno::NOSYS),
+    if is_unique || stat.stx_mask & StatxFlags::MNT_ID.bits() != 0 {
+        Ok(MountId { id: stat.stx_mnt_id, is_unique })
+    } else {
+        Err(Errno::NOSYS)
     }
 }

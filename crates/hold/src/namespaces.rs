@@ -1,6 +1,6 @@
 //! The mount namespaces of all processes (mount_namespaces(7)).
 
-use crate::open_files::User;
+use crate::open_files::FileUser;
 use rustix::fs::makedev;
 use std::collections::HashSet;
 use std::fs;
@@ -23,8 +23,8 @@ pub struct Namespace {
 
 impl Namespace {
     /// Returns its process, with a name if the process has not ended.
-    pub fn user(&self) -> User {
-        User::of(self.pid).unwrap_or_else(|| User { pid: self.pid, name: String::new() })
+    pub fn user(&self) -> FileUser {
+        FileUser::of(self.pid).unwrap_or_else(|| FileUser { pid: self.pid, name: String::new() })
     }
 }
 

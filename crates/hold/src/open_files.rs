@@ -17,14 +17,14 @@ const O_DSYNC: u32 = 0o10_000;
 
 /// A process that has a file open.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct User {
+pub struct FileUser {
     /// Its id.
     pub pid: u32,
     /// Its name (`/proc/PID/comm`).
     pub name: String,
 }
 
-impl User {
+impl FileUser {
     /// Returns the process `pid` with its name; `None` if the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
@@ -32,7 +32,7 @@ impl User {
     }
 }
 
-impl fmt::Display for User {
+impl fmt::Display for FileUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A process may give itself an empty name (prctl(2), PR_SET_NAME).
         let name = if self.name.is_empty() { "a process" } else { &self.name };
@@ -202,15 +202,15 @@ pub(crate) fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
 }
 
 /// Returns the processes of `files` that have not ended, each once.
-pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<User> {
+pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<FileUser> {
     let pids: HashSet<_> = files.map(|file| file.pid).collect();
-    let mut users: Vec<_> = pids.into_iter().filter_map(User::of).collect();
+    let mut users: Vec<_> = pids.into_iter().filter_map(FileUser::of).collect();
     users.sort();
     users
 }
 
 /// Returns names for a message: "containerd (pid 3), ctr (pid 4)".
-pub fn named(users: &[User]) -> String {
+pub fn named(users: &[FileUser]) -> String {
     let words: Vec<_> = users.iter().map(ToString::to_string).collect();
     words.join(", ")
 }

@@ -1,10 +1,10 @@
 //! Paths that lead to files which are held already, by whatever names.
 
 use crate::config::Config;
-use crate::error::Failure;
+use crate::error::HoldFailure;
 use crate::live;
 use crate::namespaces::device;
-use crate::record::Record;
+use crate::record::HoldRecord;
 use crate::unclean::unclean;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use synconce_probe::mounts::{self, Mount};
 /// Refuses two paths of `config` of which one leads into the other, by a link or a bind mount.
 ///
 /// # Errors
-/// [`Failure::Alias`], or names the file that cannot be read.
-pub(crate) fn refuse_in_one(config: &Config) -> Result<(), Failure> {
+/// [`HoldFailure::Alias`], or names the file that cannot be read.
+pub(crate) fn refuse_in_one(config: &Config) -> Result<(), HoldFailure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let spotted = |path: &PathBuf| Some((path.clone(), spot(path, &mounts)?));
     let spots: Vec<_> = config.hold.iter().filter_map(|held| spotted(&held.path)).collect();
     for (at, (path, spot)) in spots.iter().enumerate() {
         let is_near = |(_, other): &&(PathBuf, Spotted)| is_near(spot, other);
         if let Some((other, _)) = spots[..at].iter().find(is_near) {
-            return Err(Failure::Alias(path.clone(), other.clone()));
+            return Err(HoldFailure::Alias(path.clone(), other.clone()));
         }
     }
     Ok(())
@@ -34,13 +34,14 @@ pub(crate) fn refuse_in_one(config: &Config) -> Result<(), Failure> {
 /// A lock through one overlay is no lock in the other.
 ///
 /// # Errors
-/// [`Failure::Overlap`], or names the marker or path that cannot be read.
-pub(crate) fn refuse(config: &Config) -> Result<(), Failure> {
+/// [`HoldFailure::Overlap`], or names the marker or path that cannot be read.
+pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let spot = |path: &Path| spot_of_missing(path, &mounts);
     let ours: Vec<_> = config.hold.iter().map(|held| (&held.path, spot(&held.path))).collect();
-    for name in Record::names()?.into_iter().filter(|name| *name != config.name) {
-        let other = Record::read(&name).map_err(|error| Failure::of_marker(&name, error))?;
+    for name in HoldRecord::names()?.into_iter().filter(|name| *name != config.name) {
+        let other =
+            HoldRecord::read(&name).map_err(|error| HoldFailure::of_marker(&name, error))?;
         let Some(other) = other else { continue };
         let places = other.places().unwrap_or_default();
         for (index, held) in other.held().iter().enumerate() {
@@ -51,7 +52,7 @@ pub(crate) fn refuse(config: &Config) -> Result<(), Failure> {
             };
             if let Some((path, _)) = ours.iter().find(is_near) {
                 let (path, is_unclean) = ((*path).clone(), unclean(&other).is_some());
-                return Err(Failure::Overlap { path, name, is_unclean });
+                return Err(HoldFailure::Overlap { path, name, is_unclean });
             }
         }
     }

@@ -42,13 +42,13 @@ const POINT: &str = "lower";
 
 /// A held path, with links above its last component resolved.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ResolvedPath {
     parent: PathBuf,
     name: OsString,
     is_file: bool,
 }
 
-impl Place {
+impl ResolvedPath {
     /// Finds the place of `held`.
     ///
     /// # Errors
@@ -152,9 +152,10 @@ impl Place {
         lost::write_note(self, &scratch)?;
         // From here on the file is the one that is open, whatever has its name.
         let target = parent.open_file(&self.name, OFlags::PATH)?;
-        let top = match self.is_file {
-            true => self.link_in(&upper, &parent, &target)?,
-            false => self.open_same(&parent, &target)?,
+        let top = if self.is_file {
+            self.link_in(&upper, &parent, &target)?
+        } else {
+            self.open_same(&parent, &target)?
         };
         let overlay = mounted(flags_of_mount(&top).on("cannot look at", &path)?, |context| {
             context.lowers(&[lower.as_fd()])?;
@@ -193,9 +194,10 @@ impl Place {
         linked.on("cannot link to", &path)?;
         let target = rustix::fs::fstat(target).on("cannot look at", &path)?;
         let is_it = upper.look(name)?.is_some_and(|link| is_same(&link, &target));
-        match is_it && type_of(&target).is_file() {
-            true => upper.readable(),
-            false => Err(Astray::Replaced.on(&path)),
+        if is_it && type_of(&target).is_file() {
+            upper.readable()
+        } else {
+            Err(Astray::Replaced.on(&path))
         }
     }
 
@@ -204,9 +206,10 @@ impl Place {
         let path = self.path();
         let opened = parent.open_directory(&self.name)?;
         let stat = |file: &OwnedFd| rustix::fs::fstat(file).on("cannot look at", &path);
-        match is_same(&stat(&opened)?, &stat(target)?) {
-            true => Ok(opened),
-            false => Err(Astray::Replaced.on(&path)),
+        if is_same(&stat(&opened)?, &stat(target)?) {
+            Ok(opened)
+        } else {
+            Err(Astray::Replaced.on(&path))
         }
     }
 
@@ -323,10 +326,12 @@ fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
     }
     // Three values of one field (mount_setattr(2)); relatime is the one without bits.
     Ok(attributes
-        | match () {
-            () if flags.contains(StatVfsMountFlags::NOATIME) => MountAttrFlags::MOUNT_ATTR_NOATIME,
-            () if flags.contains(StatVfsMountFlags::RELATIME) => MountAttrFlags::empty(),
-            () => MountAttrFlags::MOUNT_ATTR_STRICTATIME,
+        | if flags.contains(StatVfsMountFlags::NOATIME) {
+            MountAttrFlags::MOUNT_ATTR_NOATIME
+        } else if flags.contains(StatVfsMountFlags::RELATIME) {
+            MountAttrFlags::empty()
+        } else {
+            MountAttrFlags::MOUNT_ATTR_STRICTATIME
         })
 }
 
@@ -347,7 +352,7 @@ fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
 ///
 /// # Errors
 /// `EBUSY` for a path that is held; otherwise names the file that cannot be read.
-pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
+pub fn refuse_held(places: &[ResolvedPath]) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for place in places {
         if place.mount(&mounts).is_some() {
@@ -361,13 +366,13 @@ pub fn refuse_held(places: &[Place]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether the mark of [`Place::is_marked`] is in `scratch`.
+/// Whether the mark of [`ResolvedPath::is_marked`] is in `scratch`.
 fn has_mark(scratch: &SafeDirectory) -> Result<bool, Error> {
     // What is in a directory of root alone is no link.
     Ok(scratch.look(OsStr::new("work/work/incompat/volatile"))?.is_some())
 }
 
-/// Makes the mark of [`Place::is_marked`] durable, with the names that lead to it: a disk that
+/// Makes the mark of [`ResolvedPath::is_marked`] durable, with the names that lead to it: a disk that
 /// comes back after its marker was given up must not look as if it never was held. The
 /// directories above are to be synced next.
 fn sync_mark(scratch: &SafeDirectory, work: &SafeDirectory) -> Result<(), Error> {

@@ -1,12 +1,12 @@
 //! Whether the overlays of a new hold reach the processes that may write to the held files: a lock
 //! through an overlay is no lock on the file below.
 
-use crate::error::Failure;
+use crate::error::HoldFailure;
 use crate::live::{Overlay, View, below, spot};
 use crate::namespaces::{self, Namespace, device};
-use crate::open_files::{User, identity};
+use crate::open_files::{FileUser, identity};
 use crate::patience::eventually;
-use crate::record::Record;
+use crate::record::HoldRecord;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
@@ -24,10 +24,10 @@ pub enum Unreached {
         /// The mount point, as `user` sees it.
         point: PathBuf,
         /// A process of the mount namespace; `None` in the one of the hold.
-        user: Option<User>,
+        user: Option<FileUser>,
     },
     /// This first process, which starts the unit of the hold of this name.
-    First(String, User),
+    First(String, FileUser),
 }
 
 impl Unreached {
@@ -73,7 +73,7 @@ impl fmt::Display for Unreached {
 /// A mount of a directory above is accepted. Each service with `PrivateTmp=` and each container has
 /// a copy of all mounts, mostly without a process that opens the files, and receives the overlay
 /// where the mounts propagate. Files of bbolt are locked by the guard.
-pub(crate) fn refuse_bypasses(record: &Record) -> Result<(), Failure> {
+pub(crate) fn refuse_bypasses(record: &HoldRecord) -> Result<(), HoldFailure> {
     let mut found = None;
     let is_free = || {
         let view = View::take()?;
@@ -81,7 +81,7 @@ pub(crate) fn refuse_bypasses(record: &Record) -> Result<(), Failure> {
         Ok::<_, Error>(found.is_none())
     };
     match (eventually(is_free)?, found) {
-        (false, Some(why)) => Err(Failure::Unreached(why)),
+        (false, Some(why)) => Err(HoldFailure::Unreached(why)),
         _ => Ok(()),
     }
 }
@@ -119,7 +119,7 @@ fn is_covered(mount: &Mount, mounts: &[Mount]) -> bool {
 /// which are mounted here: a daemon that it starts would use the files without the hold.
 ///
 /// A container has another root than the first process, and a daemon of its own.
-pub(crate) fn first_without(record: &Record) -> Result<Option<User>, Error> {
+pub(crate) fn first_without(record: &HoldRecord) -> Result<Option<FileUser>, Error> {
     let Some(first) = namespaces::of("1").filter(|first| *first != namespaces::ours()) else {
         return Ok(None);
     };
@@ -131,5 +131,5 @@ pub(crate) fn first_without(record: &Record) -> Result<Option<User>, Error> {
     let others = view.others().iter();
     let there = others.filter(|one| one.number == first).flat_map(|one| &one.mounts);
     let has_overlay = there.into_iter().any(|mount| devices.contains(&device(mount)));
-    Ok(if has_overlay { None } else { User::of(1) })
+    Ok(if has_overlay { None } else { FileUser::of(1) })
 }

@@ -6,7 +6,7 @@
 //! (`sb_prepare_remount_readonly` in fs/namespace.c). Only root outside of user namespaces can make
 //! it writable again.
 
-use crate::overlay::Place;
+use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ impl ReadOnly {
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
+    pub fn make(places: &[(ResolvedPath, Mount)]) -> Result<Option<Self>, Error> {
         let mut made = None;
         eventually(|| {
             made = Self::try_make(places)?;
@@ -36,7 +36,7 @@ impl ReadOnly {
     }
 
     /// Tries once. Between two tries all overlays are writable.
-    fn try_make(places: &[(Place, Mount)]) -> Result<Option<Self>, Error> {
+    fn try_make(places: &[(ResolvedPath, Mount)]) -> Result<Option<Self>, Error> {
         let mut made = Self::default();
         for (place, mount) in places {
             // A descriptor that failed to change the super block never changes it
@@ -55,7 +55,7 @@ impl ReadOnly {
     ///
     /// # Errors
     /// Names the act and path.
-    pub fn undo(places: &[(Place, Mount)]) -> Result<(), Error> {
+    pub fn undo(places: &[(ResolvedPath, Mount)]) -> Result<(), Error> {
         for (place, mount) in places.iter().filter(|(_, mount)| is_read_only(mount)) {
             set(&pick(place, mount)?, "rw").on("cannot make writable", &place.path())?;
         }
@@ -83,7 +83,7 @@ pub(crate) fn is_read_only(mount: &Mount) -> bool {
 }
 
 /// Opens the super block of `mount`, which is at `place`.
-fn pick(place: &Place, mount: &Mount) -> Result<OwnedFd, Error> {
+fn pick(place: &ResolvedPath, mount: &Mount) -> Result<OwnedFd, Error> {
     let flags = FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_SYMLINK_NOFOLLOW;
     let (_parent, point) = place.mount_point(mount)?;
     fspick(CWD, &point, flags).on("cannot open the mount on", &place.path())

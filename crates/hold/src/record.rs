@@ -3,7 +3,7 @@
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::lost;
-use crate::overlay::Place;
+use crate::overlay::ResolvedPath;
 use crate::runtime;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use synconce_durable::{mutant, standard_paths, state_file};
 const HOLDS: &str = "holds";
 /// What is in the marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct HoldRecord {
     /// The name of the hold.
     pub name: String,
     /// When the hold started, RFC 3339 in UTC.
@@ -33,7 +33,7 @@ pub struct Record {
     /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
     #[serde(default)]
     pub failed: bool,
-    /// Whether a file beside the marker shows that no write was lost: [`Record::note_failure`]
+    /// Whether a file beside the marker shows that no write was lost: [`HoldRecord::note_failure`]
     /// removes it. Markers of older versions have no such file.
     #[serde(default)]
     pub has_intact: bool,
@@ -41,7 +41,7 @@ pub struct Record {
     /// empty `boot` says that nothing shows whether the machine stopped.
     #[serde(default)]
     pub lost: bool,
-    /// A stop or a recovery may have removed the marks beside the files ([`Place::is_marked`]).
+    /// A stop or a recovery may have removed the marks beside the files ([`ResolvedPath::is_marked`]).
     #[serde(default)]
     pub ending: bool,
     /// Where the held paths are, in the order of `config`. Empty in markers of older versions.
@@ -66,7 +66,7 @@ pub struct Spot {
     /// What the held path was. `None` in markers of older versions.
     #[serde(default)]
     pub id: Option<FileId>,
-    /// The directories of the overlay: see [`Place::take_back`]. Empty until the overlay is
+    /// The directories of the overlay: see [`ResolvedPath::take_back`]. Empty until the overlay is
     /// mounted, and in markers of older versions.
     #[serde(default)]
     pub directories: Vec<FileId>,
@@ -98,7 +98,7 @@ pub struct SuperBlock {
     pub number: u64,
 }
 
-impl Record {
+impl HoldRecord {
     /// Returns the held files and directories.
     pub fn held(&self) -> &[Held] {
         &self.config.hold
@@ -108,30 +108,30 @@ impl Record {
     /// also if links lead to another place now.
     ///
     /// # Errors
-    /// For markers of older versions, those of [`Place::of`].
-    pub fn place(&self, index: usize) -> Result<Place, Error> {
+    /// For markers of older versions, those of [`ResolvedPath::of`].
+    pub fn place(&self, index: usize) -> Result<ResolvedPath, Error> {
         let held = &self.config.hold[index];
         match self.spots.get(index) {
-            Some(spot) => Ok(Place::at(spot.parent.clone(), held)),
-            None => Place::of(held),
+            Some(spot) => Ok(ResolvedPath::at(spot.parent.clone(), held)),
+            None => ResolvedPath::of(held),
         }
     }
 
-    /// Returns the places of all held paths: see [`Record::place`].
+    /// Returns the places of all held paths: see [`HoldRecord::place`].
     ///
     /// # Errors
-    /// As for [`Record::place`].
-    pub fn places(&self) -> Result<Vec<Place>, Error> {
+    /// As for [`HoldRecord::place`].
+    pub fn places(&self) -> Result<Vec<ResolvedPath>, Error> {
         (0..self.held().len()).map(|index| self.place(index)).collect()
     }
 
-    /// Makes root the owner of the directories of all overlays again: see [`Place::take_back`].
+    /// Makes root the owner of the directories of all overlays again: see [`ResolvedPath::take_back`].
     ///
     /// # Errors
-    /// As for [`Place::take_back`].
+    /// As for [`ResolvedPath::take_back`].
     pub(crate) fn take_back(&self) -> Result<(), Error> {
         for (spot, held) in self.spots.iter().zip(self.held()) {
-            Place::at(spot.parent.clone(), held).take_back(&spot.directories)?;
+            ResolvedPath::at(spot.parent.clone(), held).take_back(&spot.directories)?;
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Record {
         }
     }
 
-    /// Whether `error` of [`Record::read`] is about the content: the marker is damaged.
+    /// Whether `error` of [`HoldRecord::read`] is about the content: the marker is damaged.
     pub(crate) fn is_damage(error: &Error) -> bool {
         // Only what a reader of JSON says about the content.
         matches!(error.io().kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
@@ -201,13 +201,13 @@ impl Record {
         }
     }
 
-    /// Writes the first marker of a hold, as [`Record::write`] does, after the file of
-    /// [`Record::has_intact`]. The sync of the marker's directory makes that file durable, too, on
+    /// Writes the first marker of a hold, as [`HoldRecord::write`] does, after the file of
+    /// [`HoldRecord::has_intact`]. The sync of the marker's directory makes that file durable, too, on
     /// file systems with a journal. Elsewhere a crash may take the file away: the marker is unclean
     /// anyway after the next boot.
     ///
     /// # Errors
-    /// As for [`Record::write`]. Both files are removed then.
+    /// As for [`HoldRecord::write`]. Both files are removed then.
     pub(crate) fn write_first(&self) -> Result<(), Error> {
         let path = intact_path(&self.name);
         for directory in replace::missing_above(&path) {
@@ -246,7 +246,7 @@ impl Record {
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 
-    /// Whether [`Record::note_failure`] was called for this hold, or may have been: the state
+    /// Whether [`HoldRecord::note_failure`] was called for this hold, or may have been: the state
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_noted = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
@@ -254,7 +254,7 @@ impl Record {
         self.failed || !is_intact || note_of(&self.name).map_or(true, is_noted)
     }
 
-    /// Removes the note in memory of [`Record::note_failure`].
+    /// Removes the note in memory of [`HoldRecord::note_failure`].
     pub(crate) fn forget_failure(name: &str) -> Result<(), Error> {
         note_of(name)?.map_or(Ok(()), |note| runtime::remove_note(&note))
     }
@@ -309,7 +309,7 @@ pub fn path(name: &str) -> PathBuf {
     directory().join(format!("{name}.json"))
 }
 
-/// Returns the path of the file of [`Record::has_intact`] of the hold `name`.
+/// Returns the path of the file of [`HoldRecord::has_intact`] of the hold `name`.
 fn intact_path(name: &str) -> PathBuf {
     directory().join(format!("{name}.intact"))
 }

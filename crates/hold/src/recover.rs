@@ -10,13 +10,13 @@ mod state;
 
 pub use self::error::RecoverError;
 
-use self::state::State;
-use crate::aside::{self, Journal, Request};
+use self::state::MarkedState;
+use crate::aside::{self, AsideRequest, Journal};
 use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
-use crate::docker_layers::{self, Found};
-use crate::overlay::{self, Place};
-use crate::record::Record;
+use crate::docker_layers::{self, Orphans};
+use crate::overlay::{self, ResolvedPath};
+use crate::record::HoldRecord;
 use crate::runtime::Lock;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -111,19 +111,19 @@ pub fn recover(
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
-    let state = match State::read(name)? {
-        State::Clean if !has_begun => State::without_marker(config)?,
+    let state = match MarkedState::read(name)? {
+        MarkedState::Clean if !has_begun => MarkedState::without_marker(config)?,
         state => state,
     };
     let reason = match &state {
-        State::Clean if !has_begun => return Ok(Recovered::Clean),
-        State::Clean => "an earlier recovery was cut short".to_owned(),
-        State::Untouched => return Ok(Recovered::Untouched),
-        State::Unclean { reason, .. } => reason.clone(),
+        MarkedState::Clean if !has_begun => return Ok(Recovered::Clean),
+        MarkedState::Clean => "an earlier recovery was cut short".to_owned(),
+        MarkedState::Untouched => return Ok(Recovered::Untouched),
+        MarkedState::Unclean { reason, .. } => reason.clone(),
     };
     // What was held when the crash came. The hold's file may name files by now that never were.
     let (then, reason) = match &state {
-        State::Unclean { record: Some(record), .. } => {
+        MarkedState::Unclean { record: Some(record), .. } => {
             present::refuse_unmounted(record)?;
             present::refuse_elsewhere(record, decision)?;
             present::refuse_others(record, decision)?;
@@ -162,17 +162,17 @@ pub fn recover(
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
-        _ => Record::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
+        _ => HoldRecord::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
     }
 }
 
 /// Returns where the overlays of `held` were. A path whose directory is gone has none.
-fn places(state: &State, held: &[Held]) -> Result<Vec<Place>, Error> {
+fn places(state: &MarkedState, held: &[Held]) -> Result<Vec<ResolvedPath>, Error> {
     let mut places = Vec::new();
     for (index, held) in held.iter().enumerate() {
         let place = match state {
-            State::Unclean { record: Some(record), .. } => record.place(index),
-            _ => Place::of(held),
+            MarkedState::Unclean { record: Some(record), .. } => record.place(index),
+            _ => ResolvedPath::of(held),
         };
         match place {
             Err(error) if error.io().kind() == ErrorKind::NotFound => {}
@@ -188,25 +188,25 @@ fn noting_edits(reason: String, then: &Config, now: &Config) -> String {
         let held: Vec<_> = config.hold.iter().map(|held| held.path.clone()).collect();
         (held, config.to_set_aside(), config.docker_root.clone())
     };
-    match files(then) == files(now) {
-        true => reason,
-        false => {
-            format!("{reason}; the hold's file was edited since: the marker says what was held")
-        }
+    if files(then) == files(now) {
+        reason
+    } else {
+        format!("{reason}; the hold's file was edited since: the marker says what was held")
     }
 }
 
 fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
-    let put_back = match has_begun {
-        true => Journal::read(&config.name).map(|journal| journal.commands()).unwrap_or_default(),
-        false => Vec::new(),
+    let put_back = if has_begun {
+        Journal::read(&config.name).map(|journal| journal.commands()).unwrap_or_default()
+    } else {
+        Vec::new()
     };
     let held = config.hold.iter().map(|held| held.path.clone()).collect();
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }
 
-fn decide(config: &Config, decision: Decision, state: &State, reason: String) -> Fate {
-    let is_certain = !matches!(state, State::Unclean { is_certain: false, .. });
+fn decide(config: &Config, decision: Decision, state: &MarkedState, reason: String) -> Fate {
+    let is_certain = !matches!(state, MarkedState::Unclean { is_certain: false, .. });
     match (decision, config.after_crash) {
         (Decision::Keep, _) => Fate::Keep,
         (Decision::Wipe, _) => Fate::Wipe(reason),
@@ -221,18 +221,19 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     let held = config.hold.as_slice();
     let name = config.name.as_str();
     if mutant::is("hold-recover-marker-first") {
-        Record::clear(name)?;
+        HoldRecord::clear(name)?;
     }
     // `set_aside` may leave a held path out.
     let mut paths = config.to_set_aside();
     paths.extend(held.iter().map(|held| held.path.clone()));
-    let request = |paths, reason| Request { name, unit: config.unit.as_deref(), paths, reason };
+    let request =
+        |paths, reason| AsideRequest { name, unit: config.unit.as_deref(), paths, reason };
     let mut journal = aside::set_aside(&request(&paths, &reason))?;
     let mut layers = Layers::NotAsked;
     if let Some(root) = &config.docker_root {
         layers = match docker_layers::find(root) {
             Err(why) => Layers::Left(why.to_string()),
-            Ok(Found { unreferenced, damaged, images, containers, paths }) => {
+            Ok(Orphans { unreferenced, damaged, images, containers, paths }) => {
                 // In one set: without its layers, an image could not be understood any more.
                 journal = aside::set_aside(&request(&paths, reason_of(damaged)))?;
                 Layers::SetAside { unreferenced, damaged, images, containers }
@@ -240,7 +241,7 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
         };
     }
     present::expect_none(held)?;
-    Record::clear(name)?;
+    HoldRecord::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))
 }

@@ -6,7 +6,7 @@
 //! database. The hold itself does not depend on the guard.
 
 use crate::awaited_lock::{self, AwaitedLock, LockOf, OnWait};
-use crate::error::Failure;
+use crate::error::HoldFailure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
@@ -180,13 +180,13 @@ fn locked(name: &str, of: impl Fn() -> LockOf, on_wait: OnWait<'_>) -> Result<Ow
 /// dropped. To be called after the start: the guard would keep it otherwise.
 ///
 /// # Errors
-/// [`Failure::Running`] while another process has the place.
-pub fn only_runner(name: &str) -> Result<OwnedFd, Failure> {
+/// [`HoldFailure::Running`] while another process has the place.
+pub fn only_runner(name: &str) -> Result<OwnedFd, HoldFailure> {
     let path = directory().join(format!("{name}.run"));
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(Failure::Running(name.to_owned())),
+        Err(Errno::WOULDBLOCK) => Err(HoldFailure::Running(name.to_owned())),
         locked => Ok(locked.on("cannot lock", &path).map(|()| file)?),
     }
 }

@@ -137,10 +137,7 @@ impl SafeDirectory {
             opened => opened.on("cannot open", &path)?,
         };
         let found = Self { directory: opened, path };
-        match found.is_of_root()? {
-            true => Ok(Some(found)),
-            false => Err(Astray::NotOfRoot.on(&found.path)),
-        }
+        if found.is_of_root()? { Ok(Some(found)) } else { Err(Astray::NotOfRoot.on(&found.path)) }
     }
 
     /// Whether the directory is root's, and no other user may write in it.
@@ -252,9 +249,10 @@ impl SafeDirectory {
     /// # Errors
     /// [`Astray::NotOfHold`], or names the directory that cannot be read.
     pub fn refuse_entries_except(&self, known: &[&str]) -> Result<(), Error> {
-        match self.names()?.iter().all(|name| known.iter().any(|known| name == known)) {
-            true => Ok(()),
-            false => Err(Astray::NotOfHold.on(&self.path)),
+        if self.names()?.iter().all(|name| known.iter().any(|known| name == known)) {
+            Ok(())
+        } else {
+            Err(Astray::NotOfHold.on(&self.path))
         }
     }
 
@@ -281,9 +279,10 @@ impl SafeDirectory {
     pub fn refuse_writable_by_all(&self) -> Result<(), Error> {
         let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
         let mode = Mode::from_raw_mode(stat.st_mode);
-        match mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
-            true => Err(Astray::Writable.on(&self.path)),
-            false => Ok(()),
+        if mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX) {
+            Err(Astray::Writable.on(&self.path))
+        } else {
+            Ok(())
         }
     }
 }
@@ -294,9 +293,10 @@ impl SafeDirectory {
     pub fn refuse_hard_link(&self, name: &OsStr, found: &Stat) -> Result<(), Error> {
         let own = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
         let is_foreign = own.st_uid != 0 && found.st_uid != own.st_uid;
-        match is_foreign && found.st_nlink > 1 && !type_of(found).is_dir() {
-            true => Err(Astray::HardLink.on(&self.path.join(name))),
-            false => Ok(()),
+        if is_foreign && found.st_nlink > 1 && !type_of(found).is_dir() {
+            Err(Astray::HardLink.on(&self.path.join(name)))
+        } else {
+            Ok(())
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::aside;
 use crate::awaited_lock::OnWait;
-use crate::config::{Config, Held, Kind};
-use crate::error::{Failure, Unclean};
+use crate::config::{Config, Held, HeldKind};
+use crate::error::{HoldFailure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
 use crate::lost;
@@ -11,13 +11,13 @@ use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
 use crate::namespaces::{self, device};
-use crate::open_files::User;
+use crate::open_files::FileUser;
 use crate::overlaps;
-use crate::overlay::Place;
+use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
 use crate::reach::{self, Unreached};
 use crate::read_only::ReadOnly;
-use crate::record::{Record, Spot};
+use crate::record::{HoldRecord, Spot};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{Astray, SafeDirectory};
 use crate::stop;
@@ -42,7 +42,7 @@ pub enum Started {
         /// The held paths that were missing, and are made.
         made: Vec<PathBuf>,
         /// The first process, if it has another mount namespace and does not see the hold.
-        unseen_by: Option<User>,
+        unseen_by: Option<FileUser>,
     },
     /// The hold was in force already, and nothing was changed.
     InForce,
@@ -50,7 +50,7 @@ pub enum Started {
 
 /// Where the daemon of a hold is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Daemon {
+pub enum DaemonStart {
     /// By the calling process.
     Child,
     /// By its unit, if the hold has one, or anywhere.
@@ -66,24 +66,28 @@ pub enum Daemon {
 ///
 /// # Errors
 /// Why nothing is held.
-pub fn start(config: &Config, daemon: Daemon, on_wait: OnWait<'_>) -> Result<Started, Failure> {
+pub fn start(
+    config: &Config,
+    daemon: DaemonStart,
+    on_wait: OnWait<'_>,
+) -> Result<Started, HoldFailure> {
     // Without it the next start could not tell a stop of the machine from an orderly end.
-    let boot = boot_id().map_err(Failure::Boot)?;
+    let boot = boot_id().map_err(HoldFailure::Boot)?;
     let mut lock = Lock::take(&config.name, on_wait)?;
-    let marker = Record::read(&config.name);
-    if let Some(record) = marker.map_err(|error| Failure::of_marker(&config.name, error))? {
+    let marker = HoldRecord::read(&config.name);
+    if let Some(record) = marker.map_err(|error| HoldFailure::of_marker(&config.name, error))? {
         if let Some(why) = unclean(&record) {
-            return Err(Failure::Unclean(config.name.clone(), why));
+            return Err(HoldFailure::Unclean(config.name.clone(), why));
         }
         if record.config != *config && is_mounted(&record)? {
-            return Err(Failure::Changed(config.name.clone()));
+            return Err(HoldFailure::Changed(config.name.clone()));
         }
         if record.config == *config && is_whole(&record)? {
             guard_again(&mut lock, &record)?;
             ReadOnly::undo(&stop::mounted(&record)?)?;
             return Ok(Started::InForce);
         }
-        let again = |error| Failure::Again(config.name.clone(), Box::new(error));
+        let again = |error| HoldFailure::Again(config.name.clone(), Box::new(error));
         stop::end(&lock, record).map_err(again)?;
     }
     // Until the overlays are mounted: a start by another name may look for markers meanwhile.
@@ -101,7 +105,7 @@ pub fn start(config: &Config, daemon: Daemon, on_wait: OnWait<'_>) -> Result<Sta
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
-    Record::forget_failure(&config.name)?;
+    HoldRecord::forget_failure(&config.name)?;
     record.write_first()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {
@@ -120,28 +124,28 @@ pub fn start(config: &Config, daemon: Daemon, on_wait: OnWait<'_>) -> Result<Sta
 /// Mounts the overlays of `record`, whose marker is written, and starts the guard. Returns what
 /// [`reach::first_without`] finds.
 fn begin(
-    record: &mut Record,
-    daemon: Daemon,
+    record: &mut HoldRecord,
+    daemon: DaemonStart,
     lock: &mut Lock,
     locked: Vec<OwnedFd>,
-) -> Result<Option<User>, Failure> {
+) -> Result<Option<FileUser>, HoldFailure> {
     hold_all(record)?;
     note_devices(record)?;
     reach::refuse_bypasses(record)?;
     let first = match daemon {
-        Daemon::Child => None,
-        Daemon::Elsewhere => reach::first_without(record)?,
+        DaemonStart::Child => None,
+        DaemonStart::Elsewhere => reach::first_without(record)?,
     };
     if let (Some(first), Some(_)) = (&first, &record.config.unit) {
         let why = Unreached::First(record.name.clone(), first.clone());
-        return Err(Failure::Unreached(why));
+        return Err(HoldFailure::Unreached(why));
     }
     lock.guard(locked)?;
     Ok(first)
 }
 
 /// Whether anything of `record` is mounted.
-pub(crate) fn is_mounted(record: &Record) -> Result<bool, Error> {
+pub(crate) fn is_mounted(record: &HoldRecord) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     // A path that is gone is not mounted.
     let places = record.places().unwrap_or_default();
@@ -149,11 +153,11 @@ pub(crate) fn is_mounted(record: &Record) -> Result<bool, Error> {
 }
 
 /// Whether everything of `record` is mounted, and no write was lost.
-fn is_whole(record: &Record) -> Result<bool, Error> {
+fn is_whole(record: &HoldRecord) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (held, place) in record.held().iter().zip(record.places()?) {
         // A link above the path may have changed since.
-        let leads_there = Place::of(held)?.path() == place.path();
+        let leads_there = ResolvedPath::of(held)?.path() == place.path();
         if !leads_there || place.mount(&mounts).is_none() || place.has_write_back_error() {
             return Ok(false);
         }
@@ -163,14 +167,14 @@ fn is_whole(record: &Record) -> Result<bool, Error> {
 
 /// Starts a new guard for the hold of `record`, which is in force, if its guard was killed. The
 /// daemon may have the files open.
-fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
+fn guard_again(lock: &mut Lock, record: &HoldRecord) -> Result<(), Error> {
     if runtime::guard(&record.name).is_some() {
         return Ok(());
     }
     record.take_back()?;
     let mut locked = Vec::new();
     let places = record.held().iter().zip(record.places()?);
-    for (_, place) in places.filter(|(held, _)| held.kind == Kind::Bolt) {
+    for (_, place) in places.filter(|(held, _)| held.kind == HeldKind::Bolt) {
         let file = place.open_below()?;
         runtime::lock_below(&file).on("cannot lock", &place.path())?;
         locked.push(file);
@@ -178,10 +182,10 @@ fn guard_again(lock: &mut Lock, record: &Record) -> Result<(), Error> {
     lock.guard(locked)
 }
 
-fn record(config: &Config, boot: String) -> Result<Record, Error> {
+fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
-        let place = Place::of(held)?;
+        let place = ResolvedPath::of(held)?;
         let id = FileId::of(&place.path())?;
         let parent = place.parent().to_owned();
         spots.push(Spot { parent, device: None, id, directories: Vec::new() });
@@ -191,7 +195,7 @@ fn record(config: &Config, boot: String) -> Result<Record, Error> {
             file_systems.push(system);
         }
     }
-    Ok(Record {
+    Ok(HoldRecord {
         name: config.name.clone(),
         started: now(),
         boot,
@@ -215,13 +219,14 @@ pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
 /// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the
 /// directory over itself, without the mounts of the hold (`setupDaemonRootPropagation` in
 /// moby), and wait for ever for the locks that the guard has.
-fn refuse_unshared(config: &Config) -> Result<(), Failure> {
+fn refuse_unshared(config: &Config) -> Result<(), HoldFailure> {
     let Some(root) = &config.docker_root else { return Ok(()) };
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let mount = mount_of(root, &mounts)?;
-    match mount.propagates {
-        true => Ok(()),
-        false => Err(Failure::Private(root.clone(), mount.point.clone())),
+    if mount.propagates {
+        Ok(())
+    } else {
+        Err(HoldFailure::Private(root.clone(), mount.point.clone()))
     }
 }
 
@@ -234,30 +239,30 @@ fn make_parent(held: &Held, new: &mut Made) -> Result<SafeDirectory, Error> {
 }
 
 /// Makes a missing file or directory, checks what is there, and returns the locked file below.
-fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, Failure> {
+fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedFd>, HoldFailure> {
     let parent = make_parent(held, new)?;
     parent.refuse_writable_by_all()?;
-    let place = Place::at(parent.path().to_owned(), held);
+    let place = ResolvedPath::at(parent.path().to_owned(), held);
     let path = place.path();
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     if place.mount(&mounts).is_some() {
-        return Err(Failure::HeldAlready(path));
+        return Err(HoldFailure::HeldAlready(path));
     }
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
-    kind::inspect(held).map_err(Failure::Refused)?;
+    kind::inspect(held).map_err(HoldFailure::Refused)?;
     match parent.look(place.name())? {
         None => make(held, &parent, place.name(), config, new)?,
         Some(found) => parent.refuse_hard_link(place.name(), &found)?,
     }
     refuse_users(&path, config)?;
-    if held.kind != Kind::Bolt {
+    if held.kind != HeldKind::Bolt {
         return Ok(None);
     }
     let file = parent.open_file(place.name(), OFlags::RDWR)?;
     match runtime::lock_below(&file) {
-        Err(Errno::WOULDBLOCK) => Err(Failure::InUse {
+        Err(Errno::WOULDBLOCK) => Err(HoldFailure::InUse {
             starting: true,
             path,
             users: Vec::new(),
@@ -270,20 +275,20 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
 /// Refuses `place` while another container holds it, whose processes and mounts are out of sight: a
 /// lock through one overlay is no lock in the other. Refuses it also if the marker of an earlier
 /// hold is lost.
-fn refuse_foreign(place: &Place, config: &Config) -> Result<(), Failure> {
+fn refuse_foreign(place: &ResolvedPath, config: &Config) -> Result<(), HoldFailure> {
     // Each volatile overlay has the mark. The look below would make one.
     if !place.is_marked()? {
         return Ok(());
     }
-    if !eventually(|| Ok::<_, Failure>(place.is_in_use()? != Some(true)))? {
-        return Err(Failure::InUse {
+    if !eventually(|| Ok::<_, HoldFailure>(place.is_in_use()? != Some(true)))? {
+        return Err(HoldFailure::InUse {
             starting: true,
             path: place.path(),
             users: Vec::new(),
             unit: config.unit.clone(),
         });
     }
-    let unclean = |why| Err(Failure::Unclean(config.name.clone(), why));
+    let unclean = |why| Err(HoldFailure::Unclean(config.name.clone(), why));
     match lost::was_mounted(place) {
         None => unclean(Unclean::UnknownMarker),
         Some(false) => unclean(Unclean::Marker),
@@ -306,11 +311,12 @@ fn make(
     new: &mut Made,
 ) -> Result<(), Error> {
     let path = parent.path().join(name);
-    let made = match held.kind.is_file() {
-        true => parent.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL),
-        false => rustix::fs::mkdirat(parent, name, Mode::RWXU)
+    let made = if held.kind.is_file() {
+        parent.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+    } else {
+        rustix::fs::mkdirat(parent, name, Mode::RWXU)
             .on("cannot create", &path)
-            .and_then(|()| parent.open_directory(name)),
+            .and_then(|()| parent.open_directory(name))
     }?;
     new.add(parent.try_clone()?, name.to_owned());
     let Some(former) = aside::former(&config.name, &held.path)? else { return Ok(()) };
@@ -323,29 +329,29 @@ fn make(
 /// of a `synconce hold run` that was killed.
 ///
 /// # Errors
-/// [`Failure::InUse`], or names the path that cannot be read.
-pub fn refuse_second_daemon(config: &Config) -> Result<(), Failure> {
+/// [`HoldFailure::InUse`], or names the path that cannot be read.
+pub fn refuse_second_daemon(config: &Config) -> Result<(), HoldFailure> {
     config.hold.iter().try_for_each(|held| refuse_users(&held.path, config))
 }
 
 /// Refuses a path of which a process has a file open: its syncs would stay real, and its
 /// mappings would be of the file below.
-fn refuse_users(path: &Path, config: &Config) -> Result<(), Failure> {
+fn refuse_users(path: &Path, config: &Config) -> Result<(), HoldFailure> {
     match users::that_stay(&[path.to_owned()])? {
         None => Ok(()),
         Some((path, users)) => {
-            Err(Failure::InUse { starting: true, path, users, unit: config.unit.clone() })
+            Err(HoldFailure::InUse { starting: true, path, users, unit: config.unit.clone() })
         }
     }
 }
 
-fn hold_all(record: &Record) -> Result<(), Error> {
-    record.places()?.iter().try_for_each(Place::hold)
+fn hold_all(record: &HoldRecord) -> Result<(), Error> {
+    record.places()?.iter().try_for_each(ResolvedPath::hold)
 }
 
 /// Writes the devices of the overlays, and their directories, to the marker. They are known only
 /// after the mount; until then the marker says that the path decides. The daemon has not started.
-fn note_devices(record: &mut Record) -> Result<(), Error> {
+fn note_devices(record: &mut HoldRecord) -> Result<(), Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (place, spot) in record.places()?.iter().zip(&mut record.spots) {
         // Without the mount, another file has the name by now.

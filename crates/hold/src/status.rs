@@ -4,10 +4,10 @@ use crate::config::{AfterCrash, Config};
 use crate::error::Unclean;
 use crate::live::{Obstacle, View};
 use crate::lost;
-use crate::open_files::{OpenFile, User};
-use crate::overlay::Place;
+use crate::open_files::{FileUser, OpenFile};
+use crate::overlay::ResolvedPath;
 use crate::read_only::is_read_only;
-use crate::record::Record;
+use crate::record::HoldRecord;
 use crate::runtime::{self, Lock};
 use crate::start::is_mounted;
 use crate::unclean::unclean;
@@ -20,7 +20,7 @@ use synconce_durable::error::Error;
 /// The state of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum State {
+pub enum HoldState {
     /// Not in force, and stopped in order.
     Off,
     /// In force.
@@ -33,7 +33,7 @@ pub enum State {
     Interrupted,
 }
 
-impl State {
+impl HoldState {
     /// Returns the word for the state.
     pub fn word(self) -> &'static str {
         match self {
@@ -48,11 +48,11 @@ impl State {
 
 /// A hold, as `status` shows it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Status {
+pub struct HoldStatus {
     /// Its name.
     pub name: String,
     /// Its state.
-    pub state: State,
+    pub state: HoldState,
     /// When it began, RFC 3339 in UTC.
     pub started: Option<String>,
     /// The held paths.
@@ -68,7 +68,7 @@ pub struct Status {
     /// What a crash costs, in words.
     pub cost: Option<String>,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
-    pub synced_at_open: Vec<User>,
+    pub synced_at_open: Vec<FileUser>,
     /// Why the hold is failed or interrupted, or where the overlays are.
     pub reason: Option<String>,
     /// Whether another command makes the hold complete, or ends it, now.
@@ -93,27 +93,33 @@ impl Look {
 ///
 /// # Errors
 /// Names the act and path.
-pub fn status(name: &str, config: Option<&Config>, look: &Look) -> Result<Option<Status>, Error> {
-    let mut record = Record::read(name)?;
+pub fn status(
+    name: &str,
+    config: Option<&Config>,
+    look: &Look,
+) -> Result<Option<HoldStatus>, Error> {
+    let mut record = HoldRecord::read(name)?;
     if let Some(found) = &record {
-        let status = of_record(found, look, Change::Unknown)?;
-        if status.state == State::Held {
+        let status = of_record(found, look, OtherChange::Unknown)?;
+        if status.state == HoldState::Held {
             return Ok(Some(status));
         }
     }
     // Another command may start or end the hold. The lock keeps the hold as it is for the second
     // look.
     let lock = Lock::share(name);
-    let change = Change::of(&lock);
+    let change = OtherChange::of(&lock);
     if record.is_some() {
-        record = Record::read(name)?;
+        record = HoldRecord::read(name)?;
     }
     match (record, config) {
         (Some(record), _) => of_record(&record, &Look::default(), change).map(Some),
         // Not every user may look.
         (None, Some(config)) => Ok(Some(match lost::unclean(config).unwrap_or(None) {
-            None => of(config, State::Off),
-            Some(why) => Status { reason: Some(why.to_string()), ..of(config, State::Interrupted) },
+            None => of(config, HoldState::Off),
+            Some(why) => {
+                HoldStatus { reason: Some(why.to_string()), ..of(config, HoldState::Interrupted) }
+            }
         })),
         (None, None) => Ok(None),
     }
@@ -121,14 +127,14 @@ pub fn status(name: &str, config: Option<&Config>, look: &Look) -> Result<Option
 
 /// Whether another command changes the hold.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum OtherChange {
     No,
     Yes,
     /// Only root may ask.
     Unknown,
 }
 
-impl Change {
+impl OtherChange {
     fn of(lock: &Result<Lock, Errno>) -> Self {
         match lock {
             Ok(_) | Err(Errno::NOENT) => Self::No,
@@ -138,8 +144,8 @@ impl Change {
     }
 }
 
-fn of(config: &Config, state: State) -> Status {
-    Status {
+fn of(config: &Config, state: HoldState) -> HoldStatus {
+    HoldStatus {
         name: config.name.clone(),
         state,
         started: None,
@@ -155,21 +161,21 @@ fn of(config: &Config, state: State) -> Status {
     }
 }
 
-fn of_record(record: &Record, look: &Look, change: Change) -> Result<Status, Error> {
-    let mut status = of(&record.config, State::Held);
+fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<HoldStatus, Error> {
+    let mut status = of(&record.config, HoldState::Held);
     status.name.clone_from(&record.name);
     status.started = (!record.lost).then(|| record.started.clone());
     status.guarded = runtime::guard(&record.name).is_some();
     if let Some(why) = unclean(record) {
         // While the overlays are mounted, `recover` cannot begin.
         let is_held = why == Unclean::WriteBack && is_mounted(record)?;
-        let state = if is_held { State::Failed } else { State::Interrupted };
-        return Ok(Status { state, reason: Some(why.to_string()), ..status });
+        let state = if is_held { HoldState::Failed } else { HoldState::Interrupted };
+        return Ok(HoldStatus { state, reason: Some(why.to_string()), ..status });
     }
     let (mut has_moved, mut is_fenced) = (false, false);
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
-        let leads_there = Place::of(held).is_ok_and(|now| now.path() == place.path());
+        let leads_there = ResolvedPath::of(held).is_ok_and(|now| now.path() == place.path());
         if let (None, Some(at)) = (overlay.mount, overlay.home()) {
             status.reason = Some(at.to_string());
         } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {
@@ -178,23 +184,23 @@ fn of_record(record: &Record, look: &Look, change: Change) -> Result<Status, Err
         } else if overlay.mount.is_none() || !leads_there {
             status.missing.push(held.path.clone());
         } else if place.has_write_back_error() {
-            status.state = State::Failed;
+            status.state = HoldState::Failed;
         } else if overlay.mount.is_some_and(is_read_only) {
             is_fenced = true;
             let path = held.path.display();
             status.reason = Some(match change {
-                Change::No => format!("{path} can only be read: a stop was cut short"),
+                OtherChange::No => format!("{path} can only be read: a stop was cut short"),
                 _ => format!("{path} can only be read: a stop goes on, or was cut short"),
             });
         } else {
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
         }
     }
-    if status.state == State::Failed {
+    if status.state == HoldState::Failed {
         status.reason = Some(Unclean::WriteBack.to_string());
     } else if has_moved || is_fenced || !status.missing.is_empty() {
-        status.state = State::Incomplete;
-        if change == Change::Yes {
+        status.state = HoldState::Incomplete;
+        if change == OtherChange::Yes {
             status.is_changing = true;
             status.reason = Some("another command starts or stops the hold now".to_owned());
         }

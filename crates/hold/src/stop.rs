@@ -1,14 +1,14 @@
 //! The end of a hold.
 
 use crate::awaited_lock::OnWait;
-use crate::error::Failure;
+use crate::error::HoldFailure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
-use crate::open_files::User;
-use crate::overlay::{self, Place};
+use crate::open_files::FileUser;
+use crate::overlay::{self, ResolvedPath};
 use crate::patience::eventually;
 use crate::read_only::ReadOnly;
-use crate::record::{FileSystem, Record};
+use crate::record::{FileSystem, HoldRecord};
 use crate::runtime::Lock;
 use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
@@ -38,7 +38,7 @@ pub struct Left {
     /// The mount point, as the process sees it.
     pub point: PathBuf,
     /// A process of the namespace.
-    pub user: User,
+    pub user: FileUser,
 }
 
 /// Stops the hold `name`: unmounts, syncs the file systems, and removes what the hold added.
@@ -46,24 +46,24 @@ pub struct Left {
 ///
 /// # Errors
 /// Why the hold is still in force, or what is not durable. The marker then stays.
-pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, Failure> {
+pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, HoldFailure> {
     let lock = Lock::take(name, on_wait)?;
-    let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
+    let record = HoldRecord::read(name).map_err(|error| HoldFailure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     // A sandbox that hides the boot ends no hold.
-    boot_id().map_err(Failure::Boot)?;
+    boot_id().map_err(HoldFailure::Boot)?;
     if let Some(why) = unclean(&record) {
         // A disk that failed can be repaired only after it is unmounted, and the overlays and
         // the guard keep it mounted. Nothing that a sync could add makes the files whole.
         release_all(&record)?;
         lock.end_guard()?;
-        return Err(Failure::Unclean(name.to_owned(), why));
+        return Err(HoldFailure::Unclean(name.to_owned(), why));
     }
     Ok(Stopped::Ended(end(&lock, record)?))
 }
 
 /// Ends the hold of `record`, of which any part may be mounted.
-pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure> {
+pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, HoldFailure> {
     // Both before the first unmount, so that a daemon that still runs keeps the whole hold.
     record.take_back()?;
     refuse_obstacles(&record)?;
@@ -96,21 +96,25 @@ pub(crate) fn end(lock: &Lock, mut record: Record) -> Result<Vec<Left>, Failure>
         overlay::clean(&places)?;
     }
     if mutant::is("hold-cleared-first") {
-        Record::clear(&record.name)?;
+        HoldRecord::clear(&record.name)?;
     }
     failed = unsynced(&pins).or(failed);
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now, and the marker
         // may be lost with its container.
         record.note_failure()?;
-        return Err(Failure::WriteBack(path, record.name));
+        return Err(HoldFailure::WriteBack(path, record.name));
     }
     clear(record, &places, &pins)?;
     Ok(left)
 }
 
 /// Removes what the hold added to `places`, whose data are durable, and then the marker.
-fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> Result<(), Failure> {
+fn clear(
+    mut record: HoldRecord,
+    places: &[ResolvedPath],
+    pins: &[(OwnedFd, PathBuf)],
+) -> Result<(), HoldFailure> {
     if mutant::is("hold-cleared-first") {
         return Ok(());
     }
@@ -124,9 +128,9 @@ fn clear(mut record: Record, places: &[Place], pins: &[(OwnedFd, PathBuf)]) -> R
     // Without the marker, a mark that a crash brings back would be a hold cut short. An error is no
     // loss of held data, which are durable: it may be of any writer on the disk.
     if let Err(error) = sync_pins(pins) {
-        return Err(Failure::Removal(error, record.name));
+        return Err(HoldFailure::Removal(error, record.name));
     }
-    Ok(Record::clear(&record.name)?)
+    Ok(HoldRecord::clear(&record.name)?)
 }
 
 /// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.
@@ -151,9 +155,9 @@ fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Result<(), Error> {
 }
 
 /// Returns the held places that have their overlay, and the mounts.
-pub(crate) fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
+pub(crate) fn mounted(record: &HoldRecord) -> Result<Vec<(ResolvedPath, Mount)>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let with_mount = |place: Place| {
+    let with_mount = |place: ResolvedPath| {
         let mount = place.mount(&mounts)?.clone();
         Some((place, mount))
     };
@@ -161,7 +165,10 @@ pub(crate) fn mounted(record: &Record) -> Result<Vec<(Place, Mount)>, Error> {
 }
 
 /// Makes the overlays at `places` read-only.
-fn make_read_only(places: &[(Place, Mount)], record: &Record) -> Result<ReadOnly, Failure> {
+fn make_read_only(
+    places: &[(ResolvedPath, Mount)],
+    record: &HoldRecord,
+) -> Result<ReadOnly, HoldFailure> {
     if mutant::is("hold-stop-copies-writable") {
         return Ok(ReadOnly::default());
     }
@@ -173,12 +180,12 @@ fn make_read_only(places: &[(Place, Mount)], record: &Record) -> Result<ReadOnly
     let named = overlays.iter().map(|overlay| (overlay.place.path(), overlay.users()));
     let named = named.into_iter().find(|(_, users)| !users.is_empty());
     let (path, users) = named.unwrap_or_else(|| (places[0].0.path(), Vec::new()));
-    Err(Failure::in_use(path, users, record))
+    Err(HoldFailure::in_use(path, users, record))
 }
 
 /// Unmounts idle copies of the overlays, which are read-only, in other mount namespaces, and
 /// returns those that stay.
-fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
+fn unmount_copies(record: &HoldRecord) -> Result<Vec<Left>, Error> {
     let mut view = View::take()?;
     view.unmount_copies(record)?;
     let overlays = view.overlays(record)?;
@@ -189,7 +196,7 @@ fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
 }
 
 /// Opens the file systems of the held files, each once.
-fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
+fn pins(record: &HoldRecord) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     let open = |path: &Path| -> Result<_, Error> {
         Ok((SafeDirectory::open(path)?.readable()?, path.to_owned()))
     };
@@ -212,14 +219,13 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     // Another file system may be mounted over the directory by now.
     let is_pinned = |system: &FileSystem| places.iter().any(|place| is_in(place.parent(), system));
     for system in systems.filter(|system| !is_pinned(system)) {
-        match () {
-            () if is_where_it_was(system) => pins.push(open(&system.point)?),
+        if is_where_it_was(system) {
+            pins.push(open(&system.point)?);
+        } else if system.super_block.is_some() {
             // Mounted, and not here: what a container wrote that is gone.
-            () if system.super_block.is_some() => {
-                let act = "cannot find the file system that was mounted on";
-                return Err(Error::new(act, &system.point, Errno::NODEV));
-            }
-            () => {}
+
+            let act = "cannot find the file system that was mounted on";
+            return Err(Error::new(act, &system.point, Errno::NODEV));
         }
     }
     keep_one_of_each(&mut pins)?;
@@ -239,7 +245,7 @@ fn keep_one_of_each(pins: &mut Vec<(OwnedFd, PathBuf)>) -> Result<(), Error> {
 }
 
 /// Unmounts the overlays at the held paths.
-fn release_all(record: &Record) -> Result<(), Failure> {
+fn release_all(record: &HoldRecord) -> Result<(), HoldFailure> {
     let held = mounted(record)?;
     if held.is_empty() {
         return Ok(());
@@ -249,22 +255,22 @@ fn release_all(record: &Record) -> Result<(), Failure> {
 }
 
 /// Returns a path of `held` of which a write was lost.
-fn lost_write(held: &[(Place, Mount)]) -> Option<PathBuf> {
+fn lost_write(held: &[(ResolvedPath, Mount)]) -> Option<PathBuf> {
     let mut places = held.iter().map(|(place, _)| place);
-    places.find(|place| place.has_write_back_error()).map(Place::path)
+    places.find(|place| place.has_write_back_error()).map(ResolvedPath::path)
 }
 
 /// Unmounts the overlays at `held`.
-fn unmount_all(held: &[(Place, Mount)], record: &Record) -> Result<(), Failure> {
+fn unmount_all(held: &[(ResolvedPath, Mount)], record: &HoldRecord) -> Result<(), HoldFailure> {
     held.iter().try_for_each(|(place, mount)| release(place, mount, record))
 }
 
 /// Unmounts `place`. Also what /proc does not show keeps it busy.
-fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure> {
+fn release(place: &ResolvedPath, mount: &Mount, record: &HoldRecord) -> Result<(), HoldFailure> {
     let is_busy = |error: &Error| error.io().raw_os_error() == Some(Errno::BUSY.raw_os_error());
     let is_free = || match place.release(mount) {
         Err(error) if is_busy(&error) => Ok(false),
-        released => released.map(|()| true).map_err(Failure::Act),
+        released => released.map(|()| true).map_err(HoldFailure::Act),
     };
     if eventually(is_free)? {
         return Ok(());
@@ -272,15 +278,15 @@ fn release(place: &Place, mount: &Mount, record: &Record) -> Result<(), Failure>
     let view = View::take()?;
     let overlays = view.overlays(record)?;
     let named = obstructed(&overlays, record);
-    Err(named.unwrap_or_else(|| Failure::in_use(place.path(), Vec::new(), record)))
+    Err(named.unwrap_or_else(|| HoldFailure::in_use(place.path(), Vec::new(), record)))
 }
 
 /// Waits until nothing is left of the overlays that are not among the read-only ones of `fenced`: a
 /// stop cannot reach an overlay that was not mounted at its place. One that an earlier stop of the
 /// hold has left is read-only, too.
-fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
+fn refuse_remains(record: &HoldRecord, fenced: &[ResolvedPath]) -> Result<(), HoldFailure> {
     let places = record.places()?.into_iter();
-    let is_fenced = |place: &Place| fenced.iter().any(|one| one.path() == place.path());
+    let is_fenced = |place: &ResolvedPath| fenced.iter().any(|one| one.path() == place.path());
     let mut places: Vec<_> = places.filter(|place| !is_fenced(place)).collect();
     if !places.is_empty() {
         let view = View::take()?;
@@ -297,10 +303,10 @@ fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
                 return Ok(false);
             }
         }
-        Ok::<_, Failure>(true)
+        Ok::<_, HoldFailure>(true)
     };
     match (eventually(is_free)?, left) {
-        (false, Some(path)) => Err(Failure::in_use(path, Vec::new(), record)),
+        (false, Some(path)) => Err(HoldFailure::in_use(path, Vec::new(), record)),
         _ => Ok(()),
     }
 }
@@ -309,7 +315,7 @@ fn refuse_remains(record: &Record, fenced: &[Place]) -> Result<(), Failure> {
 /// be left read-only. Unmounts idle copies in other mount namespaces: at a shutdown nothing else
 /// would do so, and the next boot would find the hold interrupted. If the stop fails later, the
 /// hold is in force without the copies.
-fn refuse_obstacles(record: &Record) -> Result<(), Failure> {
+fn refuse_obstacles(record: &HoldRecord) -> Result<(), HoldFailure> {
     refuse(|| {
         let mut view = View::take()?;
         if may_be_free(&view.overlays(record)?) {
@@ -326,11 +332,11 @@ fn may_be_free(overlays: &[Overlay<'_>]) -> bool {
 }
 
 /// Fails with what `found` returns, if it returns a failure for as long as [`eventually`] waits.
-fn refuse(found: impl Fn() -> Result<Option<Failure>, Failure>) -> Result<(), Failure> {
+fn refuse(found: impl Fn() -> Result<Option<HoldFailure>, HoldFailure>) -> Result<(), HoldFailure> {
     let mut last = None;
     let is_free = || {
         last = found()?;
-        Ok::<_, Failure>(last.is_none())
+        Ok::<_, HoldFailure>(last.is_none())
     };
     match (eventually(is_free)?, last) {
         (false, Some(failure)) => Err(failure),
@@ -338,18 +344,18 @@ fn refuse(found: impl Fn() -> Result<Option<Failure>, Failure>) -> Result<(), Fa
     }
 }
 
-fn in_use(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
+fn in_use(overlays: &[Overlay<'_>], record: &HoldRecord) -> Option<HoldFailure> {
     let used = overlays.iter().map(|overlay| (overlay, overlay.users_of_hold()));
     let (overlay, users) = used.into_iter().find(|(_, users)| !users.is_empty())?;
-    Some(Failure::in_use(overlay.place.path(), users, record))
+    Some(HoldFailure::in_use(overlay.place.path(), users, record))
 }
 
 /// Returns what keeps an overlay beyond an unmount of the held path.
-fn obstructed(overlays: &[Overlay<'_>], record: &Record) -> Option<Failure> {
+fn obstructed(overlays: &[Overlay<'_>], record: &HoldRecord) -> Option<HoldFailure> {
     let first = |obstacle: fn(&Overlay<'_>) -> Option<Obstacle>| {
         let found = overlays.iter().find_map(|overlay| Some((overlay, obstacle(overlay)?)));
         found.map(|(overlay, obstacle)| {
-            Failure::Blocked(overlay.place.path(), obstacle, record.name.clone())
+            HoldFailure::Blocked(overlay.place.path(), obstacle, record.name.clone())
         })
     };
     // First: from here no other obstacle can be removed.

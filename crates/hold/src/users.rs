@@ -1,6 +1,6 @@
 //! The processes that have files of a held path open, without an overlay between.
 
-use crate::open_files::{self, OpenFile, User};
+use crate::open_files::{self, FileUser, OpenFile};
 use crate::patience::eventually;
 use std::collections::HashSet;
 use std::fs;
@@ -13,7 +13,7 @@ use synconce_durable::error::{Context, Error};
 ///
 /// # Errors
 /// Names a directory that cannot be read.
-pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<User>)>, Error> {
+pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<FileUser>)>, Error> {
     for path in paths {
         let mut users = Vec::new();
         let is_free = || {

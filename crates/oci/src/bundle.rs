@@ -70,11 +70,11 @@ pub(crate) struct Facts {
     /// `annotations`
     pub(crate) annotations: IndexMap<String, String>,
     /// `mounts`
-    pub(crate) mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<BundleMount>,
     /// Whether the configuration is for a virtual machine or for another system than Linux.
     pub(crate) foreign: bool,
     /// `root`
-    pub(crate) root: Root,
+    pub(crate) root: ContainerRoot,
     /// `linux.namespaces`
     pub(crate) namespaces: Vec<Namespace>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Facts {
 /// The root of a container.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Root {
+pub(crate) struct ContainerRoot {
     /// The path on the host, relative to the bundle.
     pub(crate) path: PathBuf,
     /// Whether the container may not write to it.
@@ -99,7 +99,7 @@ pub(crate) struct Namespace {
 
 /// A mount of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Mount {
+pub(crate) struct BundleMount {
     /// The path in the container.
     pub(crate) destination: PathBuf,
     /// What is mounted there.
@@ -108,7 +108,7 @@ pub(crate) struct Mount {
     pub(crate) options: Option<Vec<String>>,
 }
 
-impl Mount {
+impl BundleMount {
     /// Returns the source on the host if the mount is writable.
     pub(crate) fn writable(&self) -> Option<&Path> {
         let options = self.options.as_deref().unwrap_or_default();
@@ -121,7 +121,7 @@ impl Mount {
 impl Facts {
     /// Returns the source of the mount at `destination`.
     pub(crate) fn source(&self, destination: &str) -> Option<&Path> {
-        let there = |mount: &&Mount| mount.destination == Path::new(destination);
+        let there = |mount: &&BundleMount| mount.destination == Path::new(destination);
         self.mounts.iter().rfind(there)?.source.as_deref()
     }
 

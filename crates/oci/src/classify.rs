@@ -5,7 +5,7 @@
 //! records (see [`crate::docker`]). Host names, labels and cgroups can be chosen by `docker
 //! run`, so they do not count. An image's own annotations and labels cannot request a hold.
 
-use crate::bundle::{Facts, Mount};
+use crate::bundle::{BundleMount, Facts};
 use crate::config::Settings;
 use crate::docker::Records;
 use crate::invocation::Invocation;
@@ -23,7 +23,7 @@ const CRUN_HANDLER: &str = "run.oci.handler";
 
 /// Whether a container is held, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Treatment {
     /// The container is held.
     Hold(Reason),
     /// The container is not held.
@@ -61,7 +61,7 @@ pub(crate) enum Reason {
 
 /// What is known when a runtime is called.
 #[derive(Debug)]
-pub(crate) struct Context<'a> {
+pub(crate) struct CallContext<'a> {
     /// The runtime's arguments.
     pub(crate) call: &'a Invocation,
     /// The bundle, absolute.
@@ -80,48 +80,48 @@ pub(crate) struct Context<'a> {
 ///
 /// The checks come in this order: reasons that make a hold impossible, the container's own
 /// refusal, the configured rules, whether it is a build step, and its own request.
-pub(crate) fn classify(context: &Context<'_>) -> Verdict {
+pub(crate) fn classify(context: &CallContext<'_>) -> Treatment {
     let annotation = |key: &str| context.facts.annotations.get(key).map(String::as_str);
     let own = |key: &str| annotation(key).filter(|_| context.is_own(key));
     let other = [CRUN_FILTER, CRUN_HANDLER].into_iter().find(|key| annotation(key).is_some());
     if context.facts.foreign {
-        return Verdict::Leave(Reason::Foreign);
+        return Treatment::Leave(Reason::Foreign);
     }
     if let Some(key) = other {
-        return Verdict::Leave(Reason::OtherFilter(key));
+        return Treatment::Leave(Reason::OtherFilter(key));
     }
     let asked = annotation(HOLD).map(truth).transpose();
     if asked == Ok(Some(false)) {
-        return Verdict::Leave(Reason::Annotation);
+        return Treatment::Leave(Reason::Annotation);
     }
     let mut rules = context.settings.rules.iter().zip(1..);
     let records = context.records();
     let label = records.as_ref().and_then(|records| records.label(HOLD)).map(truth).transpose();
     if label == Ok(Some(false)) {
-        return Verdict::Leave(Reason::Label);
+        return Treatment::Leave(Reason::Label);
     }
     if let Some(value) = asked.err().or(label.err()) {
-        return Verdict::Leave(Reason::Unclear(value));
+        return Treatment::Leave(Reason::Unclear(value));
     }
     if let Some((rule, at)) = rules.find(|(rule, _)| rule.fits(context.namespace(), own)) {
         let reason = Reason::Rule(at);
-        return if rule.hold { Verdict::Hold(reason) } else { Verdict::Leave(reason) };
+        return if rule.hold { Treatment::Hold(reason) } else { Treatment::Leave(reason) };
     }
     if let Some(reason) = context.build() {
         return match context.volume() {
-            Some(volume) if reason == Reason::Buildah => Verdict::Leave(Reason::Volume(volume)),
-            _ => Verdict::Hold(reason),
+            Some(volume) if reason == Reason::Buildah => Treatment::Leave(Reason::Volume(volume)),
+            _ => Treatment::Hold(reason),
         };
     }
     if own(HOLD).map(truth) == Some(Ok(true)) {
-        return Verdict::Hold(Reason::Annotation);
+        return Treatment::Hold(Reason::Annotation);
     }
     match records {
-        Some(records) if records.is_classic_build() => Verdict::Hold(Reason::ClassicBuild),
+        Some(records) if records.is_classic_build() => Treatment::Hold(Reason::ClassicBuild),
         Some(records) if records.own_label(HOLD).map(truth) == Some(Ok(true)) => {
-            Verdict::Hold(Reason::Label)
+            Treatment::Hold(Reason::Label)
         }
-        _ => Verdict::Leave(Reason::Ordinary),
+        _ => Treatment::Leave(Reason::Ordinary),
     }
 }
 
@@ -135,7 +135,7 @@ fn truth(value: &str) -> Result<bool, String> {
     }
 }
 
-impl Context<'_> {
+impl CallContext<'_> {
     /// Returns containerd's namespace: the shim uses a separate `--root` for each namespace.
     fn namespace(&self) -> Option<&str> {
         self.call.root.as_deref()?.file_name()?.to_str()
@@ -150,7 +150,7 @@ impl Context<'_> {
     /// Returns a path of the host, other than the engine's own, that a step of Buildah can
     /// write to. Data that is written there is not stored in the image.
     fn volume(&self) -> Option<PathBuf> {
-        let sources = self.facts.mounts.iter().filter_map(Mount::writable);
+        let sources = self.facts.mounts.iter().filter_map(BundleMount::writable);
         // Buildah first mounts a source below the bundle, and then mounts it from there.
         let behind = |source: &Path| {
             let point = self.mounts.iter().rfind(|mount| mount.point == source);
@@ -250,10 +250,10 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
 
-    fn recognised(line: &str, directory: &str, facts: &Facts, settings: &Settings) -> Verdict {
+    fn recognised(line: &str, directory: &str, facts: &Facts, settings: &Settings) -> Treatment {
         let call = Invocation::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         let bundle = call.bundle.clone().unwrap_or_else(|| directory.into());
-        classify(&Context {
+        classify(&CallContext {
             call: &call,
             bundle: &bundle,
             directory: Path::new(directory),
@@ -263,7 +263,7 @@ mod tests {
         })
     }
 
-    fn plainly(line: &str, directory: &str) -> Verdict {
+    fn plainly(line: &str, directory: &str) -> Treatment {
         recognised(line, directory, &Facts::default(), &Settings::default())
     }
 
@@ -278,14 +278,14 @@ mod tests {
 
     #[test]
     fn buildkits_steps_are_known_by_the_place_of_the_bundle() {
-        assert_eq!(plainly(BUILDKIT, "/"), Verdict::Hold(Reason::BuildKit));
+        assert_eq!(plainly(BUILDKIT, "/"), Treatment::Hold(Reason::BuildKit));
         for other in [
             BUILDKIT.replace("--bundle /r/executor/x7", "--bundle /elsewhere/x7"),
             BUILDKIT.replace("run --bundle", "create --bundle"),
             BUILDKIT.replace("executor", "state"),
             BUILDKIT.replace("runc-log", "log"),
         ] {
-            assert_eq!(plainly(&other, "/"), Verdict::Leave(Reason::Ordinary), "{other}");
+            assert_eq!(plainly(&other, "/"), Treatment::Leave(Reason::Ordinary), "{other}");
         }
     }
 
@@ -298,12 +298,12 @@ mod tests {
         };
         let id = "0123456789abcdefghijklmno";
         let held = plainly(&line("buildkit", id), "/");
-        assert_eq!(held, Verdict::Hold(Reason::BuildKitOnContainerd));
+        assert_eq!(held, Treatment::Hold(Reason::BuildKitOnContainerd));
         for (namespace, id) in
             [("moby", id), ("buildkit", "mine"), ("buildkit", &id.to_uppercase())]
         {
             let verdict = plainly(&line(namespace, id), "/");
-            assert_eq!(verdict, Verdict::Leave(Reason::Ordinary), "{namespace} {id}");
+            assert_eq!(verdict, Treatment::Leave(Reason::Ordinary), "{namespace} {id}");
         }
     }
 
@@ -311,12 +311,12 @@ mod tests {
     fn buildahs_steps_are_known_by_id_and_bundle() {
         let line = "--systemd-cgroup create --bundle /var/tmp/buildah42 --pid-file /var/tmp/buildah42/pid buildah-buildah42";
         let bundle = "/var/tmp/buildah42";
-        assert_eq!(plainly(line, bundle), Verdict::Hold(Reason::Buildah));
-        assert_eq!(plainly(line, "/"), Verdict::Leave(Reason::Ordinary));
+        assert_eq!(plainly(line, bundle), Treatment::Hold(Reason::Buildah));
+        assert_eq!(plainly(line, "/"), Treatment::Leave(Reason::Ordinary));
         for (from, to) in [("buildah-buildah42", "mine"), ("42/pid", "42/init"), ("create", "run")]
         {
             let other = line.replace(from, to);
-            assert_eq!(plainly(&other, bundle), Verdict::Leave(Reason::Ordinary), "{other}");
+            assert_eq!(plainly(&other, bundle), Treatment::Leave(Reason::Ordinary), "{other}");
         }
     }
 
@@ -325,19 +325,20 @@ mod tests {
         let line = "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
         let verdict = |source: &str, option: &str| {
             let options = Some(vec!["rbind".to_owned(), option.to_owned()]);
-            let mount = Mount { destination: "/data".into(), source: Some(source.into()), options };
+            let mount =
+                BundleMount { destination: "/data".into(), source: Some(source.into()), options };
             let facts = Facts { mounts: vec![mount], ..Facts::default() };
             recognised(line, "/tmp/buildah42", &facts, &Settings::default())
         };
         let volume = PathBuf::from("/srv/db");
-        assert_eq!(verdict("/srv/db", "rw"), Verdict::Leave(Reason::Volume(volume)));
+        assert_eq!(verdict("/srv/db", "rw"), Treatment::Leave(Reason::Volume(volume)));
         for (source, option) in [
             ("/srv/db", "ro"),
             ("/tmp/buildah42/run/.containerenv", "rw"),
             ("/var/lib/containers/storage/overlay-containers/ab/userdata/hosts", "rw"),
             ("/dev/null", "rw"),
         ] {
-            assert_eq!(verdict(source, option), Verdict::Hold(Reason::Buildah), "{source}");
+            assert_eq!(verdict(source, option), Treatment::Hold(Reason::Buildah), "{source}");
         }
     }
 
@@ -346,7 +347,7 @@ mod tests {
         let line = "create --bundle /s/overlay-containers/ab/userdata ab";
         let yes = annotated(&[(HOLD, "true")]);
         let verdict = recognised(line, "/", &yes, &Settings::default());
-        assert_eq!(verdict, Verdict::Leave(Reason::Ordinary));
+        assert_eq!(verdict, Treatment::Leave(Reason::Ordinary));
     }
 
     #[test]
@@ -354,13 +355,13 @@ mod tests {
         let none = Settings::default();
         let yes = annotated(&[(HOLD, "true")]);
         let no = annotated(&[(HOLD, "false")]);
-        assert_eq!(recognised(SHIM, "/", &yes, &none), Verdict::Hold(Reason::Annotation));
-        assert_eq!(recognised(BUILDKIT, "/", &no, &none), Verdict::Leave(Reason::Annotation));
+        assert_eq!(recognised(SHIM, "/", &yes, &none), Treatment::Hold(Reason::Annotation));
+        assert_eq!(recognised(BUILDKIT, "/", &no, &none), Treatment::Leave(Reason::Annotation));
         for (value, expected) in [
-            ("TRUE", Verdict::Hold(Reason::Annotation)),
-            ("1", Verdict::Hold(Reason::Annotation)),
-            ("False", Verdict::Leave(Reason::Annotation)),
-            ("yes", Verdict::Leave(Reason::Unclear("yes".to_owned()))),
+            ("TRUE", Treatment::Hold(Reason::Annotation)),
+            ("1", Treatment::Hold(Reason::Annotation)),
+            ("False", Treatment::Leave(Reason::Annotation)),
+            ("yes", Treatment::Leave(Reason::Unclear("yes".to_owned()))),
         ] {
             assert_eq!(recognised(SHIM, "/", &annotated(&[(HOLD, value)]), &none), expected);
         }
@@ -373,9 +374,9 @@ mod tests {
         )
         .unwrap();
         let facts = annotated(&[("a", "")]);
-        assert_eq!(recognised(SHIM, "/", &facts, &settings), Verdict::Leave(Reason::Rule(1)));
+        assert_eq!(recognised(SHIM, "/", &facts, &settings), Treatment::Leave(Reason::Rule(1)));
         let plain = Facts::default();
-        assert_eq!(recognised(SHIM, "/", &plain, &settings), Verdict::Hold(Reason::Rule(2)));
+        assert_eq!(recognised(SHIM, "/", &plain, &settings), Treatment::Hold(Reason::Rule(2)));
     }
 
     #[test]
@@ -383,8 +384,8 @@ mod tests {
         let none = Settings::default();
         let facts = annotated(&[(HOLD, "true"), (CRUN_FILTER, "AA==")]);
         let verdict = recognised(SHIM, "/", &facts, &none);
-        assert_eq!(verdict, Verdict::Leave(Reason::OtherFilter(CRUN_FILTER)));
+        assert_eq!(verdict, Treatment::Leave(Reason::OtherFilter(CRUN_FILTER)));
         let foreign = Facts { foreign: true, ..Facts::default() };
-        assert_eq!(recognised(BUILDKIT, "/", &foreign, &none), Verdict::Leave(Reason::Foreign));
+        assert_eq!(recognised(BUILDKIT, "/", &foreign, &none), Treatment::Leave(Reason::Foreign));
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     pub(crate) step_root: StepRoot,
     /// The rules, in order.
     #[serde(default, rename = "rule")]
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<ContainerRule>,
 }
 
 /// How the root of a held step of a build is mounted while the step runs.
@@ -48,7 +48,7 @@ pub(crate) enum StepRoot {
 /// A rule that decides for some containers whether they are held.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rule {
+pub(crate) struct ContainerRule {
     /// containerd's namespace; any, when absent.
     pub(crate) namespace: Option<String>,
     /// `KEY` or `KEY=VALUE`; any, when absent.
@@ -91,7 +91,7 @@ impl Settings {
     }
 }
 
-impl Rule {
+impl ContainerRule {
     /// Returns whether the rule matches a container of `namespace` with annotations.
     pub(crate) fn fits<'a>(
         &self,
@@ -144,7 +144,7 @@ mod tests {
     fn a_rule_fits_by_namespace_and_annotation() {
         let annotation = |key: &str| (key == "team").then_some("ci");
         let fits = |text: &str, namespace| {
-            toml::from_str::<Rule>(text).unwrap().fits(namespace, annotation)
+            toml::from_str::<ContainerRule>(text).unwrap().fits(namespace, annotation)
         };
         assert!(fits("hold = true", None));
         assert!(fits("hold = true\nnamespace = \"ci\"\nannotation = \"team=ci\"", Some("ci")));

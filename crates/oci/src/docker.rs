@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Records {
     host: HostConfig,
-    container: Container,
+    container: DockerContainer,
     directory: PathBuf,
 }
 
@@ -51,7 +51,7 @@ struct RestartPolicy {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Container {
+struct DockerContainer {
     config: Config,
     image: String,
     /// Volumes, including those that the image declares.
@@ -190,7 +190,7 @@ fn fields<'a>(object: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Valu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundle::Mount;
+    use crate::bundle::BundleMount;
     use serde_json::json;
 
     const ID: &str = "3f4e";
@@ -224,7 +224,7 @@ mod tests {
 
     fn found(root: &tempfile::TempDir) -> Option<Records> {
         let source = Some(root.path().join("containers/3f4e/hosts"));
-        let mount = Mount { destination: "/etc/hosts".into(), source, options: None };
+        let mount = BundleMount { destination: "/etc/hosts".into(), source, options: None };
         Records::find(&Facts { mounts: vec![mount], ..Facts::default() }, ID)
     }
 

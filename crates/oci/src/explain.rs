@@ -1,10 +1,10 @@
 //! `--explain BUNDLE`: prints whether a container would be held, and why.
 
-use crate::classify::Verdict;
+use crate::classify::Treatment;
 use crate::config::Settings;
 use crate::invocation::Invocation;
 use crate::runtime::{self, Tried};
-use crate::wrap::Plan;
+use crate::wrap::WrapPlan;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         words => (Invocation::parse(words), None),
     };
     call.bundle.get_or_insert_with(|| place.clone());
-    let plan = Plan::of(call, &settings, directory).map_err(|error| error.to_string())?;
+    let plan = WrapPlan::of(call, &settings, directory).map_err(|error| error.to_string())?;
     let mut text = String::new();
     let mut line = |title: &str, what: &str| {
         // Writing to a String cannot fail.
@@ -47,17 +47,18 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         },
     }
     match &plan.verdict {
-        Verdict::Hold(why) => line("verdict", &format!("held: {why}")),
-        Verdict::Leave(why) => line("verdict", &format!("not held: {why}")),
+        Treatment::Hold(why) => line("verdict", &format!("held: {why}")),
+        Treatment::Leave(why) => line("verdict", &format!("not held: {why}")),
     }
     if let Some(edited) = &plan.edited {
         line("held", &edited.held.join(" "));
         if !edited.left.is_empty() {
             line("left", &format!("{} (its profile restricts them)", edited.left.join(" ")));
         }
-        let io_uring = match edited.io_uring_refused {
-            true => "answered ENOSYS, so that programs fall back to calls that are held",
-            false => "left to its profile",
+        let io_uring = if edited.io_uring_refused {
+            "answered ENOSYS, so that programs fall back to calls that are held"
+        } else {
+            "left to its profile"
         };
         line("io_uring", io_uring);
         line("not held", GAPS);

@@ -4,26 +4,26 @@
 //! passed on to the runtime, and this process ends as the runtime ends.
 
 use crate::runtime::Tried;
-use crate::wrap::Ended;
+use crate::wrap::RuntimeEnd;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
-use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
-use synconce_sys::signals::{self, Reader, Set};
+use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
+use synconce_sys::signals::{self, SignalReader, SignalSet};
 use synconce_sys::{origin, reason};
 
 /// Executes `runtime` with `arguments`, and returns how the runtime ended.
 ///
 /// # Errors
 /// The runtime could not be started.
-pub(crate) fn run(runtime: &Path, arguments: &[OsString], tried: &Tried) -> io::Result<Ended> {
+pub(crate) fn run(runtime: &Path, arguments: &[OsString], tried: &Tried) -> io::Result<RuntimeEnd> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
-    let set = Set::of(&signals::passed_on());
+    let set = SignalSet::of(&signals::passed_on());
     let mask = set.block();
-    let signals = Reader::new(&set)?;
+    let signals = SignalReader::new(&set)?;
     let parent = std::process::id();
     match process::fork()? {
         Side::Child => {
@@ -53,19 +53,19 @@ fn become_runtime(runtime: &Path, arguments: &[OsString], tried: &Tried, parent:
 }
 
 /// Waits until the process `child` has ended, and passes signals on to it meanwhile.
-fn attend(child: u32, signals: &Reader) -> io::Result<Ended> {
+fn attend(child: u32, signals: &SignalReader) -> io::Result<RuntimeEnd> {
     // Without a pidfd (an outer filter may refuse pidfd_open(2)) no signals are passed on.
     let _ = pass_signals(child, signals);
     let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
     Ok(match process::wait(Whose::Id(child), ends)? {
-        Some((_, Change::Killed(signal))) => Ended::Killed(signal),
-        Some((_, Change::Exited(code))) => Ended::Exited(code as u8),
-        _ => Ended::Failed("cannot find how the runtime ended".to_owned()),
+        Some((_, ChildChange::Killed(signal))) => RuntimeEnd::Killed(signal),
+        Some((_, ChildChange::Exited(code))) => RuntimeEnd::Exited(code as u8),
+        _ => RuntimeEnd::Failed("cannot find how the runtime ended".to_owned()),
     })
 }
 
 /// Passes signals on to the process `child` until it has ended.
-fn pass_signals(child: u32, signals: &Reader) -> io::Result<()> {
+fn pass_signals(child: u32, signals: &SignalReader) -> io::Result<()> {
     let id = Pid::from_raw(child.cast_signed()).ok_or(rustix::io::Errno::SRCH)?;
     let end = pidfd_open(id, PidfdFlags::empty())?;
     loop {

@@ -4,7 +4,7 @@
 //! overwrites the second with a record of a fixed length. So notes need no lock and no sync, and
 //! lose no count to each other.
 
-use crate::classify::{Context, Reason, Verdict};
+use crate::classify::{CallContext, Reason, Treatment};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -44,8 +44,11 @@ pub struct LastStep {
 const ENGINES: [&str; 3] = ["docker", "buildkit", "podman"];
 
 /// Returns what to note of the container of `context`; `None` if it is not a held build step.
-pub(crate) fn step(context: &Context<'_>, verdict: &Verdict) -> Option<(&'static str, LastStep)> {
-    let Verdict::Hold(reason) = verdict else { return None };
+pub(crate) fn step(
+    context: &CallContext<'_>,
+    verdict: &Treatment,
+) -> Option<(&'static str, LastStep)> {
+    let Treatment::Hold(reason) = verdict else { return None };
     let by_rule = matches!(reason, Reason::Rule(_)).then(|| context.build()).flatten();
     let engine = match by_rule.as_ref().unwrap_or(reason) {
         Reason::BuildKit if is_of_dockerd(context) => "docker",
@@ -63,7 +66,7 @@ pub(crate) fn step(context: &Context<'_>, verdict: &Verdict) -> Option<(&'static
 
 /// Whether a step of BuildKit's runc worker is one of dockerd: `DATA/buildkit/executor`, where
 /// buildkitd has `DATA/runc-SNAPSHOTTER/executor`.
-fn is_of_dockerd(context: &Context<'_>) -> bool {
+fn is_of_dockerd(context: &CallContext<'_>) -> bool {
     let worker = context.bundle.ancestors().nth(2).and_then(Path::file_name);
     worker.is_some_and(|name| name == "buildkit")
 }

@@ -2,7 +2,7 @@
 //! container is made.
 
 use crate::bundle::Facts;
-use crate::classify::{Context, HOLD, Verdict, classify};
+use crate::classify::{CallContext, HOLD, Treatment, classify};
 use crate::config::{self, Settings};
 use crate::invocation::Invocation;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ pub fn is_held(root: &Path, container: Container) -> Result<(bool, String), Stri
         facts.annotations.insert(HOLD.to_owned(), "true".to_owned());
     }
     let bundle = call.bundle.clone().unwrap_or_default();
-    let verdict = classify(&Context {
+    let verdict = classify(&CallContext {
         call: &call,
         bundle: &bundle,
         directory: Path::new(directory),
@@ -56,8 +56,8 @@ pub fn is_held(root: &Path, container: Container) -> Result<(bool, String), Stri
         mounts: &[],
     });
     Ok(match verdict {
-        Verdict::Hold(why) => (true, why.to_string()),
-        Verdict::Leave(why) => (false, why.to_string()),
+        Treatment::Hold(why) => (true, why.to_string()),
+        Treatment::Leave(why) => (false, why.to_string()),
     })
 }
 

@@ -33,10 +33,10 @@ pub(crate) fn find(
     path: Option<&OsStr>,
     tried: &Tried,
 ) -> Result<PathBuf, String> {
-    let ourselves = Identity::of(Path::new("/proc/self/exe"))
+    let ourselves = ProgramIdentity::of(Path::new("/proc/self/exe"))
         .ok_or("cannot find ourselves by /proc/self/exe, to execute another")?;
     if let Some(runtime) = &settings.runtime {
-        return match Identity::of(runtime) {
+        return match ProgramIdentity::of(runtime) {
             None => Err(format!("cannot find the runtime {}", runtime.display())),
             Some(found) if found == ourselves || tried.has(runtime) => {
                 Err(format!("the runtime {} leads back to synconce", runtime.display()))
@@ -46,10 +46,7 @@ pub(crate) fn find(
     }
     let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted = name.strip_prefix("synconce-oci-").unwrap_or(&name);
-    let names: Vec<&str> = match NAMES.contains(&wanted) {
-        true => vec![wanted],
-        false => NAMES.to_vec(),
-    };
+    let names: Vec<&str> = if NAMES.contains(&wanted) { vec![wanted] } else { NAMES.to_vec() };
     let also = |name| DIRECTORIES.map(|directory| Path::new(directory).join(name));
     let in_path =
         |name| path.into_iter().flat_map(move |path| search::candidates(name, Some(path)));
@@ -57,7 +54,7 @@ pub(crate) fn find(
     let candidates = names.iter().copied().flat_map(all);
     candidates
         .filter(|path| path.is_absolute() && !tried.has(path))
-        .find(|path| Identity::of(path).is_some_and(|found| found != ourselves))
+        .find(|path| ProgramIdentity::of(path).is_some_and(|found| found != ourselves))
         .ok_or_else(|| format!("cannot find a runtime ({}) beside synconce", names.join(", ")))
 }
 
@@ -104,9 +101,9 @@ pub(crate) fn refusal(runtime: &Path) -> Option<&'static str> {
 
 /// The device and inode of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity(u64, u64);
+struct ProgramIdentity(u64, u64);
 
-impl Identity {
+impl ProgramIdentity {
     /// Returns `None` when `path` is not an executable file.
     fn of(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok()?;

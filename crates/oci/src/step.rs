@@ -6,13 +6,13 @@
 //! bundle.
 
 use crate::bundle::Bundle;
-use crate::classify::{Context, Reason, Verdict};
+use crate::classify::{CallContext, Reason, Treatment};
 use crate::config::StepRoot as Setting;
 use crate::foreground;
 use crate::invocation::Invocation;
 use crate::runtime::Tried;
-use crate::step_root::{Failure, Kept, StepRoot, VolatileRoot};
-use crate::wrap::{Ended, note};
+use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
+use crate::wrap::{RuntimeEnd, note};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -21,8 +21,11 @@ use synconce_sys::reason;
 
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
 /// Returns `None` if the container is not a held step whose root the engine mounts plainly.
-pub(crate) fn root(context: &Context<'_>, verdict: &Verdict) -> Option<Result<StepRoot, Kept>> {
-    let Verdict::Hold(why) = verdict else { return None };
+pub(crate) fn root(
+    context: &CallContext<'_>,
+    verdict: &Treatment,
+) -> Option<Result<StepRoot, Kept>> {
+    let Treatment::Hold(why) = verdict else { return None };
     let is_of_shim = context.is_buildkit_on_containerd() || *why == Reason::ClassicBuild;
     if !is_of_shim && !context.is_buildkit() {
         return None;
@@ -30,7 +33,7 @@ pub(crate) fn root(context: &Context<'_>, verdict: &Verdict) -> Option<Result<St
     Some(find(context, is_of_shim, why))
 }
 
-fn find(context: &Context<'_>, is_of_shim: bool, why: &Reason) -> Result<StepRoot, Kept> {
+fn find(context: &CallContext<'_>, is_of_shim: bool, why: &Reason) -> Result<StepRoot, Kept> {
     if context.settings.step_root == Setting::AsMounted {
         return Err(Kept::Settings);
     }
@@ -80,8 +83,8 @@ pub(crate) fn make_volatile(
             note(call, "info", "the root of this step is volatile");
             return Ok(Some(root));
         }
-        Ok(Err(Failure::Lost(error))) => return Err(error),
-        Ok(Err(Failure::Kept(why))) | Err(why) => why,
+        Ok(Err(NotVolatile::Lost(error))) => return Err(error),
+        Ok(Err(NotVolatile::Kept(why))) | Err(why) => why,
     };
     if why != Kept::Settings {
         note(call, "info", &format!("the root of this step is as the engine mounted it: {why}"));
@@ -95,9 +98,9 @@ pub(crate) fn run(
     runtime: &Path,
     arguments: &[OsString],
     tried: &Tried,
-) -> Ended {
+) -> RuntimeEnd {
     let ended = execute(runtime, arguments, tried);
-    root.end().map_or_else(Ended::Failed, |()| ended)
+    root.end().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
 /// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by
@@ -108,26 +111,31 @@ pub(crate) fn mount_back(
     runtime: &Path,
     arguments: &[OsString],
     tried: &Tried,
-) -> Option<Ended> {
+) -> Option<RuntimeEnd> {
     if !matches!(call.verb.as_str(), "create" | "delete") {
         return None;
     }
     match (left_volatile(call), call.verb.as_str()) {
-        (Ok(root), "create") => root?.end().err().map(Ended::Failed),
+        (Ok(root), "create") => root?.end().err().map(RuntimeEnd::Failed),
         (Ok(root), _) => {
             let delete = || execute(runtime, arguments, tried);
-            Some(match is_of_dead_shim_of_dockerd(call) {
-                true => give_up(&root?, call, delete),
-                false => end_by_delete(root?, call, delete),
+            Some(if is_of_dead_shim_of_dockerd(call) {
+                give_up(&root?, call, delete)
+            } else {
+                end_by_delete(root?, call, delete)
             })
         }
         // The engine can repeat the call: the runtime has deleted nothing.
-        (Err(error), _) => Some(Ended::Failed(error)),
+        (Err(error), _) => Some(RuntimeEnd::Failed(error)),
     }
 }
 
 /// Ends the step of a `call` of `delete`, which `delete` executes.
-fn end_by_delete(root: VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ended) -> Ended {
+fn end_by_delete(
+    root: VolatileRoot,
+    call: &Invocation,
+    delete: impl FnOnce() -> RuntimeEnd,
+) -> RuntimeEnd {
     // A large step takes long to sync, and dockerd kills a `delete` after 30 seconds. A repeated
     // call needs the runtime's state.
     let synced = root.sync_marked();
@@ -144,7 +152,7 @@ fn end_by_delete(root: VolatileRoot, call: &Invocation, delete: impl FnOnce() ->
         Ok(()) if is_deleted => root.end(),
         Ok(()) => Ok(()),
     };
-    end.map_or_else(Ended::Failed, |()| ended)
+    end.map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
 /// Whether containerd deletes a container of dockerd whose shim has died. A shim itself deletes
@@ -161,7 +169,11 @@ fn is_of_dead_shim_of_dockerd(call: &Invocation) -> bool {
 ///
 /// The mark in the engine's work directory is not synced, because a sync could take longer than
 /// dockerd waits. A power cut may lose the mark.
-fn give_up(root: &VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ended) -> Ended {
+fn give_up(
+    root: &VolatileRoot,
+    call: &Invocation,
+    delete: impl FnOnce() -> RuntimeEnd,
+) -> RuntimeEnd {
     // The mutant leaves every root volatile, also that of a step that has ended.
     if mutant::is("step-root-unsynced") {
         return delete();
@@ -171,22 +183,22 @@ fn give_up(root: &VolatileRoot, call: &Invocation, delete: impl FnOnce() -> Ende
     if is_deleted(call, &ended) {
         root.abandon();
     }
-    marked.map_or_else(Ended::Failed, |()| ended)
+    marked.map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
 /// Whether a call of `delete` that `ended` has deleted the container. A runtime refuses to delete
 /// a container with processes, and keeps its state.
-fn is_deleted(call: &Invocation, ended: &Ended) -> bool {
+fn is_deleted(call: &Invocation, ended: &RuntimeEnd) -> bool {
     let state = call.root.as_ref().zip(call.id.as_ref()).map(|(root, id)| root.join(id));
     let is_gone = |state: PathBuf| {
         state.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
     };
-    matches!(ended, Ended::Exited(0)) || state.is_some_and(is_gone)
+    matches!(ended, RuntimeEnd::Exited(0)) || state.is_some_and(is_gone)
 }
 
-fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> Ended {
+fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> RuntimeEnd {
     foreground::run(runtime, arguments, tried).unwrap_or_else(|error| {
-        Ended::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
+        RuntimeEnd::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
     })
 }
 

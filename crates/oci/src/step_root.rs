@@ -11,7 +11,7 @@ mod ending;
 mod volatile;
 
 pub(crate) use ending::VolatileRoot;
-pub(crate) use volatile::Failure;
+pub(crate) use volatile::NotVolatile;
 
 use rustix::mount::MountFlags;
 use std::fmt;

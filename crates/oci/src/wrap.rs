@@ -1,7 +1,7 @@
 //! Decides, adds the hold to the bundle, and executes the runtime.
 
 use crate::bundle::Bundle;
-use crate::classify::{Context, Reason, Verdict, classify};
+use crate::classify::{CallContext, Reason, Treatment, classify};
 use crate::config::Settings;
 use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
@@ -19,7 +19,7 @@ use synconce_sys::reason;
 
 /// How a call of the runtime ended.
 #[derive(Debug)]
-pub enum Ended {
+pub enum RuntimeEnd {
     /// synconce-oci failed. The message is for the user.
     Failed(String),
     /// The runtime exited with this code.
@@ -30,7 +30,7 @@ pub enum Ended {
 
 /// Executes the runtime for an engine that called it as `name`: in this process, or, if the root
 /// of a step has to be mounted back afterwards, in a child process.
-pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
+pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
     let call = Invocation::parse(arguments);
     let pid = std::process::id();
     let tried = Tried::parse(std::env::var_os(Tried::VARIABLE).as_deref(), pid);
@@ -39,11 +39,11 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
     let found = Settings::of_this_machine().and_then(|settings| Ok((find(&settings)?, settings)));
     let (runtime, settings) = match found {
         Ok(found) => found,
-        Err(error) if call.makes_container() => return Ended::Failed(error),
+        Err(error) if call.makes_container() => return RuntimeEnd::Failed(error),
         // Containers that run already must still be stopped and removed.
         Err(error) => match find(&Settings::default()) {
             Ok(runtime) => (runtime, Settings::default()),
-            Err(_) => return Ended::Failed(error),
+            Err(_) => return RuntimeEnd::Failed(error),
         },
     };
     if let Some(ended) = step::mount_back(&call, &runtime, arguments, &tried) {
@@ -52,7 +52,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
     if call.makes_container() {
         if let Some(why) = runtime::refusal(&runtime) {
             let runtime = runtime.display();
-            return Ended::Failed(format!("cannot hold under {runtime}: {why}"));
+            return RuntimeEnd::Failed(format!("cannot hold under {runtime}: {why}"));
         }
         match hold(&call, &settings) {
             Ok(None) => {}
@@ -62,7 +62,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
                 }
                 // The root of a `create` ends with `delete`.
                 Ok(_) => {}
-                Err(error) => return Ended::Failed(error),
+                Err(error) => return RuntimeEnd::Failed(error),
             },
             // The container's syncs are done. If the bundle is invalid, the runtime reports it
             // as usual.
@@ -71,7 +71,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> Ended {
     }
     let mark = (Tried::VARIABLE, tried.with(&runtime, pid));
     let error = synconce_sys::process::replace_by(&runtime, arguments, mark);
-    Ended::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
+    RuntimeEnd::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
 }
 
 /// Writes a line for the operator to the runtime's log, if that is a JSON file, because standard
@@ -98,29 +98,31 @@ pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
 /// Adds the hold to the bundle of `call`, if its container is to be held. Returns the root if it
 /// is a step of a build whose root may become volatile.
 fn hold(call: &Invocation, settings: &Settings) -> Result<Option<Result<StepRoot, Kept>>, String> {
-    let plan = match Plan::of(call.clone(), settings, None) {
+    let plan = match WrapPlan::of(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
         Err(PlanError::Missing(_)) => return Ok(None),
         other => other.map_err(|error| error.to_string())?,
     };
     match (plan.verdict, plan.edited) {
-        (Verdict::Hold(_), Some(edited)) if !edited.held.is_empty() || edited.io_uring_refused => {
+        (Treatment::Hold(_), Some(edited))
+            if !edited.held.is_empty() || edited.io_uring_refused =>
+        {
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)?;
             plan.step.iter().for_each(|(engine, step)| held_steps::note(engine, step));
             Ok(plan.root)
         }
-        (Verdict::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
+        (Treatment::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
         _ => Ok(None),
     }
 }
 
 /// What synconce-oci would do for one call.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct WrapPlan {
     /// The bundle's configuration.
     pub(crate) bundle: Bundle,
     /// Whether the container is held.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: Treatment,
     /// The profile with the hold, if the container is held.
     pub(crate) edited: Option<Edited>,
     /// The root that becomes volatile, or why it does not; `None` if the container is not a held
@@ -146,7 +148,7 @@ impl std::fmt::Display for PlanError {
     }
 }
 
-impl Plan {
+impl WrapPlan {
     /// Plans for `call`, which was made in `directory`, by default the working directory.
     ///
     /// # Errors
@@ -173,7 +175,7 @@ impl Plan {
         })?;
         let facts = bundle.facts().map_err(PlanError::Content)?;
         let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
-        let context = Context {
+        let context = CallContext {
             call: &call,
             bundle: &place,
             directory: &directory,
@@ -183,8 +185,8 @@ impl Plan {
         };
         let verdict = classify(&context);
         let edited = match &verdict {
-            Verdict::Leave(_) => None,
-            Verdict::Hold(_) => {
+            Treatment::Leave(_) => None,
+            Treatment::Hold(_) => {
                 let seccomp = bundle.seccomp().map_err(PlanError::Content)?;
                 let wrong = |error: String| PlanError::Content(bundle.misunderstood(&error));
                 Some(profile::hold(seccomp).map_err(wrong)?)

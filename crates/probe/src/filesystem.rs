@@ -2,7 +2,7 @@
 
 /// The effect of one `syncfs` on a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SyncKind {
     /// On a disk: `syncfs` writes everything back. If `flushes` is false, `syncfs` does not
     /// flush the drive's cache, and an `fsync` must follow.
     Disk {
@@ -26,7 +26,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl SyncKind {
     /// Returns the kind of the file system type `name` of mountinfo.
     ///
     /// Only types whose `syncfs` writes back every file are listed (Linux 6.18,

@@ -1,6 +1,6 @@
 //! The mounts of a process, from `/proc/PID/mountinfo` (proc(5)).
 
-use crate::filesystem::{Kind, is_memory, is_memory_magic, name_of_magic};
+use crate::filesystem::{SyncKind, is_memory, is_memory_magic, name_of_magic};
 use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
 use std::ffi::OsString;
 use std::fmt;
@@ -60,14 +60,14 @@ pub struct Mount {
 
 impl Mount {
     /// Returns what a sync does on this mount.
-    pub fn kind(&self) -> Kind {
-        Kind::of(&self.type_name)
+    pub fn kind(&self) -> SyncKind {
+        SyncKind::of(&self.type_name)
     }
 
     /// Whether data written here are lost in a power failure: the file system is in memory, or
     /// it is an overlay whose upper directory is in memory.
     pub fn is_in_memory(&self) -> bool {
-        let upper = self.option("upperdir").filter(|_| self.kind() == Kind::Stacked);
+        let upper = self.option("upperdir").filter(|_| self.kind() == SyncKind::Stacked);
         let upper = upper.and_then(|upper| rustix::fs::statfs(&upper).ok());
         is_memory(&self.type_name)
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
@@ -243,7 +243,7 @@ nonsense\n";
         assert_eq!(mounts[0].point, Path::new("/mnt2"));
         assert_eq!(mounts[0].mount_options, "rw,noatime");
         assert_eq!(mounts[0].options, "rw,errors=continue");
-        assert_eq!(mounts[0].kind(), Kind::Disk { flushes: true });
+        assert_eq!(mounts[0].kind(), SyncKind::Disk { flushes: true });
         assert!(mounts[0].writable);
         assert!(mounts[0].propagates && !mounts[1].propagates);
         assert_eq!((mounts[0].peer_group, mounts[2].peer_group), (None, Some(7)));
@@ -262,7 +262,7 @@ nonsense\n";
         assert_eq!(overlay.option("upperdir"), Some(PathBuf::from("/u,1")));
         assert!(overlay.has_option("volatile"));
         assert_eq!(overlay.option("upper"), None);
-        assert_eq!(overlay.kind(), Kind::Stacked);
+        assert_eq!(overlay.kind(), SyncKind::Stacked);
     }
 
     #[test]
@@ -285,7 +285,7 @@ nonsense\n";
     #[test]
     fn memory_and_networks_are_never_held() {
         for name in ["tmpfs", "proc", "nfs4", "fuse", "fuse.sshfs", "9p", "cifs", "ramfs"] {
-            assert!(!Kind::of(name).is_held(), "{name}");
+            assert!(!SyncKind::of(name).is_held(), "{name}");
         }
     }
 }

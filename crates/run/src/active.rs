@@ -19,9 +19,9 @@ use self::unmount_sync::UnmountSync;
 pub(crate) use self::unmounting::{How, Unmounting};
 use crate::accounts::PassReason;
 use crate::balance::MarkerSyncs;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::protocol::Notice;
-use crate::run_error::{Act, RunError};
+use crate::run_error::{FailedAct, RunError};
 use crate::runfile::{Phase, RunFile};
 use std::collections::{HashMap, HashSet};
 use std::env;
@@ -32,12 +32,12 @@ use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pin, Pins};
-use synconce_durable::record::{FileSystem, Private, Record, VERSION, boot_id, new_id, now};
+use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION, boot_id, new_id, now};
 use synconce_probe::device::Writes;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId};
 pub(crate) use work::{Done, Via, Work};
-use work::{Markers, Root};
+use work::{Markers, RootMarker};
 
 /// How long a call waits for work. The calling process may be the server that the work waits
 /// for. A call that waited too long goes to the kernel: an extra sync is safe.
@@ -49,7 +49,7 @@ pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// The state of a run in progress.
 pub(crate) struct Active {
-    record: Record,
+    record: RunRecord,
     pins: Pins,
     /// The file systems that were there before the command started, and were not unmounted since.
     /// A file system that was mounted later gets no descriptor.
@@ -85,7 +85,7 @@ pub(crate) struct Active {
     /// Whether a call was held since the last checkpoint.
     held_since: bool,
     /// Without a commit every call may be held.
-    options: Options,
+    options: RunOptions,
     /// How much had been written to each disk before the command started.
     written_before: Writes,
     /// Whether a sync() was held; the commit then calls sync(2).
@@ -114,8 +114,8 @@ pub(crate) enum Admission {
 
 impl Active {
     pub(crate) fn new(
-        options: &Options,
-        record: Record,
+        options: &RunOptions,
+        record: RunRecord,
         pins: Pins,
         before: HashSet<DeviceId>,
         named: HashSet<DeviceId>,
@@ -166,7 +166,7 @@ impl Active {
     ///
     /// # Errors
     /// The run would work on a file system that no commit reaches.
-    pub(crate) fn seal(&mut self, options: &Options) -> Result<(), RunError> {
+    pub(crate) fn seal(&mut self, options: &RunOptions) -> Result<(), RunError> {
         if !self.options.commit {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl Active {
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
             let named = systems.map(|system| self.markers.name(&system));
             let named: Result<Vec<_>, _> = named.collect();
-            named.map_err(|error| RunError::MarkerUnwritable(Act::from(&error)))?;
+            named.map_err(|error| RunError::MarkerUnwritable(FailedAct::from(&error)))?;
         }
         self.pins.drop_volatile();
         Ok(())
@@ -248,7 +248,7 @@ impl Active {
             self.markers.abandon();
             return Ok(Vec::new());
         }
-        self.markers.clear().map_err(|error| RunError::Clear(Act::from(&error)))
+        self.markers.clear().map_err(|error| RunError::Clear(FailedAct::from(&error)))
     }
 
     /// Returns how long the markers took so far to become durable, and to be removed.
@@ -284,7 +284,7 @@ impl Active {
             // Mounted during the run, unpinned for an unmount that failed, or inaccessible at
             // the start: the caller's own file leads to the file system.
             let root = self.root.clone();
-            let root = root.map(|path| Box::new(Root { path, record: self.record.clone() }));
+            let root = root.map(|path| Box::new(RootMarker { path, record: self.record.clone() }));
             let markers = self.markers.clone();
             let before = Arc::clone(&self.before);
             return self.begin(Work::Pin { device, via, before, root, markers }, may_wait);
@@ -303,9 +303,10 @@ impl Active {
     /// Whether the marker is durable. A call that freezes a file system waits for that: a frozen
     /// disk takes no marker, and the next sync would wait for the marker.
     pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
-        match self.marked || !self.options.commit {
-            true => Admission::Passed(PassReason::NeverHeld),
-            false => self.begin(Work::Mark(self.markers.clone()), may_wait),
+        if self.marked || !self.options.commit {
+            Admission::Passed(PassReason::NeverHeld)
+        } else {
+            self.begin(Work::Mark(self.markers.clone()), may_wait)
         }
     }
 
@@ -343,7 +344,7 @@ impl Active {
     }
 
     fn keep(&mut self, pins: Pins) {
-        let flushes = |pin: &&Pin| pin.is_open() || pin.kind() != Kind::Disk { flushes: false };
+        let flushes = |pin: &&Pin| pin.is_open() || pin.kind() != SyncKind::Disk { flushes: false };
         let unflushed = pins.iter().filter(|pin| !flushes(pin)).map(|pin| pin.device);
         self.unflushed.extend(unflushed);
         self.pins.join(pins);
@@ -357,10 +358,10 @@ impl Active {
 }
 
 /// Returns the record of a run that begins now, with `pins`.
-pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
+pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
     let file_systems = pins.iter().map(FileSystem::of);
-    Record {
+    RunRecord {
         version: VERSION,
         id: new_id(),
         private: Some(Private {
@@ -381,7 +382,7 @@ pub(crate) fn record(options: &Options, pins: &Pins) -> Record {
 impl Active {
     /// Returns a run that commits nothing.
     pub(crate) fn for_tests() -> Self {
-        let options = Options::default();
+        let options = RunOptions::default();
         let record = record(&options, &Pins::default());
         let none = HashSet::new;
         Self::new(&options, record, Pins::default(), none(), none(), Vec::new(), None)

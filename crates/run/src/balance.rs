@@ -70,10 +70,11 @@ impl Balance {
         };
         let on_measured = held.0.iter().filter(|(device, _)| of_device(device));
         let measured = |marker: &&MarkerSyncs| held.0.contains_key(&marker.device);
-        let mut times: Vec<_> = match markers.iter().any(|marker| measured(&marker)) {
-            true => markers.iter().filter(measured).flat_map(|marker| &marker.times).collect(),
+        let mut times: Vec<_> = if markers.iter().any(|marker| measured(&marker)) {
+            markers.iter().filter(measured).flat_map(|marker| &marker.times).collect()
+        } else {
             // sync() waits for the disk of the marker, too.
-            false => markers.iter().flat_map(|marker| &marker.times).collect(),
+            markers.iter().flat_map(|marker| &marker.times).collect()
         };
         times.sort_unstable();
         let micros = |time: &&Duration| time.as_micros() as u64;

@@ -6,7 +6,7 @@ use crate::directory::Directory;
 use crate::presence;
 use crate::protocol::{CommitReport, Message, Notice, Summary, refuse, send, try_send};
 use crate::run_error::RunError;
-use crate::state::Shared;
+use crate::state::SharedState;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const STACK: usize = 256 * 1024;
 
 /// Makes a checkpoint for the process at the other end of `asker`, which gets the progress and
 /// the result. `thread` belongs to the process.
-pub(crate) fn serve(state: &Shared, asker: OwnedFd, thread: u32) {
+pub(crate) fn serve(state: &SharedState, asker: OwnedFd, thread: u32) {
     let (state, asker) = (state.clone(), Arc::new(asker));
     let refused = Arc::clone(&asker);
     let make = move || match Directory::receive(&asker, thread) {
@@ -31,7 +31,7 @@ pub(crate) fn serve(state: &Shared, asker: OwnedFd, thread: u32) {
 }
 
 /// Like [`serve`], for a process that has connected and may ask for a checkpoint.
-pub(crate) fn serve_if_asked(state: &Shared, caller: OwnedFd) {
+pub(crate) fn serve_if_asked(state: &SharedState, caller: OwnedFd) {
     let (state, caller) = (state.clone(), Arc::new(caller));
     let refused = Arc::clone(&caller);
     let make = move || {
@@ -46,7 +46,7 @@ pub(crate) fn serve_if_asked(state: &Shared, caller: OwnedFd) {
 
 /// Makes a checkpoint every `interval` if calls were held since the last one. The first that
 /// fails is a notice for the frontend.
-pub(crate) fn make_every(interval: Duration, state: Shared, frontend: Arc<OwnedFd>) {
+pub(crate) fn make_every(interval: Duration, state: SharedState, frontend: Arc<OwnedFd>) {
     let make_all = move || {
         let mut is_noticed = false;
         loop {
@@ -72,7 +72,7 @@ fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     thread.spawn(work).map(drop)
 }
 
-fn make_for(state: &Shared, asker: impl AsFd, directory: Option<&Directory>) {
+fn make_for(state: &SharedState, asker: impl AsFd, directory: Option<&Directory>) {
     let made = make(state, Extent::Written, directory, &mut |progress| {
         let waiting = progress.waiting.iter().map(|path| (*path).to_owned()).collect();
         // A process that was killed or is stopped does not delay the checkpoint.
@@ -91,7 +91,7 @@ fn make_for(state: &Shared, asker: impl AsFd, directory: Option<&Directory>) {
 
 /// Makes a checkpoint once it is its turn.
 fn make(
-    state: &Shared,
+    state: &SharedState,
     extent: Extent,
     directory: Option<&Directory>,
     progress: &mut dyn FnMut(&Progress<'_>),

@@ -5,7 +5,7 @@
 //! supervisor answers calls: it passes those of `synconce real`, and all calls under a foreign
 //! /proc.
 
-use crate::run_error::{Act, RunError};
+use crate::run_error::{FailedAct, RunError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{
@@ -45,7 +45,7 @@ pub(crate) struct Directory {
 
 /// The file system of a [`Directory`].
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct DirectoryDevice {
     pub device: DeviceId,
     pub point: PathBuf,
     /// What could be pinned of the file system and of the upper file systems below it.
@@ -83,7 +83,7 @@ impl Directory {
     ///
     /// # Errors
     /// Names a file system that no commit of a supervised run covers.
-    pub(crate) fn find(&self) -> Result<Option<Found>, RunError> {
+    pub(crate) fn find(&self) -> Result<Option<DirectoryDevice>, RunError> {
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         let Some((mount, mounts, root)) = self.mount(&path) else {
             let system = rustix::fs::fstatfs(&self.file);
@@ -107,8 +107,8 @@ impl Directory {
         let wanted: Vec<_> =
             mounts.iter().filter(|other| is_wanted(other.device)).cloned().collect();
         pins.add(&wanted, &root, false);
-        let error = RunError::Path(Act::new("cannot open", &mount.point, &errno.into()));
-        Ok(Some(Found { device: mount.device, point: mount.point, pins, error }))
+        let error = RunError::Path(FailedAct::new("cannot open", &mount.point, &errno.into()));
+        Ok(Some(DirectoryDevice { device: mount.device, point: mount.point, pins, error }))
     }
 
     /// Returns the mount of the directory, which is at `path`, with the mounts around it and

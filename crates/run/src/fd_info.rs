@@ -5,9 +5,9 @@
 
 use crate::accounts::PassReason;
 use crate::mapping::{self, MappedFile, Mapping};
-use crate::paths::{self, Found, Start};
+use crate::paths::{self, FoundPath, Start};
 use crate::process_tree::proc_is_ours;
-use crate::rules::{Candidate, Rules, Verdict};
+use crate::rules::{Candidate, RuleVerdict, Rules};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_probe::filesystem::{Kind, is_memory_magic, stores_nothing};
+use synconce_probe::filesystem::{SyncKind, is_memory_magic, stores_nothing};
 use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
 
 /// The length of most paths; a longer path needs more memory.
@@ -37,7 +37,7 @@ pub(crate) struct Target {
     /// Whether the descriptor can be read from.
     pub readable: bool,
     /// What `--only` and `--except` say.
-    pub verdict: Verdict,
+    pub verdict: RuleVerdict,
 }
 
 impl Target {
@@ -73,7 +73,7 @@ impl Target {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct MountFacts {
     id: u64,
     device: DeviceId,
     not_held: Option<PassReason>,
@@ -82,7 +82,7 @@ struct Place {
 /// Looks up targets, and caches mounts.
 #[derive(Debug, Default)]
 pub(crate) struct FdInfo {
-    places: Arc<Mutex<HashMap<u64, Place>>>,
+    places: Arc<Mutex<HashMap<u64, MountFacts>>>,
     /// Whether the lookup may query a file system, whose server may delay the reply.
     may_block: bool,
     /// Whether a lookup was undecided because it may not block.
@@ -128,7 +128,7 @@ impl FdInfo {
     /// Returns what `path`, resolved from `start`, leads to. For a path that does not exist
     /// yet, returns its directory.
     pub(crate) fn path(&mut self, start: Start, path: &Path) -> Option<Target> {
-        let Found { file, new_name } = paths::find(start, path).ok()?;
+        let FoundPath { file, new_name } = paths::find(start, path).ok()?;
         self.opened(start.thread, &file, new_name.as_deref())
     }
 
@@ -197,7 +197,7 @@ impl FdInfo {
         mapping
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<u64, Place>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<u64, MountFacts>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -248,12 +248,12 @@ impl FdInfo {
         &mut self,
         thread: u32,
         stat: &Statx,
-        place: Place,
+        place: MountFacts,
         shown: Option<CString>,
         new_name: Option<&OsStr>,
-    ) -> Option<Verdict> {
+    ) -> Option<RuleVerdict> {
         let Some(rules) = self.rules.as_ref().filter(|_| place.not_held.is_none()) else {
-            return Some(Verdict::HOLD);
+            return Some(RuleVerdict::HOLD);
         };
         let candidate = Candidate {
             thread,
@@ -270,7 +270,7 @@ impl FdInfo {
     }
 
     /// Returns the mount of the file at `path`, which has `stat`.
-    fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<Place> {
+    fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<MountFacts> {
         let unique = unique(stat);
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
             return Some(place);
@@ -278,7 +278,7 @@ impl FdInfo {
         let (id, device) = mount_of(path)?;
         let place = match listed(thread, id) {
             Some(place) => place,
-            None if self.may_block => Place { id, device, not_held: reason_at(path) },
+            None if self.may_block => MountFacts { id, device, not_held: reason_at(path) },
             None => {
                 self.missed = true;
                 return None;
@@ -308,11 +308,11 @@ fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
 
 /// Returns the mount `id` from the caller's list of mounts or from this process's. A chroot in
 /// another namespace is in neither list; then only the file system itself can be queried.
-fn listed(thread: u32, id: u64) -> Option<Place> {
+fn listed(thread: u32, id: u64) -> Option<MountFacts> {
     [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         let mount = mounts.iter().find(|mount| mount.id == id)?;
-        Some(Place { id, device: mount.device, not_held: reason_on(mount) })
+        Some(MountFacts { id, device: mount.device, not_held: reason_on(mount) })
     })
 }
 
@@ -348,11 +348,11 @@ impl Mounts {
 /// Returns why syncs on `mount` pass; `None` if they are held.
 fn reason_on(mount: &Mount) -> Option<PassReason> {
     Some(match mount.kind() {
-        Kind::Disk { .. } | Kind::Stacked => return None,
-        Kind::Network => PassReason::Network,
-        Kind::Fuse { .. } => PassReason::Fuse,
-        Kind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
-        Kind::Other => PassReason::OtherType,
+        SyncKind::Disk { .. } | SyncKind::Stacked => return None,
+        SyncKind::Network => PassReason::Network,
+        SyncKind::Fuse { .. } => PassReason::Fuse,
+        SyncKind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
+        SyncKind::Other => PassReason::OtherType,
     })
 }
 
@@ -366,7 +366,7 @@ fn reason_at(path: &Path) -> Option<PassReason> {
     Some(if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType })
 }
 
-fn target(stat: &Statx, place: Place, readable: bool, verdict: Verdict) -> Target {
+fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict) -> Target {
     Target {
         file_type: FileType::from_raw_mode(stat.stx_mode.into()),
         device: place.device,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// What became of the work of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunOutcome {
     /// It is durable.
     Committed,
     /// No commit was requested.
@@ -34,7 +34,7 @@ pub struct Finished {
     /// What the run saved and what it cost.
     pub balance: Balance,
     /// What became of the work.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// How the commit went, when there was one.
     pub commit: Option<CommitReport>,
     /// Why the run failed; `None` if the run succeeded.
@@ -51,7 +51,7 @@ impl Finished {
             ending: Ending::Unknown,
             accounts: Accounts::default(),
             balance: Balance::default(),
-            outcome: Outcome::NotAsked,
+            outcome: RunOutcome::NotAsked,
             commit: None,
             error: Some(error),
             unfinished: Vec::new(),

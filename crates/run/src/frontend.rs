@@ -4,12 +4,12 @@
 //! stops and exit status, passes on signals that were sent to it alone, and shows the progress
 //! of the commit.
 
-use crate::finished::{Finished, Observer, Outcome};
+use crate::finished::{Finished, Observer, RunOutcome};
 use crate::held::is_held;
 use crate::job;
 use crate::launching;
 use crate::lifecycle;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::process_tree;
 use crate::protocol::{CommitReport, Ending, Message, Summary, receive};
 use crate::run_error::RunError;
@@ -24,16 +24,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_sys::handover::Takeover;
 use synconce_sys::process::{self, Side, WaitFor, Whose};
-use synconce_sys::signals::{self, Reader, Received, Set};
+use synconce_sys::signals::{self, Received, SignalReader, SignalSet};
 use synconce_sys::{launch, origin};
 
 /// Makes the run that `options` describe. If this process is in a run already, executes the
 /// command in this process: the outermost run commits.
 ///
 /// The process must have only one thread.
-pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
+pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Finished {
     let adopted = process::adopts_orphans();
-    let mask = Set::of(&[]).block();
+    let mask = SignalSet::of(&[]).block();
     let finished = set_up(options, observer).unwrap_or_else(|error| {
         Finished::failed(RunError::set_up("cannot set up the run", &error))
     });
@@ -47,7 +47,7 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Finished {
     finished
 }
 
-fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished> {
+fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
     origin::learn_of_children();
     let is_inner = is_held();
@@ -60,9 +60,9 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
-    let set = Set::of(&signals::passed_on());
+    let set = SignalSet::of(&signals::passed_on());
     let mask = set.block();
-    let signals = Reader::new(&set)?;
+    let signals = SignalReader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     let takeover = Takeover::new()?;
@@ -95,7 +95,7 @@ fn set_up(options: &Options, observer: &mut dyn Observer) -> io::Result<Finished
 
 /// Makes the outer run commit what `options` name: the outer run commits the file systems on
 /// which a sync was asked for.
-fn ask_outer_run(options: &Options) {
+fn ask_outer_run(options: &RunOptions) {
     if options.commit_all {
         rustix::fs::sync();
     }
@@ -109,10 +109,10 @@ fn ask_outer_run(options: &Options) {
 /// Executes `words` in this process, whose syncs it does not hold. Returns only if that fails.
 /// `words` must not be empty.
 pub fn execute_unheld(words: &[OsString]) -> Finished {
-    execute(&Options { command: words.to_vec(), ..Options::default() })
+    execute(&RunOptions { command: words.to_vec(), ..RunOptions::default() })
 }
 
-fn execute(options: &Options) -> Finished {
+fn execute(options: &RunOptions) -> Finished {
     origin::forget_runtime_stdio();
     let error = match launching::command(options, None) {
         Ok(command) => launch::execute_in_place(&command),
@@ -126,7 +126,7 @@ fn execute(options: &Options) -> Finished {
 
 struct Frontend<'a> {
     socket: OwnedFd,
-    signals: Reader,
+    signals: SignalReader,
     observer: &'a mut dyn Observer,
     supervisor: u32,
     /// Readable once the supervisor has exited. The supervisor's end of the socket may stay
@@ -335,15 +335,15 @@ impl Frontend<'_> {
     }
 
     /// Returns what became of the work of a run that ends with `error`.
-    fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> Outcome {
+    fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> RunOutcome {
         match (error, &self.marker) {
-            _ if !self.commits => Outcome::NotAsked,
-            (None, _) if commit.is_none() => Outcome::NothingHeld,
-            (None | Some(RunError::Clear(_)), _) => Outcome::Committed,
-            (Some(RunError::Commit), None) => Outcome::Interrupted { marker: None },
-            (Some(_), None) => Outcome::NothingHeld,
+            _ if !self.commits => RunOutcome::NotAsked,
+            (None, _) if commit.is_none() => RunOutcome::NothingHeld,
+            (None | Some(RunError::Clear(_)), _) => RunOutcome::Committed,
+            (Some(RunError::Commit), None) => RunOutcome::Interrupted { marker: None },
+            (Some(_), None) => RunOutcome::NothingHeld,
             (Some(_), Some(path)) => {
-                Outcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
+                RunOutcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Stopping together with the command, and continuing it.
 
-use crate::process_tree::{self, Job};
+use crate::process_tree::{self, JobState};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
@@ -39,11 +39,11 @@ pub(crate) fn stop_with(pid: u32, signal: i32) -> bool {
 fn is_stopped(pid: u32, mut polls: u32) -> bool {
     for _ in 0..TRACED_POLLS {
         match process_tree::job(pid) {
-            Job::Stopped => return true,
-            Job::GoesOn => return false,
-            Job::Runs if polls == 0 => return false,
-            Job::Runs => polls -= 1,
-            Job::Traced => {}
+            JobState::Stopped => return true,
+            JobState::GoesOn => return false,
+            JobState::Runs if polls == 0 => return false,
+            JobState::Runs => polls -= 1,
+            JobState::Traced => {}
         }
         std::thread::sleep(MOMENT);
     }

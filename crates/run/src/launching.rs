@@ -1,18 +1,18 @@
 //! Converts the words of a command line into the arguments of `launch`.
 
 use crate::held::RUN_VARIABLE;
-use crate::options::Options;
+use crate::options::RunOptions;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::{env, io};
-use synconce_sys::launch::Command;
+use synconce_sys::launch::Executed;
 use synconce_sys::search;
 
 /// Returns what to execute for the command of `options`, with the id `run` in its environment.
 ///
 /// # Errors
 /// `EINVAL` for a word with a NUL byte or an empty command.
-pub(crate) fn command(options: &Options, run: Option<&str>) -> io::Result<Command> {
+pub(crate) fn command(options: &RunOptions, run: Option<&str>) -> io::Result<Executed> {
     let (name, others) = options.command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let candidates = search::candidates(name, env::var_os("PATH").as_deref())
         .map(|path| c_string(path.into()))
@@ -26,7 +26,7 @@ pub(crate) fn command(options: &Options, run: Option<&str>) -> io::Result<Comman
     if let Some(run) = run {
         environment.push(c_string(format!("{RUN_VARIABLE}={run}").into())?);
     }
-    Ok(Command {
+    Ok(Executed {
         candidates,
         arguments: [options.argv0.as_ref().unwrap_or(name)]
             .into_iter()

@@ -4,7 +4,7 @@
 //! forks once. The *frontend* stays in the caller's process, and mirrors the command's stops
 //! and its exit status. The *supervisor* is the command's parent: it answers the command's
 //! calls, commits, and stays for survivors.
-//! With [`Options::record`] nothing is held, and each call is timed ([`Recording`]).
+//! With [`RunOptions::record`] nothing is held, and each call is timed ([`Recording`]).
 //! `lifecycle` alone owns the order of the steps.
 #![forbid(unsafe_code)]
 
@@ -47,10 +47,10 @@ mod workers;
 
 pub use accounts::{Accounts, PassReason, Tally};
 pub use balance::Balance;
-pub use finished::{Finished, Observer, Outcome};
+pub use finished::{Finished, Observer, RunOutcome};
 pub use frontend::{execute_unheld, run};
 pub use held::is_held;
-pub use options::Options;
+pub use options::RunOptions;
 pub use policy::OwnFilter;
 pub use privileges::{Gain, gains};
 pub use process_tree::{Process, descendants};
@@ -58,7 +58,7 @@ pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice}
 pub use remains::processes_of;
 pub use request::real::{RealError, make_syncs_real, refuse_if_sealed, run_real};
 pub use request::{RequestError, commit, in_flight};
-pub use rules::{Reason, RuleError, RuleKind};
-pub use run_error::{Act, NoRules, RunError};
+pub use rules::{RuleError, RuleKind, RuleReason};
+pub use run_error::{FailedAct, NoRules, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
 pub use watch::Recording;

@@ -16,7 +16,7 @@ use crate::accounts::Accounts;
 use crate::active::Active;
 use crate::balance::{Balance, HeldSyncs};
 use crate::checkpoints;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::presence::Presence;
 use crate::privileges::{self, Gain};
 use crate::process_tree::{self, Process};
@@ -25,7 +25,7 @@ use crate::rules::Rules;
 use crate::run_error::RunError;
 use crate::runfile::Phase;
 use crate::serve::{is_used, serve};
-use crate::state::Shared;
+use crate::state::SharedState;
 use crate::supervisor::{Stopped, Supervisor};
 use launch::{launch_held, would_gain_privileges};
 use notices::Notices;
@@ -38,8 +38,8 @@ use std::thread;
 use synconce_durable::mutant;
 use synconce_sys::handover::Takeover;
 use synconce_sys::notify::Listener;
-use synconce_sys::process::{self, Change, WaitFor, Whose};
-use synconce_sys::signals::{Reader, Set, send as kill};
+use synconce_sys::process::{self, ChildChange, WaitFor, Whose};
+use synconce_sys::signals::{SignalReader, SignalSet, send as kill};
 
 /// The process name; equal to `process_tree::SUPERVISOR`.
 const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
@@ -47,9 +47,9 @@ const NAME_FOR_KERNEL: &CStr = c"synconce-hold";
 /// Supervises a run to its end and serves its survivors. Returns an exit code, which no
 /// process reads. `mask` is the signal mask for the command.
 pub(crate) fn supervise(
-    options: &Options,
+    options: &RunOptions,
     frontend: OwnedFd,
-    mask: Set,
+    mask: SignalSet,
     takeover: Takeover,
 ) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
@@ -70,10 +70,10 @@ pub(crate) fn supervise(
 struct Started {
     active: Active,
     listener: Option<Arc<Listener>>,
-    signals: Reader,
+    signals: SignalReader,
     command: u32,
     /// Programs that gain no privileges.
-    privileges: Option<privileges::Watch>,
+    privileges: Option<privileges::PrivilegeWatch>,
     /// The kind of privileges that the command itself does not gain, if a notice was printed.
     gain: Option<Gain>,
     /// The socket that other processes connect to until the command ends.
@@ -84,21 +84,22 @@ struct Started {
 
 /// Mark and launch.
 fn start(
-    options: &Options,
+    options: &RunOptions,
     frontend: &OwnedFd,
-    mask: Set,
+    mask: SignalSet,
     takeover: Takeover,
 ) -> Result<Started, RunError> {
     let set_up = |act: &str, error: std::io::Error| RunError::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
-    let children = Set::of(&[Signal::CHILD.as_raw()]);
+    let children = SignalSet::of(&[Signal::CHILD.as_raw()]);
     children.block();
-    let signals = Reader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
+    let signals =
+        SignalReader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let rules = Rules::resolve(options).map_err(RunError::Rule)?.map(Arc::new);
     let mut active = prepare::prepare(options)?;
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence = if options.record.is_some() { None } else { Presence::new(active.id()).ok() };
-    let privileges = privileges::Watch::begin();
+    let privileges = privileges::PrivilegeWatch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {
         // No call was held. A marker that cannot be removed causes a false warning, not a
@@ -134,10 +135,10 @@ fn start(
 }
 
 impl Started {
-    fn go_on(self, options: &Options, frontend: OwnedFd) {
+    fn go_on(self, options: &RunOptions, frontend: OwnedFd) {
         let frontend = Arc::new(frontend);
         let Self { active, listener, signals, command, privileges, gain, presence, rules } = self;
-        let state = Shared::new(active);
+        let state = SharedState::new(active);
         let supervisor = Supervisor::new(
             options,
             listener.clone(),
@@ -167,7 +168,7 @@ impl Started {
         match stopped {
             Stopped::Ended(end) => {
                 if end != Ending::Exited(0) {
-                    let opened = privileges.iter().flat_map(privileges::Watch::opened);
+                    let opened = privileges.iter().flat_map(privileges::PrivilegeWatch::opened);
                     for path in opened.filter(|path| Some(Gain::of(path)) != gain) {
                         let notice = Notice::NoPrivilegesGained(path);
                         let _ = send(&*frontend, &Message::Notice(notice));
@@ -199,7 +200,7 @@ struct Over {
     held_syncs: HeldSyncs,
     checkpoint_micros: u64,
     listener: Option<Arc<Listener>>,
-    signals: Reader,
+    signals: SignalReader,
     /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
     /// commit is over.
     served: bool,
@@ -221,7 +222,7 @@ impl Over {
     /// Commits, clears the markers, and reports to the frontend.
     fn finish(
         &mut self,
-        options: &Options,
+        options: &RunOptions,
         frontend: &OwnedFd,
         end: Ending,
         mut summary: Summary,
@@ -262,7 +263,7 @@ impl Over {
     /// Commits and clears the markers. Notes the outcome in `summary`.
     fn commit(
         &mut self,
-        options: &Options,
+        options: &RunOptions,
         frontend: &OwnedFd,
         survivors: &[Process],
         summary: &mut Summary,
@@ -313,7 +314,7 @@ impl Over {
         let take = WaitFor { ends: true, ..WaitFor::default() };
         let peek = WaitFor { peek: true, ..take };
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
-            if matches!(change, Change::Trapped(_)) {
+            if matches!(change, ChildChange::Trapped(_)) {
                 // A call is still being changed; its tracer thread waits for this stop.
                 break;
             }

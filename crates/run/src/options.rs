@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The options of a run. By default it commits nothing.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct RunOptions {
     /// The command and its arguments; never empty.
     pub command: Vec<OsString>,
     /// The command's `argv[0]`. By default it is the first word of `command`.
@@ -49,7 +49,7 @@ pub struct Options {
     pub record: Option<Arc<Recording>>,
 }
 
-impl Options {
+impl RunOptions {
     /// Whether everything that is mounted is committed: a sealed filter does not record what
     /// was held.
     pub(crate) fn commits_all(&self) -> bool {

@@ -39,9 +39,10 @@ impl Start {
 
     fn base(self) -> Result<OwnedFd, Errno> {
         let Self { thread, directory, .. } = self;
-        match directory == CWD.as_raw_fd() {
-            true => open(CWD, format!("/proc/{thread}/cwd")),
-            false => open(CWD, format!("/proc/{thread}/fd/{directory}")),
+        if directory == CWD.as_raw_fd() {
+            open(CWD, format!("/proc/{thread}/cwd"))
+        } else {
+            open(CWD, format!("/proc/{thread}/fd/{directory}"))
         }
     }
 
@@ -52,7 +53,7 @@ impl Start {
 
 /// What a path leads to.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundPath {
     /// The file; for a name that does not exist, the directory that it would be in. `O_PATH`.
     pub file: OwnedFd,
     /// The name that does not exist.
@@ -63,10 +64,10 @@ pub(crate) struct Found {
 ///
 /// # Errors
 /// The kernel's errors; `ELOOP` for a link that only the caller could follow.
-pub(crate) fn find(start: Start, path: &Path) -> Result<Found, Errno> {
+pub(crate) fn find(start: Start, path: &Path) -> Result<FoundPath, Errno> {
     let from = if path.is_absolute() { start.root()? } else { start.base()? };
     if path.as_os_str().is_empty() {
-        return Ok(Found { file: from, new_name: None });
+        return Ok(FoundPath { file: from, new_name: None });
     }
     if !path.components().any(|component| component == Component::ParentDir) {
         let relative: PathBuf = path.components().filter(|c| *c != Component::RootDir).collect();
@@ -76,7 +77,7 @@ pub(crate) fn find(start: Start, path: &Path) -> Result<Found, Errno> {
         match rustix::fs::openat2(&from, relative, flags, Mode::empty(), resolve) {
             // The path has a link, or its last name does not exist yet.
             Err(Errno::LOOP | Errno::NOENT) => {}
-            other => return other.map(|file| Found { file, new_name: None }),
+            other => return other.map(|file| FoundPath { file, new_name: None }),
         }
     }
     Walk { at: from, root: start.root()?, rest: names(path), links: 0 }.end()
@@ -90,7 +91,7 @@ struct Walk {
 }
 
 impl Walk {
-    fn end(mut self) -> Result<Found, Errno> {
+    fn end(mut self) -> Result<FoundPath, Errno> {
         let mut new_name = None;
         while let Some(name) = self.rest.pop_front() {
             if name == ".." {
@@ -106,7 +107,7 @@ impl Walk {
                 Ok(next) => self.at = next,
             }
         }
-        Ok(Found { file: self.at, new_name })
+        Ok(FoundPath { file: self.at, new_name })
     }
 
     fn follow(&mut self, link: &OwnedFd) -> Result<(), Errno> {
@@ -162,9 +163,9 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     /// A directory with `d/a`, `l -> d`, `up -> ../../a`, `gone -> d/new`, `loop -> loop`.
-    struct Tree(PathBuf);
+    struct TestTree(PathBuf);
 
-    impl Tree {
+    impl TestTree {
         fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("paths-{name}-{}", std::process::id()));
             fs::create_dir_all(path.join("d")).unwrap();
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    impl Drop for Tree {
+    impl Drop for TestTree {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_absolute_link_and_dots_stay_below_the_callers_root() {
-        let tree = Tree::new("root");
+        let tree = TestTree::new("root");
         assert_eq!(tree.rooted("/l/a"), Ok(tree.inode("d/a")));
         assert_eq!(tree.rooted("up"), Ok(tree.inode("a")));
         assert_eq!(tree.rooted("/d/../../../a"), Ok(tree.inode("a")));
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_there_yet_leads_to_the_directory_it_will_be_in() {
-        let tree = Tree::new("new");
+        let tree = TestTree::new("new");
         assert_eq!(tree.rooted("d/b"), Ok(tree.inode("d")));
         assert_eq!(tree.rooted("gone"), Ok(tree.inode("d")));
         let found = find(Start::new(std::process::id(), CWD.as_raw_fd()), &tree.0.join("gone"));
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_loop_and_the_links_of_proc_are_not_followed() {
-        let tree = Tree::new("loop");
+        let tree = TestTree::new("loop");
         assert_eq!(tree.rooted("loop"), Err(Errno::LOOP));
         let start = Start::new(std::process::id(), CWD.as_raw_fd());
         assert_eq!(find(start, Path::new("/proc/self/cwd/x")).err(), Some(Errno::LOOP));

@@ -11,9 +11,9 @@ use crate::active::{How, Unmounting};
 use crate::caller::{Memory, program};
 use crate::fd_info::{FdInfo, Target};
 use crate::held::Request;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::paths::Start;
-use crate::rules::Verdict;
+use crate::rules::RuleVerdict;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(crate) enum Decision {
     /// Answer an errno that makes the program fall back.
     Refuse(i32),
     /// Let the kernel do the call without its sync flag.
-    Rewrite(Change),
+    Rewrite(CallChange),
     /// Answer the question whether the caller is held.
     Handshake,
     /// Do what the caller asks for.
@@ -52,7 +52,7 @@ pub(crate) enum Decision {
 
 /// How a call is changed before the kernel does it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Change {
+pub(crate) struct CallChange {
     /// Bits to clear in an argument register.
     pub argument: Option<(usize, u64)>,
     /// Bytes to replace in memory, and to restore afterwards.
@@ -118,7 +118,11 @@ pub(crate) fn may_block(call: Call) -> bool {
 }
 
 /// Returns the answer to `pending`.
-pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+pub(crate) fn decide(
+    fd_info: &mut FdInfo,
+    pending: &PendingCall,
+    options: &RunOptions,
+) -> Decision {
     let blind = if fd_info.is_blind() { unseen::by_call(pending.call) } else { None };
     let decision = blind.unwrap_or_else(|| examine(fd_info, pending, options));
     match fd_info.take_unseen() {
@@ -127,7 +131,7 @@ pub(crate) fn decide(fd_info: &mut FdInfo, pending: &PendingCall, options: &Opti
     }
 }
 
-fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &Options) -> Decision {
+fn examine(fd_info: &mut FdInfo, pending: &PendingCall, options: &RunOptions) -> Decision {
     match pending.call {
         Call::Fsync | Call::Fdatasync => hold_if(sync_target(fd_info, pending, Target::is_held)),
         Call::Syncfs => hold_if(sync_target(fd_info, pending, Target::is_held_whole)),
@@ -192,7 +196,10 @@ fn open(fd_info: &mut FdInfo, pending: &PendingCall, directory: i32, path: usize
         return Decision::Ignore;
     }
     let target = path_target(fd_info, pending, directory, path, false);
-    strip_open(target, Change { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() })
+    strip_open(
+        target,
+        CallChange { argument: Some((index, args::OPEN_SYNC_MASK.into())), ..opening() },
+    )
 }
 
 /// Whether the sync flag has no effect: with `O_PATH` open(2) ignores it, and openat2(2)
@@ -201,14 +208,14 @@ fn ignores_sync(flags: u64) -> bool {
     flags & u64::from(OFlags::PATH.bits()) != 0
 }
 
-fn opening() -> Change {
-    Change { opens: true, ..Change::default() }
+fn opening() -> CallChange {
+    CallChange { opens: true, ..CallChange::default() }
 }
 
-fn strip_open(target: Option<Target>, change: Change) -> Decision {
+fn strip_open(target: Option<Target>, change: CallChange) -> Decision {
     match target {
         Some(target) if target.is_held() => {
-            Decision::Rewrite(Change { devices: vec![target.device], ..change })
+            Decision::Rewrite(CallChange { devices: vec![target.device], ..change })
         }
         Some(target) => Decision::Pass(target.why_passed()),
         None => Decision::Pass(PassReason::NoFile),
@@ -227,10 +234,10 @@ fn open_by_handle(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     };
     // The handle refers to any file on the descriptor's file system.
     let target = target.map(|target| {
-        let verdict = Verdict { file: target.verdict.system, ..target.verdict };
+        let verdict = RuleVerdict { file: target.verdict.system, ..target.verdict };
         Target { file_type: FileType::RegularFile, verdict, ..target }
     });
-    strip_open(target, Change { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
+    strip_open(target, CallChange { argument: Some((2, args::OPEN_SYNC_MASK.into())), ..opening() })
 }
 
 /// Offsets and values in `struct open_how` (include/uapi/linux/openat2.h).
@@ -253,7 +260,7 @@ fn openat2(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
     let in_root = u64::from_ne_bytes(resolve) & open_how::IN_ROOT != 0;
     let target = path_target(fd_info, pending, pending.descriptor(0), 1, in_root);
     let patch = Patch { address: how, old: old.to_vec(), new: new.to_ne_bytes().to_vec() };
-    Some(strip_open(target, Change { patches: vec![patch], ..opening() }))
+    Some(strip_open(target, CallChange { patches: vec![patch], ..opening() }))
 }
 
 fn path_target(
@@ -271,10 +278,10 @@ fn path_target(
 fn transfer(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     // Other file types pass: on a directory the kernel refuses the flag.
     match sync_target(fd_info, pending, Target::is_held_file) {
-        Ok(device) => Decision::Rewrite(Change {
+        Ok(device) => Decision::Rewrite(CallChange {
             argument: Some((args::rwf_index(pending.abi), args::RWF_SYNC_MASK.into())),
             devices: vec![device],
-            ..Change::default()
+            ..CallChange::default()
         }),
         Err(reason) => Decision::Pass(reason),
     }
@@ -305,7 +312,7 @@ fn io_submit(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
         return None;
     }
     let requests = memory.pointers(pending.argument(2), count, width).ok()?;
-    let mut change = Change::default();
+    let mut change = CallChange::default();
     let mut passed = (count > requests.len() as u64).then_some(PassReason::Arguments);
     for address in requests {
         let Ok(request) = memory.bytes::<{ iocb::LENGTH }>(address) else {

@@ -38,13 +38,13 @@ const DIRECTORIES: &str = "/usr/bin:/usr/local/bin:/bin";
 /// themselves are not stopped: a call that waits for a supervisor can be interrupted by a
 /// signal, and execve(2) never returns EINTR.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct PrivilegeWatch {
     inotify: OwnedFd,
     /// The programs, by their watches.
     paths: HashMap<i32, PathBuf>,
 }
 
-impl Watch {
+impl PrivilegeWatch {
     /// Begins to watch. Returns `None` where no program would lose privileges, or without a
     /// free inotify instance.
     pub(crate) fn begin() -> Option<Self> {

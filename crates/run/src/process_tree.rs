@@ -86,7 +86,7 @@ pub(crate) const SUPERVISOR: &str = "synconce-hold";
 
 /// The job-control state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum JobState {
     /// The process is stopped, or a debugger stopped it, which looks the same. Also returned
     /// if /proc gives no state.
     Stopped,
@@ -99,17 +99,17 @@ pub(crate) enum Job {
 }
 
 /// Returns the job-control state of `pid`.
-pub(crate) fn job(pid: u32) -> Job {
+pub(crate) fn job(pid: u32) -> JobState {
     match state(pid, pid) {
-        Some('t') if is_traced_by_us(pid) => Job::Traced,
+        Some('t') if is_traced_by_us(pid) => JobState::Traced,
         // The process was detached meanwhile, so it has no tracer either.
-        Some('t') if !matches!(state(pid, pid), Some('T' | 't')) => Job::Runs,
-        Some('t' | 'T') => Job::Stopped,
-        Some('R') => Job::Runs,
+        Some('t') if !matches!(state(pid, pid), Some('T' | 't')) => JobState::Runs,
+        Some('t' | 'T') => JobState::Stopped,
+        Some('R') => JobState::Runs,
         // The first thread has exited; the states of the other threads decide.
-        Some('Z') if threads(pid).any(|thread| is_thread_stopped(pid, thread)) => Job::Stopped,
-        None if exists(pid) => Job::Stopped,
-        _ => Job::GoesOn,
+        Some('Z') if threads(pid).any(|thread| is_thread_stopped(pid, thread)) => JobState::Stopped,
+        None if exists(pid) => JobState::Stopped,
+        _ => JobState::GoesOn,
     }
 }
 

@@ -22,11 +22,11 @@ pub(crate) struct RealTrees {
     /// Whether every process counts as one of a tree: /proc is of another pid namespace, and shows
     /// no descent. An extra sync is safe.
     all: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<RealState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RealState {
     /// The roots of the trees, and when each began.
     roots: HashSet<(u32, u64)>,
     /// Threads that were looked up, when each began, and whether it is in a tree.
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl RealTrees {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RealState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl RealTrees {
     }
 
     /// Changes the trees, and forgets those that have ended and what was looked up before.
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut RealState)) {
         let mut state = self.lock();
         change(&mut state);
         state.roots.retain(|(pid, at)| began(*pid) == Some(*at));
@@ -81,7 +81,7 @@ impl RealTrees {
     }
 }
 
-impl State {
+impl RealState {
     fn descends(&self, process: u32) -> bool {
         // The parent of an orphan changes while it is looked up. /proc may hide an ancestor.
         (0..TRIES).find_map(|_| self.walk(process)).unwrap_or(true)
@@ -151,7 +151,7 @@ mod tests {
         let trees = RealTrees::default();
         let began = began(shell.id()).unwrap();
         for (at, is_real) in [(began - 1, false), (began, true)] {
-            let mut state = State::default();
+            let mut state = RealState::default();
             state.roots.insert((shell.id(), at));
             assert_eq!(state.descends(shell.id()), is_real);
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use synconce_durable::recovery::Run;
+use synconce_durable::recovery::RunKey;
 
 /// An upper bound of the size of an environment, in bytes (execve(2)).
 const LONGEST: u64 = 8 << 20;
@@ -17,8 +17,8 @@ const LONGEST: u64 = 8 << 20;
 /// Omits processes that may not be examined, and processes that have overwritten their
 /// environment. A process of another user counts only for root's runs, because any process may
 /// set the id of any run.
-pub fn processes_of(runs: &HashSet<Run>) -> HashMap<Run, Vec<Process>> {
-    let mut found: HashMap<Run, Vec<u32>> = HashMap::new();
+pub fn processes_of(runs: &HashSet<RunKey>) -> HashMap<RunKey, Vec<Process>> {
+    let mut found: HashMap<RunKey, Vec<u32>> = HashMap::new();
     if runs.is_empty() {
         return HashMap::new();
     }

@@ -16,13 +16,13 @@ use rustix::process::Signal;
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use synconce_durable::record::Record;
-use synconce_durable::recovery::{self, State};
+use synconce_durable::record::RunRecord;
+use synconce_durable::recovery::{self, MarkerState};
 use synconce_durable::standard_paths;
 use synconce_filter::HANDSHAKE_FLAGS;
 use synconce_sys::reason;
 use synconce_sys::seccomp::{self, Outer};
-use synconce_sys::signals::{Reader, Set, is_ignored};
+use synconce_sys::signals::{SignalReader, SignalSet, is_ignored};
 
 /// Why there is no checkpoint, or none yet.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub enum RequestError {
     /// No run of this user is in flight.
     NoRun,
     /// More than one run of this user is in flight.
-    Several(Vec<Record>),
+    Several(Vec<RunRecord>),
     /// No run of this id is in flight in this network namespace.
     NotInFlight(String),
     /// The run belongs to another user.
@@ -79,7 +79,7 @@ impl fmt::Display for RequestError {
 pub fn commit(id: Option<&str>, observer: &mut dyn Observer) -> Result<CommitReport, RequestError> {
     let supervisor = connect(id)?;
     let waited =
-        Set::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw));
+        SignalSet::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw));
     let mask = waited.block();
     let result = wait(&supervisor, &waited, observer);
     observer.progress_ends();
@@ -149,14 +149,14 @@ fn ask(socket: OwnedFd) -> Result<OwnedFd, RequestError> {
 }
 
 /// Returns the runs of this user that are in flight and whose command runs.
-pub fn in_flight() -> Vec<Record> {
+pub fn in_flight() -> Vec<RunRecord> {
     let (running, ending): (Vec<_>, Vec<_>) =
         live().unwrap_or_default().into_iter().partition(|run| run.phase == Phase::Running);
-    let mut runs: Vec<Record> = running.into_iter().map(|run: Live| run.record).collect();
+    let mut runs: Vec<RunRecord> = running.into_iter().map(|run: Live| run.record).collect();
     // The runs of a user without a runtime directory have no run file.
     let marked = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
-    let marked = marked.into_iter().flatten().filter(|found| found.state == State::InFlight);
-    let is_known = |record: &Record| {
+    let marked = marked.into_iter().flatten().filter(|found| found.state == MarkerState::InFlight);
+    let is_known = |record: &RunRecord| {
         runs.iter().chain(ending.iter().map(|run| &run.record)).any(|run| run.id == record.id)
     };
     let marked: Vec<_> =
@@ -182,11 +182,11 @@ fn only_run() -> Result<String, RequestError> {
 /// Waits for the result, or until one of `signals` arrives that the caller does not ignore.
 fn wait(
     supervisor: &OwnedFd,
-    signals: &Set,
+    signals: &SignalSet,
     observer: &mut dyn Observer,
 ) -> Result<CommitReport, RequestError> {
     let cannot = |errno| RequestError::Call("cannot wait for the commit", errno);
-    let reader = Reader::new(signals);
+    let reader = SignalReader::new(signals);
     let reader =
         reader.map_err(|error| cannot(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
     let mut unfinished = Vec::new();

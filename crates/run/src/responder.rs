@@ -1,23 +1,25 @@
 //! Answers one call: decides, makes the marker durable, holds, counts.
 
+mod callers_file;
 mod mounts;
 mod request;
+
+pub(crate) use self::callers_file::callers_file;
 
 use crate::accounts::{End, PassReason};
 use crate::active::{Active, Admission, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
-use crate::options::Options;
-use crate::policy::{Change, Decision, PendingCall};
+use crate::options::RunOptions;
+use crate::policy::{CallChange, Decision, PendingCall};
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
-use crate::state::{Admitted, Changing, Shared, State, Unsynced};
+use crate::state::{Admitted, Changing, SharedState, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
 use crate::watch::Watch;
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use synconce_durable::mutant;
@@ -25,9 +27,6 @@ use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::{signals, write_back};
-
-/// `PIDFD_THREAD` of pidfd_open(2), Linux 6.9; rustix does not define it.
-const PIDFD_THREAD: u32 = 0o200;
 
 /// How far the handling of a call came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +54,11 @@ impl From<Answer> for Reply {
 
 /// Answers calls, from any thread.
 pub(crate) struct Responder {
-    options: Options,
+    options: RunOptions,
     listener: Arc<Listener>,
     frontend: Arc<OwnedFd>,
     command: u32,
-    state: Shared,
+    state: SharedState,
     /// Whether the ids of callers are those of /proc.
     proc_is_ours: bool,
     traced: TraceeLocks,
@@ -72,11 +71,11 @@ pub(crate) struct Responder {
 
 impl Responder {
     pub(crate) fn new(
-        options: &Options,
+        options: &RunOptions,
         listener: Arc<Listener>,
         frontend: Arc<OwnedFd>,
         command: u32,
-        state: Shared,
+        state: SharedState,
     ) -> Self {
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
         let (traced, unmounters, real) = Default::default();
@@ -109,9 +108,10 @@ impl Responder {
         may_wait: bool,
     ) -> Handled {
         if let Some(watch) = &self.watch {
-            return match may_wait {
-                true => watch.answer(&self.listener, fd_info, pending),
-                false => Handled::MayBlock,
+            return if may_wait {
+                watch.answer(&self.listener, fd_info, pending)
+            } else {
+                Handled::MayBlock
             };
         }
         let Some(decision) = self.decide(fd_info, pending) else { return Handled::Done };
@@ -225,7 +225,7 @@ impl Responder {
     fn change(
         &self,
         pending: &PendingCall,
-        change: &Change,
+        change: &CallChange,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
         match self.admit(pending, &change.devices, may_wait, |_| {}) {
@@ -301,7 +301,12 @@ impl Responder {
         work.start(conclude);
     }
 
-    fn rewrite(&self, pending: &PendingCall, change: &Change, program: Option<String>) -> Handled {
+    fn rewrite(
+        &self,
+        pending: &PendingCall,
+        change: &CallChange,
+        program: Option<String>,
+    ) -> Handled {
         let (thread, id) = (pending.notification.thread, pending.notification.id);
         let claim = self.traced.wait_for(thread);
         let changing = || Changing { thread, call: pending.call, program: program.clone() };
@@ -368,28 +373,6 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
     let Some(file) = file else { return Some(Answer::Continue) };
     let error = write_back::error_of(file.as_fd()).err()?;
     Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
-}
-
-/// Returns a duplicate of the descriptor that the call is about.
-///
-/// # Errors
-/// Those of [`file_of`]; `EBADF` if the descriptor is closed.
-pub(crate) fn callers_file(pending: &PendingCall) -> Result<OwnedFd, Errno> {
-    let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
-    file_of(pending.notification.thread, fd)
-}
-
-/// Returns a duplicate of descriptor `fd` of `thread` (pidfd_getfd(2), Linux 5.6).
-///
-/// # Errors
-/// Those of pidfd_open(2) and pidfd_getfd(2). Before Linux 6.9 a thread that is not the first
-/// of its process is an error: it may have descriptors of its own (unshare(2), CLONE_FILES).
-fn file_of(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
-    let thread = Pid::from_raw(thread.cast_signed()).ok_or(Errno::SRCH)?;
-    let of_a_thread = PidfdFlags::from_bits_retain(PIDFD_THREAD);
-    let thread =
-        pidfd_open(thread, of_a_thread).or_else(|_| pidfd_open(thread, PidfdFlags::empty()))?;
-    pidfd_getfd(thread, fd, PidfdGetfdFlags::empty())
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {

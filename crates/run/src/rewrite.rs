@@ -7,7 +7,7 @@
 //! already) the call passes unchanged.
 
 use crate::caller::Memory;
-use crate::policy::{Change, Patch, PendingCall};
+use crate::policy::{CallChange, Patch, PendingCall};
 use crate::tracee_locks::TraceeLock;
 use std::io;
 use std::path::Path;
@@ -46,7 +46,7 @@ enum Entered {
 pub(crate) struct Rewrite<'a> {
     pub listener: &'a Listener,
     pub pending: &'a PendingCall,
-    pub change: &'a Change,
+    pub change: &'a CallChange,
     /// The run's command, whose exit status is left to the supervisor's loop.
     pub command: u32,
 }
@@ -151,7 +151,7 @@ fn perform(
     tracee: &Tracee,
     claim: &TraceeLock<'_>,
     pending: &PendingCall,
-    change: &Change,
+    change: &CallChange,
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
     let mut registers = tracee.registers()?;

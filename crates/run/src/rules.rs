@@ -18,10 +18,10 @@ mod pattern;
 mod places;
 mod resolve;
 
-pub use self::error::{Reason, RuleError, RuleKind};
+pub use self::error::{RuleError, RuleKind, RuleReason};
 use self::matches::{Inherited, Matches};
 use self::pattern::Pattern;
-use self::places::{Located, Places};
+use self::places::{Located, MountFinder};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -59,7 +59,7 @@ impl Rule {
 #[derive(Debug)]
 pub(crate) struct Rules {
     rules: Vec<Rule>,
-    places: Places,
+    places: MountFinder,
 }
 
 /// A file that a call syncs.
@@ -83,14 +83,14 @@ pub(crate) struct Candidate<'a> {
 
 /// What the rules say about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct RuleVerdict {
     /// Whether a sync of the file is held.
     pub file: bool,
     /// Whether a sync of the file's whole file system is held.
     pub system: bool,
 }
 
-impl Verdict {
+impl RuleVerdict {
     /// Without rules.
     pub(crate) const HOLD: Self = Self { file: true, system: true };
     /// In doubt.
@@ -100,9 +100,9 @@ impl Verdict {
 impl Rules {
     /// Returns the verdict on `file`. Returns `None` if finding it needs to look into file
     /// systems, and the calling thread may not (`may_block`).
-    pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<RuleVerdict> {
         let located = self.places.of(file, may_block, |points| self.inherited(points))?;
-        Some(located.map_or(Verdict::PASS, |located| self.decide(file, &located)))
+        Some(located.map_or(RuleVerdict::PASS, |located| self.decide(file, &located)))
     }
 
     /// Returns a descriptor to poll for `POLLPRI`; then [`Rules::forget_mounts`] is to be called
@@ -116,19 +116,19 @@ impl Rules {
         self.places.forget();
     }
 
-    fn decide(&self, file: &Candidate<'_>, located: &Located) -> Verdict {
+    fn decide(&self, file: &Candidate<'_>, located: &Located) -> RuleVerdict {
         if mutant::is("except-ignored") {
-            return Verdict::HOLD;
+            return RuleVerdict::HOLD;
         }
         let system = self.whole(located, false);
         let (path, is_certain) = name_of(file);
-        let Ok(below) = path.strip_prefix(&located.base) else { return Verdict::PASS };
+        let Ok(below) = path.strip_prefix(&located.base) else { return RuleVerdict::PASS };
         let new_name = file.new_name.map(Component::Normal);
         let below = below.components().chain(new_name);
         let place = located.root.components().chain(below.clone());
         let matches = located.inherited.matches(below).or(self.matches(located.device, place));
         let held = matches.is_held(self.has(RuleKind::Only));
-        Verdict { file: held && (is_certain || self.whole(located, true)), system }
+        RuleVerdict { file: held && (is_certain || self.whole(located, true)), system }
     }
 
     /// Whether syncs of all files of the mount's file system are held. An overlay keeps its

@@ -13,7 +13,7 @@ use synconce_sys::reason;
 
 /// A failed operation on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Act {
+pub struct FailedAct {
     /// The operation, such as "cannot open".
     pub act: String,
     /// The path of the operation.
@@ -33,7 +33,7 @@ pub enum RunError {
     /// The mounts cannot be read: errno(3).
     Mounts(i32),
     /// A path of `--commit-only` cannot be opened.
-    Path(Act),
+    Path(FailedAct),
     /// A path of `--commit-only` is not on a disk file system.
     NoDisk(#[serde(serialize_with = "text::path")] PathBuf),
     /// The file system mounted here is a volatile overlay, on which nothing becomes durable.
@@ -46,9 +46,9 @@ pub enum RunError {
         fuse: String,
     },
     /// The marker cannot be written.
-    MarkerUnwritable(Act),
+    MarkerUnwritable(FailedAct),
     /// The marker below `--root` cannot be written.
-    RootUnwritable(Act),
+    RootUnwritable(FailedAct),
     /// A process, thread or descriptor cannot be created: the operation, and errno(3).
     SetUp(String, i32),
     /// The filter cannot be installed: errno(3) of `seccomp(2)`.
@@ -61,7 +61,7 @@ pub enum RunError {
         errno: i32,
     },
     /// The marker could not be made durable, so no call was held.
-    Marker(Act),
+    Marker(FailedAct),
     /// Not everything became durable; see the commit report.
     Commit,
     /// A checkpoint was asked for in a run that commits nothing.
@@ -72,7 +72,7 @@ pub enum RunError {
     /// A checkpoint was asked for in a run whose command has ended.
     Over,
     /// The marker of a committed run could not be removed.
-    Clear(Act),
+    Clear(FailedAct),
     /// A path of `--only` or `--except` cannot be used.
     Rule(RuleError),
     /// The run cannot follow `--only` and `--except`.
@@ -242,20 +242,20 @@ impl fmt::Display for NoRules {
     }
 }
 
-impl From<&Error> for Act {
+impl From<&Error> for FailedAct {
     fn from(error: &Error) -> Self {
         let (act, path) = (error.act().to_owned(), error.path().to_owned());
         Self { act, path, errno: number(error.io()) }
     }
 }
 
-impl fmt::Display for Act {
+impl fmt::Display for FailedAct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.act, self.path.display(), words(self.errno))
     }
 }
 
-impl Act {
+impl FailedAct {
     pub(crate) fn new(act: &str, path: &Path, error: &io::Error) -> Self {
         Self { act: act.to_owned(), path: path.to_owned(), errno: number(error) }
     }

@@ -12,7 +12,7 @@ use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use synconce_durable::record::Record;
+use synconce_durable::record::RunRecord;
 use synconce_durable::state_file::{self, PRIVATE};
 use synconce_durable::{recovery, standard_paths};
 
@@ -35,9 +35,9 @@ const CAUSE: &str = "cause";
 
 /// The public part of a run file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Content {
+struct PublicContent {
     phase: Phase,
-    run: Record,
+    run: RunRecord,
 }
 
 /// The run file of a supervisor; removed when dropped.
@@ -46,13 +46,13 @@ pub(crate) struct RunFile {
     path: PathBuf,
     file: File,
     /// The record without its private part.
-    record: Record,
+    record: RunRecord,
 }
 
 impl RunFile {
     /// Writes the run file of `record` into `directory`, and creates the directory if
     /// necessary.
-    pub(crate) fn create(directory: &Path, record: &Record) -> io::Result<Self> {
+    pub(crate) fn create(directory: &Path, record: &RunRecord) -> io::Result<Self> {
         let path = directory.join(format!("{}.{SUFFIX}", record.id));
         // Locked and written before it gets its name, so that a file that is found unlocked is
         // stale.
@@ -92,7 +92,7 @@ impl RunFile {
     }
 
     fn write(&mut self, phase: Phase) -> io::Result<()> {
-        let content = Content { phase, run: self.record.clone() };
+        let content = PublicContent { phase, run: self.record.clone() };
         let mut text = serde_json::to_vec_pretty(&content)?;
         text.push(b'\n');
         self.file.write_all_at(&text, 0)?;
@@ -139,7 +139,7 @@ pub struct Live {
     /// The current phase.
     pub phase: Phase,
     /// The run's record.
-    pub record: Record,
+    pub record: RunRecord,
     /// The supervisor's process id; `None` if the supervisor is in a pid namespace that is not
     /// visible here.
     pub supervisor: Option<u32>,
@@ -171,14 +171,14 @@ fn read(path: &Path) -> Option<Live> {
     if !state_file::is_locked(&file) {
         // The directory may belong to any user (SYNCONCE_RUNTIME_DIR): a file that is no run
         // file is not removed. A run file that may not be removed is skipped.
-        if state_file::read::<Content>(&file).is_ok() {
+        if state_file::read::<PublicContent>(&file).is_ok() {
             remove(path);
         }
         return None;
     }
     // A rewrite may be read half done, but takes only a moment.
     (0..3).find_map(|_| {
-        let Content { phase, mut run } = state_file::read(&file).ok()?;
+        let PublicContent { phase, mut run } = state_file::read(&file).ok()?;
         run.private = run.private.or_else(|| recovery::read_private(path));
         let supervisor = has_open(run.supervisor, &file).then_some(run.supervisor);
         Some(Live { phase, record: run, supervisor })

@@ -201,9 +201,9 @@ impl State {
 
 /// The state of a run, behind its one lock.
 #[derive(Clone)]
-pub(crate) struct Shared(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct SharedState(Arc<(Mutex<State>, Condvar)>);
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(active: Active) -> Self {
         Self(Arc::new((Mutex::new(State::new(Hold::Active(active))), Condvar::new())))
     }
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_call_that_goes_on_without_its_sync_flag_at_the_end_is_counted_as_held() {
-        let shared = Shared::new(Active::for_tests());
+        let shared = SharedState::new(Active::for_tests());
         assert!(shared.lock().begin(1, changing()));
         let closed = shared.close();
         assert_eq!(closed.unfinished, HashSet::from([7]));

@@ -3,15 +3,15 @@
 use crate::accounts::{End, PassReason};
 use crate::checkpoints;
 use crate::fd_info::FdInfo;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::policy::{PendingCall, may_block};
 use crate::presence::Presence;
-use crate::process_tree::{self, Job};
+use crate::process_tree::{self, JobState};
 use crate::protocol::{Ending, Message, try_send};
 use crate::responder::{Handled, Responder};
 use crate::rules::Rules;
 use crate::serve::released_answer;
-use crate::state::Shared;
+use crate::state::SharedState;
 use crate::workers::{After, Workers};
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use synconce_filter::Call;
 use synconce_sys::notify::{Answer, Listener, Notification};
-use synconce_sys::process::{self, Change, WaitFor, Whose};
-use synconce_sys::signals::{self, Reader};
+use synconce_sys::process::{self, ChildChange, WaitFor, Whose};
+use synconce_sys::signals::{self, SignalReader};
 
 /// Why the loop ended.
 #[derive(Debug)]
@@ -36,12 +36,12 @@ pub(crate) enum Stopped {
 pub(crate) struct Supervisor<'a> {
     listener: Option<Arc<Listener>>,
     responder: Option<Arc<Responder>>,
-    state: Shared,
+    state: SharedState,
     workers: Workers,
     fd_info: FdInfo,
     rules: Option<Arc<Rules>>,
     frontend: Arc<OwnedFd>,
-    signals: &'a Reader,
+    signals: &'a SignalReader,
     command: u32,
     presence: Option<Presence>,
     /// Whether a stop was ever reported to the frontend.
@@ -52,13 +52,13 @@ pub(crate) struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     pub(crate) fn new(
-        options: &Options,
+        options: &RunOptions,
         listener: Option<Arc<Listener>>,
         frontend: Arc<OwnedFd>,
-        signals: &'a Reader,
+        signals: &'a SignalReader,
         command: u32,
         presence: Option<Presence>,
-        state: Shared,
+        state: SharedState,
     ) -> Self {
         let responder = listener.clone().map(|listener| {
             let (frontend, state) = (Arc::clone(&frontend), state.clone());
@@ -211,7 +211,7 @@ impl<'a> Supervisor<'a> {
         let take = WaitFor { ends: true, ..WaitFor::default() };
         self.reap_again = self.workers.busy() > 0;
         while let Ok(Some((pid, change))) = process::wait(Whose::Any, peek) {
-            if matches!(change, Change::Trapped(_)) {
+            if matches!(change, ChildChange::Trapped(_)) {
                 // A call is being changed; its tracer thread takes this stop, and the loop
                 // tries again later.
                 self.reap_again = true;
@@ -220,8 +220,10 @@ impl<'a> Supervisor<'a> {
             // The child has exited, so this wait takes exactly the change that was seen.
             let _ = process::wait(Whose::Id(pid), take);
             match change {
-                Change::Exited(code) if pid == self.command => end = Some(Ending::Exited(code)),
-                Change::Killed(by) if pid == self.command => end = Some(Ending::Killed(by)),
+                ChildChange::Exited(code) if pid == self.command => {
+                    end = Some(Ending::Exited(code));
+                }
+                ChildChange::Killed(by) if pid == self.command => end = Some(Ending::Killed(by)),
                 _ => {}
             }
         }
@@ -244,8 +246,8 @@ impl<'a> Supervisor<'a> {
         let peek = WaitFor { peek: true, ..take };
         let seen = process::wait(Whose::Id(self.command), peek);
         // A traced thread with another id becomes the thread group leader by execve(2).
-        self.reap_again |= matches!(seen, Ok(Some((_, Change::Trapped(_)))));
-        if let Ok(Some((_, Change::Stopped(signal)))) = seen {
+        self.reap_again |= matches!(seen, Ok(Some((_, ChildChange::Trapped(_)))));
+        if let Ok(Some((_, ChildChange::Stopped(signal)))) = seen {
             let _ = process::wait(Whose::Id(self.command), take);
             try_send(&*self.frontend, &Message::Stopped(signal));
             self.stopped = true;
@@ -294,7 +296,8 @@ const TICK: Duration = Duration::from_millis(5);
 /// Continues the frontend if it is stopped. The frontend is the parent as long as it lives.
 fn wake_frontend() {
     let frontend = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
-    if let Some(frontend) = frontend.filter(|frontend| process_tree::job(*frontend) == Job::Stopped)
+    if let Some(frontend) =
+        frontend.filter(|frontend| process_tree::job(*frontend) == JobState::Stopped)
     {
         signals::send(frontend, Signal::CONT.as_raw());
     }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use synconce_sys::handover::Handover;
 use synconce_sys::notify::{Answer, Listener};
-use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
+use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
 const MOMENT: Duration = Duration::from_millis(1);
@@ -26,7 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn error(supervisor: u32, had_started: bool) -> RunError {
     let ends = WaitFor { ends: true, ..WaitFor::default() };
     match process::wait(Whose::Id(supervisor), ends) {
-        Ok(Some((_, Change::Killed(signal)))) if !had_started && signal == Signal::SYS.as_raw() => {
+        Ok(Some((_, ChildChange::Killed(signal))))
+            if !had_started && signal == Signal::SYS.as_raw() =>
+        {
             RunError::Filter(Errno::PERM.raw_os_error())
         }
         _ => RunError::SupervisorDied { started: had_started },
@@ -109,7 +111,7 @@ pub(crate) fn reap(pid: u32) {
     while process_tree::exists(pid)
         && let Ok(Some((ended, change))) = process::wait(Whose::Any, peek)
     {
-        if !matches!(change, Change::Exited(_) | Change::Killed(_)) {
+        if !matches!(change, ChildChange::Exited(_) | ChildChange::Killed(_)) {
             // The thread is stopped while its mask is restored.
             thread::sleep(MOMENT);
             continue;

@@ -11,11 +11,11 @@ mod line;
 mod sampler;
 
 use self::callers::Callers;
-use self::line::{Call as CallLine, End, Start, Would};
+use self::line::{Call as CallLine, LastLine, Start, Would};
 use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
 use crate::fd_info::FdInfo;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::policy::{Decision, PendingCall, decide};
 use crate::protocol::Ending;
 use crate::responder::{Handled, callers_file};
@@ -87,7 +87,7 @@ struct Syncs {
 
 impl Watch {
     /// Returns the watch over a command that has just started, if `options` ask for a record.
-    pub(crate) fn of(options: &Options) -> Option<Self> {
+    pub(crate) fn of(options: &RunOptions) -> Option<Self> {
         let record = options.record.clone()?;
         record.write(&Start::of(&options.command));
         let (callers, sampler, syncs) = Default::default();
@@ -102,7 +102,7 @@ impl Watch {
         pending: &PendingCall,
     ) -> Handled {
         let notification = &pending.notification;
-        let would = match decide(fd_info, pending, &Options::default()) {
+        let would = match decide(fd_info, pending, &RunOptions::default()) {
             Decision::Ignore | Decision::Handshake | Decision::Request(_) => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));
@@ -195,7 +195,7 @@ impl Watch {
             self.record.write(&line);
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
-        self.record.write(&End { end: ending, at: self.record.micros(), looks, alone, lost });
+        self.record.write(&LastLine { end: ending, at: self.record.micros(), looks, alone, lost });
         let _ = self.record.writer().flush();
     }
 }

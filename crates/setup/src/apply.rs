@@ -1,10 +1,10 @@
 //! Carries out a plan.
 
 use crate::Engine;
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState};
 use crate::journal::Journal;
-use crate::plan::{Act, Change, Plan};
+use crate::plan::{PathChange, Plan, PlannedAct};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
@@ -45,7 +45,7 @@ pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
 
 /// Returns the first directory where [`apply`] could not write: its file system is read-only.
 pub fn read_only(plan: &Plan, host: &Host) -> Option<PathBuf> {
-    let directory = |change: &Change| {
+    let directory = |change: &PathChange| {
         let path = host.real(&change.path);
         path.ancestors().skip(1).find(|path| path.is_dir()).map(Path::to_owned)
     };
@@ -55,27 +55,31 @@ pub fn read_only(plan: &Plan, host: &Host) -> Option<PathBuf> {
     plan.changes.iter().filter_map(directory).find(is_read_only)
 }
 
-fn make_below_directories(change: &Change, host: &Host) -> Result<(), Error> {
+fn make_below_directories(change: &PathChange, host: &Host) -> Result<(), Error> {
     for missing in replace::missing_above(&host.real(&change.path)) {
         replace::make_directory(&missing)?;
     }
     make(change, host)
 }
 
-fn make(change: &Change, host: &Host) -> Result<(), Error> {
+fn make(change: &PathChange, host: &Host) -> Result<(), Error> {
     let real = host.real(&change.path);
     let found = host.look(&change.path)?;
     match (&change.act, found) {
-        (Act::Edit { before, after }, Found::File(bytes, _)) if bytes == before.as_bytes() => {
+        (PlannedAct::Edit { before, after }, PathState::File(bytes, _))
+            if bytes == before.as_bytes() =>
+        {
             replace::replace(&real, after.as_bytes())?;
         }
-        (Act::Create(content) | Act::Own(content), Found::Absent) => {
+        (PlannedAct::Create(content) | PlannedAct::Own(content), PathState::Absent) => {
             replace::create(&real, content.as_bytes(), Rights::common())?;
         }
         // The journal lists both contents as written by synconce.
-        (Act::Own(content), Found::File(..)) => replace::replace(&real, content.as_bytes())?,
-        (Act::Link(target), Found::Absent) => replace::link(target, &real)?,
-        (Act::Link(target), Found::Link(_)) => {
+        (PlannedAct::Own(content), PathState::File(..)) => {
+            replace::replace(&real, content.as_bytes())?;
+        }
+        (PlannedAct::Link(target), PathState::Absent) => replace::link(target, &real)?,
+        (PlannedAct::Link(target), PathState::Link(_)) => {
             replace::remove(&real)?;
             replace::link(target, &real)?;
         }
@@ -85,5 +89,5 @@ fn make(change: &Change, host: &Host) -> Result<(), Error> {
 }
 
 fn meanwhile(path: &Path) -> Error {
-    Fault::new("was changed meanwhile", "try again").in_file(path).into()
+    NotEdited::new("was changed meanwhile", "try again").in_file(path).into()
 }

@@ -14,9 +14,9 @@ mod diversion;
 mod program;
 mod wrapper;
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use program::{DIRECTORY, Program, Step};
+use program::{DIRECTORY, DivertedProgram, ProgramStep};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use std::fs::File;
@@ -32,14 +32,14 @@ const LOCK: &str = "/var/lib/dpkg/lock";
 /// The steps of a set-up or of its undo.
 #[derive(Debug)]
 pub struct Plan {
-    programs: Vec<(Program, Vec<Step>)>,
+    programs: Vec<(DivertedProgram, Vec<ProgramStep>)>,
     /// The programs that are not installed.
     pub missing: Vec<&'static str>,
 }
 
 /// What is changed for a program.
 #[derive(Debug)]
-pub struct Change {
+pub struct ProgramChange {
     /// diverted, restored or removed.
     pub act: &'static str,
     /// The path of the program, outside of the system.
@@ -50,12 +50,12 @@ pub struct Change {
 
 impl Plan {
     /// Returns the changes; empty if everything is as it is wanted.
-    pub fn changes(&self, host: &Host) -> Vec<Change> {
+    pub fn changes(&self, host: &Host) -> Vec<ProgramChange> {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
-        let change = |(program, steps): &(Program, Vec<Step>)| Change {
+        let change = |(program, steps): &(DivertedProgram, Vec<ProgramStep>)| ProgramChange {
             act: match steps.last() {
-                Some(Step::Wrap | Step::Divert) => "diverted",
-                Some(Step::Unwrap) => "removed",
+                Some(ProgramStep::Wrap | ProgramStep::Divert) => "diverted",
+                Some(ProgramStep::Unwrap) => "removed",
                 _ => "restored",
             },
             path: host.real(&program.path),
@@ -74,7 +74,7 @@ pub fn plan(host: &Host) -> Result<Plan, Error> {
     let plan = read(host, |program| program.set_up(host))?;
     if plan.missing.contains(&"dpkg") {
         let remedy = "name the root of a Debian system, by --root DIR";
-        let fault = Fault::new("holds no dpkg", remedy);
+        let fault = NotEdited::new("holds no dpkg", remedy);
         return Err(fault.in_file(&host.real(Path::new("/"))).into());
     }
     Ok(plan)
@@ -88,10 +88,13 @@ pub fn plan_undo(host: &Host, force: bool) -> Result<Plan, Error> {
     read(host, |program| program.undo(host, force))
 }
 
-fn read(host: &Host, steps: impl Fn(&Program) -> Result<Vec<Step>, Error>) -> Result<Plan, Error> {
+fn read(
+    host: &Host,
+    steps: impl Fn(&DivertedProgram) -> Result<Vec<ProgramStep>, Error>,
+) -> Result<Plan, Error> {
     let mut plan = Plan { programs: Vec::new(), missing: Vec::new() };
     for name in NAMES {
-        let program = Program::read(name, host)?;
+        let program = DivertedProgram::read(name, host)?;
         plan.missing.extend(program.is_missing().then_some(name));
         let steps = steps(&program)?;
         plan.programs.push((program, steps));
@@ -151,17 +154,17 @@ fn carry_out(plan: &Plan, host: &Host) -> Result<(), Error> {
     Ok(())
 }
 
-fn take(step: Step, program: &Program, host: &Host) -> Result<(), Error> {
-    let Program { path, real, .. } = program;
+fn take(step: ProgramStep, program: &DivertedProgram, host: &Host) -> Result<(), Error> {
+    let DivertedProgram { path, real, .. } = program;
     let (at_path, at_real) = (host.real(path), host.real(real));
     match step {
-        Step::Link => {
+        ProgramStep::Link => {
             for missing in replace::missing_above(&at_real) {
                 replace::make_directory(&missing)?;
             }
             replace::hard_link(&at_path, &at_real)?;
         }
-        Step::Wrap => {
+        ProgramStep::Wrap => {
             let text = wrapper::text(real, host.synconce());
             if at_path.is_file() {
                 replace::replace(&at_path, text.as_bytes())?;
@@ -170,11 +173,11 @@ fn take(step: Step, program: &Program, host: &Host) -> Result<(), Error> {
                 replace::create(&at_path, text.as_bytes(), rights)?;
             }
         }
-        Step::Divert => diversion::add(path, real, host)?,
-        Step::Undivert => diversion::remove(path, host)?,
-        Step::Restore => replace::rename(&at_real, &at_path)?,
-        Step::Unwrap => replace::remove(&at_path)?,
-        Step::Drop => replace::remove(&at_real)?,
+        ProgramStep::Divert => diversion::add(path, real, host)?,
+        ProgramStep::Undivert => diversion::remove(path, host)?,
+        ProgramStep::Restore => replace::rename(&at_real, &at_path)?,
+        ProgramStep::Unwrap => replace::remove(&at_path)?,
+        ProgramStep::Drop => replace::remove(&at_real)?,
     }
     Ok(())
 }
@@ -193,7 +196,7 @@ fn lock(host: &Host) -> Result<Option<File>, Error> {
     };
     match rustix::fs::fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Err(Errno::ACCESS | Errno::AGAIN) => {
-            let fault = Fault::new(
+            let fault = NotEdited::new(
                 "is locked: dpkg or another set-up is at work",
                 "wait for its end, and try again",
             );

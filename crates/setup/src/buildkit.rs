@@ -1,6 +1,6 @@
 //! buildkitd: sets the runtime of its OCI worker and of its containerd worker.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::plan::Plan;
 use crate::systemd::Service;
@@ -48,7 +48,7 @@ pub(crate) fn service(host: &Host) -> Result<Service, Error> {
 }
 
 /// Returns `text` with `runtime` in every enabled worker, or `None` if nothing changes.
-fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
+fn edit(text: &str, runtime: &str) -> Result<Option<String>, NotEdited> {
     text::edit(text, |text| {
         let toml = Toml::parse(text)?;
         let mut wanted: Vec<(&[&str], &str)> = Vec::new();
@@ -66,7 +66,7 @@ fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
         }
         if wanted.is_empty() {
             let remedy = "set enabled = true in [worker.oci] or [worker.containerd]";
-            return Err(Fault::new("turns both workers off", remedy));
+            return Err(NotEdited::new("turns both workers off", remedy));
         }
         let mut edited = toml.edit();
         let mut is_changed = false;
@@ -82,7 +82,7 @@ fn edit(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
 
 /// Returns whether `keys` have to be set to `value`. A name of the default runc is replaced;
 /// any other value is the operator's choice and is refused.
-fn needs(toml: &Toml, keys: &[&str], value: &str) -> Result<bool, Fault> {
+fn needs(toml: &Toml, keys: &[&str], value: &str) -> Result<bool, NotEdited> {
     let Some((now, line)) = toml.text(keys)? else { return Ok(true) };
     match now {
         now if now == value => Ok(false),
@@ -90,7 +90,7 @@ fn needs(toml: &Toml, keys: &[&str], value: &str) -> Result<bool, Fault> {
         other => {
             let reason = format!("has {} = \"{other}\", not BuildKit's own", keys.join("."));
             let remedy = "take it away if runc will do as well, and set up again";
-            Err(Fault::new(reason, remedy).on_line(line))
+            Err(NotEdited::new(reason, remedy).on_line(line))
         }
     }
 }

@@ -2,9 +2,9 @@
 //! RuntimeClass. The default runtime is not changed.
 
 use crate::buildkit::SHIM;
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::{Host, RUNTIME_NAME};
-use crate::imports::{self, Part};
+use crate::imports::{self, ImportedFile};
 use crate::original;
 use crate::plan::Plan;
 use crate::systemd::Service;
@@ -42,7 +42,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     service.check_program(host, "containerd")?;
     let main = main(host, &service)?;
     let (resolved, text) = host.text(&main)?;
-    let in_main = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+    let in_main = |fault: NotEdited| Error::from(fault.in_file(&host.real(&resolved)));
     let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
     let mut plan = Plan::default();
     let format = match format(&toml, &host.real(&resolved)).map_err(in_main)? {
@@ -54,7 +54,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     // one: a drop-in file would remove the rest of the CRI plugin's section.
     let directory = imports::drop_in_directory(&main, &imports).filter(|_| format != SECOND);
     let drop_in = directory.map(|directory| directory.join(DROP_IN));
-    let mut parts = vec![Part { path: main.clone(), toml }];
+    let mut parts = vec![ImportedFile { path: main.clone(), toml }];
     parts.extend(imports::read(host, &main, &imports, drop_in.as_deref())?);
     if is_known(host, &parts, format)? {
         return Ok(plan);
@@ -90,21 +90,21 @@ pub(crate) fn lines(text: Option<&str>) -> String {
 }
 
 /// Returns the refusal of `file`, a real path, which is of version 1.
-pub(crate) fn version_1(file: &Path) -> Fault {
+pub(crate) fn version_1(file: &Path) -> NotEdited {
     let file = quote(file);
     let remedy = format!("to print it in a later one: containerd --config {file} config migrate");
-    Fault::new("is of version 1", remedy)
+    NotEdited::new("is of version 1", remedy)
 }
 
 /// Returns the format of `file`, a real path; `None` for a file without settings.
-fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, Fault> {
+fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, NotEdited> {
     let disabled = toml.texts(&["disabled_plugins"])?.unwrap_or_default();
     let is_cri = |name: &String| ["cri", SECOND.plugin, THIRD.plugin].contains(&name.as_str());
     if let Some(name) = disabled.iter().find(|name| is_cri(name)) {
         let line = toml.get(&["disabled_plugins"]).and_then(|(_, line)| line);
         let reason = format!("disables the plugin {name}, which is the one that has runtimes");
         let remedy = "Docker does not need this set-up; for Kubernetes, enable the plugin first";
-        return Err(Fault::new(reason, remedy).on_line(line));
+        return Err(NotEdited::new(reason, remedy).on_line(line));
     }
     let (version, line) = match toml.get(&["version"]) {
         None if toml.is_empty() => return Ok(None),
@@ -118,7 +118,7 @@ fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, Fault> {
         Some(1) => Err(version_1(file).on_line(line)),
         _ => {
             let reason = "is of a version that is not known here (2, 3 and 4 are)";
-            Err(Fault::new(reason, "use a later synconce, or edit it by hand").on_line(line))
+            Err(NotEdited::new(reason, "use a later synconce, or edit it by hand").on_line(line))
         }
     }
 }
@@ -146,9 +146,9 @@ fn by_version(host: &Host, plan: &mut Plan) -> Format {
 
 /// Returns whether the runtime is configured already. Fails if its name is in use for another
 /// runtime, or if containerd would ignore the section.
-fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> {
-    for (at, Part { path, toml }) in parts.iter().enumerate() {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+fn is_known(host: &Host, parts: &[ImportedFile], format: Format) -> Result<bool, Error> {
+    for (at, ImportedFile { path, toml }) in parts.iter().enumerate() {
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
         if at > 0
             && format == SECOND
             && let Some((_, line)) = toml.get(&["plugins", format.plugin])
@@ -156,7 +156,7 @@ fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> 
             let reason = "has a section of the CRI plugin, which containerd 1.x takes instead of \
                           the whole one in the file that imports it";
             let remedy = "move the section into config.toml, and set up again";
-            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
         }
         let Some((_, line)) = toml.get(&runtime_keys(format, RUNTIME_NAME, &[])) else { continue };
         let kind =
@@ -168,7 +168,7 @@ fn is_known(host: &Host, parts: &[Part], format: Format) -> Result<bool, Error> 
         }
         let reason = format!("has a runtime {RUNTIME_NAME} that is not {}", host.runtime());
         let remedy = "take it away, or name its BinaryName by --runtime";
-        return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+        return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
     }
     Ok(false)
 }
@@ -179,18 +179,23 @@ fn runtime_keys<'a>(format: Format, name: &'a str, more: &[&'a str]) -> Vec<&'a 
 }
 
 /// Refuses a binary of runc's section that synconce-oci would not execute.
-fn check_binary(host: &Host, parts: &[Part], format: Format) -> Result<Option<String>, Error> {
+fn check_binary(
+    host: &Host,
+    parts: &[ImportedFile],
+    format: Format,
+) -> Result<Option<String>, Error> {
     let keys = runtime_keys(format, ORIGINAL, &BINARY);
-    for Part { path, toml } in parts.iter().rev() {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+    for ImportedFile { path, toml } in parts.iter().rev() {
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
         let Some((name, line)) = toml.text(&keys).map_err(in_file)? else { continue };
         // An empty name means runc, as the shim finds it.
         if name.is_empty() {
             break;
         }
-        let binary = match Path::new(name).is_absolute() {
-            true => Some(PathBuf::from(name)),
-            false => original::by_name(host, name),
+        let binary = if Path::new(name).is_absolute() {
+            Some(PathBuf::from(name))
+        } else {
+            original::by_name(host, name)
         };
         let binary = binary.unwrap_or_else(|| name.into());
         let checked = original::check(host, "containerd", &binary, &["runc", "crun"])?;
@@ -202,7 +207,7 @@ fn check_binary(host: &Host, parts: &[Part], format: Format) -> Result<Option<St
 /// Returns all settings of runc, by their keys below runc's section; the last of duplicate
 /// keys counts. They are copied because a runtime with another cgroup driver than the
 /// kubelet's starts no pod, and without the base specification containers would differ.
-fn original_settings(parts: &[Part], format: Format) -> Vec<(Vec<String>, Value)> {
+fn original_settings(parts: &[ImportedFile], format: Format) -> Vec<(Vec<String>, Value)> {
     let mut found: Vec<(Vec<String>, Value)> = Vec::new();
     for part in parts {
         for (keys, value) in part.toml.values(&runtime_keys(format, ORIGINAL, &[])) {
@@ -223,7 +228,7 @@ struct Wanted<'a> {
 
 impl Wanted<'_> {
     /// Returns the text of a drop-in file.
-    fn alone(&self) -> Result<String, Fault> {
+    fn alone(&self) -> Result<String, NotEdited> {
         // If a drop-in file has another version or none, containerd 2.0 to 2.2 assume that
         // version for the whole configuration.
         let head = format!(
@@ -237,7 +242,7 @@ impl Wanted<'_> {
     }
 
     /// Returns the main file's text with the section.
-    fn in_main(&self, text: &str) -> Result<Option<String>, Fault> {
+    fn in_main(&self, text: &str) -> Result<Option<String>, NotEdited> {
         let toml = Toml::parse(text)?;
         let mut edited = toml.edit();
         if toml.is_empty() {
@@ -255,7 +260,7 @@ impl Wanted<'_> {
         Ok(Some(edited.into_text()))
     }
 
-    fn set(&self, edited: &mut Edited) -> Result<(), Fault> {
+    fn set(&self, edited: &mut Edited) -> Result<(), NotEdited> {
         let mut set = |keys: &[&str], value: Value| {
             edited.set(&runtime_keys(self.format, RUNTIME_NAME, keys), value)
         };
@@ -272,14 +277,14 @@ impl Wanted<'_> {
     }
 
     /// Returns runc's annotations and synconce's own.
-    fn annotations(&self) -> Result<Array, Fault> {
+    fn annotations(&self) -> Result<Array, NotEdited> {
         let annotations = self.original.iter().find(|(keys, _)| *keys == ["pod_annotations"]);
         let mut all = match annotations.map(|(_, value)| value.as_array()) {
             None => Array::new(),
             Some(Some(annotations)) => annotations.clone(),
             Some(None) => {
                 let reason = "has pod_annotations of runc that are no list";
-                return Err(Fault::new(reason, "repair the file"));
+                return Err(NotEdited::new(reason, "repair the file"));
             }
         };
         if !all.iter().any(|one| one.as_str() == Some(ANNOTATIONS)) {

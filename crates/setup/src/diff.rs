@@ -1,7 +1,7 @@
 //! Unified diffs of changes.
 
-use crate::host::{Found, Host};
-use crate::plan::{Act, Plan};
+use crate::host::{Host, PathState};
+use crate::plan::{Plan, PlannedAct};
 use similar::TextDiff;
 use std::path::Path;
 
@@ -10,13 +10,13 @@ pub fn of_plan(plan: &Plan, host: &Host) -> String {
     let shown = plan.changes.iter().map(|change| {
         let real = host.real(&change.path);
         match &change.act {
-            Act::Edit { before, after } => unified(&real, Some(before), Some(after)),
-            Act::Create(content) => unified(&real, None, Some(content)),
-            Act::Own(content) => {
+            PlannedAct::Edit { before, after } => unified(&real, Some(before), Some(after)),
+            PlannedAct::Create(content) => unified(&real, None, Some(content)),
+            PlannedAct::Own(content) => {
                 let now = host.look(&change.path).ok();
                 unified(&real, now.as_ref().and_then(text).as_deref(), Some(content))
             }
-            Act::Link(target) => unified(&real, None, Some(&link(target))),
+            PlannedAct::Link(target) => unified(&real, None, Some(&link(target))),
         }
     });
     shown.collect()
@@ -24,10 +24,8 @@ pub fn of_plan(plan: &Plan, host: &Host) -> String {
 
 /// Returns the diff from `from` to `to`; `None` means that there is no file.
 pub(crate) fn unified(path: &Path, from: Option<&str>, to: Option<&str>) -> String {
-    let name = |there: bool| match there {
-        true => path.display().to_string(),
-        false => "/dev/null".to_owned(),
-    };
+    let name =
+        |there: bool| if there { path.display().to_string() } else { "/dev/null".to_owned() };
     let (old, new) = (name(from.is_some()), name(to.is_some()));
     let diff = TextDiff::from_lines(from.unwrap_or_default(), to.unwrap_or_default());
     let shown = diff.unified_diff().context_radius(3).header(&old, &new).to_string();
@@ -39,11 +37,11 @@ pub(crate) fn unified(path: &Path, from: Option<&str>, to: Option<&str>) -> Stri
 }
 
 /// Returns `found` as text; bytes that are no UTF-8 are replaced.
-pub(crate) fn text(found: &Found) -> Option<String> {
+pub(crate) fn text(found: &PathState) -> Option<String> {
     match found {
-        Found::Absent => None,
-        Found::File(bytes, _) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Found::Link(target) => Some(link(target)),
+        PathState::Absent => None,
+        PathState::File(bytes, _) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        PathState::Link(target) => Some(link(target)),
     }
 }
 

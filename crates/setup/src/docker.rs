@@ -4,10 +4,10 @@
 mod api;
 mod daemon_json;
 
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host, RUNTIME_NAME};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState, RUNTIME_NAME};
 use crate::plan::Plan;
-use crate::running::{Lack, Process};
+use crate::running::{DaemonProcess, Lack};
 use crate::systemd::{self, DEFAULT_PATH, Service};
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
     let setting = setting(host, service, way)?;
     plan.notes.push(why);
     unless_overridden(host, service, setting.split_once('=').map_or("", |(name, _)| name))?;
-    if way == Way::Path {
+    if way == RuncWay::Path {
         let link = Path::new(DIRECTORY).join("runc");
         plan.link(host, &link, Path::new(host.runtime()))?;
     }
@@ -84,10 +84,10 @@ fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
 }
 
 /// Returns the variable with its value by which the embedded BuildKit is given its runc.
-fn setting(host: &Host, service: &Service, way: Way) -> Result<String, Error> {
+fn setting(host: &Host, service: &Service, way: RuncWay) -> Result<String, Error> {
     Ok(match way {
-        Way::Variable => format!("{VARIABLE}={}", host.runtime()),
-        Way::Path => format!("PATH={}", path(host, service)?),
+        RuncWay::Variable => format!("{VARIABLE}={}", host.runtime()),
+        RuncWay::Path => format!("PATH={}", path(host, service)?),
     })
 }
 
@@ -95,15 +95,15 @@ fn setting(host: &Host, service: &Service, way: Way) -> Result<String, Error> {
 ///
 /// # Errors
 /// A unit that cannot be read.
-pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<Lack>, Error> {
+pub(crate) fn lacks(host: &Host, process: &DaemonProcess) -> Result<Option<Lack>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let dockerd = dockerd(host, &service);
     let (way, _) = choose(dockerd, version(host, dockerd));
     let setting = setting(host, &service, way)?;
     let first = |word: &str| word.strip_prefix("PATH=")?.split(':').next().map(str::to_owned);
     let has = |word: &String| match way {
-        Way::Variable => *word == setting,
-        Way::Path => first(word).is_some_and(|first| first == DIRECTORY),
+        RuncWay::Variable => *word == setting,
+        RuncWay::Path => first(word).is_some_and(|first| first == DIRECTORY),
     };
     // Only root may read the environment of another user's process.
     if process.words("environ").is_some_and(|words| !words.iter().any(has)) {
@@ -129,30 +129,30 @@ pub(crate) fn lacks(host: &Host, process: &Process) -> Result<Option<Lack>, Erro
 
 /// How the embedded BuildKit is given its runc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum RuncWay {
     /// By the environment variable that names its runc.
     Variable,
     /// As the first runc in PATH.
     Path,
 }
 
-fn choose(dockerd: Option<&str>, version: Option<u32>) -> (Way, String) {
+fn choose(dockerd: Option<&str>, version: Option<u32>) -> (RuncWay, String) {
     let by_path = "the runc first in dockerd's PATH, which every version's BuildKit takes";
     match (dockerd, version) {
         (Some(_), Some(major)) if major >= KNOWS_VARIABLE => {
-            (Way::Variable, format!("dockerd {major}: its BuildKit is reached by {VARIABLE}"))
+            (RuncWay::Variable, format!("dockerd {major}: its BuildKit is reached by {VARIABLE}"))
         }
         (Some(_), Some(major)) => {
             let why = format!("it knows {VARIABLE} only from v{KNOWS_VARIABLE}");
             let way = "its BuildKit is reached by the runc first in dockerd's PATH";
-            (Way::Path, format!("dockerd {major}: {way}, because {why}"))
+            (RuncWay::Path, format!("dockerd {major}: {way}, because {why}"))
         }
         (Some(path), None) => (
-            Way::Path,
+            RuncWay::Path,
             format!("{path} does not say its version: BuildKit is reached by {by_path}"),
         ),
         (None, _) => (
-            Way::Path,
+            RuncWay::Path,
             format!("without a dockerd that says its version: BuildKit is reached by {by_path}"),
         ),
     }
@@ -202,7 +202,7 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
     let mut names = Vec::new();
     for container in host.list(&containers, "")? {
         let path = host.resolve(&container.join("hostconfig.json"))?;
-        let Ok(Found::File(bytes, _)) = host.look(&path) else { continue };
+        let Ok(PathState::File(bytes, _)) = host.look(&path) else { continue };
         let config: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
         if config["Runtime"] == RUNTIME_NAME {
             let id = container.file_name().unwrap_or_default().to_string_lossy();
@@ -218,7 +218,7 @@ pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
         names.join(", ")
     );
     let remedy = "remove them, or make them again with --runtime runc; or give --force as well";
-    Ok(Some(Fault::new(reason, remedy).in_file(&host.real(&containers)).into()))
+    Ok(Some(NotEdited::new(reason, remedy).in_file(&host.real(&containers)).into()))
 }
 
 #[cfg(test)]

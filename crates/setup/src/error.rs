@@ -57,7 +57,7 @@ impl std::error::Error for Error {}
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     path: PathBuf,
-    fault: Fault,
+    fault: NotEdited,
 }
 
 impl fmt::Display for Refusal {
@@ -72,13 +72,13 @@ impl fmt::Display for Refusal {
 
 /// Why a text is not edited.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct NotEdited {
     line: Option<usize>,
     reason: String,
     remedy: String,
 }
 
-impl Fault {
+impl NotEdited {
     /// `reason` ends the sentence that the file's name begins; `remedy` is a hint.
     pub(crate) fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { line: None, reason: reason.into(), remedy: remedy.into() }

@@ -18,13 +18,13 @@ pub(crate) use force::in_force;
 
 use crate::error::Error;
 use crate::host::Host;
-use crate::plan::{Act, Change, Plan};
+use crate::plan::{PathChange, Plan, PlannedAct};
 use description::Description;
 use std::path::Path;
 
 /// A daemon whose databases can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Daemon {
+pub enum HeldDaemon {
     /// containerd.
     Containerd,
     /// The BuildKit in dockerd.
@@ -33,7 +33,7 @@ pub enum Daemon {
     Buildkit,
 }
 
-impl Daemon {
+impl HeldDaemon {
     /// Returns the name of the hold, which is the word on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -75,13 +75,13 @@ impl Daemon {
 }
 
 /// Plans the hold of `daemon`.
-pub(crate) fn plan(host: &Host, daemon: Daemon) -> Result<Plan, Error> {
+pub(crate) fn plan(host: &Host, daemon: HeldDaemon) -> Result<Plan, Error> {
     host.check_synconce()?;
     let mut plan = Plan::default();
     let description = match daemon {
-        Daemon::Containerd => containerd::describe(host, &mut plan)?,
-        Daemon::Docker => docker::describe(host, &mut plan)?,
-        Daemon::Buildkit => buildkit::describe(host, &mut plan)?,
+        HeldDaemon::Containerd => containerd::describe(host, &mut plan)?,
+        HeldDaemon::Docker => docker::describe(host, &mut plan)?,
+        HeldDaemon::Buildkit => buildkit::describe(host, &mut plan)?,
     };
     write(host, &mut plan, &description)?;
     Ok(plan)
@@ -112,13 +112,13 @@ fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), 
 
 /// Returns how many databases `plan` adds to the description of a hold, if it changes nothing else.
 pub(crate) fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
-    let [Change { path, act: Act::Own(after) }] = &plan.changes[..] else { return None };
+    let [PathChange { path, act: PlannedAct::Own(after) }] = &plan.changes[..] else { return None };
     let (_, before) = host.text(path).ok()?;
     description::added(&before?, after)
 }
 
 /// Returns what makes the changes of a set-up of `daemon`, or of its undo, take effect.
-pub(crate) fn restart(host: &Host, daemon: Daemon) -> String {
+pub(crate) fn restart(host: &Host, daemon: HeldDaemon) -> String {
     let program = daemon.program();
     if !host.is_running() {
         // systemctl would restart the daemon of the running system.

@@ -1,6 +1,6 @@
 //! The system that is set up, and all reads of it.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -20,7 +20,7 @@ pub const RUNTIME_NAME: &str = "synconce";
 const LINKS: usize = 40;
 
 /// Returns the output of `PROGRAM --version`, given the root and a path below it.
-pub(crate) type Version = Box<dyn Fn(&Path, &Path) -> Option<String>>;
+pub(crate) type AskVersion = Box<dyn Fn(&Path, &Path) -> Option<String>>;
 
 /// A system by its root.
 pub struct Host {
@@ -28,12 +28,12 @@ pub struct Host {
     state: PathBuf,
     runtime: PathBuf,
     synconce: PathBuf,
-    version: Version,
+    version: AskVersion,
 }
 
 /// What is at a path.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PathState {
     /// Nothing.
     Absent,
     /// A file: its content, owner and mode.
@@ -46,7 +46,7 @@ impl Host {
     /// Makes the system whose root is `root`, with journals below `state`, and `synconce-oci`
     /// at `runtime`, a path within the system. `synconce` is beside it, unless
     /// [`Host::with_synconce`] names another path.
-    pub fn new(root: &Path, state: &Path, runtime: &Path, version: Version) -> Self {
+    pub fn new(root: &Path, state: &Path, runtime: &Path, version: AskVersion) -> Self {
         let (root, state, runtime) = (root.to_owned(), state.to_owned(), runtime.to_owned());
         let synconce = runtime.with_file_name("synconce");
         Self { root, state, runtime, synconce, version }
@@ -64,18 +64,16 @@ impl Host {
 
     /// Returns the command line of `synconce setup WORDS` for this system.
     pub fn setup(&self, words: &str) -> String {
-        match self.is_running() {
-            true => format!("synconce setup {words}"),
-            false => format!("synconce setup {words} --root {}", quote(&self.root)),
+        if self.is_running() {
+            format!("synconce setup {words}")
+        } else {
+            format!("synconce setup {words} --root {}", quote(&self.root))
         }
     }
 
     /// Returns where this system is, in words that follow a noun.
     pub(crate) fn place(&self) -> String {
-        match self.is_running() {
-            true => "here".to_owned(),
-            false => format!("in {}", self.root.display()),
-        }
+        if self.is_running() { "here".to_owned() } else { format!("in {}", self.root.display()) }
     }
 
     /// Returns the directory below which journals are kept.
@@ -116,10 +114,10 @@ impl Host {
         if !path.is_absolute() || !path.as_os_str().as_encoded_bytes().iter().copied().all(plain) {
             let reason = "is no absolute path of letters, digits and /._-+@";
             let remedy = format!("install {name} in a plain place, such as /usr/local/bin");
-            return Err(Fault::new(reason, remedy).in_file(path).into());
+            return Err(NotEdited::new(reason, remedy).in_file(path).into());
         }
         if !self.is_executable(path) {
-            let fault = Fault::new("is no executable file", remedy);
+            let fault = NotEdited::new("is no executable file", remedy);
             return Err(fault.in_file(&self.real(path)).into());
         }
         Ok(())
@@ -223,20 +221,20 @@ impl Host {
     ///
     /// # Errors
     /// The error names the act and the path. Anything but a file or link is refused.
-    pub(crate) fn look(&self, path: &Path) -> Result<Found, Error> {
+    pub(crate) fn look(&self, path: &Path) -> Result<PathState, Error> {
         let real = self.real(path);
         let metadata = match fs::symlink_metadata(&real) {
-            Err(error) if is_absent(&error) => return Ok(Found::Absent),
+            Err(error) if is_absent(&error) => return Ok(PathState::Absent),
             other => other.on("cannot look at", &real)?,
         };
         if metadata.is_symlink() {
-            return Ok(Found::Link(fs::read_link(&real).on("cannot read the link", &real)?));
+            return Ok(PathState::Link(fs::read_link(&real).on("cannot read the link", &real)?));
         }
         if !metadata.is_file() {
-            let fault = Fault::new("is no regular file", "make it one, or take it away");
+            let fault = NotEdited::new("is no regular file", "make it one, or take it away");
             return Err(fault.in_file(&real).into());
         }
-        Ok(Found::File(fs::read(&real).on("cannot read", &real)?, rights(&metadata)))
+        Ok(PathState::File(fs::read(&real).on("cannot read", &real)?, rights(&metadata)))
     }
 
     /// Returns the resolved path of a file and its text, or `None` for the text if there is no
@@ -246,12 +244,12 @@ impl Host {
     /// The error names the act and the path. A file that is no UTF-8 is refused.
     pub(crate) fn text(&self, path: &Path) -> Result<(PathBuf, Option<String>), Error> {
         let resolved = self.resolve(path)?;
-        let Found::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
+        let PathState::File(bytes, _) = self.look(&resolved)? else { return Ok((resolved, None)) };
         match String::from_utf8(bytes) {
             Ok(text) => Ok((resolved, Some(text))),
             Err(error) => {
                 let fault =
-                    Fault::new("is not UTF-8", "the engine cannot read it either: repair it");
+                    NotEdited::new("is not UTF-8", "the engine cannot read it either: repair it");
                 let good = error.utf8_error().valid_up_to();
                 let lines = error.as_bytes()[..good].iter().filter(|byte| **byte == b'\n').count();
                 Err(fault.on_line(lines + 1).in_file(&self.real(&resolved)).into())

@@ -1,14 +1,14 @@
 //! Reads the files that containerd's configuration imports (`imports` in
 //! containerd-config.toml(5)).
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::toml::Toml;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 /// A file of containerd's configuration.
-pub(crate) struct Part {
+pub(crate) struct ImportedFile {
     pub path: PathBuf,
     pub toml: Toml,
 }
@@ -20,7 +20,7 @@ pub(crate) fn read(
     main: &Path,
     imports: &[String],
     except: Option<&Path>,
-) -> Result<Vec<Part>, Error> {
+) -> Result<Vec<ImportedFile>, Error> {
     let mut pending: VecDeque<PathBuf> = matching(host, main, imports)?.into();
     let mut seen = vec![main.to_owned()];
     let mut parts = Vec::new();
@@ -31,12 +31,12 @@ pub(crate) fn read(
         seen.push(path.clone());
         let (resolved, text) = host.text(&path)?;
         let real = host.real(&resolved);
-        let in_file = |fault: Fault| Error::from(fault.in_file(&real));
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&real));
         let Some(text) = text else { continue };
         let toml = Toml::parse(&text).map_err(in_file)?;
         let further = toml.texts(&["imports"]).map_err(in_file)?.unwrap_or_default();
         pending.extend(matching(host, &path, &further)?);
-        parts.push(Part { path, toml });
+        parts.push(ImportedFile { path, toml });
     }
     Ok(parts)
 }
@@ -60,7 +60,7 @@ fn matching(host: &Host, main: &Path, imports: &[String]) -> Result<Vec<PathBuf>
         if has_pattern(above) || name.contains(['?', '[', '\\']) {
             let remedy = "import by names, or by an asterisk in the last part alone";
             let reason = format!("imports {import}, which is not understood");
-            return Err(Fault::new(reason, remedy).in_file(&host.real(main)).into());
+            return Err(NotEdited::new(reason, remedy).in_file(&host.real(main)).into());
         }
         if !name.contains('*') {
             found.push(path);

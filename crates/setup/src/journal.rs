@@ -2,9 +2,9 @@
 
 use crate::Engine;
 use crate::diff;
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
-use crate::plan::{Act, Change, Plan};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState};
+use crate::plan::{PathChange, Plan, PlannedAct};
 use crate::text::without_comments;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 pub struct Journal {
     version: u32,
     /// The files, in the order of the changes.
-    pub files: Vec<Entry>,
+    pub files: Vec<JournalEntry>,
     /// Directories that the set-up makes, outermost first.
     pub directories: Vec<PathBuf>,
     /// How many directories above the journal itself were made for it.
@@ -29,7 +29,7 @@ pub struct Journal {
 
 /// A path before and after the set-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// The path within the system, so that an image may be moved.
     pub path: PathBuf,
     /// The original file; `None` if there was none.
@@ -62,25 +62,25 @@ impl Before {
     }
 }
 
-impl Entry {
+impl JournalEntry {
     /// Returns whether `found` is the original.
-    pub(crate) fn is_before(&self, found: &Found) -> bool {
+    pub(crate) fn is_before(&self, found: &PathState) -> bool {
         match (found, &self.before) {
-            (Found::Absent, None) => true,
-            (Found::File(bytes, _), Some(before)) => bytes == before.content.as_bytes(),
+            (PathState::Absent, None) => true,
+            (PathState::File(bytes, _), Some(before)) => bytes == before.content.as_bytes(),
             _ => false,
         }
     }
 
     /// Returns whether `found` was written by synconce.
-    pub(crate) fn is_ours(&self, found: &Found) -> bool {
+    pub(crate) fn is_ours(&self, found: &PathState) -> bool {
         self.after.iter().any(|print| Some(print) == print_of(found).as_ref())
     }
 
     /// Returns whether `found` is not the result of this set-up: the file was edited after a
     /// set-up that was killed before it changed this file, or after an undo that had restored
     /// it.
-    pub(crate) fn is_foreign(&self, found: &Found, host: &Host) -> bool {
+    pub(crate) fn is_foreign(&self, found: &PathState, host: &Host) -> bool {
         let is_known = self.written || self.is_before(found) || self.is_ours(found);
         !is_known && !holds_ours(found, host)
     }
@@ -88,17 +88,17 @@ impl Entry {
 
 /// Returns whether `found` contains a word that only synconce writes. Comments are ignored:
 /// they may name synconce and have no effect.
-fn holds_ours(found: &Found, host: &Host) -> bool {
+fn holds_ours(found: &PathState, host: &Host) -> bool {
     let text = without_comments(&diff::text(found).unwrap_or_default());
     text.contains("synconce") || text.contains(host.runtime())
 }
 
 /// Returns the fingerprint of a content.
-fn print_of(found: &Found) -> Option<String> {
+fn print_of(found: &PathState) -> Option<String> {
     match found {
-        Found::Absent => None,
-        Found::File(bytes, _) => Some(print_of_text(bytes)),
-        Found::Link(target) => Some(print_of_link(target)),
+        PathState::Absent => None,
+        PathState::File(bytes, _) => Some(print_of_text(bytes)),
+        PathState::Link(target) => Some(print_of_link(target)),
     }
 }
 
@@ -127,7 +127,7 @@ impl Journal {
             other => other.on("cannot read", &path)?,
         };
         let remedy = "use the version of synconce that wrote it";
-        let refuse = |reason: String| Error::from(Fault::new(reason, remedy).in_file(&path));
+        let refuse = |reason: String| Error::from(NotEdited::new(reason, remedy).in_file(&path));
         let journal: Self = serde_json::from_slice(&bytes)
             .map_err(|error| refuse(format!("is no journal that is understood: {error}")))?;
         match journal.version {
@@ -174,13 +174,15 @@ impl Journal {
         Ok(journal)
     }
 
-    fn add(&mut self, change: &Change, host: &Host, engine: Engine) -> Result<(), Error> {
+    fn add(&mut self, change: &PathChange, host: &Host, engine: Engine) -> Result<(), Error> {
         let found = host.look(&change.path)?;
         let real = host.real(&change.path);
         let after = match &change.act {
-            Act::Edit { after, .. } => print_of_text(after.as_bytes()),
-            Act::Create(content) | Act::Own(content) => print_of_text(content.as_bytes()),
-            Act::Link(target) => print_of_link(target),
+            PlannedAct::Edit { after, .. } => print_of_text(after.as_bytes()),
+            PlannedAct::Create(content) | PlannedAct::Own(content) => {
+                print_of_text(content.as_bytes())
+            }
+            PlannedAct::Link(target) => print_of_link(target),
         };
         let known = self.files.iter().position(|entry| entry.path == change.path);
         // The entry is outdated if the set-up never changed the file and the file was edited
@@ -191,31 +193,31 @@ impl Journal {
             if !entry.is_before(&found) && !entry.is_ours(&found) {
                 let setup = host.setup(engine.command());
                 let remedy = format!("`{setup} --undo` says what was");
-                let fault = Fault::new("was edited since synconce edited it", remedy);
+                let fault = NotEdited::new("was edited since synconce edited it", remedy);
                 return Err(fault.in_file(&real).into());
             }
             entry.after.push(after);
             return Ok(());
         }
         let before = match (found, &change.act) {
-            (Found::Absent, _) => None,
-            (Found::File(bytes, rights), Act::Edit { before, .. })
+            (PathState::Absent, _) => None,
+            (PathState::File(bytes, rights), PlannedAct::Edit { before, .. })
                 if bytes == before.as_bytes() =>
             {
                 let (content, (user, group)) = (before.clone(), rights.owner);
                 Some(Before { content, mode: rights.mode, user, group })
             }
-            (_, Act::Own(_) | Act::Link(_)) => {
-                let fault = Fault::new("is there, and not by synconce", "move it away");
+            (_, PlannedAct::Own(_) | PlannedAct::Link(_)) => {
+                let fault = NotEdited::new("is there, and not by synconce", "move it away");
                 return Err(fault.in_file(&real).into());
             }
-            (_, Act::Edit { .. } | Act::Create(_)) => {
-                let fault = Fault::new("was changed meanwhile", "try again");
+            (_, PlannedAct::Edit { .. } | PlannedAct::Create(_)) => {
+                let fault = NotEdited::new("was changed meanwhile", "try again");
                 return Err(fault.in_file(&real).into());
             }
         };
         let (path, after) = (change.path.clone(), vec![after]);
-        let entry = Entry { path, before, after, written: false };
+        let entry = JournalEntry { path, before, after, written: false };
         match out_of_date {
             Some(at) => self.files[at] = entry,
             None => self.files.push(entry),
@@ -225,8 +227,9 @@ impl Journal {
 
     /// Returns whether nothing is changed yet: no file, and no directory of the set-up.
     pub(crate) fn is_before(&self, host: &Host) -> bool {
-        let is_original =
-            |entry: &Entry| host.look(&entry.path).is_ok_and(|found| entry.is_before(&found));
+        let is_original = |entry: &JournalEntry| {
+            host.look(&entry.path).is_ok_and(|found| entry.is_before(&found))
+        };
         let is_made = |directory: &PathBuf| host.real(directory).exists();
         self.files.iter().all(is_original) && !self.directories.iter().any(is_made)
     }

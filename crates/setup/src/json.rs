@@ -1,6 +1,6 @@
 //! JSON as Go's encoding/json parses it, with line numbers.
 
-use crate::error::Fault;
+use crate::error::NotEdited;
 use crate::text::line_of;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstRootNode;
@@ -29,13 +29,13 @@ pub(crate) fn without_mark(text: &str) -> &str {
 }
 
 /// Parses `text`, which has no byte order mark; `None` when the text is blank.
-pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, Fault> {
+pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, NotEdited> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);
     Ok(parsed.map_err(|error| fault(&error))?.value)
 }
 
 /// Parses `text` for editing.
-pub(crate) fn tree(text: &str) -> Result<CstRootNode, Fault> {
+pub(crate) fn tree(text: &str) -> Result<CstRootNode, NotEdited> {
     CstRootNode::parse(text, &STRICT).map_err(|error| fault(&error))
 }
 
@@ -45,22 +45,22 @@ pub(crate) fn member<'a>(
     text: &str,
     object: &'a Object<'_>,
     name: &str,
-) -> Result<Option<(&'a Value<'a>, usize)>, Fault> {
+) -> Result<Option<(&'a Value<'a>, usize)>, NotEdited> {
     let mut named = object.properties.iter().filter(|property| property.name.as_str() == name);
     let Some(first) = named.next() else { return Ok(None) };
     if let Some(second) = named.next() {
         let line = line_of(text, second.range.start);
-        return Err(Fault::new(format!("has \"{name}\" twice"), "leave one").on_line(line));
+        return Err(NotEdited::new(format!("has \"{name}\" twice"), "leave one").on_line(line));
     }
     Ok(Some((&first.value, line_of(text, first.range.start))))
 }
 
 /// Makes the refusal of the member `name` in `line`, which is not `kind`.
-pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> Fault {
-    Fault::new(format!("\"{name}\" is no {kind}"), REPAIR).on_line(line)
+pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> NotEdited {
+    NotEdited::new(format!("\"{name}\" is no {kind}"), REPAIR).on_line(line)
 }
 
-fn fault(error: &ParseError) -> Fault {
+fn fault(error: &ParseError) -> NotEdited {
     let reason = format!("is no JSON: {}", error.kind());
-    Fault::new(reason, REPAIR).on_line(error.line_display())
+    NotEdited::new(reason, REPAIR).on_line(error.line_display())
 }

@@ -43,7 +43,7 @@ mod toml;
 pub mod undo;
 pub mod version;
 
-pub use held::Daemon;
+pub use held::HeldDaemon;
 
 use error::Error;
 use host::Host;
@@ -62,7 +62,7 @@ pub enum Engine {
     /// containerd: a runtime that Kubernetes may request.
     Containerd,
     /// The hold of a daemon's databases.
-    Held(Daemon),
+    Held(HeldDaemon),
 }
 
 impl Engine {
@@ -72,9 +72,9 @@ impl Engine {
         Self::Podman,
         Self::Buildkit,
         Self::Containerd,
-        Self::Held(Daemon::Docker),
-        Self::Held(Daemon::Buildkit),
-        Self::Held(Daemon::Containerd),
+        Self::Held(HeldDaemon::Docker),
+        Self::Held(HeldDaemon::Buildkit),
+        Self::Held(HeldDaemon::Containerd),
     ];
 
     /// Returns the name of the journal's directory.
@@ -84,18 +84,18 @@ impl Engine {
             Self::Podman => "podman",
             Self::Buildkit => "buildkit",
             Self::Containerd => "containerd",
-            Self::Held(Daemon::Docker) => "docker-hold",
-            Self::Held(Daemon::Buildkit) => "buildkit-hold",
-            Self::Held(Daemon::Containerd) => "containerd-hold",
+            Self::Held(HeldDaemon::Docker) => "docker-hold",
+            Self::Held(HeldDaemon::Buildkit) => "buildkit-hold",
+            Self::Held(HeldDaemon::Containerd) => "containerd-hold",
         }
     }
 
     /// Returns the words after `synconce setup`.
     pub fn command(self) -> &'static str {
         match self {
-            Self::Held(Daemon::Docker) => "docker --hold",
-            Self::Held(Daemon::Buildkit) => "buildkit --hold",
-            Self::Held(Daemon::Containerd) => "containerd --hold",
+            Self::Held(HeldDaemon::Docker) => "docker --hold",
+            Self::Held(HeldDaemon::Buildkit) => "buildkit --hold",
+            Self::Held(HeldDaemon::Containerd) => "containerd --hold",
             Self::Docker | Self::Podman | Self::Buildkit | Self::Containerd => self.name(),
         }
     }
@@ -104,9 +104,9 @@ impl Engine {
     pub fn restart(self, host: &Host) -> String {
         match self {
             Self::Podman => "the next podman or buildah goes by it".to_owned(),
-            Self::Docker => held::restart(host, Daemon::Docker),
-            Self::Buildkit => held::restart(host, Daemon::Buildkit),
-            Self::Containerd => held::restart(host, Daemon::Containerd),
+            Self::Docker => held::restart(host, HeldDaemon::Docker),
+            Self::Buildkit => held::restart(host, HeldDaemon::Buildkit),
+            Self::Containerd => held::restart(host, HeldDaemon::Containerd),
             Self::Held(daemon) => held::restart(host, daemon),
         }
     }
@@ -155,9 +155,11 @@ pub fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
 pub fn not_installed(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
     let (names, places): (&str, &[&str]) = match engine {
         Engine::Podman => ("podman and buildah are", &podman::PLACES),
-        Engine::Docker | Engine::Held(Daemon::Docker) => ("dockerd is", &docker::PLACES),
-        Engine::Buildkit | Engine::Held(Daemon::Buildkit) => ("buildkitd is", &buildkit::PLACES),
-        Engine::Containerd | Engine::Held(Daemon::Containerd) => {
+        Engine::Docker | Engine::Held(HeldDaemon::Docker) => ("dockerd is", &docker::PLACES),
+        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => {
+            ("buildkitd is", &buildkit::PLACES)
+        }
+        Engine::Containerd | Engine::Held(HeldDaemon::Containerd) => {
             ("containerd is", &containerd::PLACES)
         }
     };

@@ -1,6 +1,6 @@
 //! Checks that synconce-oci would execute the runtime that the engine calls now.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::toml::Toml;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) fn check(
     engine: &str,
     wanted: &Path,
     names: &[&str],
-) -> Result<Result<Option<String>, Fault>, Error> {
+) -> Result<Result<Option<String>, NotEdited>, Error> {
     let settings = host.real(Path::new(SETTINGS));
     let settings = settings.display();
     if let Some(chosen) = chosen(host)? {
@@ -48,11 +48,12 @@ pub(crate) fn check(
     };
     let named = wanted.display();
     let reason = format!("has {engine} use {named}, where synconce-oci {instead}");
-    let remedy = match wanted.is_absolute() {
-        true => format!("put runtime = \"{named}\" in {settings}, and set up again"),
-        false => format!("name its path there, and as runtime in {settings}"),
+    let remedy = if wanted.is_absolute() {
+        format!("put runtime = \"{named}\" in {settings}, and set up again")
+    } else {
+        format!("name its path there, and as runtime in {settings}")
     };
-    Ok(Err(Fault::new(reason, remedy)))
+    Ok(Err(NotEdited::new(reason, remedy)))
 }
 
 /// Returns the runtime that the operator has configured for synconce-oci.
@@ -60,7 +61,7 @@ fn chosen(host: &Host) -> Result<Option<PathBuf>, Error> {
     let (path, text) = host.text(Path::new(SETTINGS))?;
     let Some(text) = text else { return Ok(None) };
     let toml = Toml::parse(&text.replace("\r\n", "\n"));
-    let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&path)));
+    let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&path)));
     let toml = toml.map_err(in_file)?;
     Ok(toml.text(&["runtime"]).map_err(in_file)?.map(|(path, _)| PathBuf::from(path)))
 }

@@ -1,30 +1,30 @@
 //! What a set-up would change, and notes for the operator.
 
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState};
 use std::path::{Path, PathBuf};
 
 /// The changes that set an engine up; empty when it is set up already.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The changes in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PathChange>,
     /// What was chosen, and why, and what will not work.
     pub notes: Vec<String>,
 }
 
 /// A change of one path.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct PathChange {
     /// The path within the system, without links.
     pub path: PathBuf,
     /// The change.
-    pub act: Act,
+    pub act: PlannedAct,
 }
 
 /// The kind of change.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum PlannedAct {
     /// Edits a configuration file of the operator's.
     Edit {
         /// The content now.
@@ -51,16 +51,16 @@ impl Plan {
         &mut self,
         host: &Host,
         path: &Path,
-        editor: impl FnOnce(Option<&str>) -> Result<Option<String>, Fault>,
+        editor: impl FnOnce(Option<&str>) -> Result<Option<String>, NotEdited>,
     ) -> Result<(), Error> {
         let (path, before) = host.text(path)?;
         let after = editor(before.as_deref()).map_err(|fault| fault.in_file(&host.real(&path)))?;
         let act = match (before, after) {
             (_, None) => return Ok(()),
-            (Some(before), Some(after)) => Act::Edit { before, after },
-            (None, Some(after)) => Act::Create(after),
+            (Some(before), Some(after)) => PlannedAct::Edit { before, after },
+            (None, Some(after)) => PlannedAct::Create(after),
         };
-        self.changes.push(Change { path, act });
+        self.changes.push(PathChange { path, act });
         Ok(())
     }
 
@@ -71,8 +71,8 @@ impl Plan {
     pub(crate) fn own(&mut self, host: &Host, path: &Path, content: String) -> Result<(), Error> {
         let path = host.resolve(path)?;
         match host.look(&path)? {
-            Found::File(bytes, _) if bytes == content.as_bytes() => {}
-            _ => self.changes.push(Change { path, act: Act::Own(content) }),
+            PathState::File(bytes, _) if bytes == content.as_bytes() => {}
+            _ => self.changes.push(PathChange { path, act: PlannedAct::Own(content) }),
         }
         Ok(())
     }
@@ -85,8 +85,8 @@ impl Plan {
         let above = host.resolve(path.parent().unwrap_or(path))?;
         let path = above.join(path.file_name().unwrap_or_default());
         match host.look(&path)? {
-            Found::Link(found) if found == target => {}
-            _ => self.changes.push(Change { path, act: Act::Link(target.to_owned()) }),
+            PathState::Link(found) if found == target => {}
+            _ => self.changes.push(PathChange { path, act: PlannedAct::Link(target.to_owned()) }),
         }
         Ok(())
     }

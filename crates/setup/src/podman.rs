@@ -4,9 +4,9 @@
 //! it what the runtime supports (JSON, no cgroups). If synconce-oci is removed, Podman takes
 //! the next candidate.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::imports::Part;
+use crate::imports::ImportedFile;
 use crate::original;
 use crate::plan::Plan;
 use crate::toml::Toml;
@@ -64,8 +64,8 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let ours = Path::new(DIRECTORY).join(&name);
     let is_ours = |path: &String| Path::new(path) == ours || path == host.runtime();
     let mut candidates = None;
-    for Part { path, toml } in &parts {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+    for ImportedFile { path, toml } in &parts {
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
         let Some(own) = toml.texts(&list).map_err(in_file)? else { continue };
         let is_ours = own.first().is_some_and(is_ours);
         let is_later = path.starts_with(DROP_INS) && path.as_path() > Path::new(DROP_IN);
@@ -73,7 +73,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
             let line = toml.get(&list).and_then(|(_, line)| line);
             let reason = format!("sets {}, and is read after {DROP_IN}", list.join("."));
             let remedy = "give it an earlier name, and set up again";
-            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
         }
         let line = toml.get(&list).and_then(|(_, line)| line);
         candidates = Some((own, is_ours, Some((path.as_path(), line))));
@@ -109,7 +109,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 }
 
 /// Reads the system's files in Podman's order, without synconce's own.
-fn parts(host: &Host) -> Result<Vec<Part>, Error> {
+fn parts(host: &Host) -> Result<Vec<ImportedFile>, Error> {
     let mut paths: Vec<_> = FILES.map(Into::into).into();
     let drop_ins = host.list(Path::new(DROP_INS), ".conf")?;
     paths.extend(drop_ins.into_iter().filter(|path| path != Path::new(DROP_IN)));
@@ -119,15 +119,15 @@ fn parts(host: &Host) -> Result<Vec<Part>, Error> {
         let Some(text) = text else { continue };
         let toml = Toml::parse(&text.replace("\r\n", "\n"));
         let toml = toml.map_err(|fault| fault.in_file(&host.real(&resolved)))?;
-        parts.push(Part { path, toml });
+        parts.push(ImportedFile { path, toml });
     }
     Ok(parts)
 }
 
 /// Returns the name of the runtime in use.
-fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
-    for Part { path, toml } in parts.iter().rev() {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(path)));
+fn name(host: &Host, parts: &[ImportedFile]) -> Result<String, Error> {
+    for ImportedFile { path, toml } in parts.iter().rev() {
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
         let Some((name, line)) = toml.text(&["engine", "runtime"]).map_err(in_file)? else {
             continue;
         };
@@ -136,7 +136,7 @@ fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
         }
         if !name.is_empty() {
             let (reason, remedy) = refusal(name);
-            return Err(in_file(Fault::new(reason, remedy).on_line(line)));
+            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
         }
     }
     // Like Podman, take the first that exists.
@@ -144,7 +144,8 @@ fn name(host: &Host, parts: &[Part]) -> Result<String, Error> {
     match BUILT_IN.iter().find(|built_in| is_there(built_in)) {
         Some((name, _)) => Ok((*name).to_owned()),
         None => {
-            let fault = Fault::new("holds neither crun nor runc", "install one, and set up again");
+            let fault =
+                NotEdited::new("holds neither crun nor runc", "install one, and set up again");
             Err(fault.in_file(&host.real(Path::new("/"))).into())
         }
     }

@@ -1,7 +1,7 @@
 //! The running daemon of an engine: whether it has what was set up.
 
 use crate::error::Error;
-use crate::held::Daemon;
+use crate::held::HeldDaemon;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::systemd::Service;
@@ -17,7 +17,7 @@ const SLACK: Duration = Duration::from_millis(50);
 
 /// What was found about a running daemon.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum DaemonFinding {
     /// What is as it should be.
     Well(String),
     /// What is wrong, with the command that mends it.
@@ -35,7 +35,7 @@ pub(crate) enum Lack {
 
 /// A process of a daemon.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct DaemonProcess {
     pid: u32,
 }
 
@@ -49,19 +49,19 @@ pub fn look(
     engine: Engine,
     host: &Host,
     unheld: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<Finding>, Error> {
+) -> Result<Option<DaemonFinding>, Error> {
     let daemon = match engine {
         Engine::Podman => return Ok(None),
-        Engine::Docker => Daemon::Docker,
-        Engine::Buildkit => Daemon::Buildkit,
-        Engine::Containerd => Daemon::Containerd,
+        Engine::Docker => HeldDaemon::Docker,
+        Engine::Buildkit => HeldDaemon::Buildkit,
+        Engine::Containerd => HeldDaemon::Containerd,
         Engine::Held(daemon) => daemon,
     };
     if !host.is_running() {
         return Ok(None);
     }
     let (process, lack) = match find(host, daemon)? {
-        None => return Ok(Some(Finding::Well(not_running(host, daemon)))),
+        None => return Ok(Some(DaemonFinding::Well(not_running(host, daemon)))),
         Some((process, Some(other))) => (process, Some(other)),
         Some((process, None)) => {
             let lack = match engine {
@@ -77,15 +77,16 @@ pub fn look(
     };
     let name = format!("{} (pid {})", daemon.program(), process.pid);
     Ok(Some(match lack {
-        None => Finding::Well(format!("{name} has it")),
-        Some(Lack::Old(why)) => {
-            Finding::Fault(format!("{name} does not have it: {why}; {}", engine.restart(host)))
-        }
-        Some(Lack::Unknown(why)) => Finding::Fault(format!("{name}: {why}")),
+        None => DaemonFinding::Well(format!("{name} has it")),
+        Some(Lack::Old(why)) => DaemonFinding::Fault(format!(
+            "{name} does not have it: {why}; {}",
+            engine.restart(host)
+        )),
+        Some(Lack::Unknown(why)) => DaemonFinding::Fault(format!("{name}: {why}")),
     }))
 }
 
-fn not_running(host: &Host, daemon: Daemon) -> String {
+fn not_running(host: &Host, daemon: HeldDaemon) -> String {
     let start = match daemon.unit(host) {
         Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
         Ok(_) | Err(_) => String::new(),
@@ -95,9 +96,9 @@ fn not_running(host: &Host, daemon: Daemon) -> String {
 
 /// Finds the process of `daemon`. If each such process reads another configuration file than the
 /// system's (the containerd of k3s or RKE2), returns one of them, and what to do.
-fn find(host: &Host, daemon: Daemon) -> Result<Option<(Process, Option<Lack>)>, Error> {
-    let mut processes = Process::find(daemon.program());
-    if daemon != Daemon::Containerd {
+fn find(host: &Host, daemon: HeldDaemon) -> Result<Option<(DaemonProcess, Option<Lack>)>, Error> {
+    let mut processes = DaemonProcess::find(daemon.program());
+    if daemon != HeldDaemon::Containerd {
         return Ok(processes.next().map(|process| (process, None)));
     }
     let main = containerd::main(host, &Service::read(host, "containerd", Path::new(""))?)?;
@@ -127,11 +128,11 @@ fn find(host: &Host, daemon: Daemon) -> Result<Option<(Process, Option<Lack>)>, 
 pub(crate) fn program(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
     let service = match engine {
         Engine::Podman => return Ok(None),
-        Engine::Docker | Engine::Held(Daemon::Docker) => {
+        Engine::Docker | Engine::Held(HeldDaemon::Docker) => {
             Service::read(host, "docker", Path::new(""))
         }
-        Engine::Buildkit | Engine::Held(Daemon::Buildkit) => buildkit::service(host),
-        Engine::Containerd | Engine::Held(Daemon::Containerd) => {
+        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => buildkit::service(host),
+        Engine::Containerd | Engine::Held(HeldDaemon::Containerd) => {
             Service::read(host, "containerd", Path::new(""))
         }
     };
@@ -140,7 +141,7 @@ pub(crate) fn program(engine: Engine, host: &Host) -> Result<Option<String>, Err
 
 /// Returns a fault if a file of the set-up is later than the start of `process`, which has read the
 /// files at its start.
-fn is_later(host: &Host, engine: Engine, process: &Process) -> Result<Option<String>, Error> {
+fn is_later(host: &Host, engine: Engine, process: &DaemonProcess) -> Result<Option<String>, Error> {
     let Some(journal) = Journal::read(host, engine)? else { return Ok(None) };
     let Some(start) = process.start() else { return Ok(None) };
     let changed = |path: &Path| fs::symlink_metadata(host.real(path)).ok()?.modified().ok();
@@ -151,7 +152,7 @@ fn is_later(host: &Host, engine: Engine, process: &Process) -> Result<Option<Str
     Ok(later.map(|entry| format!("it started before {} was written", entry.path.display())))
 }
 
-impl Process {
+impl DaemonProcess {
     /// Returns root's processes of the program `name` in this pid namespace.
     fn find(name: &str) -> impl Iterator<Item = Self> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
@@ -213,7 +214,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let before = fs::metadata(&file).unwrap().modified().unwrap();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let start = Process { pid: child.id() }.start();
+        let start = DaemonProcess { pid: child.id() }.start();
         fs::write(&file, "again").unwrap();
         let after = fs::metadata(&file).unwrap().modified().unwrap();
         child.kill().unwrap();

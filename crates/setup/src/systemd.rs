@@ -1,7 +1,7 @@
 //! Reads how systemd starts an engine: the unit, its drop-in files, and its environment files
 //! (systemd.unit(5), systemd.exec(5)).
 
-use crate::error::{Error, Fault, Refusal};
+use crate::error::{Error, NotEdited, Refusal};
 use crate::host::Host;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Said {
 impl Said {
     /// Makes a refusal at the word's position.
     pub fn refuse(&self, host: &Host, reason: &str, remedy: &str) -> Refusal {
-        Fault::new(reason, remedy).on_line(self.line).in_file(&host.real(&self.path))
+        NotEdited::new(reason, remedy).on_line(self.line).in_file(&host.real(&self.path))
     }
 }
 

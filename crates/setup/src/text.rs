@@ -1,20 +1,20 @@
 //! Line ends, line numbers and comments of texts.
 
-use crate::error::Fault;
+use crate::error::NotEdited;
 
 /// Edits `text` without the carriage returns of its line ends, and restores them afterwards,
 /// because the editor of TOML does not write them. Returns `None` when nothing changes.
 pub(crate) fn edit(
     text: &str,
-    edit: impl FnOnce(&str) -> Result<Option<String>, Fault>,
-) -> Result<Option<String>, Fault> {
+    edit: impl FnOnce(&str) -> Result<Option<String>, NotEdited>,
+) -> Result<Option<String>, NotEdited> {
     if !text.contains("\r\n") {
         return edit(text);
     }
     let is_plain = |line: &str| line.ends_with('\n') && !line.ends_with("\r\n");
     if let Some(at) = text.split_inclusive('\n').position(is_plain) {
         let remedy = "give all its lines the same end, such as by dos2unix";
-        return Err(Fault::new("its lines end in two ways", remedy).on_line(at + 1));
+        return Err(NotEdited::new("its lines end in two ways", remedy).on_line(at + 1));
     }
     let edited = edit(&text.replace("\r\n", "\n"))?;
     Ok(edited.map(|edited| edited.replace('\n', "\r\n")))

@@ -1,6 +1,6 @@
 //! TOML with line numbers, edited in place.
 
-use crate::error::Fault;
+use crate::error::NotEdited;
 use crate::text::line_of;
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
@@ -13,17 +13,17 @@ pub(crate) struct Toml {
 impl Toml {
     /// Parses `text`. A text that the editor would change elsewhere, except by a final
     /// newline, is refused.
-    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, NotEdited> {
         let repair = "repair the file; the engine cannot read it either";
         let document = Document::parse(text.to_owned()).map_err(|error| {
             let line = error.span().map(|span| line_of(text, span.start));
             // Without the position, which is reported separately.
-            Fault::new(format!("is no TOML: {}", error.message()), repair).on_line(line)
+            NotEdited::new(format!("is no TOML: {}", error.message()), repair).on_line(line)
         })?;
         let back = document.clone().into_mut().to_string();
         if back != text && back.strip_suffix('\n') != Some(text) {
             let reason = "cannot be edited without changes elsewhere";
-            return Err(Fault::new(reason, "edit it by hand"));
+            return Err(NotEdited::new(reason, "edit it by hand"));
         }
         Ok(Self { document })
     }
@@ -39,7 +39,7 @@ impl Toml {
     }
 
     /// Returns the text at `keys`, and its line.
-    pub(crate) fn text(&self, keys: &[&str]) -> Result<Option<(&str, Option<usize>)>, Fault> {
+    pub(crate) fn text(&self, keys: &[&str]) -> Result<Option<(&str, Option<usize>)>, NotEdited> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         match item.as_str() {
             Some(text) => Ok(Some((text, line))),
@@ -48,7 +48,7 @@ impl Toml {
     }
 
     /// Returns the list of texts at `keys`.
-    pub(crate) fn texts(&self, keys: &[&str]) -> Result<Option<Vec<String>>, Fault> {
+    pub(crate) fn texts(&self, keys: &[&str]) -> Result<Option<Vec<String>>, NotEdited> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         let fault = || is_no("list of texts", keys, line);
         let values = item.as_array().ok_or_else(fault)?.iter();
@@ -57,7 +57,7 @@ impl Toml {
     }
 
     /// Returns the boolean at `keys`.
-    pub(crate) fn flag(&self, keys: &[&str]) -> Result<Option<bool>, Fault> {
+    pub(crate) fn flag(&self, keys: &[&str]) -> Result<Option<bool>, NotEdited> {
         let Some((item, line)) = self.get(keys) else { return Ok(None) };
         item.as_bool().map(Some).ok_or_else(|| is_no("true or false", keys, line))
     }
@@ -114,7 +114,7 @@ pub(crate) struct Edited(DocumentMut);
 
 impl Edited {
     /// Sets the value at `keys`, and makes missing tables.
-    pub(crate) fn set(&mut self, keys: &[&str], value: impl Into<Value>) -> Result<(), Fault> {
+    pub(crate) fn set(&mut self, keys: &[&str], value: impl Into<Value>) -> Result<(), NotEdited> {
         let Some((last, above)) = keys.split_last() else { return Ok(()) };
         let mut item = self.0.as_item_mut();
         for (depth, key) in above.iter().enumerate() {
@@ -134,7 +134,7 @@ impl Edited {
     }
 }
 
-fn table_like<'a>(item: &'a mut Item, keys: &[&str]) -> Result<&'a mut dyn TableLike, Fault> {
+fn table_like<'a>(item: &'a mut Item, keys: &[&str]) -> Result<&'a mut dyn TableLike, NotEdited> {
     item.as_table_like_mut().ok_or_else(|| is_no("table", keys, None))
 }
 
@@ -166,7 +166,7 @@ fn put(table: &mut dyn TableLike, key: &str, mut value: Value) {
     }
 }
 
-fn is_no(kind: &str, keys: &[&str], line: Option<usize>) -> Fault {
+fn is_no(kind: &str, keys: &[&str], line: Option<usize>) -> NotEdited {
     let keys = keys.join(".");
-    Fault::new(format!("{keys} is no {kind}"), "repair the file").on_line(line)
+    NotEdited::new(format!("{keys} is no {kind}"), "repair the file").on_line(line)
 }

@@ -2,9 +2,9 @@
 
 use crate::Engine;
 use crate::diff;
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
-use crate::journal::{self, Before, Entry, Journal};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState};
+use crate::journal::{self, Before, Journal, JournalEntry};
 use std::path::{Path, PathBuf};
 use synconce_durable::replace::{self, Rights};
 
@@ -12,17 +12,17 @@ use synconce_durable::replace::{self, Rights};
 #[derive(Debug)]
 pub struct Undo {
     /// The steps, last change first.
-    pub steps: Vec<Step>,
+    pub steps: Vec<UndoStep>,
     journal: Journal,
 }
 
 /// The undo of one path.
 #[derive(Debug)]
-pub struct Step {
+pub struct UndoStep {
     /// The path within the system.
     pub path: PathBuf,
     /// What is there now.
-    pub now: Found,
+    pub now: PathState,
     /// The original file; `None` if there was none.
     pub before: Option<Before>,
     /// Where `now` is kept, if it contains the user's edits that `--force` discards.
@@ -57,10 +57,10 @@ pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Er
         if !is_ours && !force {
             return Err(edited(entry, &now, host, engine));
         }
-        let is_lost = !is_ours && now != Found::Absent;
+        let is_lost = !is_ours && now != PathState::Absent;
         let saved = is_lost.then(|| place(host, engine, &entry.path, steps.len()));
         let (path, before) = (entry.path.clone(), entry.before.clone());
-        steps.push(Step { path, now, before, saved });
+        steps.push(UndoStep { path, now, before, saved });
     }
     Ok(Some(Undo { steps, journal }))
 }
@@ -97,10 +97,10 @@ pub fn carry_out(undo: &Undo, host: &Host, engine: Engine) -> Result<(), Error> 
     Ok(())
 }
 
-fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
+fn put_back(step: &UndoStep, host: &Host) -> Result<(), Error> {
     let real = host.real(&step.path);
     if host.look(&step.path)? != step.now {
-        return Err(Fault::new("was changed meanwhile", "try again").in_file(&real).into());
+        return Err(NotEdited::new("was changed meanwhile", "try again").in_file(&real).into());
     }
     if let Some(saved) = &step.saved {
         save(&step.now, saved)?;
@@ -108,12 +108,12 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
     match (&step.before, &step.now) {
         (None, _) => replace::remove(&real)?,
         // The set-up kept mode and owner; later changes of them are the operator's.
-        (Some(before), Found::File(..)) => replace::replace(&real, before.content.as_bytes())?,
-        (Some(before), Found::Link(_)) => {
+        (Some(before), PathState::File(..)) => replace::replace(&real, before.content.as_bytes())?,
+        (Some(before), PathState::Link(_)) => {
             replace::remove(&real)?;
             replace::create(&real, before.content.as_bytes(), before.rights())?;
         }
-        (Some(before), Found::Absent) => {
+        (Some(before), PathState::Absent) => {
             for missing in replace::missing_above(&real) {
                 replace::make_directory(&missing)?;
             }
@@ -124,19 +124,19 @@ fn put_back(step: &Step, host: &Host) -> Result<(), Error> {
 }
 
 /// Keeps `now` as `saved`, readable only by its owner.
-fn save(now: &Found, saved: &Path) -> Result<(), Error> {
+fn save(now: &PathState, saved: &Path) -> Result<(), Error> {
     let rights = Rights { mode: 0o600, ..Rights::common() };
     match now {
-        Found::Absent => {}
-        Found::File(bytes, _) => replace::create(saved, bytes, rights)?,
-        Found::Link(target) => replace::link(target, saved)?,
+        PathState::Absent => {}
+        PathState::File(bytes, _) => replace::create(saved, bytes, rights)?,
+        PathState::Link(target) => replace::link(target, saved)?,
     }
     Ok(())
 }
 
 /// Makes the refusal for a file that is neither the original nor what synconce wrote. The diff
 /// from the original shows both edits.
-fn edited(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Error {
+fn edited(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) -> Error {
     let real = host.real(&entry.path);
     let before = entry.before.as_ref().map(|before| before.content.as_str());
     let shown = diff::unified(&real, before, diff::text(now).as_deref());
@@ -153,11 +153,11 @@ fn edited(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Error {
             host.setup(engine.command())
         ),
     };
-    Fault::new(reason, remedy).in_file(&real).into()
+    NotEdited::new(reason, remedy).in_file(&real).into()
 }
 
 /// Returns another set-up that wrote `now`, on top of what the set-up of `engine` wrote.
-fn later(entry: &Entry, now: &Found, host: &Host, engine: Engine) -> Option<Engine> {
+fn later(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) -> Option<Engine> {
     let mut others = Engine::ALL.into_iter().filter(|other| *other != engine);
     others.find(|other| {
         let journal = Journal::read(host, *other).ok().flatten();

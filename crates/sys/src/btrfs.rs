@@ -17,9 +17,9 @@ const SUBVOLUME_ROOT: u64 = 256;
 const READ_ONLY: u64 = 1 << 1;
 
 /// `BTRFS_IOC_SUBVOL_CREATE`.
-const CREATE: Opcode = opcode::write::<Named>(MAGIC, 14);
+const CREATE: Opcode = opcode::write::<VolumeArguments>(MAGIC, 14);
 /// `BTRFS_IOC_SNAP_DESTROY`.
-const DESTROY: Opcode = opcode::write::<Named>(MAGIC, 15);
+const DESTROY: Opcode = opcode::write::<VolumeArguments>(MAGIC, 15);
 /// `BTRFS_IOC_SNAP_CREATE_V2`.
 const SNAPSHOT: Opcode = opcode::write::<Flagged>(MAGIC, 23);
 /// `BTRFS_IOC_SYNC`.
@@ -31,7 +31,7 @@ const SET_FLAGS: Opcode = opcode::write::<u64>(MAGIC, 26);
 
 /// `struct btrfs_ioctl_vol_args`, with `BTRFS_PATH_NAME_MAX` and its terminator.
 #[repr(C)]
-struct Named {
+struct VolumeArguments {
     fd: i64,
     name: [u8; 4088],
 }
@@ -47,14 +47,14 @@ struct Flagged {
 }
 
 // The kernel's own assertions about both structures (fs/btrfs/ioctl.c).
-const _: () = assert!(size_of::<Named>() == 4096 && size_of::<Flagged>() == 4096);
+const _: () = assert!(size_of::<VolumeArguments>() == 4096 && size_of::<Flagged>() == 4096);
 
 /// Makes the empty subvolume `name` in the directory `dir`.
 ///
 /// # Errors
 /// `ENOTTY` when `dir` is not on btrfs; those of `mkdir(2)`.
 pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let arguments = Named { fd: 0, name: terminated(name)? };
+    let arguments = VolumeArguments { fd: 0, name: terminated(name)? };
     // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
     unsafe { ioctl(dir, Setter::<CREATE, _>::new(arguments)) }?;
     Ok(())
@@ -91,7 +91,7 @@ pub fn snapshot(
 /// `EINVAL` if `name` is not a subvolume, `ENOTEMPTY` if it contains another subvolume,
 /// `EPERM` without permission, or if it is the default subvolume.
 pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let arguments = Named { fd: 0, name: terminated(name)? };
+    let arguments = VolumeArguments { fd: 0, name: terminated(name)? };
     // SAFETY: the opcode takes a `btrfs_ioctl_vol_args`, which this is, and only reads it.
     unsafe { ioctl(dir, Setter::<DESTROY, _>::new(arguments)) }?;
     Ok(())

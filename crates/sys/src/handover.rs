@@ -40,7 +40,7 @@ impl Takeover {
 /// Memory that this process shares with the processes that it forks later.
 #[derive(Debug)]
 pub struct Handover {
-    memory: NonNull<Shared>,
+    memory: NonNull<HandoverMemory>,
     /// Locked by the thread that receives a call.
     receiving: Mutex<()>,
 }
@@ -98,7 +98,7 @@ impl Mailbox {
 }
 
 /// Every field is valid when zeroed.
-struct Shared {
+struct HandoverMemory {
     /// The pid of the command; 0 until it starts.
     command: AtomicU32,
     /// The id of the call before the one in `received`.
@@ -147,8 +147,9 @@ impl Handover {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping of whole pages, zeroed and aligned for any atomic.
-        let pages =
-            unsafe { libc::mmap(ptr::null_mut(), size_of::<Shared>(), protection, flags, -1, 0) };
+        let pages = unsafe {
+            libc::mmap(ptr::null_mut(), size_of::<HandoverMemory>(), protection, flags, -1, 0)
+        };
         if pages == libc::MAP_FAILED {
             check(-1)?;
         }
@@ -156,8 +157,8 @@ impl Handover {
         Ok(Self { memory, receiving: Mutex::new(()) })
     }
 
-    fn shared(&self) -> &Shared {
-        // SAFETY: the mapping exists until the drop, and zero is a valid `Shared`.
+    fn shared(&self) -> &HandoverMemory {
+        // SAFETY: the mapping exists until the drop, and zero is a valid `HandoverMemory`.
         unsafe { self.memory.as_ref() }
     }
 
@@ -236,7 +237,7 @@ impl Handover {
 impl Drop for Handover {
     fn drop(&mut self) {
         // SAFETY: unmaps the mapping of `new`, to which no reference is left.
-        unsafe { libc::munmap(self.memory.as_ptr().cast(), size_of::<Shared>()) };
+        unsafe { libc::munmap(self.memory.as_ptr().cast(), size_of::<HandoverMemory>()) };
     }
 }
 

@@ -14,7 +14,7 @@ use crate::notify::Listener;
 use crate::origin;
 use crate::process::FAILED;
 use crate::seccomp::{self, Instruction, Listen};
-use crate::signals::Set;
+use crate::signals::SignalSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -22,7 +22,7 @@ use std::ptr;
 
 /// What to execute.
 #[derive(Debug)]
-pub struct Command {
+pub struct Executed {
     /// Paths to try in order: [`crate::search::candidates`].
     pub candidates: Vec<CString>,
     /// The argument vector, beginning with the command's name.
@@ -70,14 +70,14 @@ const STACK: usize = 64 * 1024;
 
 /// Data that the child reads, and to which it writes its result. The child shares the parent's
 /// memory, and the parent is suspended until the child has executed or exited.
-struct Shared<'a> {
+struct LaunchMemory<'a> {
     candidates: Vec<*const libc::c_char>,
     arguments: Vec<*const libc::c_char>,
     /// `/bin/sh` with a free entry for the path, for files without a header (`ENOEXEC`).
     shell_arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
     filter: Filter<'a>,
-    mask: Set,
+    mask: SignalSet,
     /// The child's listener; -1 without one.
     listener: i32,
     no_new_privs: bool,
@@ -88,7 +88,7 @@ struct Shared<'a> {
 
 /// The argument of the child.
 struct Child<'a, 'b> {
-    shared: &'a mut Shared<'b>,
+    shared: &'a mut LaunchMemory<'b>,
     takeover: &'b Takeover,
 }
 
@@ -99,12 +99,12 @@ struct Child<'a, 'b> {
 /// # Errors
 /// See [`LaunchError`]; no process is left behind.
 pub fn launch(
-    command: &Command,
+    command: &Executed,
     filter: Filter<'_>,
-    mask: Set,
+    mask: SignalSet,
     takeover: &Takeover,
 ) -> Result<Launched, LaunchError> {
-    let mut shared = Shared::new(command, filter, mask);
+    let mut shared = LaunchMemory::new(command, filter, mask);
     let cloned = clone_and_wait(&mut Child { shared: &mut shared, takeover });
     let pid = cloned.map_err(LaunchError::Clone)?;
     let fd = shared.listener;
@@ -122,15 +122,15 @@ pub fn launch(
 
 /// Executes `command` in this process, with the inherited dispositions. Returns only the
 /// error.
-pub fn execute_in_place(command: &Command) -> io::Error {
+pub fn execute_in_place(command: &Executed) -> io::Error {
     let filter = Filter { listen: Listen::No, program: &[] };
-    let mut shared = Shared::new(command, filter, Set::of(&[]));
+    let mut shared = LaunchMemory::new(command, filter, SignalSet::of(&[]));
     origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
 }
 
-impl<'a> Shared<'a> {
-    fn new(command: &Command, filter: Filter<'a>, mask: Set) -> Self {
+impl<'a> LaunchMemory<'a> {
+    fn new(command: &Executed, filter: Filter<'a>, mask: SignalSet) -> Self {
         Self {
             candidates: command.candidates.iter().map(|path| path.as_ptr()).collect(),
             arguments: pointers(&command.arguments),
@@ -164,7 +164,7 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // Not zeroed, so that only the pages that are used are allocated.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
-    let mut all = Set::of(&[]);
+    let mut all = SignalSet::of(&[]);
     // SAFETY: the set is initialised. Every signal is blocked while the child borrows this
     // memory, as in posix_spawn.
     unsafe { libc::sigfillset(&raw mut all.0) };
@@ -207,7 +207,7 @@ extern "C" fn child(given: *mut libc::c_void) -> libc::c_int {
 }
 
 /// Passes to the frontend what it needs if the supervisor is killed from now on.
-fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
+fn hand_over(shared: &LaunchMemory<'_>, takeover: &Takeover) -> Result<(), LaunchError> {
     let listener = shared.listener;
     if listener >= 0 {
         // SAFETY: the filter made the descriptor in the shared table; it stays open.
@@ -219,7 +219,7 @@ fn hand_over(shared: &Shared<'_>, takeover: &Takeover) -> Result<(), LaunchError
 }
 
 /// Installs the filter. Sets no_new_privs only if the kernel demands it.
-fn install(shared: &mut Shared<'_>) -> io::Result<()> {
+fn install(shared: &mut LaunchMemory<'_>) -> io::Result<()> {
     let listen = shared.filter.listen;
     let installed = match seccomp::install(shared.filter.program, listen) {
         Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
@@ -234,7 +234,7 @@ fn install(shared: &mut Shared<'_>) -> io::Result<()> {
 }
 
 /// Executes the first candidate that can be executed. Returns the errno that execvp(3) would.
-fn execute(shared: &mut Shared<'_>) -> i32 {
+fn execute(shared: &mut LaunchMemory<'_>) -> i32 {
     let (mut result, mut denied) = (libc::ENOENT, false);
     for (index, path) in shared.candidates.iter().enumerate() {
         shared.tried = index;

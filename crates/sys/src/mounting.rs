@@ -13,7 +13,7 @@ const ACCESS_TIME: u64 = MountAttrFlags::MOUNT_ATTR__ATIME.bits() as u64;
 /// `struct mount_attr` (linux/mount.h).
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct MountAttributes {
     set: u64,
     clear: u64,
     propagation: u64,
@@ -34,7 +34,7 @@ pub enum Reach {
 /// # Errors
 /// `ENOSYS` before Linux 5.12; `EINVAL` if `mount` is not the root of a mount.
 pub fn make_read_only(mount: BorrowedFd<'_>, reach: Reach) -> io::Result<()> {
-    set(mount, reach, &Attributes { set: READ_ONLY, ..Attributes::default() })
+    set(mount, reach, &MountAttributes { set: READ_ONLY, ..MountAttributes::default() })
 }
 
 /// Prevents reads of the mount whose root is `mount` from changing access times.
@@ -43,11 +43,11 @@ pub fn make_read_only(mount: BorrowedFd<'_>, reach: Reach) -> io::Result<()> {
 /// As for [`make_read_only`].
 pub fn leave_access_times(mount: BorrowedFd<'_>) -> io::Result<()> {
     let attributes =
-        Attributes { set: NO_ACCESS_TIME, clear: ACCESS_TIME, ..Attributes::default() };
+        MountAttributes { set: NO_ACCESS_TIME, clear: ACCESS_TIME, ..MountAttributes::default() };
     set(mount, Reach::This, &attributes)
 }
 
-fn set(mount: BorrowedFd<'_>, reach: Reach, attributes: &Attributes) -> io::Result<()> {
+fn set(mount: BorrowedFd<'_>, reach: Reach, attributes: &MountAttributes) -> io::Result<()> {
     let recursive = if reach == Reach::Below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the kernel reads a terminated string and a structure of the size given.
     check(unsafe {
@@ -57,7 +57,7 @@ fn set(mount: BorrowedFd<'_>, reach: Reach, attributes: &Attributes) -> io::Resu
             c"".as_ptr(),
             libc::AT_EMPTY_PATH | recursive,
             std::ptr::from_ref(attributes),
-            size_of::<Attributes>(),
+            size_of::<MountAttributes>(),
         )
     })
     .map(drop)

@@ -21,9 +21,9 @@ const LONGEST: usize = 255;
 /// The kernel's errors, with its message if there is one.
 pub fn mounted(
     attributes: MountAttrFlags,
-    configure: impl FnOnce(&Context) -> Result<()>,
+    configure: impl FnOnce(&OverlayContext) -> Result<()>,
 ) -> io::Result<OwnedFd> {
-    let context = Context(fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?);
+    let context = OverlayContext(fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?);
     // The first column of the mount table.
     fsconfig_set_string(&context.0, "source", "synconce")?;
     let created = configure(&context).and_then(|()| fsconfig_create(&context.0));
@@ -33,9 +33,9 @@ pub fn mounted(
 
 /// The options of an overlay that is not mounted yet.
 #[derive(Debug)]
-pub struct Context(OwnedFd);
+pub struct OverlayContext(OwnedFd);
 
-impl Context {
+impl OverlayContext {
     /// Sets an option that has no value.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Context {
     /// Sets the option `name` to a short `value`.
     ///
     /// # Errors
-    /// As for [`Context::flag`].
+    /// As for [`OverlayContext::flag`].
     pub fn set(&self, name: &str, value: &str) -> Result<()> {
         fsconfig_set_string(&self.0, name, value)
     }
@@ -55,7 +55,7 @@ impl Context {
     /// Sets the layers, topmost first.
     ///
     /// # Errors
-    /// As for [`Context::flag`]; `E2BIG` for too many layers before Linux 6.7.
+    /// As for [`OverlayContext::flag`]; `E2BIG` for too many layers before Linux 6.7.
     pub fn lowers(&self, lowers: &[BorrowedFd<'_>]) -> Result<()> {
         if appends_layers(&rustix::system::uname().release().to_string_lossy()) {
             return lowers.iter().try_for_each(|lower| self.directory("lowerdir+", *lower));
@@ -78,7 +78,7 @@ impl Context {
     /// `EOPNOTSUPP` (fs/fsopen.c).
     ///
     /// # Errors
-    /// As for [`Context::flag`].
+    /// As for [`OverlayContext::flag`].
     pub fn directory(&self, key: &str, directory: BorrowedFd<'_>) -> Result<()> {
         match fsconfig_set_fd(&self.0, key, directory) {
             Err(Errno::INVAL | Errno::BADF | Errno::OPNOTSUPP) => {}

@@ -93,7 +93,7 @@ pub fn exit_now(code: i32) -> ! {
 
 /// A change of state of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ChildChange {
     /// The child exited with this code.
     Exited(i32),
     /// The child was killed by this signal.
@@ -140,7 +140,7 @@ pub struct WaitFor {
 ///
 /// # Errors
 /// `ECHILD` if there is no such process.
-pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>> {
+pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, ChildChange)>> {
     let mut flags = libc::__WNOTHREAD | if options.tracees { libc::__WALL } else { 0 };
     for (wanted, flag) in [
         (options.ends, libc::WEXITED),
@@ -171,11 +171,11 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, Change)>>
         return Ok(None);
     }
     let change = match info.si_code {
-        libc::CLD_EXITED => Change::Exited(status),
-        libc::CLD_KILLED | libc::CLD_DUMPED => Change::Killed(status),
-        libc::CLD_STOPPED => Change::Stopped(status),
-        libc::CLD_CONTINUED => Change::Continued,
-        _ => Change::Trapped(status),
+        libc::CLD_EXITED => ChildChange::Exited(status),
+        libc::CLD_KILLED | libc::CLD_DUMPED => ChildChange::Killed(status),
+        libc::CLD_STOPPED => ChildChange::Stopped(status),
+        libc::CLD_CONTINUED => ChildChange::Continued,
+        _ => ChildChange::Trapped(status),
     };
     Ok(Some((pid as u32, change)))
 }

@@ -8,7 +8,7 @@ use std::ptr;
 
 /// An entry point into the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum KernelEntry {
     /// The entry point of this program's architecture.
     Native,
     /// The entry point of 32-bit x86 programs; `ENOSYS` on other machines.
@@ -20,7 +20,7 @@ pub enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The entry point into the kernel.
-    pub entry: Entry,
+    pub entry: KernelEntry,
     /// The number of the call.
     pub number: u32,
     /// The arguments of the call.
@@ -38,7 +38,7 @@ pub const REFUSED: &str = "the kernel refused the program";
 /// # Errors
 /// The child could not install the program, or died early.
 pub fn ask(program: Option<&[Instruction]>, questions: &[Question]) -> Result<Vec<i64>, String> {
-    let answers = Shared::new(questions.len());
+    let answers = ChildNumbers::new(questions.len());
     // SAFETY: the child calls only async-signal-safe functions, as fork(2) demands of a
     // process with threads; it neither allocates nor panics.
     let pid = unsafe { libc::fork() };
@@ -76,11 +76,11 @@ fn wait_for(pid: i32) -> i32 {
 /// Whether a process can make i386 calls here: a kernel without `CONFIG_IA32_EMULATION`, or
 /// with it turned off, kills a process that tries.
 pub fn i386_works() -> bool {
-    let getpid = Question { entry: Entry::I386, number: 20, args: [0; 6] };
+    let getpid = Question { entry: KernelEntry::I386, number: 20, args: [0; 6] };
     ask(None, &[getpid]).is_ok_and(|answers| answers[0] > 0)
 }
 
-fn child(program: Option<&[Instruction]>, questions: &[Question], answers: &Shared) -> ! {
+fn child(program: Option<&[Instruction]>, questions: &[Question], answers: &ChildNumbers) -> ! {
     let installed = program.is_none_or(install);
     if installed {
         for (at, question) in questions.iter().enumerate() {
@@ -97,7 +97,7 @@ fn install(program: &[Instruction]) -> bool {
 
 fn call(question: &Question) -> i64 {
     let Question { entry, number, args } = *question;
-    if entry == Entry::I386 {
+    if entry == KernelEntry::I386 {
         return i386_call(number, args);
     }
     // SAFETY: a caller's question has no pointer to memory, or the filter lets no
@@ -147,12 +147,12 @@ fn i386_call(_number: u32, _args: [u64; 6]) -> i64 {
 }
 
 /// Numbers that a child passes to its parent.
-struct Shared {
+struct ChildNumbers {
     base: *mut i64,
     count: usize,
 }
 
-impl Shared {
+impl ChildNumbers {
     fn new(count: usize) -> Self {
         let count = count.max(1);
         // SAFETY: a new anonymous mapping overlaps no existing memory.
@@ -183,7 +183,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ChildNumbers {
     fn drop(&mut self) {
         // SAFETY: this value owns the mapping, and no borrow of it is left.
         unsafe { libc::munmap(self.base.cast(), self.count * size_of::<i64>()) };

@@ -38,9 +38,9 @@ pub fn passed_on() -> Vec<i32> {
 
 /// A set of signals.
 #[derive(Clone, Copy)]
-pub struct Set(pub(crate) libc::sigset_t);
+pub struct SignalSet(pub(crate) libc::sigset_t);
 
-impl Set {
+impl SignalSet {
     /// Returns the set of exactly `signals`.
     pub fn of(signals: &[i32]) -> Self {
         let mut set = MaybeUninit::uninit();
@@ -91,29 +91,30 @@ impl Received {
     /// job. A timer (alarm(2)) belongs to one process, and stays with it over execve(2). A write
     /// to a closed pipe sends SIGPIPE to its own process.
     pub fn is_to_this_process(&self) -> bool {
-        match self.by_process {
-            true => self.sender != std::process::id(),
-            false => !OF_A_TERMINAL.contains(&self.signal),
+        if self.by_process {
+            self.sender != std::process::id()
+        } else {
+            !OF_A_TERMINAL.contains(&self.signal)
         }
     }
 }
 
 /// A descriptor from which blocked signals are read (`signalfd(2)`).
 #[derive(Debug)]
-pub struct Reader(OwnedFd);
+pub struct SignalReader(OwnedFd);
 
-impl AsFd for Reader {
+impl AsFd for SignalReader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Reader {
+impl SignalReader {
     /// Returns a reader of `set`, non-blocking and close-on-exec. Block the set first.
     ///
     /// # Errors
     /// Those of `signalfd(2)`.
-    pub fn new(set: &Set) -> io::Result<Self> {
+    pub fn new(set: &SignalSet) -> io::Result<Self> {
         let flags = libc::SFD_NONBLOCK | libc::SFD_CLOEXEC;
         // SAFETY: the set is initialised.
         let fd = check(libc::c_long::from(unsafe { libc::signalfd(-1, &raw const set.0, flags) }))?;
@@ -178,11 +179,11 @@ pub fn stop_by(signal: i32) {
     old.set();
 }
 
-fn raise_unblocked(signal: i32) -> Set {
+fn raise_unblocked(signal: i32) -> SignalSet {
     // SAFETY: sends a signal to this process.
     unsafe { libc::raise(signal) };
-    let mut old = Set::of(&[]);
-    let set = Set::of(&[signal]);
+    let mut old = SignalSet::of(&[]);
+    let set = SignalSet::of(&[signal]);
     // SAFETY: both sets are initialised.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set.0, &raw mut old.0) };
     old

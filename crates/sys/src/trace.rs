@@ -9,7 +9,7 @@
 //! other thread, and have no children.
 
 use crate::check;
-use crate::process::{self, Change, WaitFor, Whose};
+use crate::process::{self, ChildChange, WaitFor, Whose};
 use std::cell::Cell;
 use std::io;
 use std::time::Duration;
@@ -101,12 +101,12 @@ impl Tracee {
         let take = WaitFor { stops: true, tracees: true, ..WaitFor::default() };
         loop {
             let id = match unless_gone(process::wait(Whose::Any, peek))? {
-                Some((id, Change::Trapped(_) | Change::Stopped(_))) => id,
+                Some((id, ChildChange::Trapped(_) | ChildChange::Stopped(_))) => id,
                 _ => return Ok(Stop::Gone),
             };
             // The thread may be killed before this wait; its exit must not be taken for a
             // stop.
-            if let Some((_, Change::Trapped(code))) =
+            if let Some((_, ChildChange::Trapped(code))) =
                 unless_gone(process::wait(Whose::Id(id), take))?
             {
                 self.thread.set(id);
@@ -190,10 +190,10 @@ impl Tracee {
         let take = WaitFor { block: false, peek: false, ..peek };
         while let Ok(Some((id, change))) = process::wait(Whose::Any, peek) {
             match change {
-                Change::Exited(_) | Change::Killed(_) if id != awaited => {
+                ChildChange::Exited(_) | ChildChange::Killed(_) if id != awaited => {
                     let _ = process::wait(Whose::Id(id), take);
                 }
-                Change::Exited(_) | Change::Killed(_) => std::thread::sleep(MOMENT),
+                ChildChange::Exited(_) | ChildChange::Killed(_) => std::thread::sleep(MOMENT),
                 _ => {
                     self.thread.set(id);
                     if detach() {
@@ -225,7 +225,9 @@ impl Tracee {
 }
 
 /// Turns ECHILD into `None`: no tracee is left.
-fn unless_gone(waited: io::Result<Option<(u32, Change)>>) -> io::Result<Option<(u32, Change)>> {
+fn unless_gone(
+    waited: io::Result<Option<(u32, ChildChange)>>,
+) -> io::Result<Option<(u32, ChildChange)>> {
     match waited {
         Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
         other => other,

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use synconce_tree::overlay::{self, Features, Mount};
+use synconce_tree::overlay::{self, DetachedMount, Features};
 
 const ROUNDS: usize = 100;
 
@@ -74,7 +74,7 @@ fn fill(whole: &Path, files: usize) {
     }
 }
 
-fn clone(place: &Path, upper: &Path, work: &Path, features: Features) -> Mount {
+fn clone(place: &Path, upper: &Path, work: &Path, features: Features) -> DetachedMount {
     let whole = opened(&place.join("whole"));
     let (upper, work) = (opened(upper), opened(work));
     let mount = overlay::writable(&[whole.as_fd()], upper.as_fd(), work.as_fd(), features);

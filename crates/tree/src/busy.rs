@@ -12,12 +12,12 @@ pub struct Busy {
     /// The tree.
     pub tree: String,
     /// What uses the tree.
-    pub by: User,
+    pub by: TreeUser,
 }
 
 /// What uses a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum User {
+pub enum TreeUser {
     /// A command; the tree is free when the process with this pid ends.
     Process(u32),
     /// A mount at this path that was not unmounted by `tree umount`. A `tree mount` or `tree
@@ -41,7 +41,7 @@ impl Busy {
         error.get_ref()?.downcast_ref()
     }
 
-    pub(crate) fn error(store: &Path, tree: &str, by: User) -> io::Error {
+    pub(crate) fn error(store: &Path, tree: &str, by: TreeUser) -> io::Error {
         io::Error::other(Self { store: store.to_owned(), tree: tree.to_owned(), by })
     }
 }
@@ -50,22 +50,22 @@ impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tree = &self.tree;
         match &self.by {
-            User::Process(pid) => write!(f, "it is in use by process {pid}"),
-            User::Mount(at) => write!(f, "it is mounted at {}", at.display()),
-            User::Unmounted(at) => write!(
+            TreeUser::Process(pid) => write!(f, "it is in use by process {pid}"),
+            TreeUser::Mount(at) => write!(f, "it is mounted at {}", at.display()),
+            TreeUser::Unmounted(at) => write!(
                 f,
                 "its mount at {} is gone, and its changes are neither kept nor discarded yet",
                 at.display()
             ),
-            User::Covered(at) => {
+            TreeUser::Covered(at) => {
                 write!(
                     f,
                     "{tree} is still mounted at {}, below another mount or moved",
                     at.display()
                 )
             }
-            User::Workers(_) => write!(f, "processes work in it"),
-            User::Elsewhere(_) => write!(f, "it is still mounted in another mount namespace"),
+            TreeUser::Workers(_) => write!(f, "processes work in it"),
+            TreeUser::Elsewhere(_) => write!(f, "it is still mounted in another mount namespace"),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::layer;
 use crate::read::read_all;
-use crate::record::{Layer, Name, Record};
+use crate::record::{Layer, TreeName, TreeRecord};
 use crate::store::{CONTENT, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -27,7 +27,11 @@ pub struct Altered {
 ///
 /// # Errors
 /// The error names the act and the path.
-pub fn verify(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Vec<Altered>, Error> {
+pub fn verify(
+    store: &Store,
+    name: &TreeName,
+    progress: &dyn Progress,
+) -> Result<Vec<Altered>, Error> {
     let mut altered = Vec::new();
     let reading = read_all(store, name)?;
     let committed = reading.committed();
@@ -55,7 +59,7 @@ pub fn verify(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Vec
 pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
-    for Record { name, .. } in &records {
+    for TreeRecord { name, .. } in &records {
         let reading = match read_all(store, name) {
             // The tree was removed meanwhile.
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => continue,

@@ -98,9 +98,10 @@ fn can_snapshot(store: &Store, layers: &[Layer]) -> Result<String, String> {
         return Err("the tree is a stack of layers".to_owned());
     };
     let content = open_directory(&store.content(&only.id)).map_err(|error| error.to_string())?;
-    match is_subvolume(content.as_fd()) {
-        true => Ok(snapshot().reason),
-        false => Err("the tree is no btrfs subvolume".to_owned()),
+    if is_subvolume(content.as_fd()) {
+        Ok(snapshot().reason)
+    } else {
+        Err("the tree is no btrfs subvolume".to_owned())
     }
 }
 

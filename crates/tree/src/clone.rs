@@ -1,7 +1,7 @@
 //! Makes clones of trees.
 
 use crate::choose;
-use crate::record::{BadName, Name, Parent, Record};
+use crate::record::{BadName, Parent, TreeName, TreeRecord};
 use crate::source::{self, refuse};
 use crate::store::{self, Store};
 use crate::strategy::Strategy;
@@ -17,10 +17,10 @@ const LONGEST_STEM: usize = 100;
 /// `ENOENT`, `EEXIST`. The error names the act and the path.
 pub fn clone(
     store: &Store,
-    base: &Name,
-    name: &Name,
+    base: &TreeName,
+    name: &TreeName,
     wanted: Option<Strategy>,
-) -> Result<Record, Error> {
+) -> Result<TreeRecord, Error> {
     let _lock = store.lock()?;
     let source = source::committed(store, base)?;
     source::is_new(store, "cannot clone to", name)?;
@@ -30,7 +30,7 @@ pub fn clone(
         None => source::choice(store, base)?,
     };
     let parent = source.base.map(Parent::from);
-    let record = Record::first(name.clone(), source.layers, choice, parent);
+    let record = TreeRecord::first(name.clone(), source.layers, choice, parent);
     store.write(&record)?;
     Ok(record)
 }
@@ -39,7 +39,7 @@ pub fn clone(
 ///
 /// # Errors
 /// The error names the act and the path.
-pub fn new_name(base: &Name) -> Result<Name, Error> {
+pub fn new_name(base: &TreeName) -> Result<TreeName, Error> {
     let id = store::new_id()?;
     let stem: String = base.as_str().chars().take(LONGEST_STEM).collect();
     let name = format!("{stem}-{}", &id[..8]);

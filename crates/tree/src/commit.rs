@@ -4,7 +4,7 @@ use crate::freeze::Frozen;
 use crate::layer;
 use crate::pin::Pin;
 use crate::read::read_source;
-use crate::record::{Layer, Name, Parent, Purpose, Record};
+use crate::record::{Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
 use crate::store::Store;
@@ -24,11 +24,11 @@ use synconce_fs::Progress;
 /// unchanged.
 pub fn commit(
     store: &Store,
-    name: &Name,
-    new: Option<&Name>,
+    name: &TreeName,
+    new: Option<&TreeName>,
     keep: Option<u32>,
     progress: &dyn Progress,
-) -> Result<Record, Error> {
+) -> Result<TreeRecord, Error> {
     let pin = Pin::new(store.path())?;
     let lock = store.lock()?;
     let reading = read_source(store, source::current(store, name)?)?;
@@ -53,7 +53,7 @@ pub fn commit(
     if let Some(new) = new {
         next_generation(store, new, None)?;
         let parent = Parent { name: name.clone(), generation: before.generation };
-        let mut record = Record::first(new.clone(), source.layers, choice, Some(parent));
+        let mut record = TreeRecord::first(new.clone(), source.layers, choice, Some(parent));
         record.keep = keep.unwrap_or_default();
         store.write(&record)?;
         late.map_or(Ok(()), Pin::sync)?;
@@ -84,13 +84,13 @@ impl Session<'_, Frozen> {
     /// then unchanged, or does not exist.
     pub fn commit_as(
         self,
-        name: &Name,
+        name: &TreeName,
         base: Option<Base>,
         keep: Option<u32>,
         progress: &dyn Progress,
-    ) -> Result<Record, Error> {
+    ) -> Result<TreeRecord, Error> {
         let old = base.as_ref().map(|base| self.store.record(&base.name)).transpose()?.flatten();
-        let of_base = |record: Record| {
+        let of_base = |record: TreeRecord| {
             let began = base.as_ref().and_then(|base| record.at(base.generation));
             began.unwrap_or_else(|| record.newest()).choice()
         };
@@ -107,19 +107,20 @@ impl Session<'_, Frozen> {
     /// Like [`Session::commit_as`], with the strategy of `choice` for clones.
     pub(crate) fn commit_by(
         self,
-        name: &Name,
+        name: &TreeName,
         base: Option<Base>,
         (choice, keep): (Choice, Option<u32>),
         progress: &dyn Progress,
-    ) -> Result<Record, Error> {
+    ) -> Result<TreeRecord, Error> {
         if let Err(error) = self.fingerprint(progress) {
             return self.discard().and(Err(error));
         }
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
         let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note.purpose));
-        let committed = match mutant::is("tree-record-first") {
-            false => pin.sync().and_then(|()| publish()),
-            true => publish().and_then(|record| pin.sync().map(|()| record)),
+        let committed = if mutant::is("tree-record-first") {
+            publish().and_then(|record| pin.sync().map(|()| record))
+        } else {
+            pin.sync().and_then(|()| publish())
         };
         if committed.is_err() {
             leave(store, &id, &[]);
@@ -133,15 +134,15 @@ impl Session<'_, Frozen> {
 /// Writes the record of what a session made, which is durable already.
 fn publish(
     store: &Store,
-    name: &Name,
+    name: &TreeName,
     base: Option<Base>,
     (layers, choice, keep): (Vec<Layer>, Choice, Option<u32>),
     (id, purpose): (&str, &Purpose),
-) -> Result<Record, Error> {
+) -> Result<TreeRecord, Error> {
     let _lock = store.lock()?;
     generation_after(store, name, base.as_ref(), Some(id))?;
     let Some(before) = store.record(name)? else {
-        let mut record = Record::first(name.clone(), layers, choice, base.map(Parent::from));
+        let mut record = TreeRecord::first(name.clone(), layers, choice, base.map(Parent::from));
         record.protected = *purpose == Purpose::Import;
         record.keep = keep.unwrap_or_default();
         store.write(&record)?;
@@ -166,22 +167,23 @@ fn publish(
 /// `EEXIST` when the tree exists and is not `base`'s, or is a generation. Also when the tree has
 /// another generation than `base`, has uncommitted changes, or is in use: changes made by another
 /// command would be lost.
-pub fn next_generation(store: &Store, name: &Name, base: Option<&Base>) -> Result<u64, Error> {
+pub fn next_generation(store: &Store, name: &TreeName, base: Option<&Base>) -> Result<u64, Error> {
     generation_after(store, name, base, None)
 }
 
 /// Like [`next_generation`], for session `own`, which may itself use the tree.
 fn generation_after(
     store: &Store,
-    name: &Name,
+    name: &TreeName,
     base: Option<&Base>,
     own: Option<&str>,
 ) -> Result<u64, Error> {
     let refused = |why: String| Err(refuse("cannot commit as", name, io::Error::other(why)));
     let Some(record) = store.record(name)? else {
-        return match base.is_some_and(|base| base.name == *name) {
-            true => refused("the tree was renamed or removed meanwhile".to_owned()),
-            false => source::is_new(store, "cannot make the tree", name).map(|()| 1),
+        return if base.is_some_and(|base| base.name == *name) {
+            refused("the tree was renamed or removed meanwhile".to_owned())
+        } else {
+            source::is_new(store, "cannot make the tree", name).map(|()| 1)
         };
     };
     match base.filter(|base| base.name == *name) {

@@ -1,6 +1,6 @@
 //! Throws away the uncommitted changes of a tree.
 
-use crate::record::Name;
+use crate::record::TreeName;
 use crate::store::{Opened, Store};
 use crate::{source, unneeded};
 use synconce_durable::error::Error;
@@ -11,15 +11,16 @@ use synconce_durable::mutant;
 ///
 /// # Errors
 /// `ENOENT`; the tree is in use. The error names the act and the path.
-pub fn discard(store: &Store, name: &Name) -> Result<bool, Error> {
+pub fn discard(store: &Store, name: &TreeName) -> Result<bool, Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     source::is_idle(store, name)?;
     let Opened::Yes(layers) = store.opened(&record)? else { return Ok(false) };
     // A crash after this step leaves layers that nothing needs; `gc` removes them.
-    match mutant::is("tree-discard-unsynced") {
-        false => store.close_durably(name)?,
-        true => store.close(name)?,
+    if mutant::is("tree-discard-unsynced") {
+        store.close(name)?;
+    } else {
+        store.close_durably(name)?;
     }
     let layers: Vec<String> = layers.into_iter().map(|layer| layer.id).collect();
     unneeded::try_drop_unreferenced(store, &layers);

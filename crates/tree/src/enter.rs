@@ -36,8 +36,8 @@ mod terminal;
 mod user;
 
 pub use self::environment::PATH;
-use self::places::{Kind, Places};
-use self::report::{Report, Reports, Teller};
+use self::places::{MountPointKind, MountPoints};
+use self::report::{ChildReport, Reports, Teller};
 use self::terminal::{Devpts, Terminal};
 use crate::limits;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -53,7 +53,7 @@ use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::namespace::{UnshareFlags, raise_loopback, unshare};
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, is_job_of_a_shell, wait};
-use synconce_sys::signals::{self, Reader, Received, Set, passed_on};
+use synconce_sys::signals::{self, Received, SignalReader, SignalSet, passed_on};
 
 /// What to execute, where, and as which user. The JSON form can hold any path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -170,12 +170,12 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     }
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;
-    let mut places = Places::of(root)?;
+    let mut places = MountPoints::of(root)?;
     for (path, kind) in wanted_places(spec)? {
         places.make(&path, kind)?;
     }
     let devpts = Devpts::new()?;
-    let before = Set::of(&passed_on()).block();
+    let before = SignalSet::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
     let mut limit = TimeLimit { is_set: spec.timeout.is_some(), is_over: false };
@@ -189,18 +189,18 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
 }
 
 /// Returns the paths of mount points that lie in the tree itself.
-fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
-    let mut wanted: Vec<(PathBuf, Kind)> =
-        ["/proc", "/sys", "/dev"].map(|path| (path.into(), Kind::Directory)).into();
-    wanted.push((hosts::HOSTS.into(), Kind::File));
+fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, MountPointKind)>, Error> {
+    let mut wanted: Vec<(PathBuf, MountPointKind)> =
+        ["/proc", "/sys", "/dev"].map(|path| (path.into(), MountPointKind::Directory)).into();
+    wanted.push((hosts::HOSTS.into(), MountPointKind::File));
     if furnish::has_resolver() {
-        wanted.push((furnish::RESOLVER.into(), Kind::File));
+        wanted.push((furnish::RESOLVER.into(), MountPointKind::File));
     }
     for bind in &spec.binds {
         let target = Path::new(&bind.target);
         // Mount points below /dev, /proc and /sys are made in the mounts there.
         if !["/proc", "/sys", "/dev"].iter().any(|mounted| target.starts_with(mounted)) {
-            wanted.push((target.to_owned(), Kind::of(Path::new(&bind.source))?));
+            wanted.push((target.to_owned(), MountPointKind::of(Path::new(&bind.source))?));
         }
     }
     Ok(wanted)
@@ -210,10 +210,10 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, Kind)>, Error> {
 fn attended(
     spec: &EnterSpec,
     devpts: Devpts,
-    before: Set,
+    before: SignalSet,
     limit: &mut TimeLimit,
 ) -> io::Result<Result<Ending, String>> {
-    let reader = Reader::new(&Set::of(&passed_on()))?;
+    let reader = SignalReader::new(&SignalSet::of(&passed_on()))?;
     let (reports, telling) = io::pipe()?;
     let (life, alive) = io::pipe()?;
     match fork()? {
@@ -243,7 +243,7 @@ fn attended(
 fn attend(
     pid: u32,
     (reports, alive): (PipeReader, PipeWriter),
-    (signals, limit): (&Reader, &mut TimeLimit),
+    (signals, limit): (&SignalReader, &mut TimeLimit),
     terminal: &mut Option<Terminal>,
 ) -> io::Result<Result<Ending, String>> {
     let (mut reports, mut alive) = (Reports::of(reports), Some(alive));
@@ -270,10 +270,10 @@ fn attend(
                 let killed = || Ok(Ending::Killed(Signal::KILL.as_raw()));
                 return Ok(ending.unwrap_or_else(killed));
             }
-            Some(Some(Report::Stopped(signal))) if !limit.follows_stops() => {
+            Some(Some(ChildReport::Stopped(signal))) if !limit.follows_stops() => {
                 undo_key(signal, pid, terminal.as_ref());
             }
-            Some(Some(Report::Stopped(signal))) => {
+            Some(Some(ChildReport::Stopped(signal))) => {
                 if let Some(terminal) = terminal {
                     terminal.restore(signals, |it, got| limit.act_on(got, pid, Some(it)));
                 }

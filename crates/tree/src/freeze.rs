@@ -1,9 +1,9 @@
 //! Freezes a session's copy: it becomes a layer, which nothing writes to any more.
 
-use crate::busy::User;
+use crate::busy::TreeUser;
 use crate::layer;
 use crate::overlay;
-use crate::record::{Content, Layer};
+use crate::record::{Layer, LayerContent};
 use crate::session::{Session, UPPER, WORK, is_busy};
 use crate::store::{CONTENT, Store, open_directory};
 use crate::strategy::Strategy;
@@ -99,9 +99,12 @@ impl<'a> Session<'a> {
         let upper = open_directory(&upper_path)?;
         let work = open_directory(&directory.join(WORK))?;
         overlay::clear_guard(work.as_fd())?;
-        let mount = self.mount().map_err(|error| match is_busy(&error) {
-            true => self.busy("cannot freeze", &directory, User::Elsewhere(upper_path.clone())),
-            false => error,
+        let mount = self.mount().map_err(|error| {
+            if is_busy(&error) {
+                self.busy("cannot freeze", &directory, TreeUser::Elsewhere(upper_path.clone()))
+            } else {
+                error
+            }
         })?;
         if overlay::has_index(work.as_fd())? {
             overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
@@ -148,7 +151,12 @@ fn only_directories(upper: &Path) -> Result<Option<Vec<PathBuf>>, Error> {
 
 /// Makes a layer of the directory `content`, which nothing writes to any more. The layer
 /// exists when this function returns, but is not durable.
-fn move_to_layers(store: &Store, id: &str, content: &Path, kind: Content) -> Result<Layer, Error> {
+fn move_to_layers(
+    store: &Store,
+    id: &str,
+    content: &Path,
+    kind: LayerContent,
+) -> Result<Layer, Error> {
     let directory = store.layer(id);
     let frozen = directory.join(CONTENT);
     // An earlier, interrupted attempt may have moved the content already.

@@ -1,6 +1,6 @@
 //! Why a tree is kept from a slip, and what allows the act.
 
-use crate::record::{Name, Record};
+use crate::record::{TreeName, TreeRecord};
 use crate::source::refuse;
 use crate::store::{Opened, Store};
 use std::fmt;
@@ -54,7 +54,11 @@ impl fmt::Display for Guarded {
 impl std::error::Error for Guarded {}
 
 /// Fails when the tree of `record` has uncommitted changes.
-pub(crate) fn is_committed(store: &Store, act: &'static str, record: &Record) -> Result<(), Error> {
+pub(crate) fn is_committed(
+    store: &Store,
+    act: &'static str,
+    record: &TreeRecord,
+) -> Result<(), Error> {
     match store.opened(record)? {
         Opened::Yes(_) => Err(error(store, act, &record.name, Guard::Changes)),
         Opened::No | Opened::Lost | Opened::Stale => Ok(()),
@@ -65,25 +69,22 @@ pub(crate) fn is_committed(store: &Store, act: &'static str, record: &Record) ->
 pub(crate) fn is_unprotected(
     store: &Store,
     act: &'static str,
-    record: &Record,
+    record: &TreeRecord,
 ) -> Result<(), Error> {
-    match record.protected {
-        true => Err(error(store, act, &record.name, Guard::Protection)),
-        false => Ok(()),
-    }
+    if record.protected { Err(error(store, act, &record.name, Guard::Protection)) } else { Ok(()) }
 }
 
 /// Returns the error of a removal of the tree `name`, whose record cannot be read.
-pub(crate) fn unreadable(store: &Store, name: &Name) -> Error {
+pub(crate) fn unreadable(store: &Store, name: &TreeName) -> Error {
     error(store, "cannot remove", name, Guard::Unreadable)
 }
 
 /// Returns the error of an act that changes a tree; `name` is a generation.
-pub(crate) fn generation(store: &Store, name: &Name) -> Error {
+pub(crate) fn generation(store: &Store, name: &TreeName) -> Error {
     error(store, "cannot use", name, Guard::Generation)
 }
 
-fn error(store: &Store, act: &'static str, tree: &Name, by: Guard) -> Error {
+fn error(store: &Store, act: &'static str, tree: &TreeName, by: Guard) -> Error {
     let (path, name) = (store.path().to_owned(), tree.to_string());
     refuse(act, tree, io::Error::other(Guarded { store: path, tree: name, by }))
 }

@@ -2,9 +2,9 @@
 
 use crate::choose;
 use crate::commit::next_generation;
-use crate::record::{Name, Purpose, Record};
+use crate::record::{Purpose, TreeName, TreeRecord};
 use crate::session;
-use crate::source::Source;
+use crate::source::LayerStack;
 use crate::store::Store;
 use crate::strategy::Strategy;
 use std::os::fd::BorrowedFd;
@@ -25,11 +25,11 @@ pub trait ImportReport {
 /// path. No tree is made then.
 pub fn import<T>(
     store: &Store,
-    name: &Name,
+    name: &TreeName,
     wanted: Option<Strategy>,
     progress: &dyn Progress,
     fill: impl FnOnce(BorrowedFd<'_>) -> Result<T, Error>,
-) -> Result<(Record, T), Error>
+) -> Result<(TreeRecord, T), Error>
 where
     T: ImportReport,
 {
@@ -37,16 +37,17 @@ where
         let _lock = store.lock()?;
         next_generation(store, name, None)?;
         let (from, layers) = (name.to_string(), Vec::new());
-        let source = Source { tree: None, from, layers, strategy: Strategy::Copy, base: None };
+        let source = LayerStack { tree: None, from, layers, strategy: Strategy::Copy, base: None };
         session::begin(store, &source, Strategy::Copy, Purpose::Import)?
     };
     let of = wanted.unwrap_or(Strategy::Snapshot);
     let (session, (told, choice)) = session.fill(of, |directory| {
         let choice = choose::choose_for(store, directory, wanted)?;
         let told = fill(directory)?;
-        let choice = match told.has_whiteouts() && choice.strategy == Strategy::Overlay {
-            true => choose::choose_despite_whiteouts(store, wanted)?,
-            false => choice,
+        let choice = if told.has_whiteouts() && choice.strategy == Strategy::Overlay {
+            choose::choose_despite_whiteouts(store, wanted)?
+        } else {
+            choice
         };
         Ok((told, choice))
     })?;

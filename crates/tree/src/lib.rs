@@ -49,7 +49,7 @@ mod trash;
 mod unneeded;
 mod view;
 
-pub use busy::{Busy, User};
+pub use busy::{Busy, TreeUser};
 pub use check::{Altered, fsck, verify};
 pub use choose::choose;
 pub use clone::{clone, new_name};
@@ -61,7 +61,7 @@ pub use guard::{Guard, Guarded};
 pub use import::{ImportReport, import};
 pub use init::init;
 pub use limits::{Groups, Limits, Reached};
-pub use list::{Listed, list};
+pub use list::{ListedTree, list};
 pub use log::{Logged, log, older_generation};
 pub use mount::{MountOf, mounted, open_mounted, open_read_only};
 pub use protect::{protect, unprotect};

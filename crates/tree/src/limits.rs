@@ -4,7 +4,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
-use self::place::{Place, Version, passes_on, places};
+use self::place::{CgroupVersion, ParentGroup, passes_on, places};
 use crate::session::Session;
 use crate::store::{Store, encode, read, write_lightly};
 use std::fs;
@@ -60,7 +60,7 @@ impl<State> Session<'_, State> {
     pub fn limit(&self, limits: &Limits) -> Result<Groups, Error> {
         let wanted = limits.controllers();
         let places = places(&wanted)?;
-        let directory = |place: &Place| place.parent.join(format!("{PREFIX}{}", self.id));
+        let directory = |place: &ParentGroup| place.parent.join(format!("{PREFIX}{}", self.id));
         let directories = places.iter().map(directory).collect();
         let groups = Groups { directories, note: self.directory().join(NOTE) };
         // Before the groups are made: they must be found after a kill.
@@ -84,11 +84,11 @@ impl Limits {
     }
 
     /// Writes the limits to the control group `directory` in `place`.
-    fn write_all(&self, place: &Place, directory: &Path) -> Result<(), Error> {
+    fn write_all(&self, place: &ParentGroup, directory: &Path) -> Result<(), Error> {
         let limits = place.left.iter().fold(*self, |limits, group| limits.within(group));
         let is_here = |controller: &&str| match place.version {
-            Version::One => place.controllers.contains(controller),
-            Version::Two => passes_on(&place.parent, controller),
+            CgroupVersion::One => place.controllers.contains(controller),
+            CgroupVersion::Two => passes_on(&place.parent, controller),
         };
         let mut controllers = limits.controllers().into_iter().filter(is_here);
         controllers.try_for_each(|name| limits.write(name, place.version, directory))
@@ -113,34 +113,38 @@ impl Limits {
     }
 
     /// Writes the limits of `controller` to the control group `directory`.
-    fn write(&self, controller: &str, version: Version, directory: &Path) -> Result<(), Error> {
+    fn write(
+        &self,
+        controller: &str,
+        version: CgroupVersion,
+        directory: &Path,
+    ) -> Result<(), Error> {
         let set = |file: &str, value: String| {
             let path = directory.join(file);
             fs::write(&path, value).on("cannot set the limit", &path)
         };
         // The kernel may not count swap.
-        let set_if_there = |file: &str, value: String| match directory.join(file).exists() {
-            true => set(file, value),
-            false => Ok(()),
+        let set_if_there = |file: &str, value: String| {
+            if directory.join(file).exists() { set(file, value) } else { Ok(()) }
         };
         let memory = self.memory.unwrap_or_default();
         let quota = (self.cpus.unwrap_or_default() * PERIOD as f64) as u64;
         match (controller, version) {
-            ("memory", Version::One) => {
+            ("memory", CgroupVersion::One) => {
                 // Groups within count only then. Where the parent has it, it cannot be set.
                 let _ = fs::write(directory.join("memory.use_hierarchy"), "1");
                 set("memory.limit_in_bytes", memory.to_string())?;
                 set_if_there("memory.memsw.limit_in_bytes", memory.to_string())
             }
-            ("memory", Version::Two) => {
+            ("memory", CgroupVersion::Two) => {
                 set("memory.max", memory.to_string())?;
                 set_if_there("memory.swap.max", "0".to_owned())
             }
-            ("cpu", Version::One) => {
+            ("cpu", CgroupVersion::One) => {
                 set("cpu.cfs_period_us", PERIOD.to_string())?;
                 set("cpu.cfs_quota_us", quota.to_string())
             }
-            ("cpu", Version::Two) => set("cpu.max", format!("{quota} {PERIOD}")),
+            ("cpu", CgroupVersion::Two) => set("cpu.max", format!("{quota} {PERIOD}")),
             _ => set("pids.max", self.pids.unwrap_or_default().to_string()),
         }
     }

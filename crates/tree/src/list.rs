@@ -1,6 +1,6 @@
 //! Lists the trees of a store.
 
-use crate::record::{Layer, Record};
+use crate::record::{Layer, TreeRecord};
 use crate::store::{Opened, Store};
 use crate::{layer, source};
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use synconce_sys::reason;
 
 /// A tree with its size and its use.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct ListedTree {
     /// The tree's record.
-    pub record: Record,
+    pub record: TreeRecord,
     /// Bytes on the disk in layers that no other tree uses. None if a layer has no fingerprint
     /// yet: a whole copy that is not committed.
     pub own: Option<u64>,
@@ -27,7 +27,7 @@ pub struct Listed {
 ///
 /// # Errors
 /// The store cannot be read.
-pub fn list(store: &Store) -> Result<(Vec<Listed>, Vec<Error>), Error> {
+pub fn list(store: &Store) -> Result<(Vec<ListedTree>, Vec<Error>), Error> {
     let lock = store.lock_to_read()?;
     let (records, broken) = store.records()?;
     let mut stacks = Vec::new();
@@ -49,7 +49,7 @@ pub fn list(store: &Store) -> Result<(Vec<Listed>, Vec<Error>), Error> {
     drop(lock);
     let sizes = Sizes::of(store, stacks.iter().map(|(layers, ..)| layers));
     let listed = records.into_iter().zip(&stacks);
-    let listed = listed.map(|(record, (layers, is_open, used))| Listed {
+    let listed = listed.map(|(record, (layers, is_open, used))| ListedTree {
         own: sizes.own(layers),
         shared: sizes.shared(layers),
         is_open: *is_open,

@@ -1,7 +1,7 @@
 //! Lists the generations of a tree.
 
 use crate::list::Sizes;
-use crate::record::{Generation, Name};
+use crate::record::{Generation, TreeName};
 use crate::remove::removable;
 use crate::source;
 use crate::store::{Lock, Opened, Store};
@@ -22,7 +22,7 @@ pub struct Logged {
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
-pub fn log(store: &Store, name: &Name) -> Result<Vec<Logged>, Error> {
+pub fn log(store: &Store, name: &TreeName) -> Result<Vec<Logged>, Error> {
     let lock = store.lock_to_read()?;
     let generations = source::existing(store, name)?.generations();
     with_sizes(store, lock, generations)
@@ -32,7 +32,7 @@ pub fn log(store: &Store, name: &Name) -> Result<Vec<Logged>, Error> {
 ///
 /// # Errors
 /// `ENOENT`; it is the newest. The error names the act and the path.
-pub fn older_generation(store: &Store, name: &Name) -> Result<Logged, Error> {
+pub fn older_generation(store: &Store, name: &TreeName) -> Result<Logged, Error> {
     let lock = store.lock_to_read()?;
     let (_, generation) = removable(store, name)?;
     let mut logged = with_sizes(store, lock, vec![generation])?;

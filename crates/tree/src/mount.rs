@@ -1,7 +1,7 @@
 //! Begins the sessions of mounts, and finds them again.
 
 use crate::pin::Pin;
-use crate::record::{Name, Purpose};
+use crate::record::{Purpose, TreeName};
 use crate::session::{self, Begun, Session, Working};
 use crate::source;
 use crate::store::{Store, open_directory, try_lease};
@@ -25,7 +25,7 @@ pub enum MountOf<'a> {
 /// As for [`crate::open_session`].
 pub fn open_mounted<'a>(
     store: &'a Store,
-    name: &Name,
+    name: &TreeName,
     point: &Path,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
@@ -40,7 +40,7 @@ pub fn open_mounted<'a>(
 /// The error names the act and the path.
 pub fn open_read_only<'a>(
     store: &'a Store,
-    name: &Name,
+    name: &TreeName,
     point: &Path,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;

@@ -22,22 +22,22 @@ use synconce_sys::reason;
 
 /// Why a namespace cannot be made.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct NamespaceRefusal {
     /// What failed.
     pub error: Error,
     /// What the user can do about the failure.
     pub remedy: Option<String>,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NamespaceRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for NamespaceRefusal {}
 
-impl Refusal {
+impl NamespaceRefusal {
     fn new(act: &'static str, path: &str, cause: impl Into<io::Error>, remedy: &str) -> Self {
         let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
         Self { error: Error::new(act, Path::new(path), cause), remedy }
@@ -60,12 +60,17 @@ pub enum Privilege {
 /// refer to the old mounts: see [`crate::overlay`].
 ///
 /// # Errors
-/// See [`Refusal`]. The process may then be in a user namespace without ids, and should end.
-pub fn enter_private() -> Result<Privilege, Refusal> {
+/// See [`NamespaceRefusal`]. The process may then be in a user namespace without ids, and should end.
+pub fn enter_private() -> Result<Privilege, NamespaceRefusal> {
     let privilege = if geteuid().is_root() {
         unshare(UnshareFlags::NEWNS).map_err(|errno| {
             let remedy = "it takes CAP_SYS_ADMIN; in a container, run that with --privileged";
-            Refusal::new("cannot make a mount namespace in", "/proc/self/ns/mnt", errno, remedy)
+            NamespaceRefusal::new(
+                "cannot make a mount namespace in",
+                "/proc/self/ns/mnt",
+                errno,
+                remedy,
+            )
         })?;
         Privilege::Root
     } else {
@@ -81,12 +86,12 @@ pub fn enter_private() -> Result<Privilege, Refusal> {
             }
             _ => "",
         };
-        Refusal::new("cannot make mounts private below", "/", errno, remedy)
+        NamespaceRefusal::new("cannot make mounts private below", "/", errno, remedy)
     })?;
     Ok(privilege)
 }
 
-fn enter_user_namespace() -> Result<(), Refusal> {
+fn enter_user_namespace() -> Result<(), NamespaceRefusal> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let [uids, gids] = of_user(uid)?;
     let mapper = Mapper::start(uid, &uids, gid, &gids)?;
@@ -96,11 +101,12 @@ fn enter_user_namespace() -> Result<(), Refusal> {
         set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
         set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)
     };
-    become_root()
-        .map_err(|errno| Refusal::new("cannot become root in", "/proc/self/ns/user", errno, ""))
+    become_root().map_err(|errno| {
+        NamespaceRefusal::new("cannot become root in", "/proc/self/ns/user", errno, "")
+    })
 }
 
-fn cannot_unshare(error: io::Error) -> Refusal {
+fn cannot_unshare(error: io::Error) -> NamespaceRefusal {
     let remedy = match Errno::from_io_error(&error) {
         Some(Errno::NOSPC) => "user.max_user_namespaces (sysctl) is too low",
         Some(Errno::PERM) => {
@@ -109,7 +115,7 @@ fn cannot_unshare(error: io::Error) -> Refusal {
         }
         _ => "",
     };
-    Refusal::new("cannot make a user namespace in", "/proc/self/ns/user", error, remedy)
+    NamespaceRefusal::new("cannot make a user namespace in", "/proc/self/ns/user", error, remedy)
 }
 
 /// A child that stays in the old namespace, where it may map the ids of this process.
@@ -122,8 +128,9 @@ struct Mapper {
 }
 
 impl Mapper {
-    fn start(uid: u32, uids: &[Range], gid: u32, gids: &[Range]) -> Result<Self, Refusal> {
-        let failed = |error| Refusal::new("cannot start a process to", "newuidmap", error, "");
+    fn start(uid: u32, uids: &[Range], gid: u32, gids: &[Range]) -> Result<Self, NamespaceRefusal> {
+        let failed =
+            |error| NamespaceRefusal::new("cannot start a process to", "newuidmap", error, "");
         let (waiting, go) = io::pipe().map_err(failed)?;
         let (outcome, telling) = io::pipe().map_err(failed)?;
         let target = std::process::id().to_string();
@@ -138,7 +145,7 @@ impl Mapper {
     }
 
     /// Maps the ids if this process is in the new namespace, and reaps the child.
-    fn finish(mut self, unshared: Result<(), Refusal>) -> Result<(), Refusal> {
+    fn finish(mut self, unshared: Result<(), NamespaceRefusal>) -> Result<(), NamespaceRefusal> {
         if unshared.is_ok() {
             // If the child is dead, the outcome is empty and the id map unchanged.
             let _ = self.go.write_all(b"!");
@@ -149,7 +156,7 @@ impl Mapper {
         let _ =
             wait(Whose::Id(self.pid), WaitFor { ends: true, block: true, ..WaitFor::default() });
         unshared?;
-        heard.map_err(|error| Refusal::new("cannot hear from", "newuidmap", error, ""))?;
+        heard.map_err(|error| NamespaceRefusal::new("cannot hear from", "newuidmap", error, ""))?;
         match said.strip_prefix("ok") {
             Some(_) => Ok(()),
             None => {
@@ -163,7 +170,7 @@ impl Mapper {
                     ),
                 };
                 let cause = io::Error::other(said.trim().to_owned());
-                Err(Refusal::new("cannot map the ids of", "/etc/subuid", cause, remedy))
+                Err(NamespaceRefusal::new("cannot map the ids of", "/etc/subuid", cause, remedy))
             }
         }
     }

@@ -24,7 +24,7 @@ mod upper;
 pub(crate) use self::freeze::has_index;
 pub use self::freeze::{Frozen, freeze};
 pub(crate) use self::trial::TRIAL_PREFIX;
-pub use self::trial::{Abilities, Reason, trial};
+pub use self::trial::{Abilities, OptionReason, trial};
 pub(crate) use self::upper::is_same_directory;
 pub use self::upper::{clear_guard, prepare_upper};
 
@@ -38,7 +38,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use synconce_durable::error::{Context as _, Error};
 use synconce_sys::mounting::{self, Reach};
-use synconce_sys::overlay::{Context, link_to, mounted, place_of};
+use synconce_sys::overlay::{OverlayContext, link_to, mounted, place_of};
 
 /// The options of an overlay (Documentation/filesystems/overlayfs.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl Features {
         Self { user_xattr: false, index: true, redirect_dir: true, metacopy: true, volatile: true };
 }
 
-fn set(context: &Context, features: Features) -> rustix::io::Result<()> {
+fn set(context: &OverlayContext, features: Features) -> rustix::io::Result<()> {
     for (wanted, name) in [(features.user_xattr, "userxattr"), (features.volatile, "volatile")] {
         if wanted {
             context.flag(name)?;
@@ -83,25 +83,25 @@ fn set(context: &Context, features: Features) -> rustix::io::Result<()> {
 
 /// A mount that need not be attached anywhere.
 #[derive(Debug)]
-pub struct Mount {
+pub struct DetachedMount {
     root: OwnedFd,
     /// Whether the mount must still be made read-only when it is attached.
     to_lock: bool,
 }
 
-impl AsFd for Mount {
+impl AsFd for DetachedMount {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 }
 
-impl From<Mount> for OwnedFd {
-    fn from(mount: Mount) -> Self {
+impl From<DetachedMount> for OwnedFd {
+    fn from(mount: DetachedMount) -> Self {
         mount.root
     }
 }
 
-impl Mount {
+impl DetachedMount {
     /// Attaches the mount to the directory `target`. The mount stays when this value is
     /// dropped.
     ///
@@ -133,7 +133,7 @@ pub fn writable(
     upper: BorrowedFd<'_>,
     work: BorrowedFd<'_>,
     features: Features,
-) -> Result<Mount, Error> {
+) -> Result<DetachedMount, Error> {
     let root = mounted(MountAttrFlags::MOUNT_ATTR_NOATIME, |context| {
         context.lowers(lowers)?;
         context.directory("upperdir", upper)?;
@@ -141,7 +141,7 @@ pub fn writable(
         set(context, features)
     });
     let root = root.on("cannot mount an overlay with the upper directory", &place_of(upper))?;
-    Ok(Mount { root, to_lock: false })
+    Ok(DetachedMount { root, to_lock: false })
 }
 
 /// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` must be as it was
@@ -151,12 +151,12 @@ pub fn writable(
 ///
 /// # Errors
 /// As for [`writable`]; `EINVAL` without any layer.
-pub fn read_only(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> Result<Mount, Error> {
+pub fn read_only(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> Result<DetachedMount, Error> {
     let first = lowers.first().map_or_else(PathBuf::new, |first| place_of(*first));
     let mounted = match lowers {
         [] => Err(io::ErrorKind::InvalidInput.into()),
         [only] => bind(*only),
-        _ => stack(lowers, user_xattr).map(|root| Mount { root, to_lock: false }),
+        _ => stack(lowers, user_xattr).map(|root| DetachedMount { root, to_lock: false }),
     };
     mounted.on("cannot mount read-only", &first)
 }
@@ -177,9 +177,9 @@ fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN` in the mount namespace.
-pub(crate) fn bind_writable(whole: BorrowedFd<'_>) -> Result<Mount, Error> {
+pub(crate) fn bind_writable(whole: BorrowedFd<'_>) -> Result<DetachedMount, Error> {
     let root = open_clone(whole).on("cannot mount", &place_of(whole))?;
-    Ok(Mount { root, to_lock: false })
+    Ok(DetachedMount { root, to_lock: false })
 }
 
 fn open_clone(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -189,7 +189,7 @@ fn open_clone(directory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(open_tree(directory, "", flags)?)
 }
 
-fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
+fn bind(layer: BorrowedFd<'_>) -> io::Result<DetachedMount> {
     let root = open_clone(layer)?;
     let locked = mounting::leave_access_times(root.as_fd())
         .and_then(|()| mounting::make_read_only(root.as_fd(), Reach::This));
@@ -197,7 +197,7 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<Mount> {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => true,
         other => other.map(|()| false)?,
     };
-    Ok(Mount { root, to_lock })
+    Ok(DetachedMount { root, to_lock })
 }
 
 /// Makes an attached mount read-only, for kernels before Linux 5.12. The mount's other flags

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use synconce_durable::commit::{self, Outcome};
+use synconce_durable::commit::{self, FileSystemOutcome};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::pins::{self, Pins};
@@ -27,10 +27,11 @@ impl Pin {
     pub(crate) fn new(path: &Path) -> Result<Self, Error> {
         let mounts = mounts::ours().on("cannot read the mounts for", path)?;
         let is_disk = pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held());
-        let pins = match is_disk {
-            true => Ok(Pins::open_only(&[path.to_owned()], &mounts)?),
+        let pins = if is_disk {
+            Ok(Pins::open_only(&[path.to_owned()], &mounts)?)
+        } else {
             // tmpfs, or a file system whose server alone can sync it.
-            false => Err(open_directory(path)?),
+            Err(open_directory(path)?)
         };
         Ok(Self { path: path.to_owned(), pins })
     }
@@ -45,7 +46,7 @@ impl Pin {
             Ok(pins) => pins,
             Err(directory) => return syncfs(&directory).on(act, &self.path),
         };
-        let failed = |outcome: Outcome| {
+        let failed = |outcome: FileSystemOutcome| {
             let failure = outcome.result.err()?;
             Some(Error::new(act, &outcome.point, io::Error::other(failure.to_string())))
         };

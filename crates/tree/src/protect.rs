@@ -1,6 +1,6 @@
 //! Protects a tree from changes by runs and mounts, and ends the protection.
 
-use crate::record::{Name, Record};
+use crate::record::{TreeName, TreeRecord};
 use crate::store::Store;
 use crate::{guard, source};
 use synconce_durable::error::Error;
@@ -10,7 +10,7 @@ use synconce_durable::error::Error;
 ///
 /// # Errors
 /// `ENOENT`; the tree has uncommitted changes or is in use. The error names the act and the path.
-pub fn protect(store: &Store, name: &Name) -> Result<(), Error> {
+pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     // A run in progress would leave changes in a protected tree.
@@ -23,15 +23,16 @@ pub fn protect(store: &Store, name: &Name) -> Result<(), Error> {
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
-pub fn unprotect(store: &Store, name: &Name) -> Result<(), Error> {
+pub fn unprotect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     set_protected(store, record, false)
 }
 
-fn set_protected(store: &Store, record: Record, protected: bool) -> Result<(), Error> {
-    match record.protected == protected {
-        true => Ok(()),
-        false => store.write_protection(&Record { protected, ..record }),
+fn set_protected(store: &Store, record: TreeRecord, protected: bool) -> Result<(), Error> {
+    if record.protected == protected {
+        Ok(())
+    } else {
+        store.write_protection(&TreeRecord { protected, ..record })
     }
 }

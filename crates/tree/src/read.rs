@@ -5,8 +5,8 @@
 //! removes or replaces the tree meanwhile leaves the layer in place and marks it; the last
 //! reader then moves the layer to the trash, or `gc` does if the reader was killed.
 
-use crate::record::{Layer, Name};
-use crate::source::{self, Source};
+use crate::record::{Layer, TreeName};
+use crate::source::{self, LayerStack};
 use crate::store::{Store, open_directory};
 use crate::{unneeded, view};
 use rustix::fs::{FlockOperation, flock};
@@ -18,7 +18,7 @@ use synconce_durable::error::{Context, Error};
 /// dropped.
 pub struct Reading<'a> {
     store: &'a Store,
-    source: Source,
+    source: LayerStack,
     /// Layers of older generations.
     older: Vec<Layer>,
     locks: Vec<(String, OwnedFd)>,
@@ -35,7 +35,7 @@ impl fmt::Debug for Reading<'_> {
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
-pub fn read<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>, Error> {
+pub fn read<'a>(store: &'a Store, name: &TreeName) -> Result<Reading<'a>, Error> {
     let _lock = store.lock_to_read()?;
     read_source(store, source::stack_or_generation(store, name)?)
 }
@@ -44,7 +44,7 @@ pub fn read<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>, Error> {
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
-pub(crate) fn read_all<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>, Error> {
+pub(crate) fn read_all<'a>(store: &'a Store, name: &TreeName) -> Result<Reading<'a>, Error> {
     let _lock = store.lock_to_read()?;
     let kept = store.record(name)?.map(|record| record.kept).unwrap_or_default();
     let older = kept.into_iter().flat_map(|kept| kept.layers).collect();
@@ -53,13 +53,13 @@ pub(crate) fn read_all<'a>(store: &'a Store, name: &Name) -> Result<Reading<'a>,
 
 /// Like [`read`], under the store's lock. The lock must be released before the
 /// result is dropped.
-pub(crate) fn read_source<'a>(store: &'a Store, source: Source) -> Result<Reading<'a>, Error> {
+pub(crate) fn read_source<'a>(store: &'a Store, source: LayerStack) -> Result<Reading<'a>, Error> {
     read_layers(store, source, Vec::new())
 }
 
 fn read_layers<'a>(
     store: &'a Store,
-    source: Source,
+    source: LayerStack,
     older: Vec<Layer>,
 ) -> Result<Reading<'a>, Error> {
     let mut locks: Vec<(String, OwnedFd)> = Vec::new();
@@ -78,7 +78,7 @@ fn read_layers<'a>(
 
 impl Reading<'_> {
     /// Returns the tree and its stack.
-    pub(crate) fn source(&self) -> &Source {
+    pub(crate) fn source(&self) -> &LayerStack {
         &self.source
     }
 

@@ -21,16 +21,16 @@ const LONGEST: usize = 200;
 /// one a letter or digit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct TreeName(String);
 
-impl Name {
+impl TreeName {
     /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl Name {
+impl TreeName {
     /// Splits `NAME@N` into the name of a tree and the number of a generation.
     pub fn generation(&self) -> Option<(Self, u64)> {
         let (name, number) = self.0.rsplit_once('@')?;
@@ -40,7 +40,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for TreeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -63,7 +63,7 @@ impl fmt::Display for BadName {
 
 impl std::error::Error for BadName {}
 
-impl FromStr for Name {
+impl FromStr for TreeName {
     type Err = BadName;
 
     fn from_str(text: &str) -> Result<Self, BadName> {
@@ -76,7 +76,7 @@ impl FromStr for Name {
     }
 }
 
-impl TryFrom<String> for Name {
+impl TryFrom<String> for TreeName {
     type Error = BadName;
 
     fn try_from(text: String) -> Result<Self, BadName> {
@@ -84,8 +84,8 @@ impl TryFrom<String> for Name {
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> Self {
+impl From<TreeName> for String {
+    fn from(name: TreeName) -> Self {
         name.0
     }
 }
@@ -93,12 +93,12 @@ impl From<Name> for String {
 /// What a layer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Content {
+pub enum LayerContent {
     /// A root with everything in it.
     Whole,
     /// What an overlay's upper directory holds: changes to the layers below.
     Upper,
-    /// Like [`Content::Upper`], written in a user namespace (`userxattr`) and readable only
+    /// Like [`LayerContent::Upper`], written in a user namespace (`userxattr`) and readable only
     /// with that option.
     UserUpper,
 }
@@ -109,14 +109,14 @@ pub struct Layer {
     /// The name of the layer's directory in the store.
     pub id: String,
     /// What the layer holds.
-    pub content: Content,
+    pub content: LayerContent,
 }
 
 /// The tree and generation that a clone was made from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parent {
     /// The tree that it was cloned from.
-    pub name: Name,
+    pub name: TreeName,
     /// The generation that was cloned.
     pub generation: u64,
 }
@@ -145,11 +145,11 @@ impl Generation {
 
 /// The durable record of a tree, `trees/NAME.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct TreeRecord {
     /// [`FORMAT`] or [`KEEPING`].
     pub format: u32,
     /// The tree's name. The name of the file counts: `rename` changes only that.
-    pub name: Name,
+    pub name: TreeName,
     /// The generation: 1 at first; each commit adds 1.
     pub generation: u64,
     /// The stack, bottom first.
@@ -180,10 +180,10 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-impl Record {
+impl TreeRecord {
     /// Makes the record of a new tree, which is not protected and keeps no older generations.
     pub(crate) fn first(
-        name: Name,
+        name: TreeName,
         layers: Vec<Layer>,
         choice: Choice,
         parent: Option<Parent>,
@@ -212,9 +212,10 @@ impl Record {
 
     /// Returns the generation `number`, if it is the newest or kept.
     pub fn at(&self, number: u64) -> Option<Generation> {
-        match number == self.generation {
-            true => Some(self.newest()),
-            false => self.kept.iter().find(|kept| kept.generation == number).cloned(),
+        if number == self.generation {
+            Some(self.newest())
+        } else {
+            self.kept.iter().find(|kept| kept.generation == number).cloned()
         }
     }
 
@@ -299,7 +300,7 @@ pub struct Session {
     /// [`FORMAT`].
     pub format: u32,
     /// The tree that the session works on; none for a clone without a name.
-    pub tree: Option<Name>,
+    pub tree: Option<TreeName>,
     /// A description of the tree that the session came from, for reports.
     pub from: String,
     /// The generation that the session began from; none for a new tree.
@@ -332,18 +333,18 @@ mod tests {
     #[test]
     fn a_name_is_a_file_name_that_hides_nothing() {
         for good in ["bookworm", "a", "x86_64", "debian-12.5+a=b:c@d", "9"] {
-            assert!(good.parse::<Name>().is_ok(), "{good}");
+            assert!(good.parse::<TreeName>().is_ok(), "{good}");
         }
         let long = "a".repeat(LONGEST + 1);
         for bad in ["", ".", "..", ".a", "-a", "a/b", "../a", "a b", "a\n", "ä", &long] {
-            assert!(bad.parse::<Name>().is_err(), "{bad}");
+            assert!(bad.parse::<TreeName>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_name_with_a_number_names_a_generation() {
         let split = |text: &str| {
-            let split = text.parse::<Name>().unwrap().generation();
+            let split = text.parse::<TreeName>().unwrap().generation();
             split.map(|(name, number)| (name.to_string(), number))
         };
         assert_eq!(split("a@2"), Some(("a".to_owned(), 2)));
@@ -356,6 +357,6 @@ mod tests {
     #[test]
     fn a_record_with_a_bad_name_is_none() {
         let text = r#"{"format":1,"name":"../x","generation":1,"layers":[],"strategy":"copy","reason":"","made":0}"#;
-        assert!(serde_json::from_str::<Record>(text).is_err());
+        assert!(serde_json::from_str::<TreeRecord>(text).is_err());
     }
 }

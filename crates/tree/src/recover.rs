@@ -1,7 +1,7 @@
 //! Finds interrupted sessions and lost changes, and removes what they left.
 
 use crate::overlay::TRIAL_PREFIX;
-use crate::record::{self, Name, Purpose};
+use crate::record::{self, Purpose, TreeName};
 use crate::session::DEVICE;
 use crate::store::{Opened, SESSIONS, Store, is_leased, open_directory};
 use crate::{limits, trash, unneeded};
@@ -39,7 +39,7 @@ impl Interrupted {
 #[derive(Clone, Debug)]
 pub struct Lost {
     /// The tree, which is back at its committed generation.
-    pub tree: Name,
+    pub tree: TreeName,
 }
 
 /// What a recovery found and removed. Each finding is reported once, because nothing of it is
@@ -136,7 +136,7 @@ fn is_recovery_due(store: &Store) -> Result<bool, Error> {
 
 /// Returns whether the uncommitted changes of `name` have become another tree: a commit
 /// was interrupted before it removed the note.
-fn is_committed_elsewhere(store: &Store, name: &Name) -> Result<bool, Error> {
+fn is_committed_elsewhere(store: &Store, name: &TreeName) -> Result<bool, Error> {
     let Some(layers) = store.noted(name)? else { return Ok(false) };
     let (records, _) = store.records()?;
     Ok(records.iter().any(|record| record.name != *name && record.layers == layers))

@@ -1,6 +1,6 @@
 //! Removes trees.
 
-use crate::record::{Generation, Name, Record};
+use crate::record::{Generation, TreeName, TreeRecord};
 use crate::source::refuse;
 use crate::store::{Opened, Store};
 use crate::{guard, source, unneeded};
@@ -23,7 +23,7 @@ pub enum Changes {
 /// `ENOENT`; `name` is the newest generation of its tree; the tree is in use; changes are to be
 /// kept, and the tree has uncommitted ones, or its record cannot be read. The error names the act
 /// and the path.
-pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error> {
+pub fn remove(store: &Store, name: &TreeName, changes: Changes) -> Result<(), Error> {
     let _lock = store.lock()?;
     let mut layers: Vec<String> = Vec::new();
     let record = match (store.record(name), changes) {
@@ -54,19 +54,18 @@ pub fn remove(store: &Store, name: &Name, changes: Changes) -> Result<(), Error>
 ///
 /// # Errors
 /// `ENOENT`; `name` is the newest generation. The error names the act and the path.
-pub(crate) fn removable(store: &Store, name: &Name) -> Result<(Record, Generation), Error> {
+pub(crate) fn removable(store: &Store, name: &TreeName) -> Result<(TreeRecord, Generation), Error> {
     let (record, generation) = source::generation(store, name)?;
-    match generation.generation == record.generation {
-        false => Ok((record, generation)),
-        true => {
-            let why = io::Error::other(format!("it is the newest generation of {}", record.name));
-            Err(refuse("cannot remove", name, why))
-        }
+    if generation.generation == record.generation {
+        let why = io::Error::other(format!("it is the newest generation of {}", record.name));
+        Err(refuse("cannot remove", name, why))
+    } else {
+        Ok((record, generation))
     }
 }
 
 /// Removes a generation under the store's lock. What began from it has a lease on its layers.
-fn remove_generation(store: &Store, name: &Name) -> Result<(), Error> {
+fn remove_generation(store: &Store, name: &TreeName) -> Result<(), Error> {
     let (before, generation) = removable(store, name)?;
     let mut record = before.clone();
     record.kept.retain(|kept| kept.generation != generation.generation);

@@ -1,6 +1,6 @@
 //! Gives a tree another name.
 
-use crate::record::Name;
+use crate::record::TreeName;
 use crate::store::Store;
 use crate::{guard, source};
 use synconce_durable::error::Error;
@@ -10,7 +10,7 @@ use synconce_durable::error::Error;
 /// # Errors
 /// `ENOENT`, `EEXIST`; the tree has uncommitted changes or is in use. The error names the act and
 /// the path.
-pub fn rename(store: &Store, name: &Name, new: &Name) -> Result<(), Error> {
+pub fn rename(store: &Store, name: &TreeName, new: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
     source::is_idle(store, name)?;

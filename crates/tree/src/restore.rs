@@ -1,6 +1,6 @@
 //! Makes an older generation the newest.
 
-use crate::record::{Name, Record};
+use crate::record::{TreeName, TreeRecord};
 use crate::source::{self, refuse};
 use crate::store::Store;
 use crate::{guard, unneeded};
@@ -13,7 +13,7 @@ use synconce_durable::error::Error;
 /// # Errors
 /// `ENOENT`; `name` is a tree; the tree has uncommitted changes or is in use. The error names the
 /// act and the path.
-pub fn restore(store: &Store, name: &Name) -> Result<Record, Error> {
+pub fn restore(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     let _lock = store.lock()?;
     if store.record(name)?.is_some() {
         let why = io::Error::other("it is a tree; a generation is named as in TREE@2");

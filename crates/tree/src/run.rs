@@ -1,8 +1,8 @@
 //! Begins the session of a command that runs in a tree.
 
-use crate::record::{Name, Purpose};
+use crate::record::{Purpose, TreeName};
 use crate::session::{self, Begun, Session, nothing};
-use crate::source::{self, Base, Source};
+use crate::source::{self, Base, LayerStack};
 use crate::store::Store;
 use crate::strategy::Strategy;
 use synconce_durable::error::Error;
@@ -14,7 +14,7 @@ use synconce_durable::error::Error;
 /// path.
 pub fn open_session<'a>(
     store: &'a Store,
-    name: &Name,
+    name: &TreeName,
     wanted: Option<Strategy>,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
@@ -30,7 +30,7 @@ pub fn open_session<'a>(
 /// The error names the act and the path.
 pub fn open_to_discard<'a>(
     store: &'a Store,
-    name: &Name,
+    name: &TreeName,
     wanted: Option<Strategy>,
 ) -> Result<Session<'a, Begun>, Error> {
     let _lock = store.lock()?;
@@ -46,13 +46,13 @@ pub fn open_to_discard<'a>(
 /// `base` has uncommitted changes. The error names the act and the path.
 pub fn open_anonymous<'a>(
     store: &'a Store,
-    base: &Name,
+    base: &TreeName,
     wanted: Option<Strategy>,
 ) -> Result<(Session<'a, Begun>, Base), Error> {
     let _lock = store.lock()?;
     let source = source::committed(store, base)?;
     let strategy = source::strategy_of(store, &source, wanted)?;
     let session = session::begin(store, &source, strategy, Purpose::Run)?;
-    let Source { base, .. } = source;
+    let LayerStack { base, .. } = source;
     Ok((session, base.ok_or_else(|| nothing(store.path()))?))
 }

@@ -13,7 +13,7 @@ pub(crate) use self::mounting::is_busy;
 use crate::overlay::{self, Features};
 use crate::pin::Pin;
 use crate::record::{self, FORMAT, Layer, Purpose, now};
-use crate::source::Source;
+use crate::source::LayerStack;
 use crate::store::{
     self, SESSION, SESSIONS, Store, encode, open_directory, read, try_lease, write_lightly,
 };
@@ -120,7 +120,7 @@ pub struct Working;
 /// the session writes in.
 pub(crate) fn begin<'a>(
     store: &'a Store,
-    source: &Source,
+    source: &LayerStack,
     strategy: Strategy,
     purpose: Purpose,
 ) -> Result<Session<'a, Begun>, Error> {
@@ -230,10 +230,13 @@ impl<'a, State> Session<'a, State> {
         }
         let _lock = self.store.lock()?;
         match self.store.record(tree)? {
-            Some(record) if is_noted()? => match record.layers == self.note.layers {
-                true => self.store.close(tree),
-                false => self.store.note_open(&record, self.note.layers.clone()),
-            },
+            Some(record) if is_noted()? => {
+                if record.layers == self.note.layers {
+                    self.store.close(tree)
+                } else {
+                    self.store.note_open(&record, self.note.layers.clone())
+                }
+            }
             _ => Ok(()),
         }
     }

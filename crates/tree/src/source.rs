@@ -1,7 +1,7 @@
 //! The stack of a tree: committed, or with uncommitted changes; and whether a session uses it.
 
-use crate::busy::{Busy, User};
-use crate::record::{self, Generation, Layer, Name, Parent, Purpose, Record};
+use crate::busy::{Busy, TreeUser};
+use crate::record::{self, Generation, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::store::{Opened, Store};
 use crate::strategy::{Choice, Strategy};
 use crate::{choose, guard};
@@ -12,9 +12,9 @@ use synconce_probe::mounts;
 
 /// A stack of layers, and the tree that it belongs to.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct LayerStack {
     /// The tree that keeps the session's changes; none for a clone without a name.
-    pub(crate) tree: Option<Name>,
+    pub(crate) tree: Option<TreeName>,
     /// A description of the tree that the session came from.
     pub(crate) from: String,
     /// The stack, bottom first.
@@ -29,7 +29,7 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// The tree's name.
-    pub name: Name,
+    pub name: TreeName,
     /// The generation.
     pub generation: u64,
     /// The generation's stack. A tree that was removed and made anew under the same name has
@@ -38,13 +38,13 @@ pub struct Base {
 }
 
 impl Base {
-    pub(crate) fn of(record: &Record) -> Self {
-        let Record { name, generation, layers, .. } = record.clone();
+    pub(crate) fn of(record: &TreeRecord) -> Self {
+        let TreeRecord { name, generation, layers, .. } = record.clone();
         Self { name, generation, layers }
     }
 
     /// Returns whether `record` is of this generation, of the same tree.
-    pub(crate) fn is(&self, record: &Record) -> bool {
+    pub(crate) fn is(&self, record: &TreeRecord) -> bool {
         (&self.name, self.generation, &self.layers)
             == (&record.name, record.generation, &record.layers)
     }
@@ -60,7 +60,7 @@ impl From<Base> for Parent {
 ///
 /// # Errors
 /// `ENOENT` when there is no such tree; `name` is a generation.
-pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
+pub(crate) fn existing(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     if let Some(record) = store.record(name)? {
         return Ok(record);
     }
@@ -75,7 +75,10 @@ pub(crate) fn existing(store: &Store, name: &Name) -> Result<Record, Error> {
 ///
 /// # Errors
 /// `ENOENT` when the tree does not exist or has no such generation.
-pub(crate) fn generation(store: &Store, name: &Name) -> Result<(Record, Generation), Error> {
+pub(crate) fn generation(
+    store: &Store,
+    name: &TreeName,
+) -> Result<(TreeRecord, Generation), Error> {
     let split = name.generation();
     let record = split.as_ref().map(|(tree, _)| store.record(tree)).transpose()?.flatten();
     let (Some((_, number)), Some(record)) = (split, record) else { return Err(absent(name)) };
@@ -93,14 +96,14 @@ pub(crate) fn generation(store: &Store, name: &Name) -> Result<(Record, Generati
 }
 
 /// Returns the generation `name` as a stack that no session changes.
-fn generation_source(store: &Store, name: &Name) -> Result<Source, Error> {
+fn generation_source(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let (record, Generation { generation, layers, strategy, .. }) = generation(store, name)?;
     let base = Base { name: record.name, generation, layers: layers.clone() };
-    Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+    Ok(LayerStack { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
 }
 
 /// Fails when `name` is a tree or a generation. `act` needs a new name.
-pub(crate) fn is_new(store: &Store, act: &'static str, name: &Name) -> Result<(), Error> {
+pub(crate) fn is_new(store: &Store, act: &'static str, name: &TreeName) -> Result<(), Error> {
     if store.record(name)?.is_some() {
         return Err(exists(act, name));
     }
@@ -119,16 +122,16 @@ pub(crate) fn is_new(store: &Store, act: &'static str, name: &Name) -> Result<()
 /// # Errors
 /// Also when the tree has uncommitted changes: it is ambiguous whether the clone should
 /// include them.
-pub(crate) fn committed(store: &Store, name: &Name) -> Result<Source, Error> {
+pub(crate) fn committed(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let Some(record) = store.record(name)? else { return generation_source(store, name) };
     guard::is_committed(store, "cannot use", &record)?;
     let base = Base::of(&record);
-    let Record { layers, strategy, .. } = record;
-    Ok(Source { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
+    let TreeRecord { layers, strategy, .. } = record;
+    Ok(LayerStack { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
 }
 
 /// Returns the strategy of the tree or generation `name`.
-pub(crate) fn choice(store: &Store, name: &Name) -> Result<Choice, Error> {
+pub(crate) fn choice(store: &Store, name: &TreeName) -> Result<Choice, Error> {
     Ok(match store.record(name)? {
         Some(record) => record.newest().choice(),
         None => generation(store, name)?.1.choice(),
@@ -139,7 +142,7 @@ pub(crate) fn choice(store: &Store, name: &Name) -> Result<Choice, Error> {
 ///
 /// # Errors
 /// A session works on the tree.
-pub(crate) fn current(store: &Store, name: &Name) -> Result<Source, Error> {
+pub(crate) fn current(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     is_idle(store, name)?;
     stack(store, name)
 }
@@ -151,8 +154,8 @@ pub(crate) fn current(store: &Store, name: &Name) -> Result<Source, Error> {
 pub(crate) fn to_be_changed(
     store: &Store,
     act: &'static str,
-    name: &Name,
-) -> Result<Source, Error> {
+    name: &TreeName,
+) -> Result<LayerStack, Error> {
     guard::is_unprotected(store, act, &existing(store, name)?)?;
     current(store, name)
 }
@@ -161,7 +164,7 @@ pub(crate) fn to_be_changed(
 ///
 /// # Errors
 /// `ENOENT`. The error names the act and the path.
-pub(crate) fn stack(store: &Store, name: &Name) -> Result<Source, Error> {
+pub(crate) fn stack(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let record = existing(store, name)?;
     let base = Base::of(&record);
     let layers = match store.opened(&record)? {
@@ -169,11 +172,11 @@ pub(crate) fn stack(store: &Store, name: &Name) -> Result<Source, Error> {
         Opened::No | Opened::Lost | Opened::Stale => record.layers,
     };
     let (tree, from) = (Some(name.clone()), name.to_string());
-    Ok(Source { tree, from, layers, strategy: record.strategy, base: Some(base) })
+    Ok(LayerStack { tree, from, layers, strategy: record.strategy, base: Some(base) })
 }
 
 /// Like [`stack`]; `name` may also be a generation.
-pub(crate) fn stack_or_generation(store: &Store, name: &Name) -> Result<Source, Error> {
+pub(crate) fn stack_or_generation(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     match store.record(name)? {
         Some(_) => stack(store, name),
         None => generation_source(store, name),
@@ -184,7 +187,7 @@ pub(crate) fn stack_or_generation(store: &Store, name: &Name) -> Result<Source, 
 /// tree's record, else, if that strategy no longer works, by the first that does.
 pub(crate) fn strategy_of(
     store: &Store,
-    source: &Source,
+    source: &LayerStack,
     wanted: Option<Strategy>,
 ) -> Result<Strategy, Error> {
     if wanted.is_some() {
@@ -203,12 +206,16 @@ pub(crate) fn strategy_of(
 }
 
 /// Fails when a session works on `name`.
-pub(crate) fn is_idle(store: &Store, name: &Name) -> Result<(), Error> {
+pub(crate) fn is_idle(store: &Store, name: &TreeName) -> Result<(), Error> {
     is_idle_but_for(store, name, None)
 }
 
 /// Fails when a session other than `own` works on `name`.
-pub(crate) fn is_idle_but_for(store: &Store, name: &Name, own: Option<&str>) -> Result<(), Error> {
+pub(crate) fn is_idle_but_for(
+    store: &Store,
+    name: &TreeName,
+    own: Option<&str>,
+) -> Result<(), Error> {
     let uses = |session: &record::Session| session.tree.as_ref() == Some(name);
     let sessions = store.sessions()?;
     let others = sessions.iter().filter(|(id, _)| Some(id.as_str()) != own);
@@ -216,9 +223,9 @@ pub(crate) fn is_idle_but_for(store: &Store, name: &Name, own: Option<&str>) -> 
         None => Ok(()),
         Some(session) => {
             let user = match &session.purpose {
-                Purpose::Mount(at) if is_mount_point(at) => User::Mount(at.clone()),
-                Purpose::Mount(at) => User::Unmounted(at.clone()),
-                _ => User::Process(session.pid),
+                Purpose::Mount(at) if is_mount_point(at) => TreeUser::Mount(at.clone()),
+                Purpose::Mount(at) => TreeUser::Unmounted(at.clone()),
+                _ => TreeUser::Process(session.pid),
             };
             Err(refuse("cannot use", name, Busy::error(store.path(), name.as_str(), user)))
         }
@@ -231,17 +238,17 @@ fn is_mount_point(path: &Path) -> bool {
 }
 
 /// Returns the error that the tree `name` does not exist.
-pub fn absent(name: &Name) -> Error {
+pub fn absent(name: &TreeName) -> Error {
     refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, "no such tree"))
 }
 
 /// Returns the error that `act` needs a new name and the tree `name` exists.
-pub(crate) fn exists(act: &'static str, name: &Name) -> Error {
+pub(crate) fn exists(act: &'static str, name: &TreeName) -> Error {
     let why = "a tree of this name already exists";
     refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why))
 }
 
 /// Makes an error about a tree in place of a path.
-pub(crate) fn refuse(act: &'static str, name: &Name, why: impl Into<io::Error>) -> Error {
+pub(crate) fn refuse(act: &'static str, name: &TreeName, why: impl Into<io::Error>) -> Error {
     Error::new(act, Path::new(name.as_str()), why)
 }

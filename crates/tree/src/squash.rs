@@ -1,6 +1,6 @@
 //! Merges the layers of a tree into one.
 
-use crate::record::{Name, Purpose, Record};
+use crate::record::{Purpose, TreeName, TreeRecord};
 use crate::session::{self, settled};
 use crate::source::{self, Base};
 use crate::store::Store;
@@ -14,7 +14,11 @@ use synconce_fs::{CopyOptions, Progress};
 ///
 /// # Errors
 /// The error names the act and the path; the tree is then unchanged.
-pub fn squash(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Record, Error> {
+pub fn squash(
+    store: &Store,
+    name: &TreeName,
+    progress: &dyn Progress,
+) -> Result<TreeRecord, Error> {
     let (session, record) = {
         let _lock = store.lock()?;
         let record = source::existing(store, name)?;
@@ -24,7 +28,7 @@ pub fn squash(store: &Store, name: &Name, progress: &dyn Progress) -> Result<Rec
         let session = session::begin(store, &source, Strategy::Copy, Purpose::Run)?;
         (session, record)
     };
-    let Record { strategy, ref reason, .. } = record;
+    let TreeRecord { strategy, ref reason, .. } = record;
     let (session, choice) = session.fill(strategy, |whole| {
         let view = view::view(store, &record.layers)?;
         let report = synconce_fs::copy(view.as_fd(), whole, &CopyOptions::default(), progress)?;

@@ -3,7 +3,7 @@
 use crate::gc::gc;
 use crate::init::init;
 use crate::layer::layers;
-use crate::record::{Content, FORMAT, Layer, Name, Record};
+use crate::record::{FORMAT, Layer, LayerContent, TreeName, TreeRecord};
 use crate::recover::recover;
 use crate::store::{DIRECTORIES, LAYERS, Opened, Store};
 use crate::strategy::Strategy;
@@ -14,13 +14,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use synconce_durable::error::Error;
 
-fn name(text: &str) -> Name {
+fn name(text: &str) -> TreeName {
     text.parse().expect("a good name")
 }
 
-fn record(of: &str, generation: u64, layers: &[&str]) -> Record {
-    let layer = |id: &&str| Layer { id: (*id).to_owned(), content: Content::Whole };
-    Record {
+fn record(of: &str, generation: u64, layers: &[&str]) -> TreeRecord {
+    let layer = |id: &&str| Layer { id: (*id).to_owned(), content: LayerContent::Whole };
+    TreeRecord {
         format: FORMAT,
         name: name(of),
         generation,
@@ -128,9 +128,10 @@ fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
         store.note_open(&one, one.layers.clone()).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read(&path).expect("it is read");
-        match gone {
-            true => store.forget(&one.name).expect("it is removed"),
-            false => store.write(&record("a", 2, &["x"])).expect("it is written"),
+        if gone {
+            store.forget(&one.name).expect("it is removed");
+        } else {
+            store.write(&record("a", 2, &["x"])).expect("it is written");
         }
         fs::write(&path, note).expect("as a cut brings it back");
         assert!(recover(&store).expect("it recovers").lost.is_empty());

@@ -1,7 +1,7 @@
 //! The merged content of a stack, read-only.
 
 use crate::overlay;
-use crate::record::{Content, Layer};
+use crate::record::{Layer, LayerContent};
 use crate::store::{Store, open_directory};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +29,7 @@ pub(crate) fn view(store: &Store, layers: &[Layer]) -> Result<OwnedFd, Error> {
 /// Returns whether the layers were written in a user namespace and must be read with
 /// `userxattr`.
 pub(crate) fn user_xattr(layers: &[Layer]) -> bool {
-    layers.iter().any(|layer| layer.content == Content::UserUpper)
+    layers.iter().any(|layer| layer.content == LayerContent::UserUpper)
 }
 
 /// Returns the layers topmost first, as overlay expects them.

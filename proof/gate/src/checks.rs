@@ -16,7 +16,7 @@ pub(crate) struct Check {
 }
 
 /// The result of a check.
-pub(crate) enum Outcome {
+pub(crate) enum CheckOutcome {
     Passed,
     Skipped(String),
     /// Each failure, as lines to print.
@@ -81,11 +81,11 @@ pub(crate) const AFTER_TESTS: &[Check] = &[Check {
 
 impl Check {
     /// Runs the command, in the test run `mark`.
-    pub(crate) fn run(&self, mark: &str) -> Outcome {
+    pub(crate) fn run(&self, mark: &str) -> CheckOutcome {
         let mut needed = Command::new(self.needs[0]);
         needed.args(&self.needs[1..]).stdout(Stdio::null()).stderr(Stdio::null());
         if !needed.status().is_ok_and(|status| status.success()) {
-            return Outcome::Skipped(format!("{} fails", self.needs.join(" ")));
+            return CheckOutcome::Skipped(format!("{} fails", self.needs.join(" ")));
         }
         let program: PathBuf = match self.words[0] {
             // Built with the tests. `cargo xtask` compiles it again, with the features that it
@@ -98,7 +98,11 @@ impl Check {
         let mut command = command::new(program);
         command.args(&self.words[1..]).env("CARGO_TERM_COLOR", "never").env(MARK, mark);
         let ended = command::run(&mut command);
-        if ended.passed { Outcome::Passed } else { Outcome::Failed(self.failures(&ended.output)) }
+        if ended.passed {
+            CheckOutcome::Passed
+        } else {
+            CheckOutcome::Failed(self.failures(&ended.output))
+        }
     }
 
     /// Returns what `output` says of each failure.

@@ -26,7 +26,7 @@ use std::time::Instant;
 /// Run everything that must pass before a change lands
 #[derive(Debug, Parser)]
 #[command(args_conflicts_with_subcommands = true)]
-struct Arguments {
+struct GateArguments {
     /// Run only what needs neither root nor a disk
     #[arg(long)]
     quick: bool,
@@ -37,11 +37,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Other {
     /// Run the tests many times and list those that do not pass each time
-    Steady(steady::Arguments),
+    Steady(steady::SteadyArguments),
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = GateArguments::parse();
     let passed = match &arguments.other {
         Some(Other::Steady(arguments)) => steady::run(arguments),
         None => gate(if arguments.quick { Scope::Quick } else { Scope::All }),

@@ -53,7 +53,7 @@ const LONGEST: [&str; 16] = [
 
 /// A test program that cargo has built.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Program {
+pub(crate) struct TestProgram {
     /// Whether these are the unit tests of a crate. They are short, and run last.
     pub is_unit: bool,
     /// `synconce-fs::trees`; the name of the crate alone for its unit tests.
@@ -66,7 +66,7 @@ pub(crate) struct Program {
 /// A test.
 #[derive(Clone, Debug)]
 pub(crate) struct Test<'a> {
-    pub program: &'a Program,
+    pub program: &'a TestProgram,
     pub name: String,
 }
 
@@ -90,7 +90,7 @@ impl Test<'_> {
 
 /// Builds all programs and tests. Returns the test programs that could be built, and what cargo
 /// says if one could not.
-pub(crate) fn build() -> (Vec<Program>, Option<String>) {
+pub(crate) fn build() -> (Vec<TestProgram>, Option<String>) {
     eprintln!("== build");
     let mut cargo = command::new("cargo");
     cargo.args([
@@ -120,11 +120,11 @@ pub(crate) fn build() -> (Vec<Program>, Option<String>) {
 }
 
 /// Returns the names above that no program and no test has, for instance after a rename.
-pub(crate) fn unknown_names(programs: &[Program]) -> Option<String> {
+pub(crate) fn unknown_names(programs: &[TestProgram]) -> Option<String> {
     unknown(programs, &QUICK, &[("NEEDS_ROOT", &NEEDS_ROOT), ("LONGEST", &LONGEST)])
 }
 
-fn unknown(programs: &[Program], quick: &[&str], tests: &[(&str, &[&str])]) -> Option<String> {
+fn unknown(programs: &[TestProgram], quick: &[&str], tests: &[(&str, &[&str])]) -> Option<String> {
     let find = |name: &str| programs.iter().find(|program| program.name == name);
     let is_test = |id: &str| {
         let (program, test) = id.split_once(' ')?;
@@ -142,7 +142,7 @@ fn unknown(programs: &[Program], quick: &[&str], tests: &[(&str, &[&str])]) -> O
 }
 
 /// Returns the test program of which cargo's message tells.
-fn program(message: &str) -> Option<Program> {
+fn program(message: &str) -> Option<TestProgram> {
     let message: Value = serde_json::from_str(message).ok()?;
     if message["profile"]["test"] != true {
         return None;
@@ -162,10 +162,10 @@ fn program(message: &str) -> Option<Program> {
     };
     let is_unit = kind != "test";
     let name = if kind == "lib" { package.to_owned() } else { format!("{package}::{target}") };
-    Some(Program { is_unit, name, path, directory })
+    Some(TestProgram { is_unit, name, path, directory })
 }
 
-impl Program {
+impl TestProgram {
     /// Returns the test program `path` of the crate in `directory`.
     #[cfg(test)]
     pub(crate) fn new(name: &str, path: PathBuf, directory: PathBuf) -> Self {
@@ -250,7 +250,7 @@ mod tests {
         std::fs::write(&path, "#!/bin/sh\necho 'a::test: test'\n").unwrap();
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&path, executable).unwrap();
-        let programs = [Program::new("made", path, directory.path().to_owned())];
+        let programs = [TestProgram::new("made", path, directory.path().to_owned())];
         assert_eq!(unknown(&programs, &["made"], &[("LIST", &["made a::test"])]), None);
         let said =
             unknown(&programs, &["made", "other"], &[("LIST", &["made a::tes", "other a::test"])]);

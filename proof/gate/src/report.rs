@@ -1,6 +1,6 @@
 //! The last lines of a run: every failure, and the counts.
 
-use crate::checks::{Check, Outcome};
+use crate::checks::{Check, CheckOutcome};
 use crate::tests::UNSTEADY;
 use std::time::{Duration, Instant};
 
@@ -51,12 +51,12 @@ impl Report {
         eprintln!("== {}", check.name);
         let began = Instant::now();
         match check.run(mark) {
-            Outcome::Passed => self.passed(),
-            Outcome::Skipped(reason) => {
+            CheckOutcome::Passed => self.passed(),
+            CheckOutcome::Skipped(reason) => {
                 self.skipped(1);
                 self.notes.push(format!("skipped: {}: {reason}", check.name));
             }
-            Outcome::Failed(failures) => {
+            CheckOutcome::Failed(failures) => {
                 failures.into_iter().for_each(|said| self.failed(check.name, said));
             }
         }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 /// How the tests are repeated.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct SteadyArguments {
     /// Run the tests N times
     #[arg(value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
     rounds: u32,
@@ -30,7 +30,7 @@ struct Unsteady {
 }
 
 /// Runs the tests; returns whether each passed each time.
-pub(crate) fn run(arguments: &Arguments) -> bool {
+pub(crate) fn run(arguments: &SteadyArguments) -> bool {
     let began = Instant::now();
     let mut report = Report::default();
     let (programs, failure) = programs::build();

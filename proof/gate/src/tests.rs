@@ -1,7 +1,7 @@
 //! The tests of a run, and a second look at those that fail.
 
 use crate::pool::{self, TestResult};
-use crate::programs::{Program, Scope, Test};
+use crate::programs::{Scope, Test, TestProgram};
 use crate::report::Report;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(crate) fn workers() -> usize {
 }
 
 /// Runs the tests of `programs`.
-pub(crate) fn run(programs: &[Program], scope: Scope, mark: &str, report: &mut Report) {
+pub(crate) fn run(programs: &[TestProgram], scope: Scope, mark: &str, report: &mut Report) {
     eprintln!("== tests");
     let tests = list(programs, scope, report);
     let results = pool::run(&tests, workers(), mark);
@@ -42,7 +42,7 @@ pub(crate) fn run(programs: &[Program], scope: Scope, mark: &str, report: &mut R
 
 /// Returns the tests of `programs` in `scope`.
 pub(crate) fn list<'a>(
-    programs: &'a [Program],
+    programs: &'a [TestProgram],
     scope: Scope,
     report: &mut Report,
 ) -> Vec<Test<'a>> {
@@ -70,7 +70,7 @@ pub(crate) fn list<'a>(
 /// Returns `tests` with the longest first and unit tests last, and otherwise those of each
 /// program spread over all: neighbours in a program often wait for the same locks.
 fn interleaved(tests: Vec<Test<'_>>) -> Vec<Test<'_>> {
-    let mut counts: BTreeMap<&Program, (usize, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<&TestProgram, (usize, usize)> = BTreeMap::new();
     for test in &tests {
         counts.entry(test.program).or_default().0 += 1;
     }
@@ -146,11 +146,11 @@ case "$*" in
 esac
 "#;
 
-    fn program(directory: &Path) -> Program {
+    fn program(directory: &Path) -> TestProgram {
         let path = directory.join("program");
         fs::write(&path, PROGRAM).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        Program::new("made", path, directory.to_owned())
+        TestProgram::new("made", path, directory.to_owned())
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(crate) enum Status {
 
 /// The state of the tree, by its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tree {
+pub(crate) enum TreeFound {
     /// The state before the run.
     Before,
     /// The state in which the finished run left the tree.
@@ -28,7 +28,7 @@ pub(crate) enum Tree {
 
 /// When the cut was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum CutMoment {
     /// Before the tool returned.
     Running,
     /// After the tool returned 0.
@@ -38,7 +38,7 @@ pub(crate) enum Moment {
 /// What was found at a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Finding {
+pub(crate) enum CutFinding {
     /// The promise was kept.
     Kept,
     /// The run had returned 0, and its tree is not the finished one or cannot be mounted.
@@ -57,23 +57,23 @@ pub(crate) enum Finding {
 }
 
 /// Checks the tree at a cut.
-pub(crate) fn check(moment: Moment, status: Status, tree: Tree) -> Finding {
+pub(crate) fn check(moment: CutMoment, status: Status, tree: TreeFound) -> CutFinding {
     match (moment, status, tree) {
-        (Moment::Returned, _, Tree::Before | Tree::Between) => Finding::Lost,
-        (Moment::Returned, Status::Nothing, Tree::Finished) => Finding::Kept,
-        (Moment::Returned, _, Tree::Finished) => Finding::FalseAlarm,
-        (Moment::Running, Status::Nothing | Status::OtherFileSystems, Tree::Between) => {
-            Finding::Undetected
+        (CutMoment::Returned, _, TreeFound::Before | TreeFound::Between) => CutFinding::Lost,
+        (CutMoment::Returned, Status::Nothing, TreeFound::Finished) => CutFinding::Kept,
+        (CutMoment::Returned, _, TreeFound::Finished) => CutFinding::FalseAlarm,
+        (CutMoment::Running, Status::Nothing | Status::OtherFileSystems, TreeFound::Between) => {
+            CutFinding::Undetected
         }
-        _ => Finding::Kept,
+        _ => CutFinding::Kept,
     }
 }
 
 /// Checks a disk whose file system does not recover.
-pub(crate) fn check_unmountable(moment: Moment) -> Finding {
+pub(crate) fn check_unmountable(moment: CutMoment) -> CutFinding {
     match moment {
-        Moment::Returned => Finding::Lost,
-        Moment::Running => Finding::Refused,
+        CutMoment::Returned => CutFinding::Lost,
+        CutMoment::Running => CutFinding::Refused,
     }
 }
 
@@ -83,31 +83,31 @@ mod tests {
 
     #[test]
     fn after_exit_0_only_the_finished_tree_without_a_report_is_accepted() {
-        let found = |status, tree| check(Moment::Returned, status, tree);
-        assert_eq!(found(Status::Nothing, Tree::Finished), Finding::Kept);
-        assert_eq!(found(Status::Nothing, Tree::Between), Finding::Lost);
-        assert_eq!(found(Status::Interrupted, Tree::Between), Finding::Lost);
-        assert_eq!(found(Status::Nothing, Tree::Before), Finding::Lost);
-        assert_eq!(found(Status::Interrupted, Tree::Finished), Finding::FalseAlarm);
+        let found = |status, tree| check(CutMoment::Returned, status, tree);
+        assert_eq!(found(Status::Nothing, TreeFound::Finished), CutFinding::Kept);
+        assert_eq!(found(Status::Nothing, TreeFound::Between), CutFinding::Lost);
+        assert_eq!(found(Status::Interrupted, TreeFound::Between), CutFinding::Lost);
+        assert_eq!(found(Status::Nothing, TreeFound::Before), CutFinding::Lost);
+        assert_eq!(found(Status::Interrupted, TreeFound::Finished), CutFinding::FalseAlarm);
     }
 
     #[test]
     fn a_disk_that_does_not_mount_is_lost_after_exit_0_and_no_broken_promise_before() {
-        assert_eq!(check_unmountable(Moment::Returned), Finding::Lost);
-        assert_eq!(check_unmountable(Moment::Running), Finding::Refused);
+        assert_eq!(check_unmountable(CutMoment::Returned), CutFinding::Lost);
+        assert_eq!(check_unmountable(CutMoment::Running), CutFinding::Refused);
     }
 
     #[test]
     fn before_exit_0_a_tree_in_between_must_be_reported() {
-        let found = |status, tree| check(Moment::Running, status, tree);
+        let found = |status, tree| check(CutMoment::Running, status, tree);
         for status in [Status::Nothing, Status::OtherFileSystems] {
-            assert_eq!(found(status, Tree::Between), Finding::Undetected);
+            assert_eq!(found(status, TreeFound::Between), CutFinding::Undetected);
         }
-        for tree in [Tree::Before, Tree::Between, Tree::Finished] {
-            assert_eq!(found(Status::Interrupted, tree), Finding::Kept);
+        for tree in [TreeFound::Before, TreeFound::Between, TreeFound::Finished] {
+            assert_eq!(found(Status::Interrupted, tree), CutFinding::Kept);
         }
-        for tree in [Tree::Before, Tree::Finished] {
-            assert_eq!(found(Status::Nothing, tree), Finding::Kept);
+        for tree in [TreeFound::Before, TreeFound::Finished] {
+            assert_eq!(found(Status::Nothing, tree), CutFinding::Kept);
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use std::fmt;
-use synconce_testkit::rig::{Builder, FsKind, Rig};
+use synconce_testkit::rig::{FsKind, Rig, RigBuilder};
 
 /// A file system and how it is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Disk {
+pub(crate) enum DiskKind {
     Ext4,
     /// ext4 with `data=writeback`: data may reach the disk after the journal that names it.
     Ext4Writeback,
@@ -53,14 +53,14 @@ pub(crate) enum Scope {
 
 /// The configuration of one recorded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Config {
-    pub disk: Disk,
+pub(crate) struct RunConfig {
+    pub disk: DiskKind,
     pub marker: MarkerPlace,
     pub mode: Mode,
     pub scope: Scope,
 }
 
-impl Disk {
+impl DiskKind {
     /// The file systems on which the promise holds.
     pub(crate) const SOUND: [Self; 4] = [Self::Ext4, Self::Ext4Writeback, Self::Xfs, Self::Btrfs];
 
@@ -73,7 +73,7 @@ impl Disk {
     }
 
     /// Returns a builder of a rig with this file system and `size` bytes.
-    pub(crate) fn rig(self, size: u64) -> Builder {
+    pub(crate) fn rig(self, size: u64) -> RigBuilder {
         let builder = Rig::builder().fs(self.kind()).size(size);
         match self.options() {
             Some(options) => builder.mount_options(options),
@@ -104,22 +104,22 @@ impl Disk {
     }
 }
 
-impl Config {
+impl RunConfig {
     /// Returns a supervised run that commits the file systems on which a call was held.
-    pub(crate) const fn supervised(disk: Disk, marker: MarkerPlace) -> Self {
+    pub(crate) const fn supervised(disk: DiskKind, marker: MarkerPlace) -> Self {
         Self { disk, marker, mode: Mode::Supervised, scope: Scope::Held }
     }
 
     /// Returns a sealed run. It commits one disk, because other rows mount and unmount disks
     /// beside it.
-    pub(crate) const fn sealed(disk: Disk, marker: MarkerPlace) -> Self {
+    pub(crate) const fn sealed(disk: DiskKind, marker: MarkerPlace) -> Self {
         Self { disk, marker, mode: Mode::Sealed, scope: Scope::Only }
     }
 
     /// Returns every combination for which the promise is made.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = Vec::new();
-        for disk in Disk::SOUND {
+        for disk in DiskKind::SOUND {
             for marker in [MarkerPlace::Same, MarkerPlace::Other, MarkerPlace::Root] {
                 all.push(Self::supervised(disk, marker));
             }
@@ -129,7 +129,7 @@ impl Config {
     }
 }
 
-impl fmt::Display for Config {
+impl fmt::Display for RunConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let marker = match self.marker {
             MarkerPlace::Same => ", marker beside",

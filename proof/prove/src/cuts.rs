@@ -1,8 +1,8 @@
 //! Chooses where a recorded run is cut, and checks what is found at each cut.
 
 use crate::Result;
-use crate::check::{Finding, Moment, Tree, check, check_unmountable};
-use crate::recording::{Part, Recorded, manifest, mark, paths};
+use crate::check::{CutFinding, CutMoment, TreeFound, check, check_unmountable};
+use crate::recording::{DiskRecording, RecordedRun, manifest, mark, paths};
 use crate::work::is_durable;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
 
 /// One instant at which both disks are cut, and which unflushed writes survive.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CutPoint {
     pub disk: usize,
     pub other: usize,
     pub survivors: Survivors,
@@ -56,16 +56,16 @@ impl Findings {
         self.found.values().sum()
     }
 
-    fn add(&mut self, finding: Finding, place: Place, detail: impl FnOnce() -> String) {
+    fn add(&mut self, finding: CutFinding, place: CutPoint, detail: impl FnOnce() -> String) {
         self.cuts += 1;
         let detail = || format!("{place:?}: {}", detail());
         let name = match finding {
-            Finding::Kept => return,
-            Finding::Refused => return self.refuse(detail),
-            Finding::Lost => "lost",
-            Finding::Undetected => "undetected",
-            Finding::FalseAlarm => "false alarm",
-            Finding::PartLost => "part lost",
+            CutFinding::Kept => return,
+            CutFinding::Refused => return self.refuse(detail),
+            CutFinding::Lost => "lost",
+            CutFinding::Undetected => "undetected",
+            CutFinding::FalseAlarm => "false alarm",
+            CutFinding::PartLost => "part lost",
         };
         self.note(name, detail);
     }
@@ -111,14 +111,14 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn moment(self, place: Place) -> Moment {
-        if place.disk >= self.returned { Moment::Returned } else { Moment::Running }
+    fn moment(self, place: CutPoint) -> CutMoment {
+        if place.disk >= self.returned { CutMoment::Returned } else { CutMoment::Running }
     }
 }
 
 /// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(crate) fn cut(
-    recorded: &Recorded,
+    recorded: &RecordedRun,
     count: usize,
     seed: u64,
     until_broken: bool,
@@ -172,52 +172,53 @@ pub(crate) fn mount<'a>(
     })
 }
 
-pub(crate) fn cut_at(place: Place, at: usize) -> Cut {
+pub(crate) fn cut_at(place: CutPoint, at: usize) -> Cut {
     Cut::at(at).survivors(place.survivors).granularity(place.granularity)
 }
 
 /// Checks the recovered disks, which are mounted at `paths`.
 fn examine(
-    recorded: &Recorded,
+    recorded: &RecordedRun,
     paths: &crate::tool::Paths,
     bounds: Bounds,
-    place: Place,
-) -> Result<(Finding, String)> {
+    place: CutPoint,
+) -> Result<(CutFinding, String)> {
     let found = paths.disks().map(|disk| manifest(&recorded.tool, disk).unwrap_or_default());
     let found: Vec<_> = found.collect();
     let trees: Vec<_> =
         recorded.parts.iter().zip(&found).map(|(part, it)| compare(part, it)).collect();
     let parts = recorded.parts.iter().zip(&trees);
-    let changed = parts.filter(|(_, tree)| **tree == Tree::Between).map(|(part, _)| &*part.point);
+    let changed =
+        parts.filter(|(_, tree)| **tree == TreeFound::Between).map(|(part, _)| &*part.point);
     let status = recorded.tool.status(recorded.config, paths, &changed.collect::<Vec<_>>())?;
     let first = trees[0];
-    let tree = if trees.iter().all(|tree| *tree == first) { first } else { Tree::Between };
+    let tree = if trees.iter().all(|tree| *tree == first) { first } else { TreeFound::Between };
     let finding = match check(bounds.moment(place), status, tree) {
         // Nothing was held, so no report is due.
-        Finding::Undetected if !recorded.work.asks_for_syncs() => Finding::Kept,
+        CutFinding::Undetected if !recorded.work.asks_for_syncs() => CutFinding::Kept,
         finding => finding,
     };
     let is_promised = bounds.durable.is_some_and(|durable| place.disk >= durable);
     let finding = match finding {
-        Finding::Kept if is_promised && !is_durable(&paths.daemon()) => Finding::PartLost,
+        CutFinding::Kept if is_promised && !is_durable(&paths.daemon()) => CutFinding::PartLost,
         other => other,
     };
-    let detail = if finding == Finding::Kept { String::new() } else { detail(recorded, &found) };
+    let detail = if finding == CutFinding::Kept { String::new() } else { detail(recorded, &found) };
     Ok((finding, format!("{status:?}, {tree:?} {detail}")))
 }
 
-fn compare(part: &Part, found: &Manifest) -> Tree {
+fn compare(part: &DiskRecording, found: &Manifest) -> TreeFound {
     if *found == part.finished {
-        Tree::Finished
+        TreeFound::Finished
     } else if *found == part.before {
-        Tree::Before
+        TreeFound::Before
     } else {
-        Tree::Between
+        TreeFound::Between
     }
 }
 
 /// Describes the first differences from the finished trees.
-fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
+fn detail(recorded: &RecordedRun, found: &[Manifest]) -> String {
     const SHOWN: usize = 3;
     let parts = recorded.parts.iter().zip(found);
     let differences: Vec<_> = parts.flat_map(|(part, found)| diff(&part.finished, found)).collect();
@@ -229,7 +230,13 @@ fn detail(recorded: &Recorded, found: &[Manifest]) -> String {
 
 /// Chooses cuts in ascending order: over the whole run, and more of them where steps follow
 /// each other quickly, which is at the start, before the return and after the return.
-fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u64) -> Vec<Place> {
+fn choose(
+    log: &Log,
+    other: Option<&Log>,
+    bounds: Bounds,
+    count: usize,
+    seed: u64,
+) -> Vec<CutPoint> {
     let mut random = fastrand::Rng::with_seed(seed);
     let instants = instants(log, other, bounds.start..bounds.end);
     let returned = instants.partition_point(|(disk, _)| *disk < bounds.returned);
@@ -245,7 +252,7 @@ fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, count: usize, seed: u6
         for _ in 0..wanted {
             let (disk, other) = instants[random.usize(range.clone())];
             let (survivors, granularity) = random_survivors(&mut random);
-            chosen.push(Place { disk, other, survivors, granularity });
+            chosen.push(CutPoint { disk, other, survivors, granularity });
         }
     }
     chosen.sort_by_key(|place| (place.disk, place.other));

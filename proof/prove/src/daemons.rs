@@ -24,12 +24,12 @@ mod world;
 
 use crate::Result;
 use crate::background_load::LoadKind;
-use crate::config::{Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace};
 use containerd::Containerd;
-use cuts::Tally;
+use cuts::CutTally;
 use docker::Docker;
-use engine::{Engine, Root, Way};
-use fixture::Fixture;
+use engine::{DaemonKind, DatabaseSyncs, StepRootKind};
+use fixture::ImageArchives;
 use recording::Subject;
 use rustix::mount::{MountFlags, mount};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use synconce_testkit::patiently;
-use table::Row;
+use table::DaemonRow;
 use world::World;
 
 /// Maximum number of cuts of one recording.
@@ -46,7 +46,7 @@ const PER_RECORDING: usize = 60;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DaemonsArguments {
     /// Test the tool PROGRAM, as it ships
     #[arg(long, value_name = "PROGRAM")]
     synconce: PathBuf,
@@ -83,14 +83,14 @@ pub(crate) struct Arguments {
 }
 
 /// A row that has not been made yet.
-struct Job {
-    engine: Box<dyn Engine + Send>,
-    way: Way,
-    disk: Disk,
+struct DaemonJob {
+    engine: Box<dyn DaemonKind + Send>,
+    way: DatabaseSyncs,
+    disk: DiskKind,
     marker: MarkerPlace,
 }
 
-impl Job {
+impl DaemonJob {
     fn name(&self) -> String {
         let place = match self.marker {
             MarkerPlace::Other => ", marker elsewhere",
@@ -100,7 +100,12 @@ impl Job {
     }
 
     /// Records and cuts until the row has its cuts.
-    fn make(&self, index: usize, arguments: &Arguments, fixture: &Fixture) -> Result<Tally> {
+    fn make(
+        &self,
+        index: usize,
+        arguments: &DaemonsArguments,
+        fixture: &ImageArchives,
+    ) -> Result<CutTally> {
         let program = &arguments.synconce;
         let Self { way, disk, marker, .. } = *self;
         let engine = &*self.engine;
@@ -108,12 +113,14 @@ impl Job {
         let world = World::new(index, marker, &arguments.group)?;
         let count = if way.is_ours() { arguments.cuts } else { arguments.control_cuts };
         let recordings = count.div_ceil(PER_RECORDING);
-        let mut tally = Tally::default();
+        let mut tally = CutTally::default();
         for round in 0..recordings {
             let seed = arguments.seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
             let load = match way {
                 // A mutant is missed if another process syncs the disk for it.
-                Way::Steps(Root::Unsynced) => LoadKind::writing_back(round as u64),
+                DatabaseSyncs::Steps(StepRootKind::Unsynced) => {
+                    LoadKind::writing_back(round as u64)
+                }
                 // Each row of a round has another load.
                 _ => LoadKind::of(seed + index as u64),
             };
@@ -125,43 +132,45 @@ impl Job {
     }
 }
 
-fn jobs(arguments: &Arguments) -> Vec<Job> {
+fn jobs(arguments: &DaemonsArguments) -> Vec<DaemonJob> {
     let rows = [
-        (Way::Held, MarkerPlace::Same),
-        (Way::Held, MarkerPlace::Other),
-        (Way::Plain, MarkerPlace::Nowhere),
-        (Way::SyncFs, MarkerPlace::Nowhere),
-        (Way::NoSync, MarkerPlace::Nowhere),
+        (DatabaseSyncs::Held, MarkerPlace::Same),
+        (DatabaseSyncs::Held, MarkerPlace::Other),
+        (DatabaseSyncs::Plain, MarkerPlace::Nowhere),
+        (DatabaseSyncs::SyncFs, MarkerPlace::Nowhere),
+        (DatabaseSyncs::NoSync, MarkerPlace::Nowhere),
     ];
     let mut jobs = Vec::new();
     for (way, marker) in rows {
-        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+        for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             for snapshotter in ["overlayfs", "erofs"] {
                 let programs = arguments.engines.clone();
                 let engine = Box::new(Containerd { programs, snapshotter, way });
-                jobs.push(Job { engine, way, disk, marker });
+                jobs.push(DaemonJob { engine, way, disk, marker });
             }
         }
     }
-    for (way, marker) in [(Way::Held, MarkerPlace::Same), (Way::Plain, MarkerPlace::Nowhere)] {
-        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+    for (way, marker) in
+        [(DatabaseSyncs::Held, MarkerPlace::Same), (DatabaseSyncs::Plain, MarkerPlace::Nowhere)]
+    {
+        for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             let engine = Box::new(Docker { way, program: arguments.synconce.clone() });
-            jobs.push(Job { engine, way, disk, marker });
+            jobs.push(DaemonJob { engine, way, disk, marker });
         }
     }
-    for root in [Root::Volatile, Root::AsMounted, Root::Unsynced] {
-        let way = Way::Steps(root);
-        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+    for root in [StepRootKind::Volatile, StepRootKind::AsMounted, StepRootKind::Unsynced] {
+        let way = DatabaseSyncs::Steps(root);
+        for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             let program = match root {
-                Root::Unsynced => arguments.mutants.clone(),
+                StepRootKind::Unsynced => arguments.mutants.clone(),
                 _ => Some(arguments.synconce.clone()),
             };
             let Some(program) = program else { continue };
             let engine = Box::new(Docker { way, program });
-            jobs.push(Job { engine, way, disk, marker: MarkerPlace::Nowhere });
+            jobs.push(DaemonJob { engine, way, disk, marker: MarkerPlace::Nowhere });
         }
     }
-    let wants = |job: &Job| {
+    let wants = |job: &DaemonJob| {
         let (name, kind) = (job.name(), job.disk.kind().name());
         let is_fs = arguments.fs.is_empty() || arguments.fs.iter().any(|fs| fs == kind);
         let is_engine = arguments.engine.as_ref().is_none_or(|engine| name.contains(&**engine));
@@ -175,7 +184,7 @@ fn jobs(arguments: &Arguments) -> Vec<Job> {
 /// Makes every row; returns whether each shows what is expected. The process must have a pid
 /// namespace and a mount namespace of its own (scripts/daemons makes them): every process in it
 /// ends with this one.
-pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
+pub(crate) fn prove(arguments: &DaemonsArguments) -> Result<bool> {
     if std::process::id() != 1 {
         return Err("not the first process of a pid namespace: use scripts/daemons".into());
     }
@@ -185,7 +194,7 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
     }
     // runc looks for one hierarchy or the other, and fails where it finds parts of both.
     let _ = rustix::mount::unmount("/sys/fs/cgroup/unified", rustix::mount::UnmountFlags::DETACH);
-    let fixture = Fixture::make(&Path::new(world::WORLDS).join("fixture"))?;
+    let fixture = ImageArchives::make(&Path::new(world::WORLDS).join("fixture"))?;
     let jobs = jobs(arguments);
     if jobs.is_empty() {
         return Err("no row has such a name".into());
@@ -196,7 +205,11 @@ pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Makes all rows; after a defect of the proof itself, which it returns, no other row begins.
-fn make_all(jobs: &[Job], arguments: &Arguments, fixture: &Fixture) -> (Vec<Row>, Option<String>) {
+fn make_all(
+    jobs: &[DaemonJob],
+    arguments: &DaemonsArguments,
+    fixture: &ImageArchives,
+) -> (Vec<DaemonRow>, Option<String>) {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);
@@ -208,7 +221,7 @@ fn make_all(jobs: &[Job], arguments: &Arguments, fixture: &Fixture) -> (Vec<Row>
                     let Some(job) = jobs.get(index) else { return };
                     match job.make(index, arguments, fixture) {
                         Ok(tally) => {
-                            let row = Row { name: job.name(), way: job.way, tally };
+                            let row = DaemonRow { name: job.name(), way: job.way, tally };
                             eprintln!("{row}");
                             // Printed at once: hours of work may be interrupted.
                             if row.way.is_ours() {

@@ -4,13 +4,13 @@
 //! middle of the run has to fail the commit at the end as well. A journal of ext4 that its own
 //! timer has aborted shows no error; the commit has to find it.
 
-use crate::config::{Config, Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace, RunConfig};
 use crate::cuts::Findings;
 use crate::recording::{paths, wait_until};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::Work;
-use crate::{Arguments, Result};
+use crate::{ProveArguments, Result};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ const SCRIPT: &str = include_str!("errors.pl");
 
 /// When the error happens, and which file it concerns.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct ErrorCase {
     name: &'static str,
     /// The script's first argument.
     when: &'static str,
@@ -50,11 +50,11 @@ enum By {
     Timer,
 }
 
-const fn case(name: &'static str, when: &'static str, marker: MarkerPlace) -> Case {
-    Case { name, when, marker, by: By::Another }
+const fn case(name: &'static str, when: &'static str, marker: MarkerPlace) -> ErrorCase {
+    ErrorCase { name, when, marker, by: By::Another }
 }
 
-const CASES: [Case; 8] = [
+const CASES: [ErrorCase; 8] = [
     case("error seen by another", "synced", MarkerPlace::Same),
     case("error before the first sync", "unsynced", MarkerPlace::Same),
     case("error of an older file", "older", MarkerPlace::Same),
@@ -65,18 +65,20 @@ const CASES: [Case; 8] = [
     case("error of a mapping", "mapping", MarkerPlace::Other),
 ];
 
-const fn at_checkpoint(marker: MarkerPlace) -> Case {
-    Case { by: By::Checkpoint, ..case("error at a commit in the middle", "synced", marker) }
+const fn at_checkpoint(marker: MarkerPlace) -> ErrorCase {
+    ErrorCase { by: By::Checkpoint, ..case("error at a commit in the middle", "synced", marker) }
 }
 
-const CHECKPOINTS: [Case; 2] =
+const CHECKPOINTS: [ErrorCase; 2] =
     [at_checkpoint(MarkerPlace::Same), at_checkpoint(MarkerPlace::Other)];
 
-const JOURNALS: [Case; 1] =
-    [Case { by: By::Timer, ..case("journal aborted by its timer", "journal", MarkerPlace::Other) }];
+const JOURNALS: [ErrorCase; 1] = [ErrorCase {
+    by: By::Timer,
+    ..case("journal aborted by its timer", "journal", MarkerPlace::Other)
+}];
 
 /// Mutants, and the cases that must catch them.
-const MUTANTS: [(&str, &[Case]); 4] = [
+const MUTANTS: [(&str, &[ErrorCase]); 4] = [
     ("pins-late", CASES.split_at(1).0),
     ("late-look-skipped", CASES.split_at(5).1),
     ("checkpoint-error-forgotten", &CHECKPOINTS),
@@ -84,7 +86,7 @@ const MUTANTS: [(&str, &[Case]); 4] = [
 ];
 
 /// Makes the rows of the shipped tool and of the mutants on each file system.
-pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
+pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let promise = CASES.iter().chain(&CHECKPOINTS).chain(&JOURNALS);
     let promise = promise.map(|case| (Role::Promise, case.name, case, shipped.clone()));
@@ -97,9 +99,9 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     }
     let mut rows = Vec::new();
     for (role, name, case, tool) in all {
-        for disk in Disk::SOUND {
-            let config = Config::supervised(disk, case.marker);
-            let can_fail = case.by != By::Timer || disk == Disk::Ext4;
+        for disk in DiskKind::SOUND {
+            let config = RunConfig::supervised(disk, case.marker);
+            let can_fail = case.by != By::Timer || disk == DiskKind::Ext4;
             if can_fail && arguments.wants(role.group(), name, config) {
                 // A sync(2) of another process may write the data before the disk fails.
                 let made = || make_error(config, case, &tool);
@@ -114,7 +116,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 }
 
 /// Makes one error. The promise is broken if no call fails and the run returns 0.
-fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
+fn make_error(config: RunConfig, case: &ErrorCase, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
     let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false);

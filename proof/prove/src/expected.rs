@@ -78,11 +78,11 @@ fn failure(row: &Row) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Disk, MarkerPlace};
+    use crate::config::{DiskKind, MarkerPlace, RunConfig};
     use crate::cuts::Findings;
 
     fn row(role: Role, findings: Findings) -> Row {
-        let config = Config::supervised(Disk::Ext4, MarkerPlace::Same);
+        let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);
         Row { role, name: "row".to_owned(), config, findings }
     }
 

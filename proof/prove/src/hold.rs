@@ -16,25 +16,25 @@ mod kills;
 mod recording;
 
 use crate::background_load::LoadKind;
-use crate::config::{Config, Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace, RunConfig};
 use crate::cuts::Findings;
 use crate::row::{Job, Role};
 use crate::tool::Tool;
-use crate::{Arguments, Result};
-use fixture::Fixture;
+use crate::{ProveArguments, Result};
+use fixture::HoldFixture;
 
 /// Maximum number of cuts of one recording.
 const PER_RECORDING: usize = 40;
 /// With fewer cuts than this only a few rows are made.
 const FEW: usize = 20;
-const DISKS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+const DISKS: [DiskKind; 3] = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
 /// Where the faults occur.
-const FAULTS: (Disk, MarkerPlace) = (Disk::Ext4, MarkerPlace::Other);
+const FAULTS: (DiskKind, MarkerPlace) = (DiskKind::Ext4, MarkerPlace::Other);
 const MARKERS: [MarkerPlace; 2] = [MarkerPlace::Same, MarkerPlace::Other];
 
 /// What a row cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
+enum HoldCut {
     /// Holds whose files are set aside after a crash.
     Wipe,
     /// The recovery from a first cut.
@@ -43,7 +43,7 @@ enum What {
     Faults,
 }
 
-impl What {
+impl HoldCut {
     fn name(self) -> &'static str {
         match self {
             Self::Wipe => "hold: wipe",
@@ -55,117 +55,122 @@ impl What {
 
 /// A missing or misplaced step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mutant {
+pub(crate) struct HoldMutant {
     pub name: &'static str,
     pub about: &'static str,
-    caught_by: What,
+    caught_by: HoldCut,
     /// A row in which few cuts catch the mutant.
-    quick: (Disk, MarkerPlace),
+    quick: (DiskKind, MarkerPlace),
 }
 
 const fn mutant(
     name: &'static str,
     about: &'static str,
-    caught_by: What,
-    quick: (Disk, MarkerPlace),
-) -> Mutant {
-    Mutant { name, about, caught_by, quick }
+    caught_by: HoldCut,
+    quick: (DiskKind, MarkerPlace),
+) -> HoldMutant {
+    HoldMutant { name, about, caught_by, quick }
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [Mutant; 18] = [
+pub(crate) const MUTANTS: [HoldMutant; 18] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
-        What::Wipe,
-        (Disk::Ext4, MarkerPlace::Same),
+        HoldCut::Wipe,
+        (DiskKind::Ext4, MarkerPlace::Same),
     ),
     mutant(
         "hold-marker-directory-unsynced",
         "marker of a hold synced, its directory not",
-        What::Wipe,
-        (Disk::Xfs, MarkerPlace::Other),
+        HoldCut::Wipe,
+        (DiskKind::Xfs, MarkerPlace::Other),
     ),
     mutant(
         "hold-cleared-first",
         "marker of a hold removed before the syncs",
-        What::Wipe,
-        (Disk::Ext4, MarkerPlace::Other),
+        HoldCut::Wipe,
+        (DiskKind::Ext4, MarkerPlace::Other),
     ),
     mutant(
         "hold-stop-unsynced",
         "held files not synced at the end of a hold",
-        What::Wipe,
-        (Disk::Btrfs, MarkerPlace::Same),
+        HoldCut::Wipe,
+        (DiskKind::Btrfs, MarkerPlace::Same),
     ),
     mutant(
         "hold-stop-copies-writable",
         "copies in other mount namespaces writable after the end of a hold",
-        What::Wipe,
-        (Disk::Ext4, MarkerPlace::Other),
+        HoldCut::Wipe,
+        (DiskKind::Ext4, MarkerPlace::Other),
     ),
     mutant(
         "hold-recover-no-rename",
         "files not renamed by a recovery",
-        What::Wipe,
-        (Disk::Btrfs, MarkerPlace::Same),
+        HoldCut::Wipe,
+        (DiskKind::Btrfs, MarkerPlace::Same),
     ),
     mutant(
         "hold-recover-marker-first",
         "marker removed before the files are durably set aside",
-        What::Recovery,
-        (Disk::Ext4, MarkerPlace::Other),
+        HoldCut::Recovery,
+        (DiskKind::Ext4, MarkerPlace::Other),
     ),
     mutant(
         "hold-stop-synced-late",
         "held files not synced before their overlays are unmounted",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
     mutant(
         "hold-failure-in-memory",
         "a lost write noted in memory alone on a full disk",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
     mutant(
         "hold-marks-removed-first",
         "marks beside the files removed before the last sync",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
-    mutant("hold-loss-unmarked", "a lost write not noted beside the files", What::Faults, FAULTS),
+    mutant(
+        "hold-loss-unmarked",
+        "a lost write not noted beside the files",
+        HoldCut::Faults,
+        FAULTS,
+    ),
     mutant(
         "hold-others-set-aside",
         "files with the name of a held one set aside",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
     mutant(
         "hold-foreign-removed",
         "directories of root with names of the hold's own removed",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
-    mutant("hold-settle-by-name", "what is set aside removed by its name", What::Faults, FAULTS),
+    mutant("hold-settle-by-name", "what is set aside removed by its name", HoldCut::Faults, FAULTS),
     mutant(
         "hold-mark-unsynced",
         "the kernel's mark beside the files not synced at the start",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
-    mutant("hold-note-unwritten", "no note of the boot beside the files", What::Faults, FAULTS),
-    mutant("hold-unguarded", "no guard with the locks below the files", What::Faults, FAULTS),
+    mutant("hold-note-unwritten", "no note of the boot beside the files", HoldCut::Faults, FAULTS),
+    mutant("hold-unguarded", "no guard with the locks below the files", HoldCut::Faults, FAULTS),
     mutant(
         "hold-recover-journal-late",
         "journal of a recovery written after the renames",
-        What::Faults,
+        HoldCut::Faults,
         FAULTS,
     ),
 ];
 
 /// Returns every row of holds.
-pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let cuts = arguments.hold_cuts.unwrap_or(arguments.cuts);
     let is_quick = cuts < FEW;
@@ -173,21 +178,21 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     let mut row = |role, name: &str, what, (disk, marker), tool: &Tool, cuts| {
         let tool = tool.clone();
         let make = move |seed| made(what, (disk, marker), &tool, cuts, seed);
-        let config = Config::supervised(disk, marker);
+        let config = RunConfig::supervised(disk, marker);
         jobs.push(Job { role, name: name.to_owned(), config, make: Box::new(make) });
     };
     for (what, place) in rows(is_quick) {
         row(Role::Promise, what.name(), what, place, &shipped, cuts);
     }
-    let control = (Disk::Ext4NoBarrier, MarkerPlace::Same);
+    let control = (DiskKind::Ext4NoBarrier, MarkerPlace::Same);
     let name = "hold: no flush reaches the disk";
-    row(Role::Control, name, What::Wipe, control, &shipped, cuts.max(FEW));
+    row(Role::Control, name, HoldCut::Wipe, control, &shipped, cuts.max(FEW));
     for mutant in MUTANTS {
         let Some(program) = &arguments.mutants else { break };
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
         let all = DISKS.into_iter().flat_map(|disk| MARKERS.map(|marker| (disk, marker)));
-        let has_one = is_quick || mutant.caught_by == What::Faults;
+        let has_one = is_quick || mutant.caught_by == HoldCut::Faults;
         let places = if has_one { vec![mutant.quick] } else { all.collect() };
         for place in places {
             // Under some background loads no cut of a recording catches a mutant.
@@ -203,7 +208,7 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
             None => kills::kill(disk, &tool, arguments.kills, seed),
             missing => Ok(Findings { skipped: missing, ..Findings::default() }),
         };
-        let config = Config::supervised(disk, MarkerPlace::Same);
+        let config = RunConfig::supervised(disk, MarkerPlace::Same);
         jobs.push(Job { role: Role::Promise, name, config, make: Box::new(make) });
     }
     jobs
@@ -211,34 +216,34 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
 
 /// Returns the rows of the promise: in the quick proof each file system and each place of the
 /// marker occurs.
-fn rows(is_quick: bool) -> Vec<(What, (Disk, MarkerPlace))> {
+fn rows(is_quick: bool) -> Vec<(HoldCut, (DiskKind, MarkerPlace))> {
     use MarkerPlace::{Other, Same};
     if is_quick {
         return vec![
-            (What::Wipe, (Disk::Ext4, Other)),
-            (What::Wipe, (Disk::Btrfs, Same)),
-            (What::Wipe, (Disk::Xfs, Same)),
-            (What::Recovery, (Disk::Ext4, Same)),
-            (What::Faults, FAULTS),
+            (HoldCut::Wipe, (DiskKind::Ext4, Other)),
+            (HoldCut::Wipe, (DiskKind::Btrfs, Same)),
+            (HoldCut::Wipe, (DiskKind::Xfs, Same)),
+            (HoldCut::Recovery, (DiskKind::Ext4, Same)),
+            (HoldCut::Faults, FAULTS),
         ];
     }
     let on = |disk| {
-        let wipes = MARKERS.map(|marker| (What::Wipe, (disk, marker)));
-        let recoveries = MARKERS.map(|marker| (What::Recovery, (disk, marker)));
+        let wipes = MARKERS.map(|marker| (HoldCut::Wipe, (disk, marker)));
+        let recoveries = MARKERS.map(|marker| (HoldCut::Recovery, (disk, marker)));
         wipes.into_iter().chain(recoveries)
     };
-    DISKS.into_iter().flat_map(on).chain([(What::Faults, FAULTS)]).collect()
+    DISKS.into_iter().flat_map(on).chain([(HoldCut::Faults, FAULTS)]).collect()
 }
 
 /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is caught.
 fn made(
-    what: What,
-    (disk, marker): (Disk, MarkerPlace),
+    what: HoldCut,
+    (disk, marker): (DiskKind, MarkerPlace),
     tool: &Tool,
     count: usize,
     seed: u64,
 ) -> Result<Findings> {
-    if what == What::Faults {
+    if what == HoldCut::Faults {
         return faults::all(tool);
     }
     if let Some(missing) = database::missing() {
@@ -251,14 +256,14 @@ fn made(
         if until_broken && findings.broken() > 0 {
             break;
         }
-        let mut fixture = Fixture::new(tool, marker)?;
+        let mut fixture = HoldFixture::new(tool, marker)?;
         let load = LoadKind::of(seed.wrapping_add(3 * round as u64));
         let recorded = recording::record(&fixture, disk, load)?;
         let cuts = count * (round + 1) / recordings - count * round / recordings;
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
         fixture.recover_by_shipped();
         findings.merge(match what {
-            What::Recovery => again::cut(&fixture, &recorded, disk, cuts, seed, until_broken)?,
+            HoldCut::Recovery => again::cut(&fixture, &recorded, disk, cuts, seed, until_broken)?,
             _ => cuts::cut(&fixture, &recorded, cuts, seed, until_broken)?,
         });
     }

@@ -29,7 +29,7 @@ mod tree;
 mod work;
 
 use clap::Parser;
-use config::Config;
+use config::RunConfig;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,7 +43,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct CommandLine {
     #[command(flatten)]
-    arguments: Option<Arguments>,
+    arguments: Option<ProveArguments>,
     #[command(subcommand)]
     inner: Option<Inner>,
 }
@@ -52,7 +52,7 @@ struct CommandLine {
 #[derive(Debug, clap::Subcommand)]
 enum Inner {
     /// Cut the power while a real containerd, dockerd or buildkitd works
-    Daemons(daemons::Arguments),
+    Daemons(daemons::DaemonsArguments),
     #[command(hide = true)]
     Perform(work::Perform),
     #[command(hide = true)]
@@ -64,7 +64,7 @@ enum Inner {
 }
 
 #[derive(Debug, clap::Args)]
-struct Arguments {
+struct ProveArguments {
     /// Test the tool PROGRAM, as it ships
     #[arg(long, value_name = "PROGRAM")]
     synconce: PathBuf,
@@ -126,9 +126,9 @@ struct Arguments {
     json: Option<PathBuf>,
 }
 
-impl Arguments {
+impl ProveArguments {
     /// Whether `--only` and `--fs` select the row of this name.
-    fn wants(&self, group: &str, name: &str, config: Config) -> bool {
+    fn wants(&self, group: &str, name: &str, config: RunConfig) -> bool {
         let name = format!("{group} {name} {config}");
         let kind = config.disk.kind().name();
         if !self.fs.is_empty() && !self.fs.iter().any(|wanted| wanted == kind) {

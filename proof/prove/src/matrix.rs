@@ -10,7 +10,7 @@ use crate::recording::record;
 use crate::report::{print, write_json};
 use crate::row::{Job, Role, Row};
 use crate::tool::Tool;
-use crate::{Arguments, Result};
+use crate::{ProveArguments, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -24,7 +24,7 @@ const WORKERS: usize = 8;
 const PER_RECORDING: usize = 120;
 
 /// Makes every row; returns whether each shows what is expected.
-pub(crate) fn prove(arguments: &Arguments) -> Result<bool> {
+pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     let tasks = tasks(arguments);
     // The longest rows first, so that none is alone at the end.
     let mut jobs = crate::tree::jobs(arguments);
@@ -79,7 +79,7 @@ fn is_caught(job: &Job<'_>, rows: &[(usize, Row)]) -> bool {
     is_mutant(job.role) && rows.iter().any(|(_, row)| caught(row))
 }
 
-fn run_jobs(jobs: &[Job<'_>], arguments: &Arguments, workers: usize) -> Result<Vec<Row>> {
+fn run_jobs(jobs: &[Job<'_>], arguments: &ProveArguments, workers: usize) -> Result<Vec<Row>> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
     let failure = Mutex::new(None);
@@ -163,13 +163,13 @@ impl Task {
 mod tests {
     use super::*;
     use crate::CommandLine;
-    use crate::config::{Config, Disk, MarkerPlace};
+    use crate::config::{DiskKind, MarkerPlace, RunConfig};
     use clap::Parser;
 
     fn job(role: Role, name: &str, lost: usize) -> Job<'static> {
         let found = (lost > 0).then_some(("lost", lost)).into_iter().collect();
         let findings = Findings { cuts: 1, found, ..Findings::default() };
-        let config = Config::supervised(Disk::Ext4, MarkerPlace::Same);
+        let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);
         let make = Box::new(move |_| Ok(findings.clone()));
         Job { role, name: name.to_owned(), config, make }
     }

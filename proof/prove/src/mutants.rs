@@ -2,7 +2,7 @@
 //!
 //! The names are those of the tool's feature `mutants`.
 
-use crate::config::{Config, Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace, RunConfig};
 use crate::row::Role;
 use crate::work::Work;
 
@@ -118,9 +118,9 @@ impl Mutant {
     }
 
     /// Returns the configs in which the mutant is tried.
-    pub(crate) fn configs(&self) -> Vec<Config> {
-        let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
-        let row = |marker: &MarkerPlace| disks.map(|disk| Config::supervised(disk, *marker));
+    pub(crate) fn configs(&self) -> Vec<RunConfig> {
+        let disks = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
+        let row = |marker: &MarkerPlace| disks.map(|disk| RunConfig::supervised(disk, *marker));
         self.markers.iter().flat_map(row).collect()
     }
 }

@@ -9,24 +9,24 @@
 mod root;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Config, Disk, MarkerPlace};
-use crate::cuts::{Findings, Place, cut_at, mount, random_survivors};
+use crate::config::{DiskKind, MarkerPlace, RunConfig};
+use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
 use crate::recording::{mark, without_sync};
 use crate::row::{Job, Role};
 use crate::tool::Tool;
-use crate::{Arguments, Result};
-use root::{Base, Root};
+use crate::{ProveArguments, Result};
+use root::{Root, RootTemplate};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::rig::{Survivors, Tape};
 
 /// The mutants, and the act in which each is missed.
-const MUTANTS: [(&str, Act); 4] = [
-    ("setup-unsynced", Act::SetUp),
-    ("setup-diversion-unsynced", Act::SetUp),
-    ("setup-directory-unsynced", Act::Undo),
-    ("commit-skipped", Act::Install),
+const MUTANTS: [(&str, PackageAct); 4] = [
+    ("setup-unsynced", PackageAct::SetUp),
+    ("setup-diversion-unsynced", PackageAct::SetUp),
+    ("setup-directory-unsynced", PackageAct::Undo),
+    ("commit-skipped", PackageAct::Install),
 ];
 
 /// One in this many of the requested cuts is made: each cut ends with an undo or an install.
@@ -38,13 +38,13 @@ const AFTER: Duration = Duration::from_millis(80);
 
 /// What is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Act {
+enum PackageAct {
     SetUp,
     Install,
     Undo,
 }
 
-impl Act {
+impl PackageAct {
     const ALL: [Self; 3] = [Self::SetUp, Self::Install, Self::Undo];
 
     fn name(self) -> &'static str {
@@ -65,19 +65,19 @@ impl Act {
 }
 
 /// Returns the rows. Some of them are made in parallel.
-pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
-    let base = Arc::new(Base::default());
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
+    let base = Arc::new(RootTemplate::default());
     let mut jobs = Vec::new();
     let mut add = |role, name: &str, act, disk, tool: &Tool, cuts: usize| {
         let (base, tool) = (Arc::clone(&base), tool.clone());
         let make = move |seed| cut(&base, act, disk, &tool, cuts, seed);
-        let config = Config::supervised(disk, MarkerPlace::Same);
+        let config = RunConfig::supervised(disk, MarkerPlace::Same);
         jobs.push(Job { role, name: name.to_owned(), config, make: Box::new(make) });
     };
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let cuts = arguments.cuts.div_ceil(SHARE);
-    for act in Act::ALL {
-        for disk in [Disk::Ext4, Disk::Xfs] {
+    for act in PackageAct::ALL {
+        for disk in [DiskKind::Ext4, DiskKind::Xfs] {
             add(Role::Promise, act.name(), act, disk, &shipped, cuts);
         }
     }
@@ -87,14 +87,21 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant, shipped };
             let name = format!("{}, {mutant}", act.name());
-            add(Role::Mutant, &name, act, Disk::Ext4, &tool, arguments.mutant_cuts.div_ceil(SHARE));
+            add(
+                Role::Mutant,
+                &name,
+                act,
+                DiskKind::Ext4,
+                &tool,
+                arguments.mutant_cuts.div_ceil(SHARE),
+            );
         }
     }
     jobs
 }
 
 /// An act that was recorded, and the content of the root.
-struct Recorded {
+struct RecordedAct {
     tape: Tape,
     /// Before any set-up.
     untouched: Manifest,
@@ -104,7 +111,14 @@ struct Recorded {
 
 /// Records as many acts as `cuts` need, and cuts each. A mutant's row ends when the mutant is
 /// caught.
-fn cut(base: &Base, act: Act, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
+fn cut(
+    base: &RootTemplate,
+    act: PackageAct,
+    disk: DiskKind,
+    tool: &Tool,
+    cuts: usize,
+    seed: u64,
+) -> Result<Findings> {
     if let Some(missing) = root::missing() {
         return Ok(Findings { skipped: Some(missing), ..Findings::default() });
     }
@@ -128,14 +142,20 @@ fn cut(base: &Base, act: Act, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -
     Ok(findings)
 }
 
-fn record(base: &Base, act: Act, disk: Disk, tool: &Tool, load: LoadKind) -> Result<Recorded> {
+fn record(
+    base: &RootTemplate,
+    act: PackageAct,
+    disk: DiskKind,
+    tool: &Tool,
+    load: LoadKind,
+) -> Result<RecordedAct> {
     let _shared = without_sync();
     let rig = disk.rig(384 << 20).record(true).up()?;
     let root = Root::new(rig.path(), tool)?;
     base.copy_to(&root)?;
     let untouched = root.manifest()?;
-    if act != Act::SetUp {
-        root.prepare(Act::SetUp.script())?;
+    if act != PackageAct::SetUp {
+        root.prepare(PackageAct::SetUp.script())?;
     }
     root.sync()?;
     let before = root.manifest()?;
@@ -149,12 +169,12 @@ fn record(base: &Base, act: Act, disk: Disk, tool: &Tool, load: LoadKind) -> Res
     std::thread::sleep(AFTER);
     drop(background_load);
     rig.disk().mark(mark::END)?;
-    Ok(Recorded { tape: rig.finish()?, untouched, before, finished })
+    Ok(RecordedAct { tape: rig.finish()?, untouched, before, finished })
 }
 
 fn cut_recorded(
-    recorded: &Recorded,
-    act: Act,
+    recorded: &RecordedAct,
+    act: PackageAct,
     tool: &Tool,
     count: usize,
     until_broken: bool,
@@ -172,7 +192,7 @@ fn cut_recorded(
         let at = if number == 0 { returned } else { random.usize(0..all.len()) };
         let (survivors, granularity) = random_survivors(random);
         let survivors = if number == 0 { Survivors::None } else { survivors };
-        let place = Place { disk: all[at], other: 0, survivors, granularity };
+        let place = CutPoint { disk: all[at], other: 0, survivors, granularity };
         replay.cut(cut_at(place, place.disk))?;
         findings.cuts += 1;
         let is_returned = at >= returned;
@@ -180,14 +200,16 @@ fn cut_recorded(
             Ok(mounted) => {
                 let root = Root::new(mounted.path(), &tool.shipped())?;
                 let found = match act {
-                    Act::Install => {
+                    PackageAct::Install => {
                         // In containers no daily copy is made.
                         if number % 2 == 1 {
                             root.prepare("rm /var/backups/dpkg.status.0")?;
                         }
                         examine_install(recorded, &root, is_returned)?
                     }
-                    Act::SetUp | Act::Undo => examine_set_up(recorded, &root, is_returned)?,
+                    PackageAct::SetUp | PackageAct::Undo => {
+                        examine_set_up(recorded, &root, is_returned)?
+                    }
                 };
                 if let Some((kind, detail)) = found {
                     findings.note(kind, || format!("{place:?}: {detail}"));
@@ -205,10 +227,14 @@ fn cut_recorded(
     Ok(findings)
 }
 
-type Finding = Option<(&'static str, String)>;
+type PackageFinding = Option<(&'static str, String)>;
 
 /// Checks that apt works, and that the next undo leaves the root as before the set-up.
-fn examine_set_up(recorded: &Recorded, root: &Root, is_returned: bool) -> Result<Finding> {
+fn examine_set_up(
+    recorded: &RecordedAct,
+    root: &Root,
+    is_returned: bool,
+) -> Result<PackageFinding> {
     let found = root.manifest()?;
     if is_returned && found != recorded.finished {
         return Ok(Some(("lost", differ(&recorded.finished, &found))));
@@ -224,7 +250,11 @@ fn examine_set_up(recorded: &Recorded, root: &Root, is_returned: bool) -> Result
 
 /// Checks that the root is as before or as after the install, or that the run is named as
 /// interrupted and mended by the command that is printed.
-fn examine_install(recorded: &Recorded, root: &Root, is_returned: bool) -> Result<Finding> {
+fn examine_install(
+    recorded: &RecordedAct,
+    root: &Root,
+    is_returned: bool,
+) -> Result<PackageFinding> {
     let found = root.manifest()?;
     let is_named = root.run("synconce status").is_err();
     let is_whole = found == recorded.finished;

@@ -6,14 +6,14 @@
 mod fixture;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Config, Disk, MarkerPlace, Mode};
-use crate::cuts::{Findings, Place, cut_at, random_survivors};
+use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
+use crate::cuts::{CutPoint, Findings, cut_at, random_survivors};
 use crate::recording::{finish, mark};
 use crate::row::{Role, Row};
 use crate::tool::{Paths, Tool, environment};
 use crate::work::{Work, is_installed};
-use crate::{Arguments, Result};
-use fixture::{Fixture, recovered};
+use crate::{ProveArguments, Result};
+use fixture::{ReachFixture, recovered};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -37,12 +37,12 @@ pub(crate) enum Way {
     /// A file system that a FUSE server stores on a block device.
     FuseDisk,
     /// Mounted by the run itself.
-    Inside(End),
+    Inside(MountEnd),
 }
 
 /// What becomes of a mount that a run makes, before the run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum MountEnd {
     Stays,
     /// It ends with its mount namespace.
     WithNamespace,
@@ -52,7 +52,7 @@ pub(crate) enum End {
 
 /// The content of a disk.
 #[derive(Debug, PartialEq)]
-enum Content {
+enum DiskContent {
     Tree(Manifest),
     Bytes(Vec<u8>),
 }
@@ -65,10 +65,10 @@ const WAYS: [Way; 11] = [
     Way::Device { by_sync: true },
     Way::Device { by_sync: false },
     Way::FuseDisk,
-    Way::Inside(End::Stays),
-    Way::Inside(End::WithNamespace),
-    Way::Inside(End::UnmountedLazily),
-    Way::Inside(End::Covered),
+    Way::Inside(MountEnd::Stays),
+    Way::Inside(MountEnd::WithNamespace),
+    Way::Inside(MountEnd::UnmountedLazily),
+    Way::Inside(MountEnd::Covered),
 ];
 
 /// The ways on which the loss of a step can be seen, and the modes of the run.
@@ -83,7 +83,7 @@ pub(crate) const MUTANTS: [(&str, &str, Seen); 2] = [
             (Way::OtherNamespace, Mode::Sealed),
             (Way::UnmountedLazily, Mode::Sealed),
             (Way::Device { by_sync: true }, Mode::Sealed),
-            (Way::Inside(End::Covered), Mode::Supervised),
+            (Way::Inside(MountEnd::Covered), Mode::Supervised),
         ],
     ),
     (
@@ -115,19 +115,19 @@ impl Way {
             Self::Device { by_sync: true } => "block device, sync(2)",
             Self::Device { by_sync: false } => "block device, fsync(2)",
             Self::FuseDisk => "FUSE disk",
-            Self::Inside(End::Stays) => "mounted inside",
-            Self::Inside(End::WithNamespace) => "mounted inside, namespace",
-            Self::Inside(End::UnmountedLazily) => "mounted inside, lazy umount",
-            Self::Inside(End::Covered) => "mounted inside, covered",
+            Self::Inside(MountEnd::Stays) => "mounted inside",
+            Self::Inside(MountEnd::WithNamespace) => "mounted inside, namespace",
+            Self::Inside(MountEnd::UnmountedLazily) => "mounted inside, lazy umount",
+            Self::Inside(MountEnd::Covered) => "mounted inside, covered",
         }
     }
 
     /// Returns the kinds of file systems that make a difference.
-    fn disks(self, arguments: &Arguments) -> &'static [Disk] {
+    fn disks(self, arguments: &ProveArguments) -> &'static [DiskKind] {
         match self {
-            Self::Device { .. } | Self::FuseDisk => &[Disk::Ext4],
-            _ if arguments.cuts < QUICK => &[Disk::Ext4],
-            _ => &[Disk::Ext4, Disk::Xfs, Disk::Btrfs],
+            Self::Device { .. } | Self::FuseDisk => &[DiskKind::Ext4],
+            _ if arguments.cuts < QUICK => &[DiskKind::Ext4],
+            _ => &[DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs],
         }
     }
 
@@ -147,7 +147,7 @@ impl Way {
     }
 
     /// Returns the command that writes at `path`.
-    fn words(self, fixture: &Fixture, control: &Path) -> Result<Vec<String>> {
+    fn words(self, fixture: &ReachFixture, control: &Path) -> Result<Vec<String>> {
         let path = &fixture.path;
         if let Self::Device { by_sync } = self {
             let script = include_str!("reach/device.pl");
@@ -159,26 +159,26 @@ impl Way {
         let Self::Inside(end) = self else { return Ok(work) };
         let mount = fixture.mount_words();
         let end = match end {
-            End::Stays | End::WithNamespace => "true",
-            End::UnmountedLazily => "umount --lazy \"$point\"",
-            End::Covered => "mount -t tmpfs over \"$point\"",
+            MountEnd::Stays | MountEnd::WithNamespace => "true",
+            MountEnd::UnmountedLazily => "umount --lazy \"$point\"",
+            MountEnd::Covered => "mount -t tmpfs over \"$point\"",
         };
         let script = format!("point=$1; shift; {mount} \"$point\"; \"$@\"; {end}");
         let point = fixture.rig().path().display().to_string();
         let shell = ["sh", "-ec", &script, "sh", &point].map(str::to_owned);
         let namespace = ["unshare", "--mount"].map(str::to_owned);
-        let is_apart = self == Self::Inside(End::WithNamespace);
+        let is_apart = self == Self::Inside(MountEnd::WithNamespace);
         let namespace = namespace.into_iter().filter(|_| is_apart);
         Ok(namespace.chain(shell).chain(work).collect())
     }
 }
 
 /// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
+pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut rows = Vec::new();
     let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| -> Result<()> {
-        let config = Config { mode, ..Config::supervised(disk, MarkerPlace::Nowhere) };
+        let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, config) {
             let findings = match way.missing() {
                 Some(reason) => Findings { skipped: Some(reason), ..Findings::default() },
@@ -203,14 +203,14 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
         for (way, mode) in ways {
-            add(Role::Mutant, mutant, *way, Disk::Ext4, *mode, &tool, 1)?;
+            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, &tool, 1)?;
         }
     }
     Ok(rows)
 }
 
 /// Records as many runs as `cuts` need, and cuts each after its return.
-fn make(way: Way, config: Config, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
+fn make(way: Way, config: RunConfig, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
     let recordings = cuts.div_ceil(PER_RECORDING);
     let mut findings = Findings::default();
     for round in 0..recordings {
@@ -223,7 +223,7 @@ fn make(way: Way, config: Config, tool: &Tool, cuts: usize, seed: u64) -> Result
 
 fn record_and_cut(
     way: Way,
-    config: Config,
+    config: RunConfig,
     tool: &Tool,
     round: u64,
     count: usize,
@@ -231,7 +231,7 @@ fn record_and_cut(
 ) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/var/tmp")?;
-    let mut fixture = Fixture::new(way, config, control.path())?;
+    let mut fixture = ReachFixture::new(way, config, control.path())?;
     let written_back: &[_] = match way {
         Way::Device { .. } | Way::Inside(_) => &[],
         _ => &[fixture.path.clone()],
@@ -267,7 +267,7 @@ fn record_and_cut(
         let (survivors, granularity) = random_survivors(random);
         let survivors =
             if number == 0 { synconce_testkit::rig::Survivors::None } else { survivors };
-        let place = Place { disk, other: 0, survivors, granularity };
+        let place = CutPoint { disk, other: 0, survivors, granularity };
         replay.cut(cut_at(place, disk))?;
         findings.cuts += 1;
         match recovered(way, &replay, control.path()) {
@@ -283,7 +283,13 @@ fn record_and_cut(
 }
 
 /// Runs the work under `tool`, which must succeed.
-fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path) -> Result<()> {
+fn run(
+    way: Way,
+    config: RunConfig,
+    tool: &Tool,
+    fixture: &ReachFixture,
+    control: &Path,
+) -> Result<()> {
     let (Tool::Synconce(program) | Tool::Mutant { program, .. }) = tool else {
         return Err("only the tool itself reaches such disks".into());
     };
@@ -305,14 +311,14 @@ fn run(way: Way, config: Config, tool: &Tool, fixture: &Fixture, control: &Path)
 }
 
 /// Describes where two contents differ.
-fn differ(finished: &Content, found: &Content) -> String {
+fn differ(finished: &DiskContent, found: &DiskContent) -> String {
     match (finished, found) {
-        (Content::Tree(finished), Content::Tree(found)) => {
+        (DiskContent::Tree(finished), DiskContent::Tree(found)) => {
             let all = diff(finished, found);
             let shown: Vec<_> = all.iter().take(3).map(ToString::to_string).collect();
             format!("{} differences from the finished tree: {}", all.len(), shown.join("; "))
         }
-        (Content::Bytes(finished), Content::Bytes(found)) => {
+        (DiskContent::Bytes(finished), DiskContent::Bytes(found)) => {
             let first = finished.iter().zip(found).position(|(one, other)| one != other);
             format!("the device differs from byte {} on", first.unwrap_or_default())
         }

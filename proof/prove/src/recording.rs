@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Config, MarkerPlace, Mode};
+use crate::config::{MarkerPlace, Mode, RunConfig};
 use crate::tool::{Paths, Tool};
 use crate::work::Work;
 use std::fs;
@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::process;
 use synconce_testkit::rig::{Rig, Tape};
 
 /// A recorded run, and its trees before and after.
-pub(crate) struct Recorded {
-    pub config: Config,
+pub(crate) struct RecordedRun {
+    pub config: RunConfig,
     pub work: Work,
     pub tool: Tool,
     /// The disk that was written.
     pub disk: Tape,
     /// The disk of the marker, if that is another disk.
     pub other: Option<Tape>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<DiskRecording>,
 }
 
 /// What a recorded run wrote on one disk.
-pub(crate) struct Part {
+pub(crate) struct DiskRecording {
     /// Where the disk was mounted.
     pub point: PathBuf,
     pub before: Manifest,
@@ -53,7 +53,7 @@ const AFTER: Duration = Duration::from_millis(80);
 /// Returns the manifest of what `tool` has written on the disk mounted at `disk`, without the
 /// marker, whose directory changes the time of the root.
 pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
-    let options = Options::default().mtimes().ignore("var")?;
+    let options = ManifestOptions::default().mtimes().ignore("var")?;
     let mut manifest = Manifest::with(tool.compared(disk), &options)?;
     manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
     Ok(manifest)
@@ -69,7 +69,12 @@ pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
 }
 
 /// Records `work` under `tool` in `config`, with the background load `load`.
-pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) -> Result<Recorded> {
+pub(crate) fn record(
+    config: RunConfig,
+    work: Work,
+    tool: &Tool,
+    load: LoadKind,
+) -> Result<RecordedRun> {
     let syncs_all = config.mode == Mode::Sealed || work.commits_all_disks();
     let _alone = syncs_all.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
     let _shared = (!syncs_all).then(without_sync);
@@ -110,15 +115,17 @@ pub(crate) fn record(config: Config, work: Work, tool: &Tool, load: LoadKind) ->
     disk.disk().mark(mark::END)?;
     drop(background_load);
     let parts = paths.disks().cloned().zip(before).zip(finished);
-    let parts = parts.map(|((point, before), finished)| Part { point, before, finished }).collect();
+    let parts = parts
+        .map(|((point, before), finished)| DiskRecording { point, before, finished })
+        .collect();
     let other = other.map(Rig::finish).transpose()?;
     let disk = disk.finish()?;
-    Ok(Recorded { config, work, tool: tool.clone(), disk, other, parts })
+    Ok(RecordedRun { config, work, tool: tool.clone(), disk, other, parts })
 }
 
 /// Returns the paths of a recorded run of `work` on disks that are mounted there.
 pub(crate) fn paths(
-    config: Config,
+    config: RunConfig,
     work: Work,
     disk: &Path,
     other: Option<&Path>,

@@ -1,7 +1,7 @@
 //! A row of the table: its role and its findings.
 
 use crate::Result;
-use crate::config::Config;
+use crate::config::RunConfig;
 use crate::cuts::Findings;
 use serde::Serialize;
 use std::fmt;
@@ -39,7 +39,7 @@ impl Role {
 pub(crate) struct Row {
     pub role: Role,
     pub name: String,
-    pub config: Config,
+    pub config: RunConfig,
     #[serde(flatten)]
     pub findings: Findings,
 }
@@ -79,7 +79,7 @@ type Make<'a> = Box<dyn Fn(u64) -> Result<Findings> + Sync + 'a>;
 pub(crate) struct Job<'a> {
     pub role: Role,
     pub name: String,
-    pub config: Config,
+    pub config: RunConfig,
     pub make: Make<'a>,
 }
 

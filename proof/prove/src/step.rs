@@ -10,14 +10,14 @@
 mod engine;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Config, Disk, MarkerPlace, Mode};
-use crate::cuts::{Findings, Place, cut_at, mount, random_survivors};
+use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
+use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
 use crate::recording::mark;
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::is_installed;
-use crate::{Arguments, Result};
-use engine::{Calls, Engine};
+use crate::{ProveArguments, Result};
+use engine::{Calls, StepEngine};
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::rig::Survivors;
@@ -40,11 +40,11 @@ const PER_RECORDING: usize = 60;
 const AFTER: Duration = Duration::from_millis(80);
 
 /// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
+pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let mut add = |role: Role, name: &str, calls, disk, tool: &Tool, cuts| -> Result<()> {
         let mode = Mode::Sealed;
-        let config = Config { mode, ..Config::supervised(disk, MarkerPlace::Nowhere) };
+        let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, config) {
             let findings = make(calls, disk, tool, cuts, arguments.seed)?;
             let row = Row { role, name: name.to_owned(), config, findings };
@@ -54,7 +54,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
         Ok(())
     };
     let shipped = Tool::Synconce(arguments.synconce.clone());
-    for disk in Disk::SOUND {
+    for disk in DiskKind::SOUND {
         for (name, calls) in ROWS {
             add(Role::Promise, name, calls, disk, &shipped, arguments.cuts)?;
         }
@@ -63,7 +63,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
         let Some(program) = &arguments.mutants else { continue };
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
-        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+        for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             add(Role::Mutant, mutant, Calls::Run, disk, &tool, arguments.mutant_cuts)?;
         }
     }
@@ -72,7 +72,7 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 
 /// Records as many steps as `cuts` need, and cuts each. A mutant's row ends when the mutant is
 /// caught.
-fn make(calls: Calls, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
+fn make(calls: Calls, disk: DiskKind, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
     let missing = ["runc", "busybox"].into_iter().find(|program| !is_installed(program));
     if let Some(program) = missing {
         let skipped = Some(format!("{program} is not installed"));
@@ -88,9 +88,10 @@ fn make(calls: Calls, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result
         let count = cuts * (round + 1) / recordings - cuts * round / recordings;
         let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003) + round as u64);
         // A mutant is missed if another process commits the journal for it.
-        let load = match until_broken {
-            true => LoadKind::writing_back(round as u64),
-            false => LoadKind::of(round as u64),
+        let load = if until_broken {
+            LoadKind::writing_back(round as u64)
+        } else {
+            LoadKind::of(round as u64)
         };
         findings.merge(record_and_cut(calls, disk, tool, load, count, &mut random)?);
     }
@@ -99,14 +100,14 @@ fn make(calls: Calls, disk: Disk, tool: &Tool, cuts: usize, seed: u64) -> Result
 
 fn record_and_cut(
     calls: Calls,
-    disk: Disk,
+    disk: DiskKind,
     tool: &Tool,
     load: LoadKind,
     count: usize,
     random: &mut fastrand::Rng,
 ) -> Result<Findings> {
     let began = Instant::now();
-    let engine = Engine::new(disk, tool, calls)?;
+    let engine = StepEngine::new(disk, tool, calls)?;
     let log_of = || engine.rig().disk();
     let background_load = BackgroundLoad::start(load, &engine.own(), &[engine.upper()]);
     log_of().mark(mark::START)?;
@@ -131,7 +132,7 @@ fn record_and_cut(
         let at = if number == 0 { returned } else { random.usize(range) };
         let (survivors, granularity) = random_survivors(random);
         let survivors = if number == 0 { Survivors::None } else { survivors };
-        let place = Place { disk: all[at], other: 0, survivors, granularity };
+        let place = CutPoint { disk: all[at], other: 0, survivors, granularity };
         replay.cut(cut_at(place, place.disk))?;
         findings.cuts += 1;
         let mounted = match mount(|| replay.mount()) {

@@ -4,7 +4,7 @@ mod rivals;
 
 use crate::Result;
 use crate::check::Status;
-use crate::config::{Config, MarkerPlace, Mode, Scope};
+use crate::config::{MarkerPlace, Mode, RunConfig, Scope};
 use crate::work::Work;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ impl Tool {
     /// Returns the command that runs `words`, the command line of `work`, in `config`.
     pub(crate) fn command(
         &self,
-        config: Config,
+        config: RunConfig,
         paths: &Paths,
         work: Work,
         words: &[String],
@@ -232,7 +232,7 @@ impl Tool {
     /// `changed` are the mount points of the file systems that the run had begun to change.
     pub(crate) fn status(
         &self,
-        config: Config,
+        config: RunConfig,
         paths: &Paths,
         changed: &[&Path],
     ) -> Result<Status> {

@@ -15,11 +15,11 @@ mod store;
 mod walk;
 
 use crate::background_load::LoadKind;
-use crate::config::{Config, Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace, RunConfig};
 use crate::cuts::Findings;
 use crate::row::{Job, Role};
 use crate::tool::Tool;
-use crate::{Arguments, Result};
+use crate::{ProveArguments, Result};
 pub(crate) use fixture::{Edit, perform as edit};
 pub(crate) use kills::Trigger;
 use mutants::CaughtBy;
@@ -34,22 +34,22 @@ const CONTROLLED: u64 = 6;
 /// With fewer cuts than this only a few rows are made.
 const FEW: usize = 20;
 /// Clones by the store's own strategy, and by every other one.
-const WAYS: [(Disk, Option<&str>); 7] = [
-    (Disk::Ext4, None),
-    (Disk::Xfs, None),
-    (Disk::Btrfs, None),
-    (Disk::Ext4Writeback, None),
-    (Disk::Ext4, Some("copy")),
-    (Disk::Xfs, Some("reflink")),
-    (Disk::Btrfs, Some("overlay")),
+const WAYS: [(DiskKind, Option<&str>); 7] = [
+    (DiskKind::Ext4, None),
+    (DiskKind::Xfs, None),
+    (DiskKind::Btrfs, None),
+    (DiskKind::Ext4Writeback, None),
+    (DiskKind::Ext4, Some("copy")),
+    (DiskKind::Xfs, Some("reflink")),
+    (DiskKind::Btrfs, Some("overlay")),
 ];
 
-fn config(disk: Disk) -> Config {
-    Config::supervised(disk, MarkerPlace::Nowhere)
+fn config(disk: DiskKind) -> RunConfig {
+    RunConfig::supervised(disk, MarkerPlace::Nowhere)
 }
 
 /// Returns every row of trees.
-pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut jobs = Vec::new();
     let cuts = arguments.tree_cuts.unwrap_or(arguments.cuts);
@@ -64,7 +64,7 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
         let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
         jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(kill) });
     }
-    jobs.extend([Disk::Ext4, Disk::Xfs, Disk::Btrfs].map(|disk| {
+    jobs.extend([DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs].map(|disk| {
         let (name, tool) =
             ("tree: cuts, in a run".to_owned(), Tool::InRun(arguments.synconce.clone()));
         let cut = move |seed| cut(disk, None, &tool, cuts, seed);
@@ -74,11 +74,11 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
     if is_quick {
         return jobs;
     }
-    let control = move |seed| cut(Disk::Ext4NoBarrier, None, &shipped, cuts, seed);
+    let control = move |seed| cut(DiskKind::Ext4NoBarrier, None, &shipped, cuts, seed);
     jobs.push(Job {
         role: Role::Control,
         name: "tree: no flush reaches the disk".to_owned(),
-        config: config(Disk::Ext4NoBarrier),
+        config: config(DiskKind::Ext4NoBarrier),
         make: Box::new(control),
     });
     jobs.extend(mutated(arguments));
@@ -87,32 +87,32 @@ pub(crate) fn jobs(arguments: &Arguments) -> Vec<Job<'_>> {
 
 /// Returns the rows in which two processes work on the same trees, and the control, in which a
 /// tree is altered without the tool.
-fn walks(arguments: &Arguments) -> Vec<Job<'_>> {
+fn walks(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let row = |role, name: &str, disk, seconds, injection| {
         let tool = Tool::Synconce(arguments.synconce.clone());
         let make = move |seed| walk::walk(disk, &tool, seconds, injection, seed);
         Job { role, name: name.to_owned(), config: config(disk), make: Box::new(make) }
     };
     let seconds = arguments.seconds;
-    let disks = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+    let disks = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
     let mut jobs: Vec<Job<'_>> =
         disks.map(|disk| row(Role::Promise, "tree-walk", disk, seconds, Injection::None)).into();
     let name = "tree-walk: content swapped";
     jobs.push(row(
         Role::Control,
         name,
-        Disk::Ext4,
+        DiskKind::Ext4,
         seconds.min(CONTROLLED),
         Injection::SwapContent,
     ));
     jobs
 }
 
-fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
+fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
     let mut jobs = Vec::new();
     for mutant in MUTANTS {
-        for disk in [Disk::Ext4, Disk::Xfs, Disk::Btrfs] {
+        for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
             let make = move |seed| match mutant.caught_by {
@@ -130,7 +130,7 @@ fn mutated(arguments: &Arguments) -> Vec<Job<'_>> {
 /// Records and cuts the script until the row has its cuts; a mutant's row ends when the mutant
 /// is caught.
 fn cut(
-    disk: Disk,
+    disk: DiskKind,
     strategy: Option<&'static str>,
     tool: &Tool,
     count: usize,

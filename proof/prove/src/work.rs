@@ -5,7 +5,7 @@ mod random;
 mod real;
 
 use crate::Result;
-pub(crate) use random::{Kind, Perform, Programs, perform};
+pub(crate) use random::{Perform, ProgramKind, Programs, perform};
 pub(crate) use real::{Real, is_installed};
 use std::fs;
 use std::os::unix::fs::chown;

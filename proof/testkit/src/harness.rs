@@ -17,7 +17,7 @@ pub use cgroups::Cgroups;
 pub use debian::Debian;
 pub use locks::{DiskLock, before_stall, stall, without_stalls};
 pub use perl::{AFTER_RELEASE, HOLD, SYNC, daemon, perl, under_a_listener, without_seccomp};
-pub use place::{Place, Started, files, finish};
+pub use place::{Place, StartedCommand, files, finish};
 pub use processes::{children, exists, parent, process_status};
 pub use strace::Trace;
 pub use terminal::Terminal;

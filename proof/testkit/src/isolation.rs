@@ -7,7 +7,7 @@ use std::any::type_name_of_val;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 
 const INSIDE: &str = "SYNCONCE_TEST_INSIDE";
 
@@ -62,7 +62,7 @@ pub(crate) fn is_inside() -> bool {
 fn leave_other_disks() {
     let mounts = synconce_probe::mounts::read("self").expect("the mounts of this process");
     for mount in mounts.iter().rev() {
-        let is_of_a_rig = mount.kind().is_held() || matches!(mount.kind(), Kind::Fuse { .. });
+        let is_of_a_rig = mount.kind().is_held() || matches!(mount.kind(), SyncKind::Fuse { .. });
         if mount.point != Path::new("/") && is_of_a_rig {
             // Detaching the mount above has detached this one, too.
             let _ = unmount(&mount.point, UnmountFlags::DETACH);

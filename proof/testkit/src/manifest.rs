@@ -15,7 +15,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::diff::{Difference, Field, diff};
-pub use self::options::Options;
+pub use self::options::ManifestOptions;
 use crate::Result;
 
 /// The content of a tree. As JSON, an object of paths.
@@ -32,7 +32,7 @@ pub struct Manifest {
 #[non_exhaustive]
 pub struct Entry {
     /// Type of the file.
-    pub kind: Kind,
+    pub kind: FileKind,
     /// Permissions with set-id and sticky bits.
     pub mode: u32,
     /// Owner.
@@ -69,7 +69,7 @@ pub struct Entry {
 /// The type of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
@@ -96,21 +96,21 @@ impl Manifest {
     /// # Errors
     /// `root` cannot be opened. An error below `root` is noted in its entry.
     pub fn of(root: impl AsRef<Path>) -> Result<Self> {
-        Self::with(root, &Options::default())
+        Self::with(root, &ManifestOptions::default())
     }
 
     /// Like [`Manifest::of`], with options.
     ///
     /// # Errors
     /// Those of [`Manifest::of`].
-    pub fn with(root: impl AsRef<Path>, options: &Options) -> Result<Self> {
+    pub fn with(root: impl AsRef<Path>, options: &ManifestOptions) -> Result<Self> {
         scan::scan(root.as_ref(), options)
     }
 
     /// Returns the manifest without the entries that the options ignore; an ignored directory
     /// is left out with its whole subtree.
     #[must_use]
-    pub fn without_ignored(mut self, options: &Options) -> Self {
+    pub fn without_ignored(mut self, options: &ManifestOptions) -> Self {
         let ignored = |path: &str| {
             let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
             ends.into_iter().any(|end| options.ignores(&path[..end]))

@@ -25,7 +25,7 @@
 //! # }
 //! ```
 //!
-//! A recorded rig ([`Builder::record`]) has a [`Log`] of the requests to its disk, from which
+//! A recorded rig ([`RigBuilder::record`]) has a [`Log`] of the requests to its disk, from which
 //! a [`Replay`] makes the disk after any power cut. A [`Fault`] makes requests fail or hang, a
 //! [`Latency`] and [`Limits`] make the disk slow, and a [`Preset`] makes it as slow as an
 //! existing kind of disk.
@@ -76,21 +76,19 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use synconce_probe::mounts::Mount;
 
-pub use self::builder::Builder;
+pub use self::builder::RigBuilder;
 pub use self::daemon::serve;
 pub use self::disk::{Disk, Stats, Transfers};
 pub use self::fault::{Fault, Requests};
 pub use self::fs_kind::FsKind;
-pub use self::keeping::{Entry, Summary, entries, find, reap};
+pub use self::keeping::{RecordedRig, RigSummary, entries, find, reap};
 pub use self::latency::{Draws, Latency};
 pub use self::limits::Limits;
-pub use self::log::{Event, Log, What};
+pub use self::log::{Event, EventKind, Log};
 pub use self::presets::{Figure, PRESETS, Preset, preset};
-use self::record::Record;
+use self::record::RigRecord;
 pub use self::recording::Recording;
-pub use self::replay::{
-    Builder as ReplayBuilder, Cut, Granularity, Loss, Mounted, Replay, Survivors, Tape,
-};
+pub use self::replay::{Cut, Granularity, Loss, Mounted, Replay, ReplayBuilder, Survivors, Tape};
 use self::teardown::{Busy, teardown};
 use crate::error::{Context, run};
 use crate::{Error, Result, patiently};
@@ -98,7 +96,7 @@ use crate::{Error, Result, patiently};
 /// A file system on a controllable disk. Dropping the value takes everything down.
 #[derive(Debug)]
 pub struct Rig {
-    record: Record,
+    record: RigRecord,
     /// The daemon, unless the rig was kept beyond this value.
     daemon: Option<Child>,
     device: PathBuf,
@@ -110,8 +108,8 @@ pub struct Rig {
 
 impl Rig {
     /// Returns a builder with the default configuration.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> RigBuilder {
+        RigBuilder::default()
     }
 
     /// Returns where the file system is mounted.
@@ -173,7 +171,7 @@ impl Rig {
     /// # Errors
     /// mount(8) fails, for instance because the disk's errors have damaged the file system.
     pub fn mount(&self) -> Result<()> {
-        let Record { fs, mount_point, mount_options, replays, .. } = &self.record;
+        let RigRecord { fs, mount_point, mount_options, replays, .. } = &self.record;
         let mount = if replays.is_some() { remount::mount } else { system::mount };
         mount(*fs, &self.device, mount_point, mount_options.as_deref())
     }
@@ -189,7 +187,7 @@ impl Rig {
     }
 
     /// Fills the file system until about `left` bytes are free, and returns the file that
-    /// fills it. For a disk without any free space use a small disk: [`Builder::size`].
+    /// fills it. For a disk without any free space use a small disk: [`RigBuilder::size`].
     ///
     /// # Errors
     /// The file cannot be made.
@@ -249,7 +247,7 @@ impl Rig {
         result
     }
 
-    /// Copies the disk into the new file `to`, from which [`Builder::image`] makes other
+    /// Copies the disk into the new file `to`, from which [`RigBuilder::image`] makes other
     /// disks. The file system must be unmounted.
     ///
     /// # Errors
@@ -282,7 +280,7 @@ impl Rig {
         Ok(Tape::new(self.record.clone(), recording))
     }
 
-    /// Leaves the rig up when this process ends, until it is taken down with [`Entry::down`].
+    /// Leaves the rig up when this process ends, until it is taken down with [`RecordedRig::down`].
     ///
     /// # Errors
     /// The record could not be written; the rig is then taken down.

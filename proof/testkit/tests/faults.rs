@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use synconce_testkit::harness::without_foreign_syncs;
 use synconce_testkit::patiently;
-use synconce_testkit::rig::{Fault, FsKind, Requests, Rig, What};
+use synconce_testkit::rig::{EventKind, Fault, FsKind, Requests, Rig};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -179,10 +179,10 @@ fn what_failed_is_in_the_log_and_not_on_the_disk() {
     rig.disk().fail(Fault::flushes().times(1)).unwrap();
     write_and_sync(&rig.path().join("other"), b"x").expect_err("it fails");
     let log = rig.recording().unwrap().log().unwrap();
-    let has = |what: fn(&What) -> bool| log.events().iter().any(|event| what(&event.what));
-    assert!(has(|what| matches!(what, What::Failed { .. })));
-    assert!(has(|what| matches!(what, What::FlushFailed { .. })));
-    let held = |what: &What| matches!(what, What::Write { length: 8192, .. });
+    let has = |what: fn(&EventKind) -> bool| log.events().iter().any(|event| what(&event.what));
+    assert!(has(|what| matches!(what, EventKind::Failed { .. })));
+    assert!(has(|what| matches!(what, EventKind::FlushFailed { .. })));
+    let held = |what: &EventKind| matches!(what, EventKind::Write { length: 8192, .. });
     assert!(!log.events().iter().any(|event| held(&event.what)), "6,000 bytes are two blocks");
 }
 

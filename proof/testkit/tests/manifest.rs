@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, lsetxattr, makedev, mknodat};
-use synconce_testkit::manifest::{Kind, Manifest, Options, diff};
+use synconce_testkit::manifest::{FileKind, Manifest, ManifestOptions, diff};
 use tempfile::TempDir;
 
 /// Makes a tree with every kind of entry.
@@ -51,13 +51,13 @@ fn every_kind_is_distinguished_and_special_files_are_not_read() {
     let kind = |path: &str| manifest.entries[path].kind;
     assert_eq!(
         [kind("."), kind("etc/deep"), kind("etc/passwd")],
-        [Kind::Directory, Kind::Directory, Kind::File]
+        [FileKind::Directory, FileKind::Directory, FileKind::File]
     );
     assert_eq!(
         [kind("null"), kind("fifo"), kind("socket")],
-        [Kind::CharDevice, Kind::Fifo, Kind::Socket]
+        [FileKind::CharDevice, FileKind::Fifo, FileKind::Socket]
     );
-    assert_eq!(kind("dangling"), Kind::Symlink);
+    assert_eq!(kind("dangling"), FileKind::Symlink);
     assert_eq!(manifest.entries["null"].rdev, Some((1, 3)));
     let file = &manifest.entries["etc/passwd"];
     assert_eq!((file.uid, file.gid, file.size), (7, 8, Some(4)));
@@ -150,7 +150,8 @@ fn times_are_compared_only_if_both_have_them() {
     let (first, second) = (tree(), tree());
     let file = fs::File::options().write(true).open(second.path().join("etc/empty")).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
-    let timed = |tree: &TempDir| Manifest::with(tree, &Options::default().mtimes()).unwrap();
+    let timed =
+        |tree: &TempDir| Manifest::with(tree, &ManifestOptions::default().mtimes()).unwrap();
     let shown: Vec<String> =
         diff(&timed(&first), &timed(&second)).iter().map(ToString::to_string).collect();
     assert!(shown.iter().any(|line| line.starts_with("etc/empty: time of change")), "{shown:?}");
@@ -160,14 +161,14 @@ fn times_are_compared_only_if_both_have_them() {
 #[test]
 fn ignored_paths_are_left_out_with_all_below_them() {
     let tree = tree();
-    let options = Options::default().ignore("etc/d*").unwrap().ignore("**/passwd").unwrap();
+    let options = ManifestOptions::default().ignore("etc/d*").unwrap().ignore("**/passwd").unwrap();
     let manifest = Manifest::with(&tree, &options).unwrap();
     assert!(!manifest.entries.contains_key("etc/deep/same"));
     assert!(!manifest.entries.contains_key("etc/passwd"));
     assert!(manifest.entries.contains_key("etc/link"));
     let later = Manifest::of(&tree).unwrap().without_ignored(&options);
     assert!(later.entries.keys().eq(manifest.entries.keys()));
-    assert!(Options::default().ignore("[").is_err());
+    assert!(ManifestOptions::default().ignore("[").is_err());
 }
 
 #[test]
@@ -207,7 +208,7 @@ fn mounts_are_named_and_not_entered() {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let manifest: Manifest = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(manifest.entries["etc/deep"].kind, Kind::Mount);
+    assert_eq!(manifest.entries["etc/deep"].kind, FileKind::Mount);
     assert!(!manifest.entries.contains_key("etc/deep/hidden"));
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::mount::{UnmountFlags, unmount};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{
-    Builder, Cut, FsKind, Granularity, Log, Replay, Rig, Survivors, Tape, What,
+    Cut, EventKind, FsKind, Granularity, Log, Replay, Rig, RigBuilder, Survivors, Tape,
 };
 
 fn write(path: &Path, byte: u8) -> File {
@@ -26,7 +26,7 @@ fn has(root: &Path, name: &str, byte: u8) -> bool {
 }
 
 /// Records a file that is synced with its directory and, after the mark, a file that is not.
-fn synced_and_not(builder: Builder) -> Tape {
+fn synced_and_not(builder: RigBuilder) -> Tape {
     let rig = builder.record(true).up().expect("a rig is set up");
     write(&rig.path().join("synced"), 1).sync_all().unwrap();
     File::open(rig.path()).unwrap().sync_all().unwrap();
@@ -97,7 +97,8 @@ fn a_flush_that_has_not_ended_makes_nothing_durable() {
     let tape = rig.finish().unwrap();
     let log = tape.log().unwrap();
     assert!(log.durable(stalled) < log.durable(log.len()));
-    let begin = log.events()[..stalled].iter().rposition(|event| event.what == What::FlushBegin);
+    let begin =
+        log.events()[..stalled].iter().rposition(|event| event.what == EventKind::FlushBegin);
     assert!(log.durable(stalled) < begin.unwrap());
 }
 

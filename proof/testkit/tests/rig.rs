@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use synconce_testkit::harness::without_foreign_syncs;
 use synconce_testkit::patiently;
-use synconce_testkit::rig::{self, Builder, FsKind, Latency, Rig};
+use synconce_testkit::rig::{self, FsKind, Latency, Rig, RigBuilder};
 
 /// What a rig could leave behind.
 struct Traces {
@@ -56,7 +56,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-fn up(builder: Builder) -> Rig {
+fn up(builder: RigBuilder) -> Rig {
     builder.up().expect("a rig is set up")
 }
 

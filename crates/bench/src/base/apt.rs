@@ -20,11 +20,11 @@ const CARRIED: [&str; 6] = [
 
 /// One source: a stanza of deb822 fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct AptSource {
     fields: Vec<(String, String)>,
 }
 
-impl Source {
+impl AptSource {
     /// Returns a plain archive.
     pub(super) fn new(uri: &str, suite: &str) -> Self {
         let fields = [("Types", "deb"), ("URIs", uri), ("Suites", suite), ("Components", "main")];
@@ -85,13 +85,13 @@ impl Source {
 }
 
 /// Returns all stanzas as one file in deb822 format.
-pub(super) fn render(sources: &[Source]) -> String {
-    let stanzas: Vec<String> = sources.iter().map(Source::stanza).collect();
+pub(super) fn render(sources: &[AptSource]) -> String {
+    let stanzas: Vec<String> = sources.iter().map(AptSource::stanza).collect();
     stanzas.join("\n")
 }
 
 /// Returns the host's sources for a suite.
-pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<Source>, Error> {
+pub(super) fn host_sources(etc_apt: &Path, suite: &str) -> Result<Vec<AptSource>, Error> {
     let mut files = vec![etc_apt.join("sources.list")];
     if let Ok(entries) = std::fs::read_dir(etc_apt.join("sources.list.d")) {
         files.extend(entries.flatten().map(|entry| entry.path()));
@@ -137,14 +137,14 @@ fn carried(dump: &str) -> String {
 }
 
 /// Parses the one-line format: `deb [option=value] uri suite component...`.
-fn parse_list(text: &str) -> Vec<Source> {
+fn parse_list(text: &str) -> Vec<AptSource> {
     text.lines().filter_map(parse_line).collect()
 }
 
-fn parse_line(line: &str) -> Option<Source> {
+fn parse_line(line: &str) -> Option<AptSource> {
     let line = line.split('#').next()?.trim();
     let (kind, mut rest) = line.split_once(char::is_whitespace)?;
-    let mut source = Source::default();
+    let mut source = AptSource::default();
     rest = rest.trim_start();
     if let Some(inner) = rest.strip_prefix('[') {
         let (options, after) = inner.split_once(']')?;
@@ -171,9 +171,9 @@ fn parse_line(line: &str) -> Option<Source> {
 
 /// Parses the deb822 format: stanzas of fields; a line that starts with a blank continues the
 /// field.
-fn parse_deb822(text: &str) -> Vec<Source> {
+fn parse_deb822(text: &str) -> Vec<AptSource> {
     let mut found = Vec::new();
-    let mut source = Source::default();
+    let mut source = AptSource::default();
     for line in text.lines().chain([""]) {
         if line.trim().is_empty() {
             if !source.fields.is_empty() {

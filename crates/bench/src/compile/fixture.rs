@@ -6,7 +6,7 @@ use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::remove_tree;
 use crate::runner::WarmUp;
-use crate::scenario::{Finding, Iteration, IterationConfig, Steps};
+use crate::scenario::{Iteration, IterationConfig, Observation, Steps};
 use crate::walk::walk;
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// What to build, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CompileOptions {
     /// The work directory, the variants and the rounds. One round of the baseline before the
     /// rounds fills the page cache with the compiler, and shows that the command builds
     /// something.
@@ -31,7 +31,7 @@ pub struct Options {
     pub prepare: Option<String>,
 }
 
-impl Options {
+impl CompileOptions {
     /// Returns the defaults for a source tree and a work directory.
     pub fn new(source: impl Into<PathBuf>, dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -45,18 +45,18 @@ impl Options {
 }
 
 /// Copies, prepares and removes trees.
-pub(super) struct Fixture {
+pub(super) struct CompileFixture {
     source: PathBuf,
     command: String,
     prepare: Option<String>,
     work: WorkDir,
     /// The entries of the tree before the first build; `None` once that build has ended.
-    untouched: Option<State>,
+    untouched: Option<TreeSnapshot>,
     seen: bool,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options) -> Result<Self, Error> {
+impl CompileFixture {
+    pub(super) fn new(options: &CompileOptions) -> Result<Self, Error> {
         let source = fs::canonicalize(&options.source)
             .map_err(Error::io("open the source tree", &options.source))?;
         let work = WorkDir::new(&options.common.dir, false);
@@ -126,10 +126,10 @@ fn copy(purpose: &str, from: &Path, to: &Path, launcher: &Launcher) -> Result<()
 }
 
 /// Path, inode, size and time of the last change of every entry of a tree.
-type State = BTreeSet<(PathBuf, u64, u64, (i64, i64))>;
+type TreeSnapshot = BTreeSet<(PathBuf, u64, u64, (i64, i64))>;
 
-fn state(tree: &Path, launcher: &Launcher) -> Result<State, Error> {
-    let mut found = State::new();
+fn state(tree: &Path, launcher: &Launcher) -> Result<TreeSnapshot, Error> {
+    let mut found = TreeSnapshot::new();
     walk(tree, launcher, |path, metadata| {
         let time = (metadata.mtime(), metadata.mtime_nsec());
         found.insert((path, metadata.ino(), metadata.size(), time));
@@ -138,7 +138,7 @@ fn state(tree: &Path, launcher: &Launcher) -> Result<State, Error> {
     Ok(found)
 }
 
-impl Steps for Fixture {
+impl Steps for CompileFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         for line in self.prepare.iter().chain([&self.command]) {
             require(line, launcher)?;
@@ -187,7 +187,7 @@ impl Steps for Fixture {
         remove_tree(&self.tree())
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         self.work.remove()?;
         Ok(Vec::new())
     }

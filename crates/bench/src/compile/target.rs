@@ -1,8 +1,8 @@
 //! Compares the tool's overhead on a build with the target.
 
 use crate::runner::{Measured, Sample};
-use crate::scenario::Finding;
-use crate::statistics::{Comparison, Verdict, compare};
+use crate::scenario::Observation;
+use crate::statistics::{Conclusion, SampleComparison, compare};
 
 /// The name of the baseline.
 pub(super) const BARE: &str = "bare";
@@ -12,12 +12,12 @@ const TARGET: f64 = 1.01;
 
 /// Returns a finding for each variant about its wall time and its processor time. On a busy
 /// machine the processor time is the more precise one.
-pub(super) fn compare_with_target(measured: &[&Measured], seed: u64) -> Vec<Finding> {
+pub(super) fn compare_with_target(measured: &[&Measured], seed: u64) -> Vec<Observation> {
     let Some(bare) = measured.iter().find(|one| one.variant.name == BARE) else {
         return Vec::new();
     };
     let ours = measured.iter().filter(|one| !one.variant.is_baseline());
-    ours.map(|one| Finding {
+    ours.map(|one| Observation {
         variant: Some(one.variant.name.clone()),
         summary: format!(
             "wall {}; user+sys {}",
@@ -44,8 +44,8 @@ fn side_by_side(ours: &Measured, bare: &Measured, of: fn(&Sample) -> f64, seed: 
 }
 
 /// Returns the verdict. An interval on both sides of the target decides nothing.
-fn verdict(found: &Comparison) -> &'static str {
-    if found.verdict == Verdict::TooFewRounds {
+fn verdict(found: &SampleComparison) -> &'static str {
+    if found.verdict == Conclusion::TooFewRounds {
         "too few rounds to tell"
     } else if found.ratio_interval.high <= TARGET {
         "within 1 %"

@@ -4,13 +4,13 @@ use crate::command::words;
 use crate::scenario::Need;
 
 /// An engine.
-pub(super) struct Engine {
+pub(super) struct DatabaseEngine {
     /// The first part of the variants' names.
     pub(super) name: &'static str,
     /// What the program does, in the variants' descriptions.
     pub(super) about: &'static str,
     /// The program's source; `None` is a program that is named by an option.
-    pub(super) source: Option<Source>,
+    pub(super) source: Option<ProgramSource>,
     /// What the source needs on the host.
     pub(super) needs: &'static [Needed],
     /// The kind of a hold. A `bolt` is one file, every other kind is a directory.
@@ -35,7 +35,7 @@ impl Needed {
 }
 
 /// The source of a program.
-pub(super) struct Source {
+pub(super) struct ProgramSource {
     /// The name of the source's file.
     pub(super) file: &'static str,
     pub(super) text: &'static str,
@@ -49,7 +49,7 @@ enum Compiler {
     C(&'static str),
 }
 
-impl Source {
+impl ProgramSource {
     /// Returns the command that compiles the source `{file}` to `{program}`.
     pub(super) fn command(&self) -> Vec<String> {
         match self.compiler {
@@ -74,11 +74,11 @@ impl Source {
 const GO: Needed = Needed::Program("go", "golang-go");
 const CC: Needed = Needed::Program("cc", "gcc");
 
-pub(super) const ENGINES: [Engine; 5] = [
-    Engine {
+pub(super) const ENGINES: [DatabaseEngine; 5] = [
+    DatabaseEngine {
         name: "bolt",
         about: "bbolt",
-        source: Some(Source {
+        source: Some(ProgramSource {
             file: "bolt.go",
             text: include_str!("programs/bolt.go"),
             compiler: Compiler::Go,
@@ -93,10 +93,10 @@ pub(super) const ENGINES: [Engine; 5] = [
         kind: "bolt",
         has_server: false,
     },
-    Engine {
+    DatabaseEngine {
         name: "sqlite",
         about: "SQLite in WAL mode, synchronous=FULL or OFF",
-        source: Some(Source {
+        source: Some(ProgramSource {
             file: "sqlite.c",
             text: include_str!("programs/sqlite.c"),
             compiler: Compiler::C("-lsqlite3"),
@@ -105,10 +105,10 @@ pub(super) const ENGINES: [Engine; 5] = [
         kind: "sqlite",
         has_server: false,
     },
-    Engine {
+    DatabaseEngine {
         name: "lmdb",
         about: "LMDB",
-        source: Some(Source {
+        source: Some(ProgramSource {
             file: "lmdb.c",
             text: include_str!("programs/lmdb.c"),
             compiler: Compiler::C("-llmdb"),
@@ -117,7 +117,7 @@ pub(super) const ENGINES: [Engine; 5] = [
         kind: "lmdb",
         has_server: false,
     },
-    Engine {
+    DatabaseEngine {
         name: "redb",
         about: "redb",
         source: None,
@@ -125,10 +125,10 @@ pub(super) const ENGINES: [Engine; 5] = [
         kind: "other",
         has_server: false,
     },
-    Engine {
+    DatabaseEngine {
         name: "etcd",
         about: "etcd with a single member, over its gateway",
-        source: Some(Source {
+        source: Some(ProgramSource {
             file: "etcd.go",
             text: include_str!("programs/etcd.go"),
             compiler: Compiler::Go,
@@ -140,7 +140,7 @@ pub(super) const ENGINES: [Engine; 5] = [
 ];
 
 /// Returns the engine of a variant.
-pub(super) fn of(variant: &str) -> Option<&'static Engine> {
+pub(super) fn of(variant: &str) -> Option<&'static DatabaseEngine> {
     let (name, _) = variant.split_once('/')?;
     ENGINES.iter().find(|engine| engine.name == name)
 }

@@ -1,11 +1,11 @@
 //! The fixture of the database scenario: compiled programs, and an empty database for each
 //! iteration.
 
-use super::Options;
-use super::engines::{self, Engine, Source};
+use super::DatabaseOptions;
+use super::engines::{self, DatabaseEngine, ProgramSource};
 use crate::command::{fill, show};
 use crate::launcher::Launcher;
-use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
+use crate::scenario::{Iteration, IterationConfig, Observation, SamplePart, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, files, hold, mounts};
 use std::collections::BTreeMap;
@@ -16,16 +16,16 @@ use std::path::{Path, PathBuf};
 const CACHE_VARIABLES: [&str; 3] = ["GOCACHE", "XDG_CACHE_HOME", "HOME"];
 
 /// Compiles the programs, and makes and removes databases.
-pub(super) struct Fixture {
-    options: Options,
+pub(super) struct DatabaseFixture {
+    options: DatabaseOptions,
     synconce: PathBuf,
     /// What the programs printed about their options, with the variants that did.
     settings: BTreeMap<String, Vec<String>>,
     work: WorkDir,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options, synconce: &Path) -> Self {
+impl DatabaseFixture {
+    pub(super) fn new(options: &DatabaseOptions, synconce: &Path) -> Self {
         Self {
             options: options.clone(),
             synconce: synconce.to_owned(),
@@ -39,7 +39,7 @@ impl Fixture {
     }
 
     /// Returns the program of an engine, compiled before its first iteration.
-    fn program(&self, engine: &Engine, launcher: &Launcher) -> Result<PathBuf, Error> {
+    fn program(&self, engine: &DatabaseEngine, launcher: &Launcher) -> Result<PathBuf, Error> {
         let Some(source) = &engine.source else {
             return Ok(self.options.redb.clone().unwrap_or_default());
         };
@@ -50,7 +50,12 @@ impl Fixture {
         Ok(program)
     }
 
-    fn compile(&self, source: &Source, program: &Path, launcher: &Launcher) -> Result<(), Error> {
+    fn compile(
+        &self,
+        source: &ProgramSource,
+        program: &Path,
+        launcher: &Launcher,
+    ) -> Result<(), Error> {
         let file = self.path(source.file);
         files::write(&file, source.text)?;
         let values = [("file", show(&file)), ("program", show(program))];
@@ -63,7 +68,7 @@ impl Fixture {
     }
 
     /// Makes the directory of a database, and returns it with what is held of it.
-    fn database(&self, engine: &Engine) -> Result<(PathBuf, PathBuf), Error> {
+    fn database(&self, engine: &DatabaseEngine) -> Result<(PathBuf, PathBuf), Error> {
         let base = self.path("base");
         // etcd refuses a directory that other users can read.
         std::fs::DirBuilder::new().mode(0o700).create(&base).map_err(Error::io("create", &base))?;
@@ -72,7 +77,7 @@ impl Fixture {
     }
 }
 
-impl Steps for Fixture {
+impl Steps for DatabaseFixture {
     fn prepare(&mut self, _launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
         // What a hold of a killed benchmark left mounted.
@@ -112,9 +117,9 @@ impl Steps for Fixture {
     fn parts(
         &mut self,
         iteration: &Iteration<'_>,
-        timed: Vec<Part>,
+        timed: Vec<SamplePart>,
         log: &Path,
-    ) -> Result<Vec<Part>, Error> {
+    ) -> Result<Vec<SamplePart>, Error> {
         let printed = files::read(log.with_extension("out"))?;
         let settings = printed.lines().next().unwrap_or_default();
         let variants = self.settings.entry(settings.to_owned()).or_default();
@@ -131,12 +136,12 @@ impl Steps for Fixture {
         mounts::remove_tree(&self.path("base"))
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         self.work.remove()?;
         let settings = std::mem::take(&mut self.settings).into_iter();
         let text = |(settings, mut variants): (String, Vec<String>)| {
             variants.sort();
-            Finding::new(format!("{}: {settings}", variants.join(", ")))
+            Observation::new(format!("{}: {settings}", variants.join(", ")))
         };
         Ok(settings.map(text).collect())
     }

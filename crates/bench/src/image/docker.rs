@@ -2,9 +2,9 @@
 
 use super::cgroup;
 use crate::command::{fill, show};
-use crate::launcher::{Daemon, Launcher};
+use crate::launcher::{Launcher, SideProgram};
 use crate::mounts::{self, TmpfsMount};
-use crate::{Error, Failure, files, hold, work_dir};
+use crate::{CommandFailure, Error, files, hold, work_dir};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
@@ -46,18 +46,18 @@ pub(super) enum Runtime {
 }
 
 /// The state on the disk under test, and the daemon while it runs.
-pub(super) struct Docker {
+pub(super) struct DockerState {
     dir: PathBuf,
     synconce: PathBuf,
     client: PathBuf,
-    running: Option<Daemon>,
+    running: Option<SideProgram>,
     /// The cgroup of its containers, which no other process uses.
     cgroup: String,
     /// Unmounted after the daemon has exited.
     _mounts: [TmpfsMount; 2],
 }
 
-impl Docker {
+impl DockerState {
     /// Prepares the state in `dir`; starts no process.
     pub(super) fn new(dir: &Path, synconce: &Path) -> Result<Self, Error> {
         if let Some(odd) = dir.to_string_lossy().chars().find(|letter| UNSUPPORTED.contains(letter))
@@ -142,7 +142,7 @@ impl Docker {
             let ended = daemon.has_ended()?;
             if ended || start.elapsed() > TIMEOUT {
                 let why = if ended { "it ended" } else { "it does not answer" };
-                let failure = Failure::new(&words, why, &log);
+                let failure = CommandFailure::new(&words, why, &log);
                 return Err(Error::Helper { purpose: "start dockerd".to_owned(), failure });
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -224,7 +224,7 @@ impl Docker {
         let words = self.words(words);
         let (outcome, text) = launcher.output(&words, &log)?;
         if !outcome.status.success() {
-            let failure = Failure::new(&words, outcome.status.to_string(), &log);
+            let failure = CommandFailure::new(&words, outcome.status.to_string(), &log);
             return Err(Error::Helper { purpose: "ask dockerd".to_owned(), failure });
         }
         Ok(text.trim_end().to_owned())
@@ -257,7 +257,7 @@ impl Docker {
     }
 }
 
-impl Drop for Docker {
+impl Drop for DockerState {
     fn drop(&mut self) {
         drop(self.running.take());
         cgroup::remove(&self.cgroup);
@@ -266,7 +266,7 @@ impl Drop for Docker {
     }
 }
 
-/// Returns the client's words before those of a command; [`Docker::values`] fills them.
+/// Returns the client's words before those of a command; [`DockerState::values`] fills them.
 pub(super) fn client_words() -> Vec<String> {
     let mut words = own_environment();
     let rest = ["DOCKER_BUILDKIT=1", "DOCKER_CONFIG={client}", "{docker}", "--host", SOCKET];

@@ -1,7 +1,7 @@
 //! The fixture of the build scenario: a daemon, its images and a context.
 
 use super::cgroup;
-use super::docker::{Docker, Runtime};
+use super::docker::{DockerState, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
 use crate::base::{self, Base, Recipe};
@@ -9,7 +9,7 @@ use crate::command::show;
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::runner::WarmUp;
-use crate::scenario::{Finding, Iteration, IterationConfig, Part, Steps};
+use crate::scenario::{Iteration, IterationConfig, Observation, SamplePart, Steps};
 use crate::work_dir::{self, WorkDir};
 use crate::{Error, files};
 use std::fs;
@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 
 /// What to build, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ImageOptions {
     /// The work directory, the variants and the rounds. The seed also makes the content of the
     /// build's context.
     pub common: Common,
     /// The packages, and the base that they are installed into.
-    pub base: base::Options,
+    pub base: base::BaseOptions,
     /// Instead of an install: the number of files whose owner the measured step changes.
     pub chown: Option<usize>,
 }
 
-impl Options {
+impl ImageOptions {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, base: base::Options::default(), chown: None }
+        Self { common, base: base::BaseOptions::default(), chown: None }
     }
 
     /// Returns the number of files in the context.
@@ -62,17 +62,17 @@ const DEFAULT_STEPS: &str =
 const TOOL_STEPS: &str = "FROM scratch\nCOPY synconce /synconce\n";
 
 /// Builds, checks and removes images.
-pub(super) struct Fixture {
-    options: Options,
+pub(super) struct ImageFixture {
+    options: ImageOptions,
     recipe: Recipe,
     synconce: PathBuf,
     base: Option<Base>,
-    docker: Option<Docker>,
+    docker: Option<DockerState>,
     work: WorkDir,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
+impl ImageFixture {
+    pub(super) fn new(options: &ImageOptions, synconce: &Path) -> Result<Self, Error> {
         Ok(Self {
             recipe: Recipe::new(&options.base)?,
             synconce: synconce.to_owned(),
@@ -120,7 +120,7 @@ impl Fixture {
         let tar = show(&base.tar);
         self.base = Some(base);
         let dirs = ["tool", "default"].map(|name| show(&self.dir(name)));
-        let mut docker = Docker::new(&self.dir("docker"), &self.synconce)?;
+        let mut docker = DockerState::new(&self.dir("docker"), &self.synconce)?;
         docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
         docker.start(Runtime::Plain, false, launcher)?;
@@ -173,7 +173,7 @@ fn is_installed(status: &str, package: &str) -> bool {
     })
 }
 
-impl Steps for Fixture {
+impl Steps for ImageFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
         // A step of a killed benchmark continues without its daemon.
@@ -209,9 +209,9 @@ impl Steps for Fixture {
     fn parts(
         &mut self,
         _iteration: &Iteration<'_>,
-        _timed: Vec<Part>,
+        _timed: Vec<SamplePart>,
         log: &Path,
-    ) -> Result<Vec<Part>, Error> {
+    ) -> Result<Vec<SamplePart>, Error> {
         let text = files::read(log)?;
         Ok(progress::parts(&text))
     }
@@ -234,11 +234,11 @@ impl Steps for Fixture {
         docker.stop(launcher).and(forgotten)
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         let summary = self.base.as_ref().map(Base::summary);
         self.docker = None;
         self.work.remove()?;
-        Ok(summary.map(Finding::new).into_iter().collect())
+        Ok(summary.map(Observation::new).into_iter().collect())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parses BuildKit's progress output (`--progress plain`): `#7 [3/3] RUN ...` names a step,
 //! and `#7 DONE 43.2s` ends it.
 
-use crate::scenario::Part;
+use crate::scenario::SamplePart;
 use std::collections::HashMap;
 
 /// Milliseconds per second.
@@ -12,7 +12,7 @@ const PARTS: [&str; 4] = ["load", "copy", "run", "export"];
 
 /// Returns how long the parts of a build took by BuildKit's own clock. Times of steps of one
 /// part are added, although some steps run in parallel; steps of no part are left out.
-pub(super) fn parts(log: &str) -> Vec<Part> {
+pub(super) fn parts(log: &str) -> Vec<SamplePart> {
     let mut names: HashMap<&str, &'static str> = HashMap::new();
     let mut sums: HashMap<&str, f64> = HashMap::new();
     for line in log.lines() {
@@ -28,7 +28,7 @@ pub(super) fn parts(log: &str) -> Vec<Part> {
             names.entry(step).or_insert(part);
         }
     }
-    let found = |name: &&str| Some(Part::new(name, *sums.get(name)?));
+    let found = |name: &&str| Some(SamplePart::new(name, *sums.get(name)?));
     PARTS.iter().filter_map(found).collect()
 }
 

@@ -14,7 +14,7 @@ pub(super) const TOOL: &str = "synconce-bench-tool";
 pub(super) const RESULT: &str = "synconce-bench-result";
 
 /// One variant: what differs from the others.
-pub(super) struct Way {
+pub(super) struct ImageVariant {
     pub(super) name: &'static str,
     about: &'static str,
     promise: Promise,
@@ -28,7 +28,7 @@ pub(super) struct Way {
     pub(super) held: bool,
 }
 
-const IMAGE_DEFAULT: Way = Way {
+const IMAGE_DEFAULT: ImageVariant = ImageVariant {
     name: DEFAULT,
     about: "dpkg with force-unsafe-io, as in the official images",
     promise: Promise::Nothing,
@@ -39,48 +39,48 @@ const IMAGE_DEFAULT: Way = Way {
     held: false,
 };
 
-const WAYS: [Way; 8] = [
+const WAYS: [ImageVariant; 8] = [
     IMAGE_DEFAULT,
-    Way {
+    ImageVariant {
         name: "full-fsync",
         about: "dpkg with its own syncs",
         promise: Promise::OwnSyncs,
         base: BARE_BASE,
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "eatmydata",
         about: "the default under eatmydata, which is in the base",
         prefix: "eatmydata ",
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "wrapper",
         about: "the default, with synconce-oci as the builder's runtime",
         runtime: Runtime::Wrapped,
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "wrapper-hold",
         about: "the wrapper, and BuildKit's databases are held",
         runtime: Runtime::Wrapped,
         held: true,
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "volatile",
         about: "the wrapper with step-root = \"volatile\"",
         runtime: Runtime::Volatile,
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "volatile-hold",
         about: "the same, and BuildKit's databases are held",
         runtime: Runtime::Volatile,
         held: true,
         ..IMAGE_DEFAULT
     },
-    Way {
+    ImageVariant {
         name: "shell",
         about: "the default, with synconce as the Dockerfile's SHELL",
         before: "COPY --from=synconce-bench-tool /synconce /usr/local/bin/\n\
@@ -90,12 +90,12 @@ const WAYS: [Way; 8] = [
 ];
 
 /// Returns all ways.
-pub(super) fn ways() -> impl Iterator<Item = &'static Way> {
+pub(super) fn ways() -> impl Iterator<Item = &'static ImageVariant> {
     WAYS.iter()
 }
 
 /// Returns the way of a variant; the default for a name that no variant has.
-pub(super) fn way(variant: &str) -> &'static Way {
+pub(super) fn way(variant: &str) -> &'static ImageVariant {
     ways().find(|way| way.name == variant).unwrap_or(&IMAGE_DEFAULT)
 }
 
@@ -118,7 +118,7 @@ pub(super) fn all() -> Vec<Variant> {
         .collect()
 }
 
-impl Way {
+impl ImageVariant {
     /// Returns the Dockerfile whose measured step is `command`.
     pub(super) fn dockerfile(&self, command: &str) -> String {
         let Self { base, before, prefix, .. } = self;

@@ -1,10 +1,10 @@
 //! The benchmark's own containerd, and its client.
 
-use super::variants::Way;
+use super::variants::ImportVariant;
 use crate::command::show;
-use crate::launcher::{Daemon, Launcher};
+use crate::launcher::{Launcher, SideProgram};
 use crate::mounts::{self, TmpfsMount};
-use crate::{Error, Failure, files, hold};
+use crate::{CommandFailure, Error, files, hold};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::os::unix::net::UnixStream;
@@ -51,16 +51,16 @@ pub(super) fn refuse_run(paths: &[&Path]) -> Result<(), Error> {
 }
 
 /// The root on the disk under test, and the daemon while it runs.
-pub(super) struct Containerd {
+pub(super) struct ContainerdState {
     work: PathBuf,
     program: PathBuf,
     synconce: PathBuf,
-    running: Option<Daemon>,
+    running: Option<SideProgram>,
     /// Unmounted after the daemon has exited.
     _run: TmpfsMount,
 }
 
-impl Containerd {
+impl ContainerdState {
     /// Prepares the state in the work directory; starts no process.
     pub(super) fn new(
         work: &Path,
@@ -93,7 +93,7 @@ impl Containerd {
     }
 
     /// Starts the daemon with an empty root, and waits until it answers.
-    pub(super) fn start(&mut self, way: Way, launcher: &Launcher) -> Result<(), Error> {
+    pub(super) fn start(&mut self, way: ImportVariant, launcher: &Launcher) -> Result<(), Error> {
         files::create_dir(&self.root())?;
         let words = self.words(way)?;
         let log = launcher.log("containerd");
@@ -108,7 +108,7 @@ impl Containerd {
             let ended = daemon.has_ended()?;
             if ended || start.elapsed() > TIMEOUT {
                 let why = if ended { "it ended" } else { "it does not answer" };
-                let failure = Failure::new(&words, why, &log);
+                let failure = CommandFailure::new(&words, why, &log);
                 return Err(Error::Helper { purpose: "start containerd".to_owned(), failure });
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -116,7 +116,7 @@ impl Containerd {
         Ok(())
     }
 
-    fn words(&self, way: Way) -> Result<Vec<String>, Error> {
+    fn words(&self, way: ImportVariant) -> Result<Vec<String>, Error> {
         let config = self.work.join("containerd.toml");
         files::write(&config, config_text(&self.root(), way))?;
         let mut words = Vec::new();
@@ -153,7 +153,7 @@ impl Containerd {
     }
 }
 
-impl Drop for Containerd {
+impl Drop for ContainerdState {
     fn drop(&mut self) {
         drop(self.running.take());
         // `stop` reports errors; a tree with mounts is not removed.
@@ -161,7 +161,7 @@ impl Drop for Containerd {
     }
 }
 
-fn config_text(root: &Path, way: Way) -> String {
+fn config_text(root: &Path, way: ImportVariant) -> String {
     let quoted = |text: &str| serde_json::Value::String(text.to_owned()).to_string();
     let disabled = DISABLED.map(quoted).join(", ");
     let root = quoted(&show(root));

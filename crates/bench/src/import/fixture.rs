@@ -1,20 +1,20 @@
 //! The fixture of the import scenario: an image, and a daemon with an empty root.
 
-use super::containerd::{Containerd, SOCKET};
+use super::containerd::{ContainerdState, SOCKET};
 use super::image;
 use super::variants;
 use crate::command::show;
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::runner::WarmUp;
-use crate::scenario::{Finding, Iteration, IterationConfig, Steps};
+use crate::scenario::{Iteration, IterationConfig, Observation, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, mounts};
 use std::path::{Path, PathBuf};
 
 /// What to import, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ImportOptions {
     /// The work directory, the variants and the rounds. The seed also makes the content of the
     /// image.
     pub common: Common,
@@ -26,7 +26,7 @@ pub struct Options {
     pub files: u32,
 }
 
-impl Options {
+impl ImportOptions {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 5, WarmUp::Baselines);
@@ -35,15 +35,15 @@ impl Options {
 }
 
 /// Makes the image; starts, checks and stops daemons.
-pub(super) struct Fixture {
-    options: Options,
+pub(super) struct ImportFixture {
+    options: ImportOptions,
     synconce: PathBuf,
-    containerd: Option<Containerd>,
+    containerd: Option<ContainerdState>,
     work: WorkDir,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options, synconce: &Path) -> Self {
+impl ImportFixture {
+    pub(super) fn new(options: &ImportOptions, synconce: &Path) -> Self {
         Self {
             synconce: synconce.to_owned(),
             containerd: None,
@@ -57,15 +57,15 @@ impl Fixture {
     }
 }
 
-impl Steps for Fixture {
+impl Steps for ImportFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
         // What a hold of a killed benchmark left mounted.
         mounts::unmount_below(self.work.path())?;
         self.work.clear()?;
-        let Options { layers, files, common, containerd } = &self.options;
+        let ImportOptions { layers, files, common, containerd } = &self.options;
         image::write(&self.image(), *layers, *files, common.settings.seed)?;
-        let made = Containerd::new(self.work.path(), containerd, &self.synconce, launcher)?;
+        let made = ContainerdState::new(self.work.path(), containerd, &self.synconce, launcher)?;
         self.containerd = Some(made);
         Ok(())
     }
@@ -117,7 +117,7 @@ impl Steps for Fixture {
         self.containerd.as_mut().map_or(Ok(()), |containerd| containerd.stop(launcher))
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         self.containerd = None;
         self.work.remove()?;
         Ok(Vec::new())

@@ -10,7 +10,7 @@ pub(super) const NO_SYNC: &str = "no-sync";
 
 /// One variant: what differs from the others.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct ImportVariant {
     pub(super) snapshotter: &'static str,
     name: &'static str,
     about: &'static str,
@@ -22,7 +22,7 @@ pub(super) struct Way {
     pub(super) held: bool,
 }
 
-const BARE: Way = Way {
+const BARE: ImportVariant = ImportVariant {
     snapshotter: "overlayfs",
     name: PLAIN,
     about: "containerd's defaults",
@@ -31,12 +31,22 @@ const BARE: Way = Way {
     held: false,
 };
 
-const WAYS: [Way; 5] = [
+const WAYS: [ImportVariant; 5] = [
     BARE,
-    Way { name: "sync-fs", about: "a sync of the disk after each layer", sync_fs: true, ..BARE },
-    Way { name: NO_SYNC, about: "no_sync for the metadata database", no_sync: true, ..BARE },
-    Way { name: "hold", about: "its databases are held", held: true, ..BARE },
-    Way {
+    ImportVariant {
+        name: "sync-fs",
+        about: "a sync of the disk after each layer",
+        sync_fs: true,
+        ..BARE
+    },
+    ImportVariant {
+        name: NO_SYNC,
+        about: "no_sync for the metadata database",
+        no_sync: true,
+        ..BARE
+    },
+    ImportVariant { name: "hold", about: "its databases are held", held: true, ..BARE },
+    ImportVariant {
         name: "hold-sync-fs",
         about: "its databases are held, and a sync of the disk after each layer",
         held: true,
@@ -47,8 +57,8 @@ const WAYS: [Way; 5] = [
 
 /// Returns the ways of both snapshotters. The differ of erofs never syncs the file system, so
 /// that option changes nothing there.
-pub(super) fn ways() -> impl Iterator<Item = Way> {
-    let of = |snapshotter| WAYS.iter().map(move |way| Way { snapshotter, ..*way });
+pub(super) fn ways() -> impl Iterator<Item = ImportVariant> {
+    let of = |snapshotter| WAYS.iter().map(move |way| ImportVariant { snapshotter, ..*way });
     of("overlayfs").chain(of("erofs").filter(|way| !way.sync_fs))
 }
 
@@ -57,7 +67,7 @@ pub(super) fn all() -> Vec<Variant> {
     ways().map(|way| way.variant()).collect()
 }
 
-impl Way {
+impl ImportVariant {
     /// Returns the name of the variant.
     pub(super) fn variant_name(&self) -> String {
         format!("{}/{}", self.snapshotter, self.name)

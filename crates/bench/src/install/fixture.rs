@@ -10,31 +10,31 @@ use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{ChrootMounts, remove_tree};
 use crate::runner::WarmUp;
-use crate::scenario::{Finding, Iteration, IterationConfig, Phase, Steps};
+use crate::scenario::{Iteration, IterationConfig, Observation, Phase, Steps};
 use crate::work_dir::WorkDir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// What to install, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct InstallOptions {
     /// The work directory, the variants and the rounds. One round of the baseline before the
     /// rounds also supplies the first of the two plain trees that the identity check needs.
     pub common: Common,
     /// The packages, and the base that they are installed into.
-    pub base: base::Options,
+    pub base: base::BaseOptions,
     /// Compare the trees of the last round, path by path.
     pub identity: bool,
     /// Leave the last root of each variant and the logs in place.
     pub keep: bool,
 }
 
-impl Options {
+impl InstallOptions {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             common: Common::new(dir, 5, WarmUp::Baselines),
-            base: base::Options::default(),
+            base: base::BaseOptions::default(),
             identity: true,
             keep: false,
         }
@@ -42,8 +42,8 @@ impl Options {
 }
 
 /// Unpacks, mounts, checks and removes roots.
-pub(super) struct Fixture {
-    options: Options,
+pub(super) struct InstallFixture {
+    options: InstallOptions,
     recipe: Recipe,
     base: Option<Base>,
     iterations: u32,
@@ -56,8 +56,8 @@ pub(super) struct Fixture {
     last: BTreeMap<String, Manifest>,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options) -> Result<Self, Error> {
+impl InstallFixture {
+    pub(super) fn new(options: &InstallOptions) -> Result<Self, Error> {
         Ok(Self {
             options: options.clone(),
             recipe: Recipe::new(&options.base)?,
@@ -111,13 +111,13 @@ impl Fixture {
         Ok(())
     }
 
-    fn compare(&self) -> Vec<Finding> {
+    fn compare(&self) -> Vec<Observation> {
         let mut findings = Vec::new();
         if !self.options.identity {
             return findings;
         }
         let Some(reference) = &self.reference else {
-            return vec![Finding::new(format!("trees not compared: {PLAIN} was not measured"))];
+            return vec![Observation::new(format!("trees not compared: {PLAIN} was not measured"))];
         };
         let own: BTreeMap<PathBuf, String> = self
             .last
@@ -136,23 +136,23 @@ impl Fixture {
                 0 => format!("same tree as {PLAIN}, {} entries", tree.len()),
                 count => format!("{count} of {} entries differ from {PLAIN}", tree.len()),
             };
-            findings.push(Finding { variant: Some(name.clone()), summary, details });
+            findings.push(Observation { variant: Some(name.clone()), summary, details });
         }
         findings
     }
 }
 
 /// Returns the differences between two plain runs, which are no defect of any variant.
-fn between_plain_runs(own: &BTreeMap<PathBuf, String>) -> Finding {
+fn between_plain_runs(own: &BTreeMap<PathBuf, String>) -> Observation {
     let details = own.iter();
-    Finding {
+    Observation {
         variant: Some(PLAIN.to_owned()),
         summary: format!("two runs of it differ in {}, left out below", own.len()),
         details: details.map(|(path, what)| format!("/{}: {what}", path.display())).collect(),
     }
 }
 
-impl Steps for Fixture {
+impl Steps for InstallFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock_and_clear()?;
         self.base = Some(Base::obtain(&self.recipe, launcher)?);
@@ -199,8 +199,8 @@ impl Steps for Fixture {
         remove_tree(&self.root)
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
-        let base = self.base.as_ref().map(|base| Finding::new(base.summary()));
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
+        let base = self.base.as_ref().map(|base| Observation::new(base.summary()));
         self.work.remove()?;
         Ok(base.into_iter().chain(self.compare()).collect())
     }

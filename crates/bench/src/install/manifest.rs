@@ -23,7 +23,7 @@ pub(super) const VOLATILE: [(&str, &str); 4] = [
 
 /// The compared properties of one entry. Times are left out, because an install sets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct InstalledFile {
     kind: char,
     mode: u32,
     owner: (u32, u32),
@@ -36,7 +36,7 @@ pub(super) struct Entry {
 }
 
 /// Every entry of a tree by its path in the tree.
-pub(super) type Manifest = BTreeMap<PathBuf, Entry>;
+pub(super) type Manifest = BTreeMap<PathBuf, InstalledFile>;
 
 /// Reads a tree.
 pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> {
@@ -51,7 +51,11 @@ pub(super) fn read(root: &Path, launcher: &Launcher) -> Result<Manifest, Error> 
     Ok(found)
 }
 
-fn describe(path: &Path, metadata: &Metadata, attributes: Attributes) -> Result<Entry, Error> {
+fn describe(
+    path: &Path,
+    metadata: &Metadata,
+    attributes: Attributes,
+) -> Result<InstalledFile, Error> {
     let kind = metadata.file_type();
     let (letter, size, content) = if kind.is_file() {
         ('f', metadata.size(), digest(path)?)
@@ -68,7 +72,7 @@ fn describe(path: &Path, metadata: &Metadata, attributes: Attributes) -> Result<
         let letter = if kind.is_char_device() { 'c' } else { 'b' };
         (letter, 0, metadata.rdev().to_le_bytes().to_vec())
     };
-    Ok(Entry {
+    Ok(InstalledFile {
         kind: letter,
         mode: metadata.mode() & 0o7777,
         owner: (metadata.uid(), metadata.gid()),
@@ -101,7 +105,7 @@ pub(super) fn differences(ours: &Manifest, theirs: &Manifest) -> BTreeMap<PathBu
         .collect()
 }
 
-fn compare(ours: &Entry, theirs: &Entry) -> Option<String> {
+fn compare(ours: &InstalledFile, theirs: &InstalledFile) -> Option<String> {
     let aspects = [
         ("type", ours.kind != theirs.kind),
         ("mode", ours.mode != theirs.mode),

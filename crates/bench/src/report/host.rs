@@ -4,7 +4,7 @@
 use super::format::quantity;
 use crate::Error;
 use crate::launcher::Launcher;
-use crate::mount::Mount;
+use crate::mount::MountProperties;
 use crate::scenario::Tool;
 use crate::statistics;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ const PROBE_SIZE: usize = 4096;
 
 /// The machine and the disk under test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Host {
+pub struct MeasuredHost {
     /// When the benchmark started, in seconds since 1970.
     pub started: u64,
     /// Kernel name and release.
@@ -36,14 +36,14 @@ pub struct Host {
     /// Load averages over 1, 5 and 15 minutes at the start.
     pub load: String,
     /// The mount of the work directory.
-    pub mount: Option<Mount>,
+    pub mount: Option<MountProperties>,
     /// Median time of 20 writes of 4 KiB with fdatasync, in milliseconds.
     pub flush_ms: f64,
     /// Versions of the programs involved.
     pub tools: BTreeMap<String, String>,
 }
 
-impl Host {
+impl MeasuredHost {
     /// Reads the host and probes the disk under `dir`.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Host {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: memory_mib(),
-            mount: Mount::of(dir),
+            mount: MountProperties::of(dir),
             flush_ms: flush_ms(dir)?,
             tools: versions(tools, launcher)?,
         })

@@ -1,7 +1,7 @@
 //! Samples with their statistics.
 
 use crate::runner::{Measured, Sample};
-use crate::statistics::{Comparison, Summary, compare, summarize};
+use crate::statistics::{SampleComparison, Summary, compare, summarize};
 use serde::{Deserialize, Serialize};
 
 /// A variant, its samples and their statistics.
@@ -13,7 +13,7 @@ pub struct VariantResult {
     /// Summary of the values, in the unit of the variant's measure.
     pub summary: Option<Summary>,
     /// Comparison with the baseline; `None` for a baseline.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<SampleComparison>,
     /// The parts of a variant whose commands are timed separately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartResult>,
@@ -28,7 +28,7 @@ pub struct PartResult {
     pub summary: Option<Summary>,
     /// Comparison with the same part of the baseline; `None` for a baseline, or if the
     /// baseline lacks the part.
-    pub comparison: Option<Comparison>,
+    pub comparison: Option<SampleComparison>,
 }
 
 /// Returns the parts of a variant whose commands are timed separately; otherwise none.

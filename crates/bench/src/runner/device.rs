@@ -1,6 +1,6 @@
 //! The kernel's own count of flushes: repeatable where times are not.
 
-use crate::mount::Mount;
+use crate::mount::MountProperties;
 use std::path::{Path, PathBuf};
 
 /// Position of "flush requests completed" in /sys/block/*/stat (Linux 5.5+,
@@ -16,7 +16,7 @@ pub(super) struct Flushes {
 impl Flushes {
     /// Reads the count of the device under a path, if there is one.
     pub(super) fn of(path: Option<&Path>) -> Option<Self> {
-        let mount = Mount::of(path?)?;
+        let mount = MountProperties::of(path?)?;
         let stat = stat_file(Path::new(&mount.device))?;
         let count = read(&stat)?;
         Some(Self { stat, count })

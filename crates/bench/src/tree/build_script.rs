@@ -126,15 +126,15 @@ impl Changed {
 
 /// The content of a base.
 #[derive(Default)]
-struct Found {
+struct BaseContent {
     entries: u64,
     bytes: u64,
     /// Files that no program needs to run: data, headers, documentation.
     ordinary: Vec<PathBuf>,
 }
 
-fn scan(base: &Path, launcher: &Launcher) -> Result<Found, Error> {
-    let mut found = Found::default();
+fn scan(base: &Path, launcher: &Launcher) -> Result<BaseContent, Error> {
+    let mut found = BaseContent::default();
     walk(base, launcher, |path, metadata| {
         found.entries += 1;
         if metadata.is_file() {

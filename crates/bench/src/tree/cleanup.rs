@@ -1,7 +1,7 @@
 //! Removes what would block the removal of a work directory.
 
 use crate::Error;
-use crate::mount::Mount;
+use crate::mount::MountProperties;
 use crate::mounts::remove_tree;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -10,7 +10,7 @@ use synconce_sys::btrfs::set_read_only;
 
 /// Whether a directory is on a file system that has subvolumes.
 pub(super) fn is_btrfs(path: &Path) -> bool {
-    Mount::of(path).is_some_and(|mount| mount.kind == "btrfs")
+    MountProperties::of(path).is_some_and(|mount| mount.kind == "btrfs")
 }
 
 /// Makes frozen subvolumes of synconce's store writable; nothing can be removed from a

@@ -3,7 +3,7 @@
 use super::build_script::SCRIPT;
 use super::commands::{BASE, ours, sync, tree, variant};
 use crate::command::words;
-use crate::scenario::{Need, Part, Promise, Variant};
+use crate::scenario::{Need, Promise, SamplePart, Variant};
 
 /// The parts of a clone's life; each is followed by its sync.
 pub(super) const CLONE: &str = "clone";
@@ -198,11 +198,11 @@ pub(super) fn sessions(program: &str) -> Vec<Variant> {
 }
 
 /// Adds the removal as a whole to its parts.
-pub(super) fn with_removal(mut timed: Vec<Part>) -> Vec<Part> {
+pub(super) fn with_removal(mut timed: Vec<SamplePart>) -> Vec<SamplePart> {
     let of = |name: &str| timed.iter().find(|part| part.name == name).map(|part| part.ms);
     if let Some(removed) = of(REMOVE) {
         let ms = removed + of(EMPTY).unwrap_or(0.0);
-        timed.push(Part::new(REMOVED, ms));
+        timed.push(SamplePart::new(REMOVED, ms));
     }
     timed
 }
@@ -213,12 +213,21 @@ mod tests {
 
     #[test]
     fn a_removal_is_shown_as_a_whole_beside_its_return() {
-        let timed =
-            vec![Part::new("clone", 1.0), Part::new("remove", 2.0), Part::new("empty", 30.0)];
+        let timed = vec![
+            SamplePart::new("clone", 1.0),
+            SamplePart::new("remove", 2.0),
+            SamplePart::new("empty", 30.0),
+        ];
         let all = with_removal(timed.clone());
         assert_eq!(all[..3], timed);
-        assert_eq!(all[3], Part::new("remove + empty", 32.0));
-        assert_eq!(with_removal(vec![Part::new("remove", 5.0)])[1].ms.to_bits(), 5f64.to_bits());
-        assert_eq!(with_removal(vec![Part::new("mount", 5.0)]), [Part::new("mount", 5.0)]);
+        assert_eq!(all[3], SamplePart::new("remove + empty", 32.0));
+        assert_eq!(
+            with_removal(vec![SamplePart::new("remove", 5.0)])[1].ms.to_bits(),
+            5f64.to_bits()
+        );
+        assert_eq!(
+            with_removal(vec![SamplePart::new("mount", 5.0)]),
+            [SamplePart::new("mount", 5.0)]
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::mounts::{remove_tree, unmount_below};
 use crate::runner::WarmUp;
-use crate::scenario::{Finding, Iteration, IterationConfig, Need, Part, Phase, Steps};
+use crate::scenario::{Iteration, IterationConfig, Need, Observation, Phase, SamplePart, Steps};
 use crate::work_dir::WorkDir;
 use crate::{Error, files};
 use std::collections::BTreeMap;
@@ -31,28 +31,28 @@ const PACKAGES: [&str; 6] = [
 
 /// What to clone, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CloneOptions {
     /// The work directory, the variants and the rounds. Each variant runs once before the
     /// rounds, which also fills the caches. The seed also makes the data of the build.
     pub common: Common,
     /// A root to clone instead of the prepared one; it is copied and never written.
     pub source: Option<PathBuf>,
     /// The prepared root.
-    pub base: base::Options,
+    pub base: base::BaseOptions,
     /// Start with cold caches the parts clone, write, remove, enter and mount.
     pub cold: bool,
 }
 
-impl Options {
+impl CloneOptions {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             common: Common::new(dir, 5, WarmUp::All),
             source: None,
-            base: base::Options {
+            base: base::BaseOptions {
                 packages: PACKAGES.map(str::to_owned).to_vec(),
                 installed: true,
-                ..base::Options::default()
+                ..base::BaseOptions::default()
             },
             cold: false,
         }
@@ -79,8 +79,8 @@ const SETTINGS: &str = "APTCACHE=\nHOOKDIR=\nUSECGROUP=no\nCCACHEDIR=\nUSECOLORS
     PKGNAME_LOGFILE=\nAUTOCLEANAPTCACHE=no\n";
 
 /// Makes and clears the directories for clones.
-pub(super) struct Fixture {
-    options: Options,
+pub(super) struct CloneFixture {
+    options: CloneOptions,
     recipe: Option<Recipe>,
     synconce: PathBuf,
     script: Option<BuildScript>,
@@ -89,12 +89,12 @@ pub(super) struct Fixture {
     clone: String,
     /// The files of the base that each variant altered in its last iteration.
     altered: BTreeMap<String, Vec<PathBuf>>,
-    findings: Vec<Finding>,
+    findings: Vec<Observation>,
     work: WorkDir,
 }
 
-impl Fixture {
-    pub(super) fn new(options: &Options, synconce: &Path) -> Result<Self, Error> {
+impl CloneFixture {
+    pub(super) fn new(options: &CloneOptions, synconce: &Path) -> Result<Self, Error> {
         let recipe = match &options.source {
             None => Some(Recipe::new(&options.base)?),
             Some(_) => None,
@@ -227,7 +227,11 @@ impl Fixture {
         } else {
             ("its base is altered (tree verify)", text.lines().map(str::to_owned).collect())
         };
-        self.findings.push(Finding { variant: Some(name), summary: summary.to_owned(), details });
+        self.findings.push(Observation {
+            variant: Some(name),
+            summary: summary.to_owned(),
+            details,
+        });
         Ok(())
     }
 
@@ -271,7 +275,7 @@ impl Fixture {
     }
 }
 
-impl Steps for Fixture {
+impl Steps for CloneFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
         self.work.lock()?;
         unmount_below(self.work.path())?;
@@ -319,9 +323,9 @@ impl Steps for Fixture {
     fn parts(
         &mut self,
         iteration: &Iteration<'_>,
-        timed: Vec<Part>,
+        timed: Vec<SamplePart>,
         log: &Path,
-    ) -> Result<Vec<Part>, Error> {
+    ) -> Result<Vec<SamplePart>, Error> {
         if iteration.variant.name.starts_with("enter/") {
             let text = files::read(log)?;
             return visits::parts(&text).ok_or_else(|| {
@@ -357,23 +361,24 @@ impl Steps for Fixture {
         self.remove_clone().and(removed)
     }
 
-    fn conclude(&mut self) -> Result<Vec<Finding>, Error> {
+    fn conclude(&mut self) -> Result<Vec<Observation>, Error> {
         unmount_below(self.work.path())?;
         make_writable(self.work.path());
         self.work.remove()?;
-        let base = Finding::new(self.summary.clone());
+        let base = Observation::new(self.summary.clone());
         let altered = std::mem::take(&mut self.altered).into_iter();
-        let altered = altered.filter(|(_, paths)| !paths.is_empty()).map(|(name, paths)| Finding {
-            variant: Some(name),
-            summary: format!("{} files of its base were altered from the clone", paths.len()),
-            details: paths.iter().map(|path| show(path)).collect(),
-        });
+        let altered =
+            altered.filter(|(_, paths)| !paths.is_empty()).map(|(name, paths)| Observation {
+                variant: Some(name),
+                summary: format!("{} files of its base were altered from the clone", paths.len()),
+                details: paths.iter().map(|path| show(path)).collect(),
+            });
         let findings = std::mem::take(&mut self.findings);
         Ok(std::iter::once(base).chain(altered).chain(findings).collect())
     }
 }
 
-impl Drop for Fixture {
+impl Drop for CloneFixture {
     fn drop(&mut self) {
         // After a failure or an interrupt; the work directory is removed next.
         let _ = unmount_below(self.work.path());

@@ -2,7 +2,7 @@
 
 use super::commands::{BASE, ours, tree, variant};
 use crate::command::words;
-use crate::scenario::{Need, Part, Variant};
+use crate::scenario::{Need, SamplePart, Variant};
 
 /// The single command of a visit; its parts are [`ENTER`] and [`LEAVE`].
 pub(super) const VISIT: &str = "visit";
@@ -100,12 +100,15 @@ fn mount(options: &str) -> Vec<String> {
 }
 
 /// Returns the parts of a visit from three clock values in nanoseconds.
-pub(super) fn parts(log: &str) -> Option<Vec<Part>> {
+pub(super) fn parts(log: &str) -> Option<Vec<SamplePart>> {
     let numbers = log.lines().filter_map(|line| line.trim().parse::<u64>().ok());
     let [before, inside, after] = numbers.collect::<Vec<_>>().try_into().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "a visit is far below 2^52 ns")]
     let ms = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e6;
-    Some(vec![Part::new(ENTER, ms(before, inside)), Part::new(LEAVE, ms(inside, after))])
+    Some(vec![
+        SamplePart::new(ENTER, ms(before, inside)),
+        SamplePart::new(LEAVE, ms(inside, after)),
+    ])
 }
 
 #[cfg(test)]
@@ -115,7 +118,10 @@ mod tests {
     #[test]
     fn the_parts_of_a_visit_are_told_by_its_three_clocks() {
         let log = "1700000000000000000\n1700000000004000000\na word\n1700000000005500000\n";
-        assert_eq!(parts(log), Some(vec![Part::new("enter", 4.0), Part::new("leave", 1.5)]));
+        assert_eq!(
+            parts(log),
+            Some(vec![SamplePart::new("enter", 4.0), SamplePart::new("leave", 1.5)])
+        );
         assert_eq!(parts("1\n2\n"), None);
     }
 }

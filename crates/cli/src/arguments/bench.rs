@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 /// `synconce bench`
 #[derive(Debug, Args)]
-pub struct Bench {
+pub struct BenchArguments {
     /// What to measure.
     #[command(subcommand)]
-    pub scenario: Scenario,
+    pub scenario: BenchScenario,
 }
 
 /// Scenarios.
 #[derive(Debug, Subcommand)]
-pub enum Scenario {
+pub enum BenchScenario {
     /// apt-get install into a fresh Debian root, by every way to skip syncs
     Install(Install),
     /// docker build with an apt-get install, by every way to skip its syncs
@@ -22,7 +22,7 @@ pub enum Scenario {
     /// Builds the same steps by a dockerd of its own, interleaved: as an image's
     /// default has it, with every sync, under eatmydata, by synconce-oci, by synconce-oci with
     /// BuildKit's databases held, with volatile roots of steps, and by synconce as SHELL. No other daemon, cache or image is touched.
-    Build(Build),
+    Build(BuildArguments),
     /// Put one key in each of many transactions: bbolt, SQLite, LMDB and others, by every way
     ///
     /// Runs one program for each engine, interleaved: without syncs by the engine's own
@@ -54,7 +54,7 @@ pub enum Scenario {
     Loop(Loop),
 }
 
-impl Scenario {
+impl BenchScenario {
     /// Returns the value of `--json`, for a scenario that has it.
     pub(crate) fn json(&self) -> Option<Option<&Path>> {
         let json = match self {
@@ -73,7 +73,7 @@ impl Scenario {
 
 /// A Debian root with packages downloaded.
 #[derive(Debug, Args)]
-pub struct Base {
+pub struct BaseArguments {
     /// Packages to install
     #[arg(
         long,
@@ -104,7 +104,7 @@ pub struct Install {
     pub rounds: u32,
     /// What is installed, and into what.
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub variants: Vec<String>,
@@ -118,7 +118,7 @@ pub struct Install {
 
 /// `synconce bench build`
 #[derive(Debug, Args)]
-pub struct Build {
+pub struct BuildArguments {
     /// Work in DIR, on the disk to be measured
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
@@ -127,7 +127,7 @@ pub struct Build {
     pub rounds: u32,
     /// What is installed, and into what.
     #[command(flatten)]
-    pub base: Base,
+    pub base: BaseArguments,
     /// Instead of an install, change the owner of FILES files of the layer below
     #[arg(long, value_name = "FILES")]
     pub chown: Option<usize>,

@@ -8,25 +8,25 @@ use std::ffi::OsString;
 
 /// `synconce hold`
 #[derive(Debug, Args)]
-pub struct Hold {
+pub struct HoldArguments {
     /// What to do.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub verb: HoldVerb,
 }
 
 /// The verbs of `synconce hold`.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum HoldVerb {
     /// Hold the files of NAME: their syncs succeed at once, for every process
     ///
     /// Start the hold before the daemon. The marker is durable before the first file is held.
     /// Nothing happens if the files are held already.
-    Start(Named),
+    Start(NamedHold),
     /// End the hold: make the files durable, and their syncs real again
     ///
     /// Stop the daemon first. Nothing happens if the hold is not in force. The file of the hold
     /// may be gone by then.
-    Stop(Named),
+    Stop(NamedHold),
     /// Show holds, what they hold, and what a crash of the machine would cost now
     ///
     /// A hold is `off`, `held`, `incomplete` (some paths are not mounted, so their syncs are
@@ -37,7 +37,7 @@ pub enum Verb {
     ///
     /// Exit code: 0 no hold is interrupted, 4 a hold was interrupted or has failed, 125 `status`
     /// failed.
-    Status(Status),
+    Status(HoldStatusArguments),
     /// After a crash of the machine: make the files fit for the daemon's start
     ///
     /// Does nothing unless the machine stopped, or the disk failed, while the files were held.
@@ -45,17 +45,17 @@ pub enum Verb {
     /// starts without them. `refuse` fails, and prints the commands that decide.
     Recover(Recover),
     /// Remove what `recover` set aside, once the daemon has started without it
-    Settle(Named),
+    Settle(NamedHold),
     /// Recover, start the hold, run a daemon, and stop the hold when the daemon ends
     ///
     /// For machines without systemd. The exit code is the daemon's own; 125 if synconce failed,
     /// 126 if COMMAND cannot be executed, 127 if it is not found.
-    Run(Run),
+    Run(HoldRunArguments),
 }
 
 /// The hold that a verb is about.
 #[derive(Debug, Args)]
-pub struct Named {
+pub struct NamedHold {
     /// The hold: /etc/synconce/hold.d/NAME.toml, or the path of such a file
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
     pub name: OsString,
@@ -63,7 +63,7 @@ pub struct Named {
 
 /// `synconce hold status`
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct HoldStatusArguments {
     /// The holds to show [default: all of /etc/synconce/hold.d, and all in force]
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
     pub names: Vec<OsString>,
@@ -77,7 +77,7 @@ pub struct Status {
 pub struct Recover {
     /// The hold.
     #[command(flatten)]
-    pub named: Named,
+    pub named: NamedHold,
     /// Set the files aside, whatever after_crash says
     #[arg(long, conflicts_with = "keep")]
     pub wipe: bool,
@@ -88,10 +88,10 @@ pub struct Recover {
 
 /// `synconce hold run`
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct HoldRunArguments {
     /// The hold.
     #[command(flatten)]
-    pub named: Named,
+    pub named: NamedHold,
     /// The daemon and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

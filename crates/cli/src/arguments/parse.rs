@@ -1,11 +1,11 @@
 //! From words to arguments: what clap does, and `tree run NAME COMMAND` without `--`.
 
-use super::tree::{RunIn, Verb};
+use super::tree::{RunIn, TreeVerb};
 use super::{Arguments, Command};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Error, Parser};
 use std::ffi::OsString;
-use synconce_tree::record::Name;
+use synconce_tree::record::TreeName;
 
 /// Parses a command line; its first word is the program's name.
 ///
@@ -20,13 +20,13 @@ pub fn parse(words: &[OsString]) -> Result<Arguments, Error> {
     // clap cannot express that the first word is a name unless --from is given, and that
     // options may follow the name. So the name is taken out, and the rest is parsed again.
     let name = run.words.first().ok_or_else(missing_name)?;
-    let name = name.to_string_lossy().parse::<Name>();
+    let name = name.to_string_lossy().parse::<TreeName>();
     let name = name.map_err(|why| at_run().error(ErrorKind::ValueValidation, why))?;
     let at = words.len() - run.words.len();
     let rest: Vec<_> = words[..at].iter().chain(&words[at + 1..]).collect();
     let mut second = Arguments::try_parse_from(rest)?;
     if let Command::Tree(tree) = &mut second.command
-        && let Verb::Run(run) = &mut tree.verb
+        && let TreeVerb::Run(run) = &mut tree.verb
     {
         if run.from.is_some() {
             let text = "NAME cannot be used with '--from <BASE>'; options precede COMMAND";
@@ -49,7 +49,7 @@ fn with_from(words: &[OsString], at: usize) -> Vec<OsString> {
 fn run_in(arguments: &Arguments) -> Option<&RunIn> {
     match &arguments.command {
         Command::Tree(tree) => match &tree.verb {
-            Verb::Run(run) => Some(run),
+            TreeVerb::Run(run) => Some(run),
             _ => None,
         },
         _ => None,

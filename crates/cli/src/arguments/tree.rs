@@ -9,11 +9,11 @@ use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use synconce_tree::record::Name;
+use synconce_tree::record::TreeName;
 
 /// `synconce tree`
 #[derive(Debug, Args)]
-pub struct Tree {
+pub struct TreeArguments {
     /// The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and
     /// ~/.local/share/synconce/trees for others]
     #[arg(long, value_name = "DIR", global = true)]
@@ -27,12 +27,12 @@ pub struct Tree {
     pub json: Option<PathBuf>,
     /// What to do.
     #[command(subcommand)]
-    pub verb: Verb,
+    pub verb: TreeVerb,
 }
 
 /// The verbs.
 #[derive(Debug, Subcommand)]
-pub enum Verb {
+pub enum TreeVerb {
     /// Make a store
     Init(Init),
     /// Make a tree from a directory or a tar archive
@@ -55,18 +55,18 @@ pub enum Verb {
     /// Options precede the first word of the command.
     Run(RunIn),
     /// Mount a clone, to work in it
-    Mount(Mount),
+    Mount(MountArguments),
     /// Unmount a clone, and keep or discard the changes
     Umount(Umount),
     /// Make the changes in a clone durable
     Commit(Commit),
     /// Throw the changes in a clone away; it is at its last commit again
-    Discard(Named),
+    Discard(NamedTree),
     /// List the generations of a tree, the newest first
     ///
     /// A generation has the name NAME@N, which `run --from`, `clone`, `diff`, `export`, `verify`,
     /// `restore` and `remove` accept. `commit --keep` says how many older ones are kept.
-    Log(Named),
+    Log(NamedTree),
     /// Make an older generation the newest
     ///
     /// The content of NAME@N becomes the next generation of NAME, in one durable step. What was
@@ -79,11 +79,11 @@ pub enum Verb {
     /// Write a tree as a tar archive to standard output, or to a directory
     Export(Export),
     /// Merge the layers of a tree into one
-    Squash(Named),
+    Squash(NamedTree),
     /// Protect a tree: no run or mount leaves changes in it
-    Protect(Named),
+    Protect(NamedTree),
     /// Allow runs and mounts to change a protected tree
-    Unprotect(Named),
+    Unprotect(NamedTree),
     /// Give a tree another name
     Rename(Rename),
     /// Remove trees or generations (space is freed in the background; --wait waits for it)
@@ -91,7 +91,7 @@ pub enum Verb {
     /// List the trees
     List,
     /// Check that nothing has changed the layers of a tree
-    Verify(Named),
+    Verify(NamedTree),
     /// Remove interrupted sessions and unneeded layers, and empty the trash
     Gc(Gc),
     /// Check the store for damage
@@ -101,7 +101,7 @@ pub enum Verb {
     Enter(Enter),
 }
 
-impl Verb {
+impl TreeVerb {
     /// Returns the command and its arguments, for the verb that runs one.
     pub(crate) fn command(&self) -> Option<&[OsString]> {
         match self {
@@ -122,7 +122,7 @@ pub struct Init {
 #[derive(Debug, Args)]
 pub struct Import {
     /// The tree's name
-    pub name: Name,
+    pub name: TreeName,
     /// A directory, a tar (as it is, or by gzip, xz, zstd, bzip2 or lz4), or - for standard input
     pub source: PathBuf,
     /// Make clones of the tree by STRATEGY, instead of the best one for the store
@@ -144,9 +144,9 @@ pub struct Import {
 pub struct Clone {
     /// The tree to clone
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub base: Name,
+    pub base: TreeName,
     /// The name of the clone [default: a new name, which is printed]
-    pub name: Option<Name>,
+    pub name: Option<TreeName>,
     /// Make the copy for changes by STRATEGY
     #[arg(long, value_enum)]
     pub strategy: Option<Strategy>,
@@ -154,10 +154,10 @@ pub struct Clone {
 
 /// `synconce tree mount`
 #[derive(Debug, Args)]
-pub struct Mount {
+pub struct MountArguments {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub name: Name,
+    pub name: TreeName,
     /// An existing directory
     pub directory: PathBuf,
     /// Mount read-only; nothing is kept
@@ -181,10 +181,10 @@ pub struct Umount {
 pub struct Commit {
     /// The clone
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub name: Name,
+    pub name: TreeName,
     /// Commit to the new tree NEW, and leave the clone at its last commit
     #[arg(long = "as", value_name = "NEW")]
-    pub new: Option<Name>,
+    pub new: Option<TreeName>,
     /// Keep N older generations of the committed tree, from now on [default: as before; at first 0]
     #[arg(long, value_name = "N", value_parser = keep())]
     pub keep: Option<u32>,
@@ -200,7 +200,7 @@ pub(super) fn keep() -> clap::builder::RangedI64ValueParser<u32> {
 pub struct Restore {
     /// The generation, as in bookworm@2
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub generation: Name,
+    pub generation: TreeName,
 }
 
 /// `synconce tree diff`
@@ -208,10 +208,10 @@ pub struct Restore {
 pub struct Diff {
     /// The older tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub a: Name,
+    pub a: TreeName,
     /// The newer tree [default: A with its changes, against A's last commit]
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub b: Option<Name>,
+    pub b: Option<TreeName>,
     /// End each line with a NUL, because names may contain newlines
     #[arg(short = '0', long, conflicts_with = "json")]
     pub null: bool,
@@ -222,17 +222,17 @@ pub struct Diff {
 pub struct Export {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub name: Name,
+    pub name: TreeName,
     /// Write to this new or empty directory, instead of a tar archive to standard output
     pub directory: Option<PathBuf>,
 }
 
 /// A tree by its name.
 #[derive(Debug, Args)]
-pub struct Named {
+pub struct NamedTree {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub name: Name,
+    pub name: TreeName,
 }
 
 /// `synconce tree rename`
@@ -240,9 +240,9 @@ pub struct Named {
 pub struct Rename {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
-    pub name: Name,
+    pub name: TreeName,
     /// Its new name
-    pub new: Name,
+    pub new: TreeName,
 }
 
 /// `synconce tree remove`
@@ -250,7 +250,7 @@ pub struct Rename {
 pub struct Remove {
     /// The trees, or generations such as bookworm@2
     #[arg(required = true, add = ArgValueCompleter::new(tree_names))]
-    pub names: Vec<Name>,
+    pub names: Vec<TreeName>,
     /// Also remove trees with changes that are not committed
     #[arg(short, long)]
     pub force: bool,

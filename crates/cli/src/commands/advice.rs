@@ -6,17 +6,17 @@ mod packages;
 use crate::text::{is_typable, shell};
 use installer::Installs;
 use packages::CalledByProgram;
-pub use packages::Step;
+pub use packages::MendStep;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use synconce_durable::record::{Private, Record, boot_id};
+use synconce_durable::record::{Private, RunRecord, boot_id};
 use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
 /// `running` are the processes that remain of the run, and `root` is the target of `--root`.
 /// `marked` is that target if the marker of the run is in it.
 pub fn advice(
-    record: Option<&Record>,
+    record: Option<&RunRecord>,
     id: &str,
     root: Option<&Path>,
     marked: Option<&Path>,
@@ -39,7 +39,7 @@ pub fn advice(
 
 /// Returns what to do about the run and its result before its marker is cleared.
 fn mend_and_repeat(
-    record: &Record,
+    record: &RunRecord,
     private: &Private,
     id: &str,
     marked: Option<&Path>,
@@ -75,7 +75,7 @@ fn mend_and_repeat(
 /// Returns what to do about a run that installed packages. `mend` is the command that installs them
 /// again, and `on_host` are the lines about packages of the host.
 fn keep_system(
-    record: &Record,
+    record: &RunRecord,
     private: &Private,
     installs: Installs,
     mend: Option<String>,
@@ -104,7 +104,7 @@ fn keep_system(
 }
 
 /// Returns what to do about a run whose result is thrown away.
-fn throw_away(record: &Record, private: &Private, installs: Installs) -> Vec<String> {
+fn throw_away(record: &RunRecord, private: &Private, installs: Installs) -> Vec<String> {
     let mut lines = vec![format!(
         "files that it wrote{} may be empty or old; throw the result away and run it again:",
         places(record)
@@ -125,10 +125,10 @@ fn throw_away(record: &Record, private: &Private, installs: Installs) -> Vec<Str
 /// # Errors
 /// Why packages cannot be mended.
 pub fn steps(
-    record: &Record,
+    record: &RunRecord,
     private: &Private,
     root: Option<&Path>,
-) -> Result<Vec<Step>, &'static str> {
+) -> Result<Vec<MendStep>, &'static str> {
     installed(record, private, Installs::of(&private.command), root)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(packages::steps(&record.started, last_boot(record), now.as_secs(), root))
@@ -146,7 +146,7 @@ enum Installed {
 /// Returns how it is known that the run installed packages in the system at `root`, or why packages
 /// cannot be mended. Without `--root`, no marker shows later which root the run changed.
 fn installed(
-    record: &Record,
+    record: &RunRecord,
     private: &Private,
     installs: Installs,
     root: Option<&Path>,
@@ -174,7 +174,7 @@ fn installed(
 
 /// Returns what is left to do about the run `id` after [`steps`]. `root` is the target of `--root`.
 pub fn after_steps(
-    record: &Record,
+    record: &RunRecord,
     private: &Private,
     id: &str,
     root: Option<&Path>,
@@ -184,7 +184,7 @@ pub fn after_steps(
 }
 
 /// Returns when the machine was booted, in seconds since 1970, if that was after the run.
-fn last_boot(record: &Record) -> Option<u64> {
+fn last_boot(record: &RunRecord) -> Option<u64> {
     boot_id().ok().filter(|boot| *boot != record.boot)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
@@ -214,7 +214,7 @@ pub fn advice_for_unknown(id: &str, root: Option<&Path>) -> Vec<String> {
 }
 
 /// Returns " on A, B and 3 more": the mount points of the file systems of `record`.
-fn places(record: &Record) -> String {
+fn places(record: &RunRecord) -> String {
     const SHOWN: usize = 4;
     let points = record.file_systems.iter().map(|system| system.mount_point.display().to_string());
     let points: Vec<_> = points.collect();
@@ -254,7 +254,7 @@ pub fn command(option: &str, id: &str, root: Option<&Path>) -> String {
     shell(&words)
 }
 
-fn again_line(record: &Record, private: &Private) -> String {
+fn again_line(record: &RunRecord, private: &Private) -> String {
     match again(record, private) {
         Ok(words) => format!("    {}", shell(&words)),
         Err(CalledByProgram) => {
@@ -264,7 +264,7 @@ fn again_line(record: &Record, private: &Private) -> String {
 }
 
 /// Returns the command line that repeats the run.
-fn again(record: &Record, private: &Private) -> Result<Vec<String>, CalledByProgram> {
+fn again(record: &RunRecord, private: &Private) -> Result<Vec<String>, CalledByProgram> {
     if let Some(typed) = packages::typed(&private.command) {
         return typed;
     }
@@ -292,7 +292,7 @@ mod tests {
                 "boot": boot_id().unwrap(), "user": user, "supervisor": 1,
                 "sealed": false, "file_systems": [],
             });
-            let record = Record::from_public(text.to_string().as_bytes()).unwrap();
+            let record = RunRecord::from_public(text.to_string().as_bytes()).unwrap();
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let root = root.map(Into::into);
             let private = Private { command, root, directory: "/".into() };
@@ -325,7 +325,7 @@ mod tests {
                 "version": 2, "id": "x", "started": "", "boot": "", "user": 0, "supervisor": 1,
                 "sealed": false, "file_systems": systems.collect::<Vec<_>>(),
             });
-            Record::from_public(text.to_string().as_bytes()).unwrap()
+            RunRecord::from_public(text.to_string().as_bytes()).unwrap()
         };
         assert_eq!(places(&record(&[])), "");
         assert_eq!(places(&record(&["/", "/srv"])), " on /, /srv");

@@ -1,7 +1,8 @@
 //! `synconce bench`
 
 use crate::arguments::bench::{
-    Base, Bench, Build, Clones, Compile, Cost, Db, Import, Install, Loop, Scenario,
+    BaseArguments, BenchArguments, BenchScenario, BuildArguments, Clones, Compile, Cost, Db,
+    Import, Install, Loop,
 };
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
@@ -16,7 +17,7 @@ use synconce_bench::{
 };
 
 /// Runs a benchmark of this binary.
-pub fn bench(arguments: Bench) -> ExitCode {
+pub fn bench(arguments: BenchArguments) -> ExitCode {
     let ours = Path::new("/proc/self/exe");
     let json = match arguments.scenario.json().map(|json| Sink::open(json, Stream::Output)) {
         None => None,
@@ -27,14 +28,14 @@ pub fn bench(arguments: Bench) -> ExitCode {
         }
     };
     let report = match arguments.scenario {
-        Scenario::Install(it) => install::measure(&install_options(it), ours),
-        Scenario::Build(it) => image::measure(&build_options(it), ours),
-        Scenario::Db(it) => db::measure(&db_options(it), ours),
-        Scenario::Import(it) => import::measure(&import_options(it), ours),
-        Scenario::Compile(it) => compile::measure(&compile_options(it), ours),
-        Scenario::Cost(it) => cost::measure(&cost_options(it), ours),
-        Scenario::Tree(it) => tree::measure(&tree_options(it), ours),
-        Scenario::Loop(arguments) => return print_loop(&arguments),
+        BenchScenario::Install(it) => install::measure(&install_options(it), ours),
+        BenchScenario::Build(it) => image::measure(&build_options(it), ours),
+        BenchScenario::Db(it) => db::measure(&db_options(it), ours),
+        BenchScenario::Import(it) => import::measure(&import_options(it), ours),
+        BenchScenario::Compile(it) => compile::measure(&compile_options(it), ours),
+        BenchScenario::Cost(it) => cost::measure(&cost_options(it), ours),
+        BenchScenario::Tree(it) => tree::measure(&tree_options(it), ours),
+        BenchScenario::Loop(arguments) => return print_loop(&arguments),
     };
     let report = match report {
         Ok(report) => report,
@@ -65,11 +66,11 @@ fn fail(error: &Error) -> ExitCode {
     }
 }
 
-fn base_options(arguments: Base, defaults: base::Options) -> base::Options {
-    let Base { packages, suite, mirror, cache } = arguments;
+fn base_options(arguments: BaseArguments, defaults: base::BaseOptions) -> base::BaseOptions {
+    let BaseArguments { packages, suite, mirror, cache } = arguments;
     let packages = if packages.is_empty() { defaults.packages.clone() } else { packages };
     let cache = cache.unwrap_or(defaults.cache.clone());
-    base::Options { packages, suite, mirror, cache, ..defaults }
+    base::BaseOptions { packages, suite, mirror, cache, ..defaults }
 }
 
 /// Returns the defaults of a scenario with the given rounds and variants.
@@ -78,59 +79,59 @@ fn common(mut defaults: Common, rounds: u32, variants: Vec<String>) -> Common {
     Common { variants, ..defaults }
 }
 
-fn install_options(arguments: Install) -> install::Options {
+fn install_options(arguments: Install) -> install::InstallOptions {
     let Install { dir, rounds, variants, keep, .. } = arguments;
-    let mut common = common(install::Options::new(dir).common, rounds, variants);
+    let mut common = common(install::InstallOptions::new(dir).common, rounds, variants);
     // A single round cannot measure how much two plain installs differ.
     let identity = rounds > 1;
     if !identity {
         common.settings.warm_up = WarmUp::Off;
     }
-    install::Options {
+    install::InstallOptions {
         common,
-        base: base_options(arguments.base, base::Options::default()),
+        base: base_options(arguments.base, base::BaseOptions::default()),
         identity,
         keep,
     }
 }
 
-fn build_options(arguments: Build) -> image::Options {
-    let Build { dir, rounds, variants, base, chown, .. } = arguments;
-    let common = common(image::Options::new(dir).common, rounds, variants);
-    image::Options { common, base: base_options(base, base::Options::default()), chown }
+fn build_options(arguments: BuildArguments) -> image::ImageOptions {
+    let BuildArguments { dir, rounds, variants, base, chown, .. } = arguments;
+    let common = common(image::ImageOptions::new(dir).common, rounds, variants);
+    image::ImageOptions { common, base: base_options(base, base::BaseOptions::default()), chown }
 }
 
-fn db_options(arguments: Db) -> db::Options {
+fn db_options(arguments: Db) -> db::DatabaseOptions {
     let Db { dir, rounds, variants, transactions, etcd, redb, .. } = arguments;
-    let common = common(db::Options::new(dir).common, rounds, variants);
-    db::Options { common, transactions, etcd, redb }
+    let common = common(db::DatabaseOptions::new(dir).common, rounds, variants);
+    db::DatabaseOptions { common, transactions, etcd, redb }
 }
 
-fn import_options(arguments: Import) -> import::Options {
+fn import_options(arguments: Import) -> import::ImportOptions {
     let Import { dir, rounds, variants, containerd, layers, files, .. } = arguments;
-    let common = common(import::Options::new(dir).common, rounds, variants);
-    import::Options { common, containerd, layers, files }
+    let common = common(import::ImportOptions::new(dir).common, rounds, variants);
+    import::ImportOptions { common, containerd, layers, files }
 }
 
-fn compile_options(arguments: Compile) -> compile::Options {
+fn compile_options(arguments: Compile) -> compile::CompileOptions {
     let Compile { source, dir, rounds, variants, jobs, command, prepare, .. } = arguments;
-    let defaults = compile::Options::new(source, dir);
+    let defaults = compile::CompileOptions::new(source, dir);
     let common = common(defaults.common, rounds, variants);
-    compile::Options { common, jobs, command, prepare, source: defaults.source }
+    compile::CompileOptions { common, jobs, command, prepare, source: defaults.source }
 }
 
-fn cost_options(arguments: Cost) -> cost::Options {
-    let defaults = cost::Options::new(arguments.dir);
+fn cost_options(arguments: Cost) -> cost::CostOptions {
+    let defaults = cost::CostOptions::new(arguments.dir);
     let common = common(defaults.common.clone(), arguments.rounds, arguments.variants);
-    cost::Options { common, ..defaults }
+    cost::CostOptions { common, ..defaults }
 }
 
-fn tree_options(arguments: Clones) -> tree::Options {
+fn tree_options(arguments: Clones) -> tree::CloneOptions {
     let Clones { dir, rounds, variants, source, cold, .. } = arguments;
     let Clones { packages, suite, mirror, cache, .. } = arguments;
-    let defaults = tree::Options::new(dir);
-    let base = base_options(Base { packages, suite, mirror, cache }, defaults.base);
-    tree::Options { common: common(defaults.common, rounds, variants), source, base, cold }
+    let defaults = tree::CloneOptions::new(dir);
+    let base = base_options(BaseArguments { packages, suite, mirror, cache }, defaults.base);
+    tree::CloneOptions { common: common(defaults.common, rounds, variants), source, base, cold }
 }
 
 fn print_loop(arguments: &Loop) -> ExitCode {

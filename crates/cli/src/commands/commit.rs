@@ -7,7 +7,7 @@ use crate::commands::status::id;
 use crate::exit;
 use crate::text::{say, shell};
 use std::process::ExitCode;
-use synconce_durable::record::Record;
+use synconce_durable::record::RunRecord;
 use synconce_run::{RequestError, RunError};
 
 /// Commits a run in flight.
@@ -60,7 +60,7 @@ fn fail(error: &RequestError) {
     }
 }
 
-fn line(run: &Record) -> String {
+fn line(run: &RunRecord) -> String {
     let private = run.private.as_ref();
     format!("{} {}", run.id, private.map_or_else(String::new, |private| shell(&private.command)))
 }

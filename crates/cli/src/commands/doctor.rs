@@ -16,7 +16,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use synconce_doctor::{Context, Depth, Error, Observer, Options, Report, examine, examine_context};
+use synconce_doctor::{
+    BuildContext, Depth, Error, ExamineOptions, Observer, PlaceReport, examine, examine_context,
+};
 use synconce_sys::signals::is_ignored;
 use width::fit;
 
@@ -45,13 +47,13 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         Ok(asked) => asked,
         Err(error) => return fail(&error, &arguments),
     };
-    let mut watch = Watch::new();
+    let mut watch = TerminalObserver::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
-        return print(watch, examined, json, Context::text, &arguments)
+        return print(watch, examined, json, BuildContext::text, &arguments)
             .map_or_else(|code| code, |_| ExitCode::SUCCESS);
     }
-    let options = Options {
+    let options = ExamineOptions {
         path: asked.as_ref().map_or_else(|| arguments.path.clone(), |it| it.data_root.clone()),
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
         is_held: synconce_run::is_held(),
@@ -59,10 +61,10 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         ignored: arguments.ignore.clone(),
     };
     let examined = examine(&options, &mut watch);
-    let is_costly = |report: &Report| {
+    let is_costly = |report: &PlaceReport| {
         arguments.fail_on.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
     };
-    match print(watch, examined, json, Report::text, &arguments) {
+    match print(watch, examined, json, PlaceReport::text, &arguments) {
         Ok(report) if is_costly(&report) => exit::COSTLY.into(),
         Ok(_) => ExitCode::SUCCESS,
         Err(code) => code,
@@ -71,7 +73,7 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
 
 /// Prints and returns the report `examined`, or returns the exit code of a failure.
 fn print<T: Serialize>(
-    watch: Watch,
+    watch: TerminalObserver,
     examined: Result<T, Error>,
     json: Option<Sink>,
     text: fn(&T) -> String,
@@ -103,9 +105,8 @@ fn fail(error: &Error, arguments: &Doctor) -> ExitCode {
         Error::ReadOnly(_) => {
             Some("synconce doctor DIRECTORY, with a directory that can be written".to_owned())
         }
-        Error::NotDirectory(path) => path.parent().map(|parent| match parent == Path::new("") {
-            true => doctor(Path::new(".")),
-            false => doctor(parent),
+        Error::NotDirectory(path) => path.parent().map(|parent| {
+            if parent == Path::new("") { doctor(Path::new(".")) } else { doctor(parent) }
         }),
         Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
         _ => None,
@@ -117,13 +118,13 @@ fn fail(error: &Error, arguments: &Doctor) -> ExitCode {
 }
 
 /// Shows what is measured, on a terminal only, and notes signals.
-struct Watch {
+struct TerminalObserver {
     bar: ProgressBar,
     /// The signal that has arrived; 0 if none has.
     signal: Arc<AtomicUsize>,
 }
 
-impl Watch {
+impl TerminalObserver {
     fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         let style = ProgressStyle::with_template("synconce: measuring {msg} [{elapsed}]");
@@ -140,7 +141,7 @@ impl Watch {
     }
 }
 
-impl Observer for Watch {
+impl Observer for TerminalObserver {
     fn will_write(&mut self, count: u64, directory: &Path) {
         let (count, directory) = (bytes(count), directory.display());
         say(&format!("temporary files of at most {count} in {directory}, removed at the end"));

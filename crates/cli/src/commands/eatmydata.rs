@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_run::{Finished, Options, RunError};
+use synconce_run::{Finished, RunError, RunOptions};
 use synconce_sys::search;
 
 const NAME: &str = "eatmydata";
@@ -98,10 +98,13 @@ fn find(command: &OsStr, wanted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
         return Some(command.into());
     }
     let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let paths = search::candidates(command, Some(&path)).map(|path| match path == *command {
-        // Without a slash the path would be looked up in PATH again.
-        true => Path::new(".").join(path),
-        false => path,
+    let paths = search::candidates(command, Some(&path)).map(|path| {
+        if path == *command {
+            // Without a slash the path would be looked up in PATH again.
+            Path::new(".").join(path)
+        } else {
+            path
+        }
     });
     // The script finds a directory, too.
     let is_executable = |path: &PathBuf| rustix::fs::access(path, Access::EXEC_OK).is_ok();
@@ -142,7 +145,7 @@ fn hold_if_possible(command: Vec<OsString>, screen: &mut Screen) -> Finished {
         Ok(Command::Run(run)) => run,
         _ => unreachable!("the words of a run"),
     };
-    let options = Options { or_real: true, ..options(run) };
+    let options = RunOptions { or_real: true, ..options(run) };
     let finished = synconce_run::run(&options, screen);
     match &finished.error {
         Some(error) if !finished.began && !matches!(error, RunError::Exec { .. }) => {

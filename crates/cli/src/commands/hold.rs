@@ -3,9 +3,9 @@
 mod run;
 mod show;
 
-pub use self::show::{Report, reports};
+pub use self::show::{HoldReport, reports};
 
-use crate::arguments::hold::{Hold, Named, Verb};
+use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold};
 use crate::exit;
 use crate::text::{notice, say, shell};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use synconce_durable::text::quote;
 use synconce_hold::awaited_lock::AwaitedLock;
 use synconce_hold::config::{Config, Unusable, name_of, path_of};
-use synconce_hold::error::Failure;
+use synconce_hold::error::HoldFailure;
 use synconce_hold::marker_place;
-use synconce_hold::record::{self, Record};
-use synconce_hold::start::{Daemon, Started, start};
+use synconce_hold::record::{self, HoldRecord};
+use synconce_hold::start::{DaemonStart, Started, start};
 use synconce_hold::stop::{Left, Stopped, stop};
-use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
+use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 
 /// A message for the user, and a command that helps.
 pub struct Trouble {
@@ -29,8 +29,8 @@ pub struct Trouble {
     hint: Option<String>,
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
+impl From<HoldFailure> for Trouble {
+    fn from(failure: HoldFailure) -> Self {
         Self { message: failure.to_string(), hint: failure.remedy() }
     }
 }
@@ -63,21 +63,21 @@ impl Trouble {
 }
 
 /// Starts, stops, recovers or shows holds.
-pub fn hold(arguments: Hold) -> ExitCode {
-    if let Verb::Status(arguments) = &arguments.verb {
+pub fn hold(arguments: HoldArguments) -> ExitCode {
+    if let HoldVerb::Status(arguments) = &arguments.verb {
         return show::show(arguments).unwrap_or_else(|trouble| trouble.report());
     }
     if !rustix::process::geteuid().is_root() {
         return say_root();
     }
     match arguments.verb {
-        Verb::Run(arguments) => run::run(&arguments),
+        HoldVerb::Run(arguments) => run::run(&arguments),
         verb => in_child(|| match verb {
-            Verb::Start(named) => begin(&named),
-            Verb::Stop(named) => end(&named),
-            Verb::Recover(arguments) => run::recover(&arguments),
-            Verb::Settle(named) => run::settle(&named),
-            Verb::Run(_) | Verb::Status(_) => Ok(()),
+            HoldVerb::Start(named) => begin(&named),
+            HoldVerb::Stop(named) => end(&named),
+            HoldVerb::Recover(arguments) => run::recover(&arguments),
+            HoldVerb::Settle(named) => run::settle(&named),
+            HoldVerb::Run(_) | HoldVerb::Status(_) => Ok(()),
         }),
     }
 }
@@ -91,7 +91,7 @@ fn say_root() -> ExitCode {
 /// Reads the file of the hold `name`, or its marker if the file is gone: a crash may have come
 /// between.
 fn read_or_recall(name: &OsStr) -> Result<Config, Trouble> {
-    match (read(name), Record::read(&name_of(name)?)) {
+    match (read(name), HoldRecord::read(&name_of(name)?)) {
         (Err(trouble), Ok(Some(record))) if !path_of(name).exists() => {
             notice(&trouble.message);
             notice("the marker of the hold says what is held");
@@ -127,18 +127,19 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
 fn known(word: &OsStr) -> Result<String, Trouble> {
     let name = name_of(word)?;
     let files = [path_of(word), record::path(&name), record::aside_path(&name)];
-    match files.iter().any(|path| path.symlink_metadata().is_ok()) {
-        true => Ok(name),
-        false => read(word).map(|config| config.name),
+    if files.iter().any(|path| path.symlink_metadata().is_ok()) {
+        Ok(name)
+    } else {
+        read(word).map(|config| config.name)
     }
 }
 
-fn begin(named: &Named) -> Result<(), Trouble> {
-    begun(&read(&named.name)?, Daemon::Elsewhere).map(drop)
+fn begin(named: &NamedHold) -> Result<(), Trouble> {
+    begun(&read(&named.name)?, DaemonStart::Elsewhere).map(drop)
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config, daemon: Daemon) -> Result<Started, Trouble> {
+fn begun(config: &Config, daemon: DaemonStart) -> Result<Started, Trouble> {
     if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
@@ -206,8 +207,8 @@ fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
         Ok(Side::Parent(child)) => {
             let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
             match process::wait(Whose::Id(child), options) {
-                Ok(Some((_, Change::Exited(code)))) => ExitCode::from(code as u8),
-                Ok(Some((_, Change::Killed(signal)))) => exit::by_signal(signal),
+                Ok(Some((_, ChildChange::Exited(code)))) => ExitCode::from(code as u8),
+                Ok(Some((_, ChildChange::Killed(signal)))) => exit::by_signal(signal),
                 _ => exit::FAILED.into(),
             }
         }
@@ -221,7 +222,7 @@ fn say_waiting(lock: &AwaitedLock) {
     notice(&lock.to_string());
 }
 
-fn end(named: &Named) -> Result<(), Trouble> {
+fn end(named: &NamedHold) -> Result<(), Trouble> {
     let name = known(&named.name)?;
     match stop(&name, &say_waiting)? {
         Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),

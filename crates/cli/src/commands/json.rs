@@ -51,9 +51,10 @@ impl Sink {
         let failed = |name: &str, error| Err(format!("cannot write to {name}: {}", reason(&error)));
         if path == Path::new("-") {
             let (number, name) = stream.descriptor();
-            return match was_closed(number) {
-                true => failed(name, closed()),
-                false => Ok(Some(Self::Standard(stream))),
+            return if was_closed(number) {
+                failed(name, closed())
+            } else {
+                Ok(Some(Self::Standard(stream)))
             };
         }
         let file = match descriptor(path) {

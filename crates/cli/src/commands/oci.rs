@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_oci::explain;
-use synconce_oci::wrap::{Ended, wrap};
+use synconce_oci::wrap::{RuntimeEnd, wrap};
 
 /// Whether `name` is `synconce-oci`, `synconce-oci-RUNTIME`, or the name of a runtime itself.
 fn is_runtime(name: &str) -> bool {
@@ -39,9 +39,9 @@ fn stand_in(name: &OsStr, arguments: &[OsString]) -> ExitCode {
             Err(error) => error,
         },
         _ => match wrap(name, arguments) {
-            Ended::Failed(error) => error,
-            Ended::Exited(code) => return ExitCode::from(code),
-            Ended::Killed(signal) => return exit::by_signal(signal),
+            RuntimeEnd::Failed(error) => error,
+            RuntimeEnd::Exited(code) => return ExitCode::from(code),
+            RuntimeEnd::Killed(signal) => return exit::by_signal(signal),
         },
     };
     let _ = writeln!(std::io::stderr(), "synconce-oci: {error}");

@@ -3,7 +3,7 @@
 //! Inside a run their syncs would be held. Some of them replace what is durable already, and the
 //! commit of the run comes too late for that, or never. So each of them asks for real syncs.
 
-use crate::arguments::tree::Verb;
+use crate::arguments::tree::TreeVerb;
 use crate::arguments::{Command, Configured, hold};
 use crate::exit;
 use crate::text::say;
@@ -18,23 +18,23 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
     let real = || synconce_run::make_syncs_real().map(drop);
     let kept = match command {
         Command::Tree(tree) => match &tree.verb {
-            Verb::Init(_)
-            | Verb::Import(_)
-            | Verb::Clone(_)
-            | Verb::Mount(_)
-            | Verb::Commit(_)
-            | Verb::Discard(_)
-            | Verb::Protect(_)
-            | Verb::Unprotect(_)
-            | Verb::Rename(_)
-            | Verb::Restore(_)
-            | Verb::Squash(_) => real(),
-            Verb::Remove(remove) if !remove.dry_run => real(),
+            TreeVerb::Init(_)
+            | TreeVerb::Import(_)
+            | TreeVerb::Clone(_)
+            | TreeVerb::Mount(_)
+            | TreeVerb::Commit(_)
+            | TreeVerb::Discard(_)
+            | TreeVerb::Protect(_)
+            | TreeVerb::Unprotect(_)
+            | TreeVerb::Rename(_)
+            | TreeVerb::Restore(_)
+            | TreeVerb::Squash(_) => real(),
+            TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
-            Verb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
+            TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
             _ => Ok(()),
         },
-        Command::Hold(hold) if !matches!(hold.verb, hold::Verb::Status(_)) => real(),
+        Command::Hold(hold) if !matches!(hold.verb, hold::HoldVerb::Status(_)) => real(),
         Command::Setup(setup)
             if !setup.dry_run && !setup.check && setup.engine != Configured::Kubernetes =>
         {

@@ -4,7 +4,7 @@ mod hints;
 mod privileges;
 
 use self::privileges::Typed;
-use crate::arguments::{IoUring, Run};
+use crate::arguments::{IoUring, RunArguments};
 use crate::commands::json::{Sink, Stream};
 use crate::commands::root;
 use crate::commands::stats::{self, Clock, Manner};
@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use synconce_run::{
-    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, Options, Outcome, OwnFilter,
-    RunError,
+    CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, OwnFilter, RunError,
+    RunOptions, RunOutcome,
 };
 
 /// Runs the command under a hold and ends as the command did.
-pub fn run(arguments: Run) -> ExitCode {
+pub fn run(arguments: RunArguments) -> ExitCode {
     let clock = Clock::start();
     set_quiet(arguments.quiet);
     let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
@@ -96,8 +96,8 @@ pub(super) fn warn_of_preloads() {
     }
 }
 
-pub(super) fn options(arguments: Run) -> Options {
-    Options {
+pub(super) fn options(arguments: RunArguments) -> RunOptions {
+    RunOptions {
         command: arguments.command,
         argv0: arguments.argv0,
         environment: None,
@@ -149,15 +149,16 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
             "`synconce status`, with the same --root, shows the run as interrupted until it is \
              cleared"
         }
-        (RunError::Commit | RunError::SupervisorDied { .. }, Outcome::Interrupted { marker }) => {
-            match marker {
-                Some(_) => {
-                    "the run is marked as interrupted; `synconce status` shows what to do about it"
-                }
-                None => "nothing marks the run; throw its result away and run it again",
+        (
+            RunError::Commit | RunError::SupervisorDied { .. },
+            RunOutcome::Interrupted { marker },
+        ) => match marker {
+            Some(_) => {
+                "the run is marked as interrupted; `synconce status` shows what to do about it"
             }
-        }
-        (RunError::SupervisorDied { .. }, Outcome::NothingHeld) => {
+            None => "nothing marks the run; throw its result away and run it again",
+        },
+        (RunError::SupervisorDied { .. }, RunOutcome::NothingHeld) => {
             "no sync had been held, so nothing is lost; run the command again"
         }
         (RunError::SupervisorDied { .. }, _) => "run the command again",

@@ -16,9 +16,9 @@ use synconce_durable::error::Context;
 use synconce_durable::standard_paths;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
-use synconce_setup::plan::{Act, Change};
+use synconce_setup::plan::{PathChange, PlannedAct};
 use synconce_setup::{
-    Daemon, Engine, apply, diff, in_force, kubernetes, not_installed, plan, still_in_use, undo,
+    Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, still_in_use, undo,
     version,
 };
 
@@ -33,7 +33,7 @@ const PLACES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 
 /// What was changed, as JSON.
 #[derive(Default, Serialize)]
-struct Report {
+struct SetupReport {
     /// Whether nothing was written, by `--dry-run`.
     dry_run: bool,
     /// With `--check`: whether nothing would be changed.
@@ -95,9 +95,9 @@ pub fn setup(arguments: &Setup) -> ExitCode {
 }
 
 /// A message, and a hint.
-type Failure = (String, Option<String>);
+type MessageAndHint = (String, Option<String>);
 
-fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
+fn carry_out(arguments: &Setup) -> Result<SetupReport, MessageAndHint> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
     let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
     if arguments.engine == Configured::Apt && !arguments.hold {
@@ -111,7 +111,7 @@ fn carry_out(arguments: &Setup) -> Result<Report, Failure> {
     result.map_err(failure)
 }
 
-impl Report {
+impl SetupReport {
     /// Writes JSON if it is asked for. Otherwise prints the diff or the manifest on standard
     /// output, and the rest as notices.
     fn write(&self, json: Option<Sink>) -> Result<(), String> {
@@ -139,12 +139,12 @@ impl Report {
 }
 
 /// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
-fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, Failure> {
+fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, MessageAndHint> {
     let configured = arguments.engine;
     let engine = match (configured, arguments.hold) {
-        (Configured::Docker, true) => Engine::Held(Daemon::Docker),
-        (Configured::Buildkit, true) => Engine::Held(Daemon::Buildkit),
-        (Configured::Containerd, true) => Engine::Held(Daemon::Containerd),
+        (Configured::Docker, true) => Engine::Held(HeldDaemon::Docker),
+        (Configured::Buildkit, true) => Engine::Held(HeldDaemon::Buildkit),
+        (Configured::Containerd, true) => Engine::Held(HeldDaemon::Containerd),
         (_, true) => {
             let name = name(configured);
             let hint = "docker, buildkit and containerd have databases that can be held";
@@ -185,8 +185,8 @@ pub(super) struct Checked {
 pub(super) fn check_host(engine: Engine) -> Result<Checked, Error> {
     let host = host(None, None)?;
     let plan = plan(engine, &host)?;
-    let report = check::check(Report::default(), &plan, engine, &host, Path::new("/"))?;
-    let Report { set_up, faults, notes, .. } = report;
+    let report = check::check(SetupReport::default(), &plan, engine, &host, Path::new("/"))?;
+    let SetupReport { set_up, faults, notes, .. } = report;
     Ok(Checked { is_made: set_up == Some(true), faults, notes })
 }
 
@@ -217,7 +217,7 @@ fn program(root: &Path, name: &str) -> PathBuf {
     places.iter().find(is_there).unwrap_or(&places[0]).clone()
 }
 
-fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {
+fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
     let missing = not_installed(engine, host)?;
     // Without JSON it is the first line, before what is written.
     if arguments.json.json.is_none() {
@@ -225,20 +225,23 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
     }
     let missing = missing.filter(|_| arguments.json.json.is_some());
     let plan = plan(engine, host)?;
-    let report = Report { notes: missing.into_iter().collect(), ..Report::default() };
+    let report = SetupReport { notes: missing.into_iter().collect(), ..SetupReport::default() };
     if plan.changes.is_empty() && !arguments.check {
         let note = format!("{} is set up already: nothing was changed", engine.command());
-        return Ok(Report { notes: [report.notes, vec![note]].concat(), ..Report::default() });
+        return Ok(SetupReport {
+            notes: [report.notes, vec![note]].concat(),
+            ..SetupReport::default()
+        });
     }
-    let changed = |Change { path, act }: &Change| Changed {
+    let changed = |PathChange { path, act }: &PathChange| Changed {
         act: match act {
-            Act::Edit { .. } => "edited",
-            Act::Create(_) | Act::Own(_) | Act::Link(_) => "wrote",
+            PlannedAct::Edit { .. } => "edited",
+            PlannedAct::Create(_) | PlannedAct::Own(_) | PlannedAct::Link(_) => "wrote",
         },
         path: host.real(path).display().to_string(),
         saved: None,
     };
-    let mut report = Report {
+    let mut report = SetupReport {
         dry_run: arguments.dry_run || arguments.check,
         changes: plan.changes.iter().map(changed).collect(),
         ..report
@@ -259,11 +262,11 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Erro
     Ok(report)
 }
 
-fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, Error> {
+fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
     let (name, force) = (engine.command(), arguments.force);
     let Some(undo) = undo::plan(host, engine, force)? else {
         let note = format!("{name} was not set up by synconce: there is nothing to undo");
-        return Ok(Report { notes: vec![note], ..Report::default() });
+        return Ok(SetupReport { notes: vec![note], ..SetupReport::default() });
     };
     if let Some(refusal) = in_force(engine, host)? {
         return Err(refusal);
@@ -272,15 +275,15 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, E
     if !force && let Some(refusal) = still_in_use(engine, host)? {
         return Err(refusal);
     }
-    let changed = |step: &undo::Step| Changed {
+    let changed = |step: &undo::UndoStep| Changed {
         act: if step.before.is_some() { "restored" } else { "removed" },
         path: host.real(&step.path).display().to_string(),
         saved: step.saved.as_ref().map(|path| path.display().to_string()),
     };
-    let mut report = Report {
+    let mut report = SetupReport {
         dry_run: arguments.dry_run,
         changes: undo.steps.iter().map(changed).collect(),
-        ..Report::default()
+        ..SetupReport::default()
     };
     if arguments.dry_run {
         report.diff = Some(undo.diff(host));
@@ -297,10 +300,10 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<Report, E
 }
 
 /// Returns the manifest for the cluster. Each node is set up by `synconce setup containerd`.
-fn manifest(arguments: &Setup) -> Report {
-    Report {
+fn manifest(arguments: &Setup) -> SetupReport {
+    SetupReport {
         manifest: (!arguments.undo).then_some(kubernetes::MANIFEST),
         notes: kubernetes::NOTES.iter().map(|note| (*note).to_owned()).collect(),
-        ..Report::default()
+        ..SetupReport::default()
     }
 }

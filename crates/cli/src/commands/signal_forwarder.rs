@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use synconce_sys::signals::{self, Reader, Set, is_ignored};
+use synconce_sys::signals::{self, SignalReader, SignalSet, is_ignored};
 
 /// Signals that stop and continue synconce itself.
 const JOB_CONTROL: [Signal; 4] = [Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::CONT];
@@ -36,14 +36,19 @@ impl SignalForwarder {
     /// reaches the child by itself.
     pub fn pass_on_to(&self, child: &Child) -> io::Result<()> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-        let set = Set::of(&self.0.iter().map(|(_, signal)| *signal).collect::<Vec<_>>());
+        let set = SignalSet::of(&self.0.iter().map(|(_, signal)| *signal).collect::<Vec<_>>());
         let mask = set.block();
-        let passed_on = self.pass_until_readable(&pidfd, &Reader::new(&set)?, child.id());
+        let passed_on = self.pass_until_readable(&pidfd, &SignalReader::new(&set)?, child.id());
         mask.set();
         passed_on
     }
 
-    fn pass_until_readable(&self, end: &OwnedFd, reader: &Reader, child: u32) -> io::Result<()> {
+    fn pass_until_readable(
+        &self,
+        end: &OwnedFd,
+        reader: &SignalReader,
+        child: u32,
+    ) -> io::Result<()> {
         for (_, signal) in self.0.iter().filter(|(came, _)| came.load(Ordering::Relaxed)) {
             signals::send(child, *signal);
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Instant;
 use synconce_durable::record;
-use synconce_run::{Accounts, CommitReport, Finished, Outcome, PassReason, Tally};
+use synconce_run::{Accounts, CommitReport, Finished, PassReason, RunOutcome, Tally};
 
 /// What is measured from the start of a run.
 pub struct Clock {
@@ -61,10 +61,10 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
         wall_micros: clock.since.elapsed().as_micros() as u64,
         sealed: manner.sealed,
         outcome: match finished.outcome {
-            Outcome::Committed => "committed",
-            Outcome::NotAsked => "not-asked",
-            Outcome::NothingHeld => "nothing-held",
-            Outcome::Interrupted { .. } => "interrupted",
+            RunOutcome::Committed => "committed",
+            RunOutcome::NotAsked => "not-asked",
+            RunOutcome::NothingHeld => "nothing-held",
+            RunOutcome::Interrupted { .. } => "interrupted",
         },
         accounts: &finished.accounts,
         commit: &finished.commit,
@@ -87,7 +87,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
     }
 }
 
-fn table(stats: &Stats<'_>, outcome: &Outcome, manner: &Manner) -> String {
+fn table(stats: &Stats<'_>, outcome: &RunOutcome, manner: &Manner) -> String {
     let mut text = String::new();
     section(&mut text, "call", &stats.accounts.calls);
     section(&mut text, "program", &stats.accounts.programs);
@@ -162,12 +162,12 @@ fn saving(syncs: u64, timed: u64, saved: Option<(u64, u64)>) -> String {
 }
 
 /// Returns why there is no report of a commit.
-fn no_commit(outcome: &Outcome, manner: &Manner) -> &'static str {
+fn no_commit(outcome: &RunOutcome, manner: &Manner) -> &'static str {
     match outcome {
-        Outcome::NotAsked if manner.commit => "the run around this one commits",
-        Outcome::NotAsked => "it was not asked for",
-        Outcome::NothingHeld => "no sync was held",
-        Outcome::Committed | Outcome::Interrupted { .. } => "it was not finished",
+        RunOutcome::NotAsked if manner.commit => "the run around this one commits",
+        RunOutcome::NotAsked => "it was not asked for",
+        RunOutcome::NothingHeld => "no sync was held",
+        RunOutcome::Committed | RunOutcome::Interrupted { .. } => "it was not finished",
     }
 }
 

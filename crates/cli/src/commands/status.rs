@@ -3,6 +3,7 @@
 mod accounts;
 mod apart;
 mod ask;
+mod clear;
 mod holds;
 pub mod id;
 mod mend;
@@ -12,26 +13,25 @@ mod steps;
 mod target;
 
 use self::accounts::name_of;
-use crate::arguments::{Format, Status};
+use crate::arguments::{Format, StatusArguments};
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
-use crate::commands::hold::Report;
+use crate::commands::hold::HoldReport;
 use crate::commands::json::{Sink, Stream};
 use crate::commands::run::not_durable;
 use crate::exit;
-use crate::text::{notice, printable, say, shell};
+use crate::text::{printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_durable::record::{Record, boot_id};
-use synconce_durable::recovery::{self, Found, Run, State};
+use synconce_durable::record::{RunRecord, boot_id};
+use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths;
 use synconce_durable::text;
 use synconce_oci::held_steps::{self, HeldSteps};
 use synconce_run::{
-    CommitReport, Live, Phase, Process, descendants, failed_commit, forget_failed_commit, live,
-    processes_of,
+    CommitReport, Live, Phase, Process, descendants, failed_commit, live, processes_of,
 };
 use synconce_sys::reason;
 
@@ -43,7 +43,7 @@ struct Shown {
     state: &'static str,
     /// The user that owns the run.
     owner: u32,
-    run: Option<Record>,
+    run: Option<RunRecord>,
     /// The path of the marker.
     #[serde(serialize_with = "text::path_if_any")]
     marker: Option<PathBuf>,
@@ -56,7 +56,7 @@ struct Shown {
     /// What to do about an interrupted run.
     advice: Vec<String>,
     /// What `hold status` shows; `None` for a run.
-    hold: Option<Report>,
+    hold: Option<HoldReport>,
     /// The held build steps of an engine; `None` for a run.
     steps: Option<HeldSteps>,
     /// Whether the run counts for the exit code: root's runs do not count for a user.
@@ -69,7 +69,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn run(&self) -> Run {
+    fn run(&self) -> RunKey {
         (self.owner, self.id.clone())
     }
 
@@ -79,7 +79,7 @@ impl Shown {
 }
 
 /// Shows or clears runs.
-pub fn status(arguments: &Status) -> ExitCode {
+pub fn status(arguments: &StatusArguments) -> ExitCode {
     // A mistyped target must not look like a target in which nothing was interrupted.
     if let Some(lines) = arguments.root.as_deref().and_then(target::unusable) {
         lines.iter().for_each(|line| say(line));
@@ -89,7 +89,7 @@ pub fn status(arguments: &Status) -> ExitCode {
         return mend::mend(arguments, id);
     }
     let result = match &arguments.clear {
-        Some(id) => clear(arguments, id),
+        Some(id) => clear::clear(arguments, id),
         None => show(arguments),
     };
     match result {
@@ -102,7 +102,7 @@ pub fn status(arguments: &Status) -> ExitCode {
 }
 
 /// Returns the markers in the user's own state directory.
-fn markers() -> Result<Vec<Found>, String> {
+fn markers() -> Result<Vec<FoundMarker>, String> {
     let state = standard_paths::state()
         .ok_or("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")?;
     recovery::markers(&state).map_err(|error| error.to_string())
@@ -124,7 +124,7 @@ fn living() -> Option<Vec<Live>> {
     None
 }
 
-fn show(arguments: &Status) -> Result<ExitCode, String> {
+fn show(arguments: &StatusArguments) -> Result<ExitCode, String> {
     let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
     // Living runs are read first: a run that ends between the two reads is then in neither
     // list and not in the wrong one.
@@ -135,7 +135,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     let of_root = others::of_root().into_iter().map(interrupted);
     let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
     let in_target = arguments.root.as_deref().map(target::markers).transpose()?.unwrap_or_default();
-    let in_root: HashSet<_> = in_target.iter().map(Found::run).collect();
+    let in_root: HashSet<_> = in_target.iter().map(FoundMarker::run).collect();
     let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
     let is_unknown = |run: &Shown| !known.contains(&run.run());
     let in_target = in_target.into_iter().map(marked);
@@ -145,7 +145,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
     advise(&mut runs, arguments.root.as_deref(), &in_root);
     let (holds, all_holds) = holds::noteworthy();
-    let is_hold_interrupted = holds.iter().any(Report::is_interrupted);
+    let is_hold_interrupted = holds.iter().any(HoldReport::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     let steps = held_steps::read();
     if arguments.format == Some(Format::Prometheus) {
@@ -156,11 +156,14 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
         write(&metrics::text(&runs, &holds, &steps))?;
         return Ok(ExitCode::SUCCESS);
     }
-    let code = match () {
-        () if any("interrupted") || is_hold_interrupted => exit::INTERRUPTED.into(),
-        () if any("in-flight") || any("committing") => exit::IN_FLIGHT.into(),
-        () if !could_look || !all_holds => exit::FAILED.into(),
-        () => ExitCode::SUCCESS,
+    let code = if any("interrupted") || is_hold_interrupted {
+        exit::INTERRUPTED.into()
+    } else if any("in-flight") || any("committing") {
+        exit::IN_FLIGHT.into()
+    } else if !could_look || !all_holds {
+        exit::FAILED.into()
+    } else {
+        ExitCode::SUCCESS
     };
     match json {
         Some(sink) => {
@@ -174,7 +177,7 @@ fn show(arguments: &Status) -> Result<ExitCode, String> {
     Ok(code)
 }
 
-fn print(runs: &[Shown], holds: &[Report], steps: &[HeldSteps]) -> Result<(), String> {
+fn print(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> Result<(), String> {
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
@@ -201,11 +204,11 @@ fn add(runs: &mut Vec<Shown>, others: impl Iterator<Item = Shown>) {
     }
 }
 
-fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
+fn merge(living: Vec<Live>, markers: Vec<FoundMarker>) -> Vec<Shown> {
     let mut seen = HashSet::new();
     let mut runs: Vec<Shown> = Vec::new();
     let (cut_short, in_flight): (Vec<_>, Vec<_>) =
-        markers.into_iter().partition(|found| found.state == State::Interrupted);
+        markers.into_iter().partition(|found| found.state == MarkerState::Interrupted);
     for found in cut_short {
         if seen.insert(found.id.clone()) {
             runs.push(interrupted(found));
@@ -225,15 +228,15 @@ fn merge(living: Vec<Live>, markers: Vec<Found>) -> Vec<Shown> {
     runs
 }
 
-fn marked(found: Found) -> Shown {
+fn marked(found: FoundMarker) -> Shown {
     let state = match found.state {
-        State::InFlight => "in-flight",
-        State::Interrupted => "interrupted",
+        MarkerState::InFlight => "in-flight",
+        MarkerState::Interrupted => "interrupted",
     };
     Shown { state, ..interrupted(found) }
 }
 
-fn interrupted(found: Found) -> Shown {
+fn interrupted(found: FoundMarker) -> Shown {
     Shown {
         id: found.id,
         state: "interrupted",
@@ -276,7 +279,7 @@ fn alive(run: Live) -> Shown {
 
 /// Adds to interrupted runs their remaining processes and the advice. `root` is the target of
 /// `--root`, and `in_root` are the runs whose markers it has.
-fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<Run>) {
+fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
     let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
     let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
@@ -285,19 +288,22 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<Run>) {
             run.commit = failed_commit(&run.id);
         }
         let marked = root.filter(|_| in_root.contains(&run.run()));
-        run.advice = match () {
-            () if run.is_unknown => advice_for_unknown(&run.id, root),
-            () if !run.counts => vec!["root sees what it was: sudo synconce status".to_owned()],
-            () if run.is_of_another() => advice_for_root(&run.id, root, &run.running),
-            () => advice(run.run.as_ref(), &run.id, root, marked, &run.running),
+        run.advice = if run.is_unknown {
+            advice_for_unknown(&run.id, root)
+        } else if !run.counts {
+            vec!["root sees what it was: sudo synconce status".to_owned()]
+        } else if run.is_of_another() {
+            advice_for_root(&run.id, root, &run.running)
+        } else {
+            advice(run.run.as_ref(), &run.id, root, marked, &run.running)
         };
     }
 }
 
 /// Returns the processes that remain of each of `runs` of this boot.
 fn processes_left<'a>(
-    runs: impl Iterator<Item = (Run, Option<&'a Record>)>,
-) -> HashMap<Run, Vec<Process>> {
+    runs: impl Iterator<Item = (RunKey, Option<&'a RunRecord>)>,
+) -> HashMap<RunKey, Vec<Process>> {
     let boot = boot_id().unwrap_or_default();
     let recent = runs.filter(|(_, record)| record.is_some_and(|record| record.boot == boot));
     processes_of(&recent.map(|(run, _)| run).collect())
@@ -334,65 +340,4 @@ fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     }
     lines.extend(run.advice.iter().map(|line| format!("  {line}")));
     lines.iter().map(|line| printable(line) + "\n").collect()
-}
-
-fn clear(arguments: &Status, typed: &str) -> Result<ExitCode, String> {
-    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let (own, mut in_targets) = (markers()?, Vec::new());
-    if let Some(root) = &arguments.root {
-        in_targets.push((root.clone(), target::markers(root)?));
-    }
-    let known = own.iter().chain(in_targets.iter().flat_map(|(_, found)| found));
-    let id = &id::complete(typed, known.map(|found| found.id.clone()).collect())?;
-    let of_id = |mut found: Vec<Found>| {
-        found.retain(|found| found.id == *id);
-        found
-    };
-    let own = of_id(own);
-    let own_runs: HashSet<Run> = own.iter().map(Found::run).collect();
-    let mut in_targets: Vec<_> =
-        in_targets.into_iter().map(|(root, found)| (root, of_id(found))).collect();
-    // The target that a marker names is not trusted: only the user's own markers name one
-    // here.
-    if let Some(root) =
-        own.iter().find_map(root_of).filter(|it| Some(it) != arguments.root.as_ref())
-    {
-        let mut found = of_id(target::markers(&root)?);
-        found.retain(|found| own_runs.contains(&found.run()));
-        in_targets.push((root, found));
-    }
-    let found = || in_targets.iter().flat_map(|(_, found)| found).chain(&own);
-    if found().any(|found| found.state == State::InFlight) {
-        return Err(format!("the run {id} is in flight, not interrupted"));
-    }
-    let others = others::clear(id, &found().map(|found| found.owner).collect())?;
-    if others.is_empty() && found().next().is_none() {
-        let is_roots = others::of_root().iter().any(|found| found.id == *id);
-        return Err(match is_roots {
-            true => format!("the run {id} is root's; type: sudo synconce status --clear {id}"),
-            false => format!("there is no run {id}; `synconce status` lists them"),
-        });
-    }
-    for one in &own {
-        recovery::clear(one).map_err(|error| error.to_string())?;
-        forget_failed_commit(id);
-    }
-    for (root, found) in &in_targets {
-        target::clear(root, &found.iter().map(Found::run).collect())?;
-    }
-    if let Some(sink) = json {
-        sink.write(&serde_json::json!({ "cleared": id }))?;
-    } else if id != typed {
-        notice(&format!("cleared {id}"));
-    }
-    let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
-    for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {
-        say(&format!("processes of {id} still run: {}", names(&left)));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the `--root` of the run of `found`.
-fn root_of(found: &Found) -> Option<PathBuf> {
-    found.record.as_ref()?.private.as_ref()?.root.clone()
 }

@@ -5,8 +5,8 @@ use clap_complete::engine::{CompletionCandidate, PathCompleter, ValueCompleter};
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use synconce_durable::record::Record;
-use synconce_durable::recovery::{self, State};
+use synconce_durable::record::RunRecord;
+use synconce_durable::recovery::{self, MarkerState};
 use synconce_durable::standard_paths;
 use synconce_hold::config::Config;
 use synconce_tree::{Store, default_path};
@@ -59,7 +59,7 @@ fn named_store() -> Option<PathBuf> {
 pub(crate) fn interrupted_runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let found = standard_paths::state().and_then(|state| recovery::markers(&state).ok());
     let mut found = found.unwrap_or_default();
-    found.retain(|found| found.state == State::Interrupted);
+    found.retain(|found| found.state == MarkerState::Interrupted);
     starting_with(current, found.iter().map(|found| run(&found.id, found.record.as_ref())))
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn runs_in_flight(current: &OsStr) -> Vec<CompletionCandidate> {
     starting_with(current, runs.iter().map(|record| run(&record.id, Some(record))))
 }
 
-fn run(id: &str, record: Option<&Record>) -> CompletionCandidate {
+fn run(id: &str, record: Option<&RunRecord>) -> CompletionCandidate {
     let private = record.and_then(|record| record.private.as_ref());
     CompletionCandidate::new(id).help(private.map(|private| shell(&private.command).into()))
 }

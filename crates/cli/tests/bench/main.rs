@@ -29,9 +29,9 @@ impl Drop for Bench {
 }
 
 /// A directory on a disk. Its drop removes it.
-struct Place(PathBuf);
+struct DiskDirectory(PathBuf);
 
-impl Place {
+impl DiskDirectory {
     fn new(name: &str) -> Self {
         let own = format!("bench-{name}-{}", std::process::id());
         let place = Self(Path::new(env!("CARGO_TARGET_TMPDIR")).join(own));
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DiskDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -105,7 +105,7 @@ fn an_interrupted_benchmark_dies_by_the_signal_and_leaves_nothing_behind() {
     for (variant, signal) in
         [("bare", Signal::INT), ("supervised", Signal::INT), ("sealed-no-commit", Signal::TERM)]
     {
-        let place = Place::new(variant);
+        let place = DiskDirectory::new(variant);
         let mut bench = place.endless_build(variant);
         let pids = place.pids();
         assert_eq!(pids.len(), 2);

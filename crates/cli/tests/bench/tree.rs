@@ -1,6 +1,6 @@
 //! `synconce bench tree` with a root of a few files.
 
-use super::{Bench, Place, is_alive};
+use super::{Bench, DiskDirectory, is_alive};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -77,7 +77,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 /// Returns the command of a benchmark whose source is the root of `place`.
-fn command(place: &Place, variants: &str) -> Command {
+fn command(place: &DiskDirectory, variants: &str) -> Command {
     // The caller of the tests may ignore signals: a shell's `&` does.
     let mut command = Command::new("env");
     command
@@ -92,7 +92,7 @@ fn command(place: &Place, variants: &str) -> Command {
     command
 }
 
-fn assert_clean(place: &Place, variant: &str) {
+fn assert_clean(place: &DiskDirectory, variant: &str) {
     for part in ["work", "logs"] {
         let left = fs::read_dir(place.0.join(part)).expect("it is there");
         let left: Vec<PathBuf> = left.map(|entry| entry.expect("it is listed").path()).collect();
@@ -101,7 +101,7 @@ fn assert_clean(place: &Place, variant: &str) {
 }
 
 /// Returns the content of all files in the source tree, by path.
-fn content(place: &Place) -> Vec<(PathBuf, Vec<u8>, u32)> {
+fn content(place: &DiskDirectory) -> Vec<(PathBuf, Vec<u8>, u32)> {
     let mut files = place.files("source");
     files.sort();
     let read = |path: PathBuf| {
@@ -145,7 +145,7 @@ fn a_report_has_the_parts_of_every_variant_and_names_the_variants_that_altered_t
     if !is_root() {
         return;
     }
-    let place = Place::new("tree");
+    let place = DiskDirectory::new("tree");
     make_root(&place.0.join("source"));
     let before = content(&place);
     let variants: Vec<&str> = RIVALS.iter().chain(&OURS).copied().collect();
@@ -185,7 +185,7 @@ fn an_interrupted_iteration_leaves_neither_clones_nor_mounts_nor_processes() {
         ("session/cp-al", "tar", Signal::TERM),
         ("enter/mount", "date", Signal::INT),
     ] {
-        let place = Place::new(&variant.replace('/', "-"));
+        let place = DiskDirectory::new(&variant.replace('/', "-"));
         let root = place.0.join("source");
         make_root(&root);
         let replaced = root.join("bin").join(program);
@@ -211,7 +211,7 @@ fn an_interrupted_iteration_leaves_neither_clones_nor_mounts_nor_processes() {
 
 /// Returns the pid of the endless process in the clone, once it exists; `None` if the variant
 /// is left out here, which ends the benchmark.
-fn pid_inside(place: &Place, bench: &mut Bench) -> Option<String> {
+fn pid_inside(place: &DiskDirectory, bench: &mut Bench) -> Option<String> {
     let work = place.0.join("work/synconce-bench");
     let start = Instant::now();
     loop {

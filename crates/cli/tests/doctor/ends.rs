@@ -7,7 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, Started, Terminal, children, eventually, exists, finish, perl, trial, under_a_listener,
+    Place, StartedCommand, Terminal, children, eventually, exists, finish, perl, trial,
+    under_a_listener,
 };
 use synconce_testkit::rig::FsKind;
 
@@ -83,13 +84,13 @@ fn ctrl_c_ends_the_command_and_the_report_is_printed(place: &Place) {
 }
 
 /// Starts a command under doctor that writes its pid to `pid`, waits for `go`, and syncs.
-fn start(place: &Place) -> (Started, u32, u32) {
+fn start(place: &Place) -> (StartedCommand, u32, u32) {
     let words = perl(
         "say_to('pid', $$); Time::HiRes::sleep(0.01) until -e 'go'; \
          sync_file('data'); say_to('synced', hold());",
     );
     let words = words.each_ref().map(String::as_str);
-    let started = Started::new(&mut watched(place, &place.path(""), &[], &words));
+    let started = StartedCommand::new(&mut watched(place, &place.path(""), &[], &words));
     let command = place.wait_for("pid").trim().parse().unwrap();
     let supervisor = children(started.pid())[0].0;
     (started, supervisor, command)
@@ -110,7 +111,7 @@ fn the_wait_of_a_caller_that_was_killed_counts(place: &Place) {
     let [go, gone] = ["go", "gone"].map(|name| place.text(name));
     let wait = format!("until [ -e {go} ]; do :; done; kill -9 $!; wait; echo >{gone}");
     let script = format!("echo >file; sync file & {wait}");
-    let started = Started::new(&mut watched(place, rig.path(), &[], &["sh", "-c", &script]));
+    let started = StartedCommand::new(&mut watched(place, rig.path(), &[], &["sh", "-c", &script]));
     rig.disk().wait_for_waiting_flush(Duration::from_secs(60)).unwrap();
     place.write("go", "");
     place.wait_for("gone");

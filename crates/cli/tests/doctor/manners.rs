@@ -6,7 +6,9 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use synconce_testkit::harness::{Place, Started, Terminal, binary, eventually, finish, trial};
+use synconce_testkit::harness::{
+    Place, StartedCommand, Terminal, binary, eventually, finish, trial,
+};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
@@ -40,7 +42,7 @@ fn a_signal_ends_it_and_leaves_nothing(place: &Place) {
         let program = doctor(place, rig.path(), options);
         let mut command = place.command("env");
         command.arg("--default-signal=INT,TERM,HUP").arg(program.get_program());
-        let started = Started::new(command.args(program.get_args()));
+        let started = StartedCommand::new(command.args(program.get_args()));
         eventually(&format!("{file} is measured"), || measures(rig.path(), file));
         started.signal(signal).unwrap();
         let status = started.end();

@@ -4,7 +4,7 @@ use crate::command::watched;
 use crate::support::rig;
 use libtest_mimic::Trial;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, Started, finish, stall, trial};
+use synconce_testkit::harness::{Place, StartedCommand, finish, stall, trial};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
@@ -113,7 +113,7 @@ fn locks_of_a_killed_caller_last_as_long_as_documented(place: &Place) {
     let names = ["locked", "go", "kill", "after", "end"].map(|name| place.text(name));
     let mut words = vec!["python3", "-c", &script];
     words.extend(names.iter().map(String::as_str));
-    let started = Started::new(&mut watched(place, rig.path(), &[], &words));
+    let started = StartedCommand::new(&mut watched(place, rig.path(), &[], &words));
     place.wait_for("locked");
     let stalled = stall(&rig);
     place.write("go", "");

@@ -1,6 +1,6 @@
 //! Runs the commands of a document.
 
-use crate::expected::{self, Expected};
+use crate::expected::{self, ExpectedOutput};
 use crate::markdown::Document;
 use crate::{LIMIT, is_run};
 use std::fmt::Write;
@@ -41,7 +41,7 @@ pub fn run(document: &Document) {
             "sh" => add(&mut script, "step", &commands(block.line, &block.lines)),
             "console" => {
                 let shown = expected::transcript(block.line, &block.lines);
-                let typed: Vec<_> = shown.iter().map(Expected::typed).collect();
+                let typed: Vec<_> = shown.iter().map(ExpectedOutput::typed).collect();
                 add(&mut script, "shown", &typed);
                 wanted.extend(shown);
             }
@@ -55,7 +55,7 @@ pub fn run(document: &Document) {
     fs::write(directory.join("log"), finished.stdout + &finished.stderr).unwrap();
     assert!(finished.status.success(), "{}: a command failed", document.name);
 
-    let differs = |shown: &&Expected| {
+    let differs = |shown: &&ExpectedOutput| {
         let printed = root.path(".documents").join(shown.line.to_string());
         let printed = fs::read_to_string(printed).expect("the output of a command");
         let same = expected::fits(&shown.output, &printed);

@@ -1,13 +1,13 @@
 //! The output that a document shows, and what may differ in it.
 
 /// A command behind a prompt, and the output that the document shows.
-pub struct Expected {
+pub struct ExpectedOutput {
     pub line: usize,
     command: String,
     pub output: Vec<String>,
 }
 
-impl Expected {
+impl ExpectedOutput {
     /// Returns the command, with its line.
     pub fn typed(&self) -> (usize, String) {
         (self.line, self.command.clone())
@@ -15,13 +15,17 @@ impl Expected {
 }
 
 /// Returns the commands of a `console` block whose first line has the number `first`.
-pub fn transcript(first: usize, lines: &[String]) -> Vec<Expected> {
-    let mut shown: Vec<Expected> = Vec::new();
+pub fn transcript(first: usize, lines: &[String]) -> Vec<ExpectedOutput> {
+    let mut shown: Vec<ExpectedOutput> = Vec::new();
     for (line, text) in (first..).zip(lines) {
         let command = text.strip_prefix("$ ").or_else(|| text.strip_prefix("# "));
         match (command, shown.last_mut()) {
             (Some(command), _) => {
-                shown.push(Expected { line, command: command.to_owned(), output: Vec::new() });
+                shown.push(ExpectedOutput {
+                    line,
+                    command: command.to_owned(),
+                    output: Vec::new(),
+                });
             }
             (None, Some(last)) => last.output.push(text.clone()),
             (None, None) => panic!("line {line}: the block begins without a prompt"),

@@ -2,7 +2,7 @@
 //! what they quote is in the sources; their links lead somewhere.
 //!
 //! Each document with commands is one test. Its blocks are run in order, in one root on a disk
-//! of its own, as root. See `markdown::Block` for what is read from a document, and
+//! of its own, as root. See `markdown::FencedBlock` for what is read from a document, and
 //! CONTRIBUTING.md for how a block is marked.
 
 mod commands;
@@ -63,7 +63,7 @@ fn all(faults: Vec<String>) -> Result<(), Failed> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
 }
 
-fn is_run(block: &markdown::Block) -> bool {
+fn is_run(block: &markdown::FencedBlock) -> bool {
     block.has_commands() && block.not_run.is_none()
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 pub struct Document {
     /// The path below the directory of the project.
     pub name: String,
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<FencedBlock>,
     /// The lines outside of blocks and comments, with their numbers.
     pub prose: Vec<(usize, String)>,
 }
@@ -21,7 +21,7 @@ pub struct Document {
 /// - `<!-- not run: REASON -->`: the block cannot run in a root.
 /// - `<!-- given: COMMANDS -->`: the commands make what the text takes as given, such as the
 ///   reader's own Makefile. They run before the block.
-pub struct Block {
+pub struct FencedBlock {
     pub language: String,
     /// The number of the line after the fence.
     pub line: usize,
@@ -30,7 +30,7 @@ pub struct Block {
     pub not_run: Option<String>,
 }
 
-impl Block {
+impl FencedBlock {
     /// Whether a reader types what is in the block. A block without a language could hide
     /// commands.
     pub fn has_commands(&self) -> bool {
@@ -68,7 +68,7 @@ impl Document {
                 let end = |line: &&(usize, &str)| line.1 != "```";
                 let inside: Vec<_> = lines.by_ref().take_while(|line| end(&line)).collect();
                 let inside = inside.into_iter().map(|(_, line)| line.to_owned()).collect();
-                blocks.push(Block::new(language, number + 1, inside, &comments));
+                blocks.push(FencedBlock::new(language, number + 1, inside, &comments));
                 comments.clear();
             } else if line.starts_with("<!--") {
                 let mut comment = vec![line.to_owned()];
@@ -93,7 +93,7 @@ impl Document {
     }
 }
 
-impl Block {
+impl FencedBlock {
     fn new(
         language: &str,
         line: usize,

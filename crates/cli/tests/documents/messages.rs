@@ -14,11 +14,10 @@ pub fn unknown() -> Vec<String> {
         .iter()
         .flat_map(|source| {
             let text = fs::read_to_string(source).expect("a source");
-            match source.extension().is_some_and(|extension| extension == "sh") {
-                true => {
-                    text.lines().map(|line| line.replace("${", "{").replace('"', " ")).collect()
-                }
-                false => strings(&text),
+            if source.extension().is_some_and(|extension| extension == "sh") {
+                text.lines().map(|line| line.replace("${", "{").replace('"', " ")).collect()
+            } else {
+                strings(&text)
             }
         })
         .collect();

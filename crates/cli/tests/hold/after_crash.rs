@@ -2,7 +2,7 @@
 //! the hold, and it does not give up files that it has not seen.
 
 use crate::crashes::{crash, edit};
-use crate::support::{Fixture, end, with_hold};
+use crate::support::{HoldOnRig, end, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use synconce_testkit::harness::{isolated, isolated_alone};
@@ -12,7 +12,7 @@ use synconce_testkit::rig::{FsKind, Rig};
 fn a_file_that_cannot_be_looked_at_is_not_missing() {
     isolated_alone(|place| {
         let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false);
-        let fixture = Fixture::on(place, rig.up().unwrap(), "after_crash = \"wipe\"\n");
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "after_crash = \"wipe\"\n");
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
         crash(&fixture);
@@ -39,7 +39,7 @@ fn a_file_that_cannot_be_looked_at_is_not_missing() {
 fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settled() {
     isolated(|place| {
         let rig = Rig::builder().size(24 << 20).passthrough(false);
-        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "");
         let held = fixture.rig.path().join("a/b/held");
         let text = format!(
             "after_crash = \"wipe\"\n[[hold]]\npath = \"{}\"\nkind = \"other\"\n\
@@ -119,7 +119,7 @@ fn files_that_a_daemon_without_the_hold_has_open_are_not_set_aside() {
 }
 
 /// Replaces the notes beside the held paths, or removes them.
-fn note(fixture: &Fixture<'_>, boot: Option<&str>) {
+fn note(fixture: &HoldOnRig<'_>, boot: Option<&str>) {
     for path in ["meta.db", "databases"] {
         let note = fixture.rig.path().join(".synconce-hold").join(path).join("started");
         // The boot, and then the identity of the directory.
@@ -171,7 +171,7 @@ fn without_a_stop_of_the_machine_a_lost_marker_costs_nothing() {
 fn a_hold_whose_marker_is_lost_is_recovered_before_it_starts() {
     isolated(|place| {
         for after_crash in ["wipe", "refuse"] {
-            let fixture = Fixture::new(place, &format!("after_crash = \"{after_crash}\"\n"));
+            let fixture = HoldOnRig::new(place, &format!("after_crash = \"{after_crash}\"\n"));
             fixture.ok("start");
             fs::write(fixture.file(), "old").unwrap();
             crash(&fixture);

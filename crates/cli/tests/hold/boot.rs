@@ -1,13 +1,13 @@
 //! Sandboxes in which /proc does not say which boot it is, such as ProcSubset=pid of systemd.
 
 use crate::crashes::{crash, edit};
-use crate::support::{Fixture, failed, with_hold};
+use crate::support::{HoldOnRig, failed, with_hold};
 use std::fs;
 use synconce_testkit::harness::{binary, finish};
 use synconce_testkit::process::Finished;
 
 /// Runs the verb where /proc shows processes only (proc(5), subset=pid).
-fn sandboxed(fixture: &Fixture<'_>, verb: &str) -> Finished {
+fn sandboxed(fixture: &HoldOnRig<'_>, verb: &str) -> Finished {
     let script = "mount -t proc -o subset=pid none /proc; exec \"$0\" hold \"$1\" ./t.toml";
     let words = ["--mount", "sh", "-ec", script, binary(), verb];
     finish(fixture.place.command("unshare").args(words))

@@ -1,7 +1,7 @@
 //! A container whose processes are killed while the kernel goes on: its mounts end, and the file
 //! system of its volume stays mounted on the host.
 
-use crate::support::{Fixture, configure, end, failed, sh, stays};
+use crate::support::{HoldOnRig, configure, end, failed, sh, stays};
 use std::fs;
 use std::path::PathBuf;
 use synconce_testkit::harness::{Place, binary, eventually, isolated};
@@ -21,9 +21,9 @@ const CONTAINER: [&str; 8] = [
 ];
 
 /// Returns a hold of the volume of a container; `script` mounts the volume.
-fn volume(place: &Place, fs: FsKind) -> (Fixture<'_>, String) {
+fn volume(place: &Place, fs: FsKind) -> (HoldOnRig<'_>, String) {
     let rig = Rig::builder().fs(fs).size(512 << 20).passthrough(false).up().unwrap();
-    let fixture = Fixture::on(place, rig, "");
+    let fixture = HoldOnRig::on(place, rig, "");
     let point = place.path("volume");
     fs::create_dir(&point).unwrap();
     let (point, disk) = (point.display(), fixture.rig.path().display());
@@ -33,7 +33,7 @@ fn volume(place: &Place, fs: FsKind) -> (Fixture<'_>, String) {
 }
 
 /// Starts the hold in a container that writes, and kills all its processes.
-fn killed(fixture: &Fixture<'_>, mount: &str) {
+fn killed(fixture: &HoldOnRig<'_>, mount: &str) {
     let write = "echo old >volume/databases/data; sync volume/databases/data";
     let script = format!("{mount}; {} hold start ./t.toml; {write}", binary());
     let container = stays(fixture.place, &CONTAINER, &script);
@@ -48,12 +48,12 @@ fn killed(fixture: &Fixture<'_>, mount: &str) {
 }
 
 /// Runs `script` in the next container.
-fn next(fixture: &Fixture<'_>, mount: &str, script: &str) -> Finished {
+fn next(fixture: &HoldOnRig<'_>, mount: &str, script: &str) -> Finished {
     let script = format!("{mount}; {}", script.replace("synconce", binary()));
     fixture.place.bare(&[&CONTAINER[..], &["-ec", &script]].concat())
 }
 
-fn data(fixture: &Fixture<'_>) -> PathBuf {
+fn data(fixture: &HoldOnRig<'_>) -> PathBuf {
     fixture.directory().join("data")
 }
 

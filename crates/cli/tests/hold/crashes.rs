@@ -1,6 +1,6 @@
 //! Crashes of the machine, as the kernel leaves them.
 
-use crate::support::{Fixture, sh};
+use crate::support::{HoldOnRig, sh};
 use std::fs;
 use std::path::PathBuf;
 use synconce_testkit::harness::Place;
@@ -14,7 +14,7 @@ pub fn take_away(place: &Place, held: &[PathBuf]) {
 }
 
 /// Takes the overlays of the hold away, and gives the marker the boot of another day.
-pub fn crash(fixture: &Fixture<'_>) {
+pub fn crash(fixture: &HoldOnRig<'_>) {
     crash_at(fixture.place, &[fixture.file(), fixture.directory()]);
 }
 
@@ -32,7 +32,7 @@ pub fn edit(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
 }
 
 /// Holds the files, writes `text` to them, and takes the disk away under the hold.
-pub fn interrupted(fixture: &Fixture<'_>, text: &str) {
+pub fn interrupted(fixture: &HoldOnRig<'_>, text: &str) {
     fixture.ok("start");
     let owned = fixture.directory().display().to_string();
     sh(fixture.place, &format!("chown 65534:65534 {owned}; chmod 770 {owned}"));
@@ -42,7 +42,7 @@ pub fn interrupted(fixture: &Fixture<'_>, text: &str) {
 }
 
 /// Takes the disk away under the hold, and mounts it again.
-pub fn unmount_below(fixture: &Fixture<'_>) {
+pub fn unmount_below(fixture: &HoldOnRig<'_>) {
     take_away(fixture.place, &[fixture.file(), fixture.directory()]);
     // Retried until the guard has ended.
     fixture.rig.unmount().unwrap();

@@ -1,7 +1,7 @@
 //! Full and failing disks, and file systems that go away.
 
 use crate::crashes::unmount_below;
-use crate::support::{Fixture, configure, end, failed, sh, stays, with_hold};
+use crate::support::{HoldOnRig, configure, end, failed, sh, stays, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use synconce_testkit::rig::{Fault, FsKind, Rig};
 fn a_full_disk_refuses_the_start_and_keeps_nothing() {
     isolated(|place| {
         let rig = Rig::builder().size(24 << 20).passthrough(false).up().unwrap();
-        let fixture = Fixture::on(place, rig, "");
+        let fixture = HoldOnRig::on(place, rig, "");
         let fill = format!(
             "cat /dev/zero >{0}/full; i=0; while : >{0}/$i; do i=$((i+1)); done; :",
             fixture.rig.path().display()
@@ -32,7 +32,7 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
-        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "");
         fixture.ok("start");
         let file = fs::File::options().write(true).open(fixture.file()).unwrap();
         std::io::Write::write_all(&mut &file, &[b'a'; 65536]).unwrap();
@@ -56,7 +56,7 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
 fn a_journal_that_its_own_timer_aborted_fails_the_stop() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=1").passthrough(false);
-        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "");
         fixture.ok("start");
         let made = fixture.directory().join("made");
         fixture.rig.abort_journal(|| fs::create_dir(made).unwrap()).unwrap();
@@ -82,7 +82,7 @@ fn a_file_of_another_overlay_with_the_same_device_is_not_of_the_hold() {
     // The kernel gives the lowest number that is free. Another test could take the number, or free
     // many lower ones. An overlay can take several: its own first, then some for its layers.
     isolated_alone(|place| {
-        let fixture = Fixture::new(place, "");
+        let fixture = HoldOnRig::new(place, "");
         fixture.ok("start");
         let device = fs::metadata(fixture.directory()).unwrap().dev();
         unmount_below(&fixture);
@@ -135,7 +135,7 @@ fn a_limit_of_file_sizes_is_named() {
 fn a_disk_that_was_shut_down_under_the_hold_is_let_go_by_the_stop() {
     isolated(|place| {
         let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false).up().unwrap();
-        let fixture = Fixture::on(place, rig, "");
+        let fixture = HoldOnRig::on(place, rig, "");
         fixture.ok("start");
         let process = fixture.open(&fixture.file());
         let shutdown =
@@ -167,20 +167,20 @@ enum StateDisk {
 }
 
 /// Makes a hold on a disk to which the kernel writes nothing before a sync.
-fn on_a_late_disk(place: &Place) -> Fixture<'_> {
+fn on_a_late_disk(place: &Place) -> HoldOnRig<'_> {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
-    Fixture::on(place, rig.up().unwrap(), "")
+    HoldOnRig::on(place, rig.up().unwrap(), "")
 }
 
 /// Writes to the held directory what the disk loses.
-fn lose_data(fixture: &Fixture<'_>) {
+fn lose_data(fixture: &HoldOnRig<'_>) {
     fs::write(fixture.directory().join("data"), "these bytes are lost".repeat(200)).unwrap();
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
 }
 
 /// Lets the disk lose a write of one file, with its journal in order, while nothing can be written
 /// beside the marker. Checks that no verb forgets the loss after `meet`.
-fn lose(place: &Place, state: StateDisk, meet: impl Fn(&Fixture<'_>)) {
+fn lose(place: &Place, state: StateDisk, meet: impl Fn(&HoldOnRig<'_>)) {
     let fixture = on_a_late_disk(place);
     let make = match state {
         StateDisk::FullBtrfs => "truncate -s 120M image; mkfs.btrfs -q -M image",
@@ -328,7 +328,7 @@ fn stop_with(place: &Place, inject: &str) -> Finished {
     finish(strace.args(["hold", "stop", "./t.toml"]))
 }
 
-fn stop_that_fails(fixture: &Fixture<'_>) {
+fn stop_that_fails(fixture: &HoldOnRig<'_>) {
     fixture.fails("stop", &["the disk lost writes"]);
 }
 

@@ -1,6 +1,6 @@
 //! What is held, and what is not.
 
-use crate::support::{Fixture, end, hold, with_hold};
+use crate::support::{HoldOnRig, end, hold, with_hold};
 use std::fs;
 use std::io::ErrorKind;
 use synconce_testkit::harness::{isolated, without_foreign_syncs};
@@ -9,7 +9,7 @@ use synconce_testkit::harness::{isolated, without_foreign_syncs};
 fn syncs_of_held_files_reach_no_disk_until_the_hold_stops() {
     isolated(|place| {
         let _barrier = without_foreign_syncs();
-        let fixture = Fixture::new(place, "");
+        let fixture = HoldOnRig::new(place, "");
         fixture.ok("start");
         let before = fixture.flushes();
         let held = [fixture.file(), fixture.directory().join("new")];
@@ -182,7 +182,7 @@ fn starting_and_stopping_twice_changes_nothing() {
 fn a_directory_above_that_is_a_link_is_followed() {
     isolated(|place| {
         let _barrier = without_foreign_syncs();
-        let fixture = Fixture::new(place, "");
+        let fixture = HoldOnRig::new(place, "");
         let link = place.path("link");
         std::os::unix::fs::symlink(fixture.rig.path(), &link).unwrap();
         let path = link.join("meta.db");
@@ -212,7 +212,8 @@ fn a_process_that_opened_a_file_with_o_dsync_is_named_by_status() {
             path.display()
         );
         let mut command = place.command("python3");
-        let process = synconce_testkit::harness::Started::new(command.args(["-c", &program]));
+        let process =
+            synconce_testkit::harness::StartedCommand::new(command.args(["-c", &program]));
         place.wait_for("opened");
         let (status, code) = fixture.status();
         assert_eq!(code, Some(0));

@@ -8,7 +8,7 @@ use crate::crashes::crash_at;
 use crate::support::{end, failed, sh};
 use std::fs;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
@@ -156,9 +156,10 @@ fn attempt(hostile: &Hostile<'_>, attack: &Attack) -> Result<(), String> {
             return Err(format!("{name}: at the end: {verb}: {}", done.stderr));
         }
     }
-    match hostile.app().join("data/.synconce-hold").exists() {
-        true => Err(format!("{name}: something is left")),
-        false => Ok(()),
+    if hostile.app().join("data/.synconce-hold").exists() {
+        Err(format!("{name}: something is left"))
+    } else {
+        Ok(())
     }
 }
 
@@ -303,7 +304,7 @@ fn nothing_elsewhere_is_changed_while_names_are_exchanged() {
                 .args(user)
                 .args(["perl", "-e", EXCHANGE, &call, one, two])
                 .current_dir(hostile.app());
-            let exchange = Started::new(&mut exchange);
+            let exchange = StartedCommand::new(&mut exchange);
             eventually("the exchange goes on", || exchange.text().contains("ready"));
             for _turn in 0..3 {
                 for verb in ["start", "stop"] {

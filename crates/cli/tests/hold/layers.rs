@@ -2,7 +2,7 @@
 //! the hold.
 
 use crate::crashes::crash_at;
-use crate::support::{Fixture, sh, with_hold};
+use crate::support::{HoldOnRig, sh, with_hold};
 use std::fs;
 use synconce_testkit::harness::Place;
 
@@ -52,7 +52,7 @@ fn a_start_takes_no_attribute_of_a_layer_for_its_own() {
 
 /// Makes opaque directories in the hold, each in the one before, and has its end fail at `c`, which
 /// cannot be changed. Returns the attributes that were set.
-fn stop_in_the_middle(place: &Place, fixture: &Fixture<'_>) -> String {
+fn stop_in_the_middle(place: &Place, fixture: &HoldOnRig<'_>) -> String {
     let held = fixture.directory().display().to_string();
     let rig = fixture.rig.path().display().to_string();
     sh(place, &format!("cd {held}; mkdir -p a/b/c/d/e"));

@@ -1,13 +1,13 @@
 //! Overlays of a hold that other mounts, names and namespaces keep: a stop does not say that the
 //! hold has ended, and names what keeps it.
 
-use crate::support::{Fixture, configure, end, refused, sh, stays, with_hold};
+use crate::support::{HoldOnRig, configure, end, refused, sh, stays, with_hold};
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Started, finish};
+use synconce_testkit::harness::{StartedCommand, finish};
 
 /// Returns a name in a fresh directory beside the held files.
-fn beside(fixture: &Fixture<'_>, name: &str) -> String {
+fn beside(fixture: &HoldOnRig<'_>, name: &str) -> String {
     let path = fixture.rig.path().join(name);
     fs::create_dir_all(&path).unwrap();
     path.display().to_string()
@@ -79,7 +79,7 @@ fn a_descriptor_that_is_in_flight_keeps_the_hold() {
              time.sleep(600)\n",
             fixture.directory().join("new").display()
         );
-        let process = Started::new(place.command("python3").args(["-c", &program]));
+        let process = StartedCommand::new(place.command("python3").args(["-c", &program]));
         place.wait_for("ready");
         sh(place, &format!("umount --lazy {}", fixture.directory().display()));
         refused(fixture, &["in use by another process"]);
@@ -102,7 +102,7 @@ fn a_mapping_keeps_the_hold() {
              time.sleep(600)\n",
             fixture.directory().join("new").display()
         );
-        let process = Started::new(place.command("python3").args(["-c", &program]));
+        let process = StartedCommand::new(place.command("python3").args(["-c", &program]));
         place.wait_for("ready");
         refused(fixture, &["in use by python3", &format!("(pid {})", process.pid())]);
         assert_eq!(fixture.state(), "held");

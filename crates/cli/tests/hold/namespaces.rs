@@ -1,9 +1,9 @@
 //! Verbs and writers that see other mounts than the hold: bind mounts, and mount namespaces.
 
 use crate::crashes::take_away;
-use crate::support::{Fixture, configure, end, failed, sh, stays, with_hold};
+use crate::support::{HoldOnRig, configure, end, failed, sh, stays, with_hold};
 use std::fs;
-use synconce_testkit::harness::{Started, binary, eventually, finish, isolated};
+use synconce_testkit::harness::{StartedCommand, binary, eventually, finish, isolated};
 
 #[test]
 fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_into_a_hold() {
@@ -28,7 +28,7 @@ fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_in
         fs::create_dir(&away).unwrap();
         let [away, held] = [away, held].map(|path| path.display().to_string());
         let words = ["--mount", "sh", "-c", script, &away, &held];
-        let process = Started::new(place.command("unshare").args(words));
+        let process = StartedCommand::new(place.command("unshare").args(words));
         place.wait_for("ready");
         fixture.fails("start", &["in use by sleep"]);
         end(process);
@@ -43,7 +43,7 @@ fn a_file_that_is_open_through_a_bind_mount_or_another_namespace_is_not_taken_in
 fn a_program_that_reads_for_a_moment_does_not_fail_the_start() {
     with_hold("", |place, fixture| {
         let process = fixture.open(&fixture.file());
-        let start = Started::new(&mut place.synconce(&["hold", "start", "./t.toml"]));
+        let start = StartedCommand::new(&mut place.synconce(&["hold", "start", "./t.toml"]));
         // The lock of the verb is taken before the look at the files.
         eventually("the start has begun", || place.path("runtime/holds/t.lock").exists());
         end(process);
@@ -56,7 +56,8 @@ fn a_program_that_reads_for_a_moment_does_not_fail_the_start() {
 fn a_verb_in_an_older_mount_namespace_takes_nothing_away() {
     with_hold("after_crash = \"wipe\"\n", |place, fixture| {
         let script = "echo >ready; exec sleep 600";
-        let older = Started::new(place.command("unshare").args(["--mount", "sh", "-c", script]));
+        let older =
+            StartedCommand::new(place.command("unshare").args(["--mount", "sh", "-c", script]));
         place.wait_for("ready");
         let before = place.bare(&["readlink", "/proc/self/ns/mnt"]).stdout;
         eventually("the namespace is another one", || {
@@ -105,7 +106,7 @@ fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
     isolated(|place| {
         for (parent, there) in [("shared", "slave"), ("shared", "private"), ("private", "private")]
         {
-            let fixture = Fixture::new(place, "");
+            let fixture = HoldOnRig::new(place, "");
             sh(place, &format!("mount --make-{parent} {}", fixture.rig.path().display()));
             fixture.ok("start");
             let data = fixture.directory().join("data");
@@ -127,7 +128,7 @@ fn a_stop_where_a_copy_of_the_hold_is_ends_nothing() {
             fixture.rig.down().unwrap();
         }
         // An unmount on one peer is one on all.
-        let fixture = Fixture::new(place, "");
+        let fixture = HoldOnRig::new(place, "");
         sh(place, &format!("mount --make-shared {}", fixture.rig.path().display()));
         fixture.ok("start");
         let words = ["--mount", "--propagation", "unchanged", binary(), "hold", "stop", "./t.toml"];
@@ -170,7 +171,7 @@ fn a_directory_that_another_container_holds_is_not_held_again() {
 }
 
 /// Starts the hold `t` in a mount namespace of its own. Returns what it says, and its exit code.
-fn started_apart(fixture: &Fixture<'_>, propagation: &str) -> (String, Option<i32>) {
+fn started_apart(fixture: &HoldOnRig<'_>, propagation: &str) -> (String, Option<i32>) {
     let words = ["--mount", "--propagation", propagation, binary(), "hold", "start", "./t.toml"];
     let finished = finish(fixture.place.command("unshare").args(words));
     (finished.stderr, finished.status.code())
@@ -241,7 +242,7 @@ fn a_directory_that_is_mounted_without_the_hold_is_not_held() {
                 "mount --make-rprivate /; mount --bind {held}{source} '{volume}'; \
                  mount -o remount,bind,{option} '{volume}'"
             );
-            let refused = |process: Option<&Started>| {
+            let refused = |process: Option<&StartedCommand>| {
                 let started = fixture.hold("start");
                 if !writable {
                     assert_eq!(started.status.code(), Some(0), "{}", started.stderr);

@@ -2,13 +2,13 @@
 //! and tmpfiles.d(5) do: it changes the owner of the directories of the hold, too.
 
 use crate::crashes::{crash, take_away};
-use crate::support::{Fixture, sh, with_hold};
+use crate::support::{HoldOnRig, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Gives everything on the disk to the daemon's user, and lets its group write.
-fn chown(fixture: &Fixture<'_>) {
+fn chown(fixture: &HoldOnRig<'_>) {
     let rig = fixture.rig.path().display().to_string();
     sh(fixture.place, &format!("chown -R 4321:4321 {rig}; chmod -R g+w {rig}"));
 }
@@ -19,7 +19,7 @@ fn owner(path: &Path) -> u32 {
 }
 
 /// Checks that the hold has ended, and that the held paths are of the daemon's user.
-fn expect_ended(fixture: &Fixture<'_>) {
+fn expect_ended(fixture: &HoldOnRig<'_>) {
     assert_eq!(fixture.state(), "off");
     assert!(!fixture.rig.path().join(".synconce-hold").exists(), "something is left");
     assert_eq!(fixture.everything().matches("trusted.overlay").count(), 0);

@@ -1,13 +1,13 @@
 //! What becomes of the place of a held file between a crash and the recovery.
 
 use crate::crashes::{crash, crash_at, edit};
-use crate::support::{Fixture, configure, sh, with_hold};
+use crate::support::{HoldOnRig, configure, sh, with_hold};
 use std::fs;
 use synconce_testkit::harness::{Place, binary, isolated};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// A change of a place, and what the recovery says of it.
-struct Change {
+struct PlaceChange {
     name: &'static str,
     /// The command that runs the shell.
     enter: &'static str,
@@ -30,17 +30,17 @@ const CONTAINER: &str =
     "unshare --pid --fork --kill-child --mount --mount-proc --propagation private";
 
 /// Returns a row: its name, the change, the end of the change, and what is said.
-const fn at_place([name, change, undo, said]: [&'static str; 4]) -> Change {
-    Change { name, enter: HERE, change, undo, said }
+const fn at_place([name, change, undo, said]: [&'static str; 4]) -> PlaceChange {
+    PlaceChange { name, enter: HERE, change, undo, said }
 }
 
 /// Returns a row in another mount namespace, which ends: its name, the change, and what is said.
-const fn within(enter: &'static str, [name, change, said]: [&'static str; 3]) -> Change {
-    Change { name, enter, change, undo: ":", said }
+const fn within(enter: &'static str, [name, change, said]: [&'static str; 3]) -> PlaceChange {
+    PlaceChange { name, enter, change, undo: ":", said }
 }
 
 #[rustfmt::skip]
-const CHANGES: &[Change] = &[
+const CHANGES: &[PlaceChange] = &[
     at_place(["an unmounted disk", "mount --move $at away", "mount --move away $at", UNMOUNTED]),
     at_place(["a disk that is mounted in another place",
         "mount --bind $at away; umount $at", "mount --bind away $at; umount away", UNMOUNTED]),
@@ -85,8 +85,8 @@ const CHANGES: &[Change] = &[
 
 /// Makes a hold on a disk of its own and crashes it; makes spare disks before. Returns the hold
 /// and a prefix for shell commands.
-fn crashed<'a>(place: &'a Place, after_crash: &str) -> (Fixture<'a>, String) {
-    let fixture = Fixture::new(place, "");
+fn crashed<'a>(place: &'a Place, after_crash: &str) -> (HoldOnRig<'a>, String) {
+    let fixture = HoldOnRig::new(place, "");
     let at = fixture.rig.path().display().to_string();
     let device = fixture.rig.device().display().to_string();
     sh(
@@ -110,8 +110,8 @@ fn crashed<'a>(place: &'a Place, after_crash: &str) -> (Fixture<'a>, String) {
 }
 
 /// Runs verbs after `change`, which all fail and change nothing.
-fn expect_refused(fixture: &Fixture<'_>, at: &str, change: &Change) {
-    let Change { name, enter, change, undo, said } = change;
+fn expect_refused(fixture: &HoldOnRig<'_>, at: &str, change: &PlaceChange) {
+    let PlaceChange { name, enter, change, undo, said } = change;
     let also = match *said {
         UNMOUNTED => "'recover --wipe' 'recover --keep'",
         // Another file is never set aside.
@@ -276,7 +276,7 @@ fn a_backup_without_hard_links_is_used_after_the_command_of_the_hint() {
 fn a_snapshot_that_was_restored_is_not_set_aside_unasked() {
     isolated(|place| {
         let rig = Rig::builder().fs(FsKind::Btrfs).size(512 << 20).passthrough(false).up().unwrap();
-        let fixture = Fixture::on(place, rig, "");
+        let fixture = HoldOnRig::on(place, rig, "");
         let root = fixture.rig.path().join("root").display().to_string();
         let held = fixture.rig.path().join("root/databases");
         configure(place, "t", "after_crash = \"wipe\"", &held);

@@ -1,28 +1,28 @@
 //! Copies of the overlays of a hold in mount namespaces that do not receive the unmount: a stop
 //! unmounts those that nothing uses.
 
-use crate::support::{Fixture, end, refused, sh, stays, with_hold};
+use crate::support::{HoldOnRig, end, refused, sh, stays, with_hold};
 use std::fs;
 use std::time::{Duration, Instant};
-use synconce_testkit::harness::{Place, Started, a_few_times, binary, eventually, isolated};
+use synconce_testkit::harness::{Place, StartedCommand, a_few_times, binary, eventually, isolated};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Starts a shell in a mount namespace that receives no mounts and unmounts.
 const PRIVATE: [&str; 5] = ["unshare", "--mount", "--propagation", "private", "sh"];
 
 /// Returns what `script` prints in the mount namespace of `process`.
-fn there(place: &Place, process: &Started, script: &str) -> String {
+fn there(place: &Place, process: &StartedCommand, script: &str) -> String {
     sh(place, &format!("nsenter --mount --target {} sh -ec '{script}'", process.pid()))
 }
 
 /// Returns how many overlays of holds are mounted in the namespace of `process`.
-fn copies(place: &Place, process: &Started) -> usize {
+fn copies(place: &Place, process: &StartedCommand) -> usize {
     let mounts = there(place, process, "cat /proc/self/mountinfo");
     mounts.lines().filter(|line| line.contains(" - overlay synconce ")).count()
 }
 
 /// Returns what the message says of a mount in the namespace of `process`.
-fn named(process: &Started) -> String {
+fn named(process: &StartedCommand) -> String {
     format!("in the mount namespace of sleep (pid {})", process.pid())
 }
 
@@ -60,7 +60,7 @@ fn an_idle_copy_in_a_private_namespace_is_unmounted_by_the_stop() {
 
 /// Checks that the stop leaves a copy at `point` in the namespace of `process`, says so, and that
 /// nothing can be written there.
-fn left_read_only(fixture: &Fixture<'_>, process: &Started, point: &str) {
+fn left_read_only(fixture: &HoldOnRig<'_>, process: &StartedCommand, point: &str) {
     let place = fixture.place;
     let stopped = fixture.hold("stop");
     assert_eq!(stopped.status.code(), Some(0), "{}", stopped.stderr);
@@ -106,7 +106,7 @@ fn a_copy_that_cannot_be_unmounted_is_left_read_only() {
     isolated(|place| {
         for kind in [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs] {
             let rig = Rig::builder().fs(kind).size(512 << 20).passthrough(false).up().unwrap();
-            let fixture = Fixture::on(place, rig, "after_crash = \"wipe\"\n");
+            let fixture = HoldOnRig::on(place, rig, "after_crash = \"wipe\"\n");
             let held = fixture.directory().display().to_string();
             fs::create_dir(fixture.directory().join("sub")).unwrap();
             fs::write(fixture.directory().join("data"), "data").unwrap();
@@ -167,7 +167,7 @@ fn an_idle_copy_is_unmounted_where_every_process_has_another_root() {
                 root.display()
             );
             let words = [&PRIVATE[1..4], &["python3", "-c", &program]].concat();
-            let process = Started::new(place.command("unshare").args(words));
+            let process = StartedCommand::new(place.command("unshare").args(words));
             eventually("its root is another one", || process.text().contains("ready\n"));
             assert_eq!(copies(place, &process), 2);
             fixture.ok("stop");
@@ -228,11 +228,11 @@ fn a_start_that_repairs_the_hold_unmounts_idle_copies() {
 }
 
 /// Starts a stop that a tracer stops, kills or lets fail as `inject` says.
-fn traced(fixture: &Fixture<'_>, calls: &str, inject: &[&str]) -> Started {
+fn traced(fixture: &HoldOnRig<'_>, calls: &str, inject: &[&str]) -> StartedCommand {
     let trace = format!("trace={calls}");
     let words = [&["-f", "-qq", "-o", "trace", "-e", &trace], inject].concat();
     let stop = [binary(), "hold", "stop", "./t.toml"];
-    Started::new(fixture.place.command("strace").args(words).args(stop))
+    StartedCommand::new(fixture.place.command("strace").args(words).args(stop))
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_stop_that_was_cut_short_is_repeated_whatever_reads_the_copies() {
     isolated(|place| {
         // One sync comes before the unmount.
         for (call, at) in [("syncfs", 2), ("unlink,unlinkat", 1)] {
-            let fixture = Fixture::new(place, "");
+            let fixture = HoldOnRig::new(place, "");
             fixture.ok("start");
             let held = fixture.directory().display().to_string();
             fs::write(fixture.directory().join("data"), "data").unwrap();

@@ -2,7 +2,7 @@
 //! as after a crash: only the kernel's own write-back decides what is there.
 
 use crate::crashes::interrupted;
-use crate::support::{Fixture, sh, with_hold};
+use crate::support::{HoldOnRig, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::isolated;
@@ -46,7 +46,7 @@ fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
 }
 
 /// Returns the user, the group and the mode of the held directory.
-fn owned(fixture: &Fixture<'_>) -> (u32, u32, u32) {
+fn owned(fixture: &HoldOnRig<'_>) -> (u32, u32, u32) {
     let found = fs::metadata(fixture.directory()).unwrap();
     (found.uid(), found.gid(), found.mode() & 0o7777)
 }
@@ -66,7 +66,7 @@ fn what_is_set_aside_gives_its_owner_and_no_more_than_its_mode_to_what_is_made_a
             (format!("{copy}; chown -R 4321:4321 .synconce-aside-t-1"), (0, 0, 0o700)),
             (format!("{copy}; chmod 777 .synconce-aside-t-1"), (0, 0, 0o700)),
         ] {
-            let fixture = Fixture::new(place, "after_crash = \"wipe\"\n");
+            let fixture = HoldOnRig::new(place, "after_crash = \"wipe\"\n");
             interrupted(&fixture, "old");
             fixture.ok("recover");
             sh(place, &format!("cd {}; {change}", fixture.rig.path().display()));
@@ -86,7 +86,7 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
         fixture.ok("recover");
         fixture.fails("settle", &["has not made"]);
         fixture.ok("start");
-        let aside = |fixture: &Fixture<'_>| fixture.everything().contains(".synconce-aside");
+        let aside = |fixture: &HoldOnRig<'_>| fixture.everything().contains(".synconce-aside");
         assert!(aside(fixture));
         fs::write(fixture.directory().join("data"), "new").unwrap();
         fixture.ok("settle");

@@ -4,7 +4,7 @@ use crate::support::{configure, end, failed, hold, sh, with_hold};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use synconce_testkit::harness::{Started, binary, eventually, finish};
+use synconce_testkit::harness::{StartedCommand, binary, eventually, finish};
 
 #[test]
 fn a_file_that_a_process_has_open_is_not_taken_into_a_hold() {
@@ -89,10 +89,10 @@ fn two_names_of_one_directory_that_start_at_once_make_one_hold() {
         let stop = "inject=openat:signal=SIGSTOP:when=1";
         let mut strace = place.command("strace");
         strace.args(["-f", "-o", "calls", "-P", &intact, "-e", "trace=openat", "-e", stop]);
-        let one = Started::new(strace.args([binary(), "hold", "start", "./one.toml"]));
+        let one = StartedCommand::new(strace.args([binary(), "hold", "start", "./one.toml"]));
         let calls = || fs::read_to_string(place.path("calls")).unwrap_or_default();
         eventually("the first start is stopped", || calls().contains("stopped by SIGSTOP"));
-        let two = Started::new(&mut place.synconce(&["hold", "start", "./two.toml"]));
+        let two = StartedCommand::new(&mut place.synconce(&["hold", "start", "./two.toml"]));
         let said = format!(
             "waiting for the lock of the disk of {}, which synconce (pid ",
             fixture.directory().display()

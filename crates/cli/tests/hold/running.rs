@@ -3,7 +3,7 @@
 use crate::support::{end, failed, to_synconce, with_hold};
 use rustix::process::Signal;
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{Started, eventually};
+use synconce_testkit::harness::{StartedCommand, eventually};
 
 #[test]
 fn the_files_are_held_while_the_command_runs_and_its_exit_code_is_passed_on() {
@@ -27,7 +27,7 @@ fn a_signal_reaches_the_daemon_and_the_hold_ends_with_it() {
     with_hold("", |place, fixture| {
         let script = "trap 'kill $!; exit 5' TERM; echo up >up; sleep 600 & wait";
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script];
-        let running = Started::new(&mut place.synconce(&words));
+        let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
         to_synconce(&running, Signal::TERM);
         assert_eq!(running.end().code(), Some(5));
@@ -53,7 +53,7 @@ fn every_signal_reaches_the_daemon() {
         ] {
             let script = format!("trap 'kill $!; exit 6' {name}; echo up >up; sleep 600 & wait");
             let words = ["hold", "run", "./t.toml", "--", "sh", "-c", &script];
-            let running = Started::new(&mut place.synconce(&words));
+            let running = StartedCommand::new(&mut place.synconce(&words));
             place.wait_for("up");
             place.remove("up");
             to_synconce(&running, signal);
@@ -67,7 +67,7 @@ fn every_signal_reaches_the_daemon() {
 fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
     with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
-        let running = Started::new(&mut place.synconce(&words));
+        let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
         place.bare(&["pkill", "-TERM", "-x", "synconce-guard"]);
         eventually("the guard ends", || {
@@ -83,7 +83,7 @@ fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
 fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
     with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
-        let running = Started::new(&mut place.synconce(&words));
+        let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
         to_synconce(&running, Signal::KILL);
         running.end();
@@ -98,7 +98,7 @@ fn a_kill_of_synconce_leaves_the_hold_in_force_for_the_next_start() {
 fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
     with_hold("", |place, fixture| {
         let script = format!("exec 3<>'{}'; echo up >up; exec sleep 600", fixture.file().display());
-        let running = Started::new(
+        let running = StartedCommand::new(
             &mut place.synconce(&["hold", "run", "./t.toml", "--", "sh", "-c", &script]),
         );
         place.wait_for("up");
@@ -117,7 +117,7 @@ fn a_daemon_that_a_killed_run_has_left_gets_no_second_one_beside_it() {
 fn a_second_run_does_not_end_the_hold_of_the_first() {
     with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
-        let running = Started::new(&mut place.synconce(&words));
+        let running = StartedCommand::new(&mut place.synconce(&words));
         place.wait_for("up");
         failed(fixture.run(&["true"]), &["another \"synconce hold run\""]);
         assert_eq!(fixture.state(), "held");

@@ -1,13 +1,13 @@
 //! What the verbs say of a hold that is not as it should be, and the commands of their hints.
 
 use crate::crashes::crash_at;
-use crate::support::{Fixture, configure, end, hold, refused, sh, to_synconce, with_hold};
+use crate::support::{HoldOnRig, configure, end, hold, refused, sh, to_synconce, with_hold};
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use synconce_testkit::harness::{
-    Started, Terminal, children, eventually, finish, isolated, process_status,
+    StartedCommand, Terminal, children, eventually, finish, isolated, process_status,
 };
 
 /// Returns the commands of the lines of `text` that begin with `mark`.
@@ -19,7 +19,7 @@ fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
 fn a_narrow_terminal_does_not_cut_what_a_crash_costs() {
     isolated(|place| {
         let cost = "images are pulled again, and containers are made again";
-        let fixture = Fixture::new(place, &format!("after_crash = \"wipe\"\ncost = \"{cost}\""));
+        let fixture = HoldOnRig::new(place, &format!("after_crash = \"wipe\"\ncost = \"{cost}\""));
         fixture.ok("start");
         let status = "$SYNCONCE hold status ./t.toml";
         let mut terminal = Terminal::shell(place);
@@ -217,15 +217,15 @@ fn the_guard_has_a_command_line_of_its_own() {
 }
 
 /// Freezes or thaws the disk of `fixture`.
-fn fsfreeze(fixture: &Fixture<'_>, act: &str) {
+fn fsfreeze(fixture: &HoldOnRig<'_>, act: &str) {
     sh(fixture.place, &format!("fsfreeze {act} {}", fixture.rig.path().display()));
 }
 
 /// Types the verb while the disk is frozen.
-fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
+fn waiting(fixture: &HoldOnRig<'_>, verb: &str) -> StartedCommand {
     let place = fixture.place;
     fsfreeze(fixture, "--freeze");
-    let typed = Started::new(&mut place.synconce(&["hold", verb, "./t.toml"]));
+    let typed = StartedCommand::new(&mut place.synconce(&["hold", verb, "./t.toml"]));
     eventually("a thread waits for the file system", || {
         let processes = children(typed.pid()).into_iter().map(|(pid, _)| pid);
         processes.chain([typed.pid()]).any(|pid| {
@@ -240,7 +240,7 @@ fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
 }
 
 /// Types the verb while the disk is frozen, and interrupts it.
-fn interrupted(fixture: &Fixture<'_>, verb: &str) {
+fn interrupted(fixture: &HoldOnRig<'_>, verb: &str) {
     let typed = waiting(fixture, verb);
     to_synconce(&typed, Signal::INT);
     let has_ended =

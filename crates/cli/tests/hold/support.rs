@@ -3,17 +3,17 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated_with};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated_with};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
 /// A hold of one bolt file and one directory on a rig.
-pub struct Fixture<'a> {
+pub struct HoldOnRig<'a> {
     pub place: &'a Place,
     pub rig: Rig,
 }
 
-impl<'a> Fixture<'a> {
+impl<'a> HoldOnRig<'a> {
     /// Makes the disk, the files, and the file `t.toml` with `settings` at its start.
     pub fn new(place: &'a Place, settings: &str) -> Self {
         Self::on(place, Rig::builder().size(128 << 20).passthrough(false).up().unwrap(), settings)
@@ -88,9 +88,9 @@ impl<'a> Fixture<'a> {
     }
 
     /// Starts a process that keeps `path` open.
-    pub fn open(&self, path: &Path) -> Started {
+    pub fn open(&self, path: &Path) -> StartedCommand {
         let script = format!("exec 3<>'{}'; echo open >opened; sleep 600", path.display());
-        let process = Started::new(self.place.command("sh").args(["-c", &script]));
+        let process = StartedCommand::new(self.place.command("sh").args(["-c", &script]));
         self.place.wait_for("opened");
         self.place.remove("opened");
         process
@@ -126,13 +126,13 @@ impl<'a> Fixture<'a> {
 }
 
 /// Kills the group of `process`, and waits for its end.
-pub fn end(process: Started) {
+pub fn end(process: StartedCommand) {
     process.signal(Signal::KILL).unwrap();
     process.end();
 }
 
 /// Sends a signal to the command itself, not to its group.
-pub fn to_synconce(process: &Started, signal: Signal) {
+pub fn to_synconce(process: &StartedCommand, signal: Signal) {
     let pid = Pid::from_raw(process.pid() as i32).expect("a process id");
     kill_process(pid, signal).unwrap();
 }
@@ -158,9 +158,9 @@ pub fn configure(place: &Place, name: &str, settings: &str, held: &Path) {
 }
 
 /// Runs `test` in a process of its own, with a hold whose file begins with `settings`.
-pub fn with_hold<T: Fn(&Place, &Fixture<'_>)>(settings: &str, test: T) {
+pub fn with_hold<T: Fn(&Place, &HoldOnRig<'_>)>(settings: &str, test: T) {
     isolated_with(test, |place, test| {
-        let fixture = Fixture::new(place, settings);
+        let fixture = HoldOnRig::new(place, settings);
         test(place, &fixture);
         fixture.rig.down().unwrap();
     });
@@ -178,15 +178,16 @@ pub fn failed(finished: Finished, said: &[&str]) -> String {
 
 /// Checks that the stop fails with `said`, and that the hold is not over.
 #[track_caller]
-pub fn refused(fixture: &Fixture<'_>, said: &[&str]) {
+pub fn refused(fixture: &HoldOnRig<'_>, said: &[&str]) {
     fixture.fails("stop", said);
     assert_ne!(fixture.state(), "off");
 }
 
 /// Starts a shell that runs `script`, prints a word when it is done, and stays.
-pub fn stays(place: &Place, words: &[&str], script: &str) -> Started {
+pub fn stays(place: &Place, words: &[&str], script: &str) -> StartedCommand {
     let script = format!("{script}; echo ready; exec sleep 600");
-    let process = Started::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
+    let process =
+        StartedCommand::new(place.command(words[0]).args(&words[1..]).args(["-ec", &script]));
     eventually("the shell is ready", || process.text().contains("ready\n"));
     process
 }

@@ -1,17 +1,17 @@
 //! A verb that waits for another command of the hold: it says so, and a signal ends it.
 
 use crate::crashes::interrupted;
-use crate::support::{Fixture, to_synconce, with_hold};
+use crate::support::{HoldOnRig, to_synconce, with_hold};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process;
-use synconce_testkit::harness::{Started, eventually};
+use synconce_testkit::harness::{StartedCommand, eventually};
 
 /// Locks the hold as another command of it does.
-fn lock(fixture: &Fixture<'_>) -> File {
+fn lock(fixture: &HoldOnRig<'_>) -> File {
     let lock = File::open(fixture.place.path("runtime/holds/t.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     lock
@@ -19,10 +19,10 @@ fn lock(fixture: &Fixture<'_>) -> File {
 
 /// Starts `verb`, which may have a command behind it. It says that it waits for the lock of the
 /// calling process.
-fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
+fn waiting(fixture: &HoldOnRig<'_>, verb: &str) -> StartedCommand {
     let (verb, command) = verb.split_once(' ').unwrap_or((verb, ""));
     let words = ["hold", verb, "./t.toml"].into_iter().chain(command.split_whitespace());
-    let process = Started::new(&mut fixture.place.synconce(&words.collect::<Vec<_>>()));
+    let process = StartedCommand::new(&mut fixture.place.synconce(&words.collect::<Vec<_>>()));
     let said = "waiting for the lock of the hold t, which ";
     eventually("it says that it waits", || process.text().contains(said));
     process
@@ -30,7 +30,7 @@ fn waiting(fixture: &Fixture<'_>, verb: &str) -> Started {
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
 /// lock is released.
-fn waits(fixture: &Fixture<'_>, verb: &str, unchanged: impl Fn() -> bool) {
+fn waits(fixture: &HoldOnRig<'_>, verb: &str, unchanged: impl Fn() -> bool) {
     let lock = lock(fixture);
     let process = waiting(fixture, verb);
     assert!(unchanged(), "{verb}");

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, Started, binary, eventually, finish, isolated, parent, perl, process_status,
+    Place, StartedCommand, binary, eventually, finish, isolated, parent, perl, process_status,
 };
 
 fn kill(pid: u32, signal: Signal) {
@@ -18,13 +18,13 @@ fn status_field(pid: u32, name: &str) -> String {
 
 /// Takes a lease on the file `leased`: an open of it waits until the file `release` exists
 /// (fcntl(2), F_SETLEASE).
-fn lend(place: &Place) -> Started {
+fn lend(place: &Place) -> StartedCommand {
     let lease = perl(
         "$SIG{IO} = sub { say_to('asked', 1) }; open(my $file, '+>', 'leased') or die; \
          fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
          wait_for('release'); fcntl($file, 1024, 2) or die;",
     );
-    let holder = Started::new(place.command(&lease[0]).args(&lease[1..]));
+    let holder = StartedCommand::new(place.command(&lease[0]).args(&lease[1..]));
     place.wait_for("lent");
     holder
 }
@@ -39,7 +39,7 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
         let holder = lend(place);
         let script = format!("{BLOCKED} say_to('before', $$); wait_for('stop'); wait; exit 9;");
         let words = perl(&script);
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         let command: u32 = place.wait_for("before").trim().parse().unwrap();
         place.wait_for("asked");
         for _ in 0..100 {
@@ -59,7 +59,7 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
 /// continues the frontend, several times; then writes the file `stop`, and expects the exit
 /// code `code`.
 fn assert_stops_are_passed_on(place: &Place, words: &[&str], code: i32) {
-    let run = Started::new(&mut place.held(&[], words));
+    let run = StartedCommand::new(&mut place.held(&[], words));
     let command: u32 = place.wait_for("before").trim().parse().unwrap();
     for _ in 0..5 {
         kill(command, Signal::STOP);
@@ -125,7 +125,8 @@ fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
                 "use Fcntl; say_to('before', $$); for (;;) { \
                  sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or die }",
             );
-            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
             let command: u32 = place.wait_for("before").trim().parse().unwrap();
             std::thread::sleep(Duration::from_micros(round * 137));
             kill(command, Signal::KILL);
@@ -150,7 +151,8 @@ fn no_signal_stays_blocked_when_the_supervisor_is_killed_during_many_calls() {
             wait_for('end');";
         for round in 0..30_u64 {
             let words = perl(stormy);
-            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
             let command: u32 = place.wait_for("before").trim().parse().unwrap();
             std::thread::sleep(Duration::from_micros(20_000 + round * 311));
             kill(parent(command), Signal::KILL);

@@ -5,8 +5,8 @@ use super::other_users::{ALICE, BOB, machine, synconce};
 use rustix::process::Signal;
 use std::fs;
 use synconce_testkit::harness::{
-    Place, Started, before_stall, binary, committed, daemon, eventually, finish, isolated, limit,
-    perl, process_status, stall, without_fuse_notice,
+    Place, StartedCommand, before_stall, binary, committed, daemon, eventually, finish, isolated,
+    limit, perl, process_status, stall, without_fuse_notice,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
@@ -20,16 +20,16 @@ fn flushes(rig: &Rig) -> u64 {
 }
 
 /// Starts `synconce run OPTIONS` with a perl script, and waits until it has said `before`.
-fn start(place: &Place, options: &[&str], script: &str) -> Started {
+fn start(place: &Place, options: &[&str], script: &str) -> StartedCommand {
     let words = perl(script);
     let mut command = place.held(options, &words.each_ref().map(String::as_str));
-    let run = Started::new(command.env("SYNCONCE", binary()));
+    let run = StartedCommand::new(command.env("SYNCONCE", binary()));
     place.wait_for("before");
     run
 }
 
 /// Starts a run that syncs a file on `rig` and then waits for `go`.
-fn waiting(place: &Place, options: &[&str], rig: &Rig) -> Started {
+fn waiting(place: &Place, options: &[&str], rig: &Rig) -> StartedCommand {
     let data = rig.path().join("data");
     let script = format!("sync_file('{}'); say_to('before', 1); wait_for('go');", data.display());
     start(place, options, &script)
@@ -39,7 +39,7 @@ fn commit(place: &Place, arguments: &[&str]) -> Finished {
     finish(place.synconce(&["commit"]).args(arguments))
 }
 
-fn end(place: &Place, run: &Started) -> Option<i32> {
+fn end(place: &Place, run: &StartedCommand) -> Option<i32> {
     place.write("go", "");
     let code = run.end().code();
     ["before", "go"].iter().for_each(|name| place.remove(name));
@@ -105,7 +105,7 @@ fn calls_are_held_while_a_commit_goes_on_and_the_end_commits_them() {
         );
         let run = start(place, &["--stats", "--json"], &script);
         let stalled = stall(&rig);
-        let asked = Started::new(&mut place.synconce(&["commit"]));
+        let asked = StartedCommand::new(&mut place.synconce(&["commit"]));
         rig.disk().wait_for_waiting_flush(limit()).unwrap();
         place.write("more", "");
         assert_eq!(place.wait_for("during"), "synced\n", "it does not wait for the disk");
@@ -135,7 +135,7 @@ fn a_commit_goes_on_when_the_process_that_waits_for_it_ends() {
             let stalled = before_stall();
             let run = waiting(place, &[], &rig);
             rig.disk().stall_flushes().unwrap();
-            let asked = Started::new(&mut place.synconce(&["commit"]));
+            let asked = StartedCommand::new(&mut place.synconce(&["commit"]));
             rig.disk().wait_for_waiting_flush(limit()).unwrap();
             // Before it waits for the signal it blocks the signal, and would die by it.
             eventually("it waits", || has_blocked(asked.pid(), Signal::INT));
@@ -167,7 +167,7 @@ fn a_file_system_can_be_unmounted_in_the_run_while_a_commit_syncs_it() {
         );
         let run = start(place, &[], &script);
         let stalled = stall(&rig);
-        let asked = Started::new(&mut place.synconce(&["commit"]));
+        let asked = StartedCommand::new(&mut place.synconce(&["commit"]));
         rig.disk().wait_for_waiting_flush(limit()).unwrap();
         place.write("more", "");
         place.wait_for("during");
@@ -328,7 +328,7 @@ fn root_commits_the_run_of_any_user_and_a_user_no_run_of_another() {
             );
             let words = perl(&script);
             let mut command = synconce(place, user, &["run", "--"]);
-            Started::new(command.args(words))
+            StartedCommand::new(command.args(words))
         };
         let (alice, roots) = (run(ALICE, "id"), run(0, "roots"));
         let id = |path: &str| place.wait_for(path).trim_end().to_owned();

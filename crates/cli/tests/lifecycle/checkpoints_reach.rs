@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use synconce_testkit::harness::{
-    Place, Started, binary, eventually, finish, isolated, limit, perl, stall,
+    Place, StartedCommand, binary, eventually, finish, isolated, limit, perl, stall,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, Rig, Survivors};
@@ -175,7 +175,8 @@ fn a_commit_during_an_unmount_that_fails_covers_what_was_written_meanwhile() {
              print $file 'text'; close $file; say_to('written', 1); wait; \
              say_to('code', $? >> 8); wait_for('end');"
         );
-        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(|it| &**it)));
+        let run =
+            StartedCommand::new(&mut place.held(&[], &perl(&script).each_ref().map(|it| &**it)));
         place.wait_for("before");
         let stalled = stall(&rig);
         place.write("go", "");
@@ -183,7 +184,7 @@ fn a_commit_during_an_unmount_that_fails_covers_what_was_written_meanwhile() {
         place.write("waits", "");
         place.wait_for("written");
         let supervisor = place.supervisor();
-        let asked = Started::new(&mut place.synconce(&["commit"]));
+        let asked = StartedCommand::new(&mut place.synconce(&["commit"]));
         eventually("the commit waits", || checkpoint_waits(supervisor));
         rig.disk().release_flushes().unwrap();
         drop(stalled);
@@ -214,7 +215,7 @@ fn root_commits_a_run_in_a_user_namespace_and_is_refused_where_it_is_not_seen_as
         command.args(["unshare", "--user", "--map-root-user", "--mount", binary(), "run", "--"]);
         command.args(words).current_dir(place.path("alice")).env("HOME", place.path("alice"));
         command.env("SYNCONCE_STATE_DIR", place.path("alice/state"));
-        let run = Started::new(&mut command);
+        let run = StartedCommand::new(&mut command);
         let id = place.wait_for("alice/id").trim_end().to_owned();
         let asked = finish(&mut synconce(place, 0, &["commit", &id]));
         assert_eq!((asked.status.code(), asked.stderr.as_str()), (Some(0), ""));
@@ -237,7 +238,8 @@ fn a_run_that_makes_its_own_commit_says_so() {
             "sync_file('{}/data'); say_to('id', $ENV{{SYNCONCE_RUN}}); wait_for('go');",
             rig.path().display()
         );
-        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(|it| &**it)));
+        let run =
+            StartedCommand::new(&mut place.held(&[], &perl(&script).each_ref().map(|it| &**it)));
         let id = place.wait_for("id").trim_end().to_owned();
         let stalled = stall(&rig);
         place.write("go", "");
@@ -271,7 +273,7 @@ fn a_commit_that_fails_for_want_of_descriptors_says_so() {
         );
         let mut command = place.command("prlimit");
         command.args(["--nofile=40:40", binary(), "run", "--"]).args(perl(&script));
-        let run = Started::new(&mut command);
+        let run = StartedCommand::new(&mut command);
         place.wait_for("before");
         let stalled = stall(&rig);
         place.write("go", "");

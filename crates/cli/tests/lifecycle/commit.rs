@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{
-    DiskLock, Place, Started, Trace, binary, committed, eventually, files, finish, isolated,
+    DiskLock, Place, StartedCommand, Trace, binary, committed, eventually, files, finish, isolated,
     isolated_alone, limit, perl, stall, without_foreign_syncs, without_stalls,
 };
 use synconce_testkit::rig::{FsKind, Rig};
@@ -21,7 +21,7 @@ fn text(path: &Path) -> &str {
 const STATS: [&str; 2] = ["--stats", "--json"];
 const ALL: [&str; 3] = ["--stats", "--json", "--commit-all"];
 
-fn signal(run: &Started, signal: Signal) {
+fn signal(run: &StartedCommand, signal: Signal) {
     kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
 }
 
@@ -167,7 +167,8 @@ fn a_failing_device_is_named_and_the_others_commit() {
                 bad.path().join("data").display()
             );
             let words = perl(&script);
-            let run = Started::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
             place.wait_for("before");
             bad.disk().fail_flushes(1_000_000).unwrap();
             place.write("go", "");
@@ -212,7 +213,7 @@ fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit
             file.display()
         );
         let words = perl(&script);
-        let run = Started::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         let reported = fs::File::open(&file).unwrap().sync_all();
@@ -225,13 +226,18 @@ fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit
 }
 
 /// Starts a run whose commit waits for a flush of `rig` that does not end.
-fn stalled(place: &Place, rig: &Rig, options: &[&str], around: &[&str]) -> (Started, DiskLock) {
+fn stalled(
+    place: &Place,
+    rig: &Rig,
+    options: &[&str],
+    around: &[&str],
+) -> (StartedCommand, DiskLock) {
     let data = rig.path().join("data");
     let script = "say_to('held', 'yes'); wait_for('go');";
     let words = perl(&format!("sync_file('{}'); {script}", data.display()));
     let all = [around, &[binary(), "run"], options, &["--"]].concat();
     let mut command = place.command(all[0]);
-    let run = Started::new(command.args(&all[1..]).args(&words));
+    let run = StartedCommand::new(command.args(&all[1..]).args(&words));
     // The disk is stalled only now: before, a sync(2) of another test's run would wait for the
     // disk, and the command for that sync(2).
     place.wait_for("held");

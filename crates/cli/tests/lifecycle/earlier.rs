@@ -2,18 +2,18 @@
 
 use std::fs;
 use synconce_testkit::harness::{
-    Place, Started, binary, eventually, isolated, perl, without_fuse_notice,
+    Place, StartedCommand, binary, eventually, isolated, perl, without_fuse_notice,
 };
 
 const NOTICE: &str =
     "synconce: an earlier run was interrupted; `synconce status` shows what to do\n";
 
 /// Leaves an interrupted run whose command runs until the file `stop` exists.
-fn interrupt(place: &Place, script: &str) -> Started {
+fn interrupt(place: &Place, script: &str) -> StartedCommand {
     let words =
         perl(&format!("sync_file('data'); {script} kill 'KILL', getppid; wait_for('stop');"));
     let before = place.markers().len();
-    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
     eventually("it is interrupted", || place.markers().len() > before);
     eventually("the supervisor is gone", || {
         place.run_files().is_empty() || {
@@ -23,7 +23,7 @@ fn interrupt(place: &Place, script: &str) -> Started {
     run
 }
 
-fn end(place: &Place, run: &Started) {
+fn end(place: &Place, run: &StartedCommand) {
     place.write("stop", "");
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
     place.remove("stop");

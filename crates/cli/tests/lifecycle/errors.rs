@@ -5,7 +5,7 @@ use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, eventually, finish, isolated, perl, without_foreign_syncs,
+    Place, StartedCommand, eventually, finish, isolated, perl, without_foreign_syncs,
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -26,11 +26,11 @@ fn old_file(directory: &Path) -> std::path::PathBuf {
 /// fail from then on. The command syncs the file before, too, so that the run has pinned the
 /// disk: a sync(2) of another test may write the file back at any time, and an error that is
 /// older than the pin fails the command's own sync.
-fn overwrite(place: &Place, rig: &Rig, file: &Path) -> Started {
+fn overwrite(place: &Place, rig: &Rig, file: &Path) -> StartedCommand {
     overwrite_with(place, rig, &[], file)
 }
 
-fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> Started {
+fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> StartedCommand {
     rig.disk().fail_writes(true).unwrap();
     let script = format!(
         "open(my $file, '+<', '{}') or die $!; $file->sync or die $!; \
@@ -38,13 +38,13 @@ fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> St
         file.display()
     );
     let words = perl(&script);
-    let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
     place.wait_for("before");
     run
 }
 
 /// Lets the command end; returns the exit code of the run and its output.
-fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
+fn end(place: &Place, run: &StartedCommand) -> (Option<i32>, String) {
     place.write("go", "");
     let code = run.end().code();
     ["before", "go"].iter().for_each(|name| place.remove(name));
@@ -213,7 +213,8 @@ fn metadata_that_was_lost_during_the_run_fails_its_commit() {
                 rig.path().display()
             );
             let words = perl(&script);
-            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
             place.wait_for("before");
             // No file has the error: the file system stops writing.
             let _ = rustix::fs::syncfs(&other);
@@ -245,7 +246,8 @@ fn metadata_that_was_lost_below_an_overlay_fails_the_commit_if_the_upper_is_out_
                  close $place; say_to('before', 1); wait_for('go');"
             );
             let words = perl(&script);
-            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
             place.wait_for("before");
             let _ = rustix::fs::syncfs(&other);
             rig.disk().fail_writes(false).unwrap();

@@ -1,7 +1,7 @@
 //! What the caller gets: the command's exit status, or one of three exit codes.
 
 use std::os::unix::process::ExitStatusExt;
-use synconce_testkit::harness::{Place, Started, isolated, perl, without_fuse_notice};
+use synconce_testkit::harness::{Place, StartedCommand, isolated, perl, without_fuse_notice};
 
 const MODES: [&[&str]; 3] = [&[], &["--sealed"], &["--no-commit"]];
 
@@ -44,7 +44,7 @@ fn only_the_command_dumps_core() {
         let mut held = place.command("sh");
         held.args(["-c", script, "sh", synconce_testkit::harness::binary(), "run", "--"])
             .args(dies);
-        let held = Started::new(&mut held).end();
+        let held = StartedCommand::new(&mut held).end();
         assert_eq!(held.signal(), Some(libc::SIGQUIT));
         assert!(!held.core_dumped());
     });

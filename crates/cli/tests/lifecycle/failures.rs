@@ -1,6 +1,6 @@
 //! What a failing run prints: the cause, and a next step that helps.
 
-use synconce_testkit::harness::{Place, Started, binary, eventually, finish, isolated};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, finish, isolated};
 
 /// Returns the exit code of `synconce run WORDS...`, started in a shell after `limit`, and its
 /// output. The output goes through a pipe, because limits on file sizes do not affect pipes.
@@ -59,7 +59,7 @@ fn a_path_that_cannot_be_committed_is_not_reported_as_a_marker_error() {
 /// frontend.
 fn killed(place: &Place, options: &[&str], script: &str) -> String {
     let script = format!("{script} echo yes >ready; while ! [ -e stop ]; do sleep 0.05; done");
-    let run = Started::new(&mut place.held(options, &["sh", "-c", &script]));
+    let run = StartedCommand::new(&mut place.held(options, &["sh", "-c", &script]));
     place.wait_for("ready");
     let supervisor = place.supervisor();
     rustix::process::kill_process(

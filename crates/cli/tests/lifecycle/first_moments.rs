@@ -5,7 +5,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use synconce_testkit::harness::{
-    Place, Started, binary, children, eventually, exists, finish, isolated, parent, perl,
+    Place, StartedCommand, binary, children, eventually, exists, finish, isolated, parent, perl,
     process_status,
 };
 
@@ -23,7 +23,7 @@ const RECEIVE: &str = "0xc0502100";
 
 /// A run under strace, which applies `injection` (see strace(1)) to each of its processes.
 struct Traced {
-    run: Started,
+    run: StartedCommand,
     supervisor: u32,
 }
 
@@ -32,7 +32,7 @@ impl Traced {
     fn new(place: &Place, injection: &str, user: &[&str], run: &[&str]) -> Self {
         let mut strace = place.command("strace");
         strace.args(["-f", "-o", "trace", "-e", &format!("inject={injection}")]);
-        let run = Started::new(strace.args(user).args([binary(), "run"]).args(run));
+        let run = StartedCommand::new(strace.args(user).args([binary(), "run"]).args(run));
         let mut supervisor = None;
         eventually("there is a supervisor", || {
             supervisor = supervisors().first().copied();

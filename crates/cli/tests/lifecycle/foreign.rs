@@ -100,8 +100,9 @@ fn a_marker_in_a_copy_of_the_root_of_a_living_run_gives_no_hint_about_its_proces
         let script =
             "sync data; cp -a root copy; touch copied; until [ -e stop ]; do sleep 0.01; done";
         let words = ["sh", "-c", script];
-        let run =
-            synconce_testkit::harness::Started::new(&mut place.held(&["--root", "root"], &words));
+        let run = synconce_testkit::harness::StartedCommand::new(
+            &mut place.held(&["--root", "root"], &words),
+        );
         synconce_testkit::harness::eventually("it is copied", || place.path("copied").exists());
         let seen = place.status(&["--root", "copy"]);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");

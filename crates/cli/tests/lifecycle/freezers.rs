@@ -5,30 +5,30 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, limit, perl};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated, limit, perl};
 
 /// The freezer of either version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum FreezerVersion {
     V1,
     V2,
 }
 
 /// A control group, in a mount of its own; both are removed on drop.
 struct Group {
-    version: Version,
+    version: FreezerVersion,
     hierarchy: PathBuf,
     group: PathBuf,
 }
 
 impl Group {
     /// Returns `None` if this kernel does not have the freezer.
-    fn new(place: &Place, version: Version) -> Option<Self> {
+    fn new(place: &Place, version: FreezerVersion) -> Option<Self> {
         let hierarchy = place.path(&format!("{version:?}"));
         fs::create_dir(&hierarchy).expect("a directory of ours");
         let kind = match version {
-            Version::V1 => ["-t", "cgroup", "-o", "freezer", "none"].as_slice(),
-            Version::V2 => ["-t", "cgroup2", "none"].as_slice(),
+            FreezerVersion::V1 => ["-t", "cgroup", "-o", "freezer", "none"].as_slice(),
+            FreezerVersion::V2 => ["-t", "cgroup2", "none"].as_slice(),
         };
         if !finish(Command::new("mount").args(kind).arg(&hierarchy)).status.success() {
             return None;
@@ -57,18 +57,18 @@ impl Group {
 
     fn set(&self, frozen: bool) {
         let (file, text) = match (self.version, frozen) {
-            (Version::V1, true) => ("freezer.state", "FROZEN"),
-            (Version::V1, false) => ("freezer.state", "THAWED"),
-            (Version::V2, true) => ("cgroup.freeze", "1"),
-            (Version::V2, false) => ("cgroup.freeze", "0"),
+            (FreezerVersion::V1, true) => ("freezer.state", "FROZEN"),
+            (FreezerVersion::V1, false) => ("freezer.state", "THAWED"),
+            (FreezerVersion::V2, true) => ("cgroup.freeze", "1"),
+            (FreezerVersion::V2, false) => ("cgroup.freeze", "0"),
         };
         fs::write(self.group.join(file), text).expect("the group exists");
     }
 
     fn is_frozen(&self) -> bool {
         let (file, line) = match self.version {
-            Version::V1 => ("freezer.state", "FROZEN"),
-            Version::V2 => ("cgroup.events", "frozen 1"),
+            FreezerVersion::V1 => ("freezer.state", "FROZEN"),
+            FreezerVersion::V2 => ("cgroup.events", "frozen 1"),
         };
         let text = fs::read_to_string(self.group.join(file)).expect("the group exists");
         text.lines().any(|it| it == line)
@@ -89,7 +89,7 @@ impl Group {
                 break Err(self.states());
             }
             std::thread::yield_now();
-            if self.version == Version::V1 {
+            if self.version == FreezerVersion::V1 {
                 // A thread may have come to a ptrace stop since; runc repeats the write, too.
                 self.set(true);
             }
@@ -144,7 +144,7 @@ const OPEN: (&str, &str) =
 
 /// Freezes a run of eight busy processes many times. Expects that each freeze completes, that
 /// calls go on after it, and that each call is counted once.
-fn assert_freezes(place: &Place, version: Version, (name, call): (&str, &str)) {
+fn assert_freezes(place: &Place, version: FreezerVersion, (name, call): (&str, &str)) {
     let Some(group) = Group::new(place, version) else {
         eprintln!("skipped: this kernel has no freezer of {version:?}");
         return;
@@ -152,7 +152,7 @@ fn assert_freezes(place: &Place, version: Version, (name, call): (&str, &str)) {
     let words = busy(call);
     let words = words.each_ref().map(String::as_str);
     let held = place.held(&["--stats", "--json"], &words);
-    let run = Started::new(&mut group.enclose(place, &held));
+    let run = StartedCommand::new(&mut group.enclose(place, &held));
     let calls = || fs::metadata(place.path("done")).map_or(0, |done| done.len());
     for round in 0..40 {
         let before = calls();
@@ -171,20 +171,20 @@ fn assert_freezes(place: &Place, version: Version, (name, call): (&str, &str)) {
 
 #[test]
 fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered() {
-    isolated(|place| assert_freezes(place, Version::V2, FSYNC));
+    isolated(|place| assert_freezes(place, FreezerVersion::V2, FSYNC));
 }
 
 #[test]
 fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed() {
-    isolated(|place| assert_freezes(place, Version::V2, OPEN));
+    isolated(|place| assert_freezes(place, FreezerVersion::V2, OPEN));
 }
 
 #[test]
 fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_answered() {
-    isolated(|place| assert_freezes(place, Version::V1, FSYNC));
+    isolated(|place| assert_freezes(place, FreezerVersion::V1, FSYNC));
 }
 
 #[test]
 fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_changed() {
-    isolated(|place| assert_freezes(place, Version::V1, OPEN));
+    isolated(|place| assert_freezes(place, FreezerVersion::V1, OPEN));
 }

@@ -4,7 +4,7 @@ use super::other_users::{ALICE, BOB, interrupt, machine, pointers, status, synco
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
 
 const REGISTRY: &str = "/var/lib/synconce/directories";
 
@@ -19,8 +19,12 @@ fn a_user_who_locks_the_public_file_of_roots_marker_does_not_hide_the_run() {
         let user = BOB.to_string();
         lock.args(["--reuid", &user, "--regid", &user, "--clear-groups", "perl", "-e"]);
         let path = format!("/var/lib/synconce/runs/{id}.json");
-        let lock =
-            Started::new(lock.args(["use IO::Handle; STDOUT->autoflush(1);", "-e", script, &path]));
+        let lock = StartedCommand::new(lock.args([
+            "use IO::Handle; STDOUT->autoflush(1);",
+            "-e",
+            script,
+            &path,
+        ]));
         eventually("it is locked", || lock.text().contains("locked"));
         let seen = status(place, 0, &[]);
         assert_eq!(seen.status.code(), Some(4), "{seen:?}");
@@ -126,11 +130,11 @@ fn without_a_state_directory_status_prints_the_reason() {
 }
 
 /// Starts a process of `user` with the run `id` in its environment.
-fn process_of(place: &Place, user: u32, id: &str) -> Started {
+fn process_of(place: &Place, user: u32, id: &str) -> StartedCommand {
     let user = user.to_string();
     let mut sleep = place.command("setpriv");
     sleep.args(["--reuid", &user, "--regid", &user, "--clear-groups", "sleep", "600"]);
-    let started = Started::new(sleep.env("SYNCONCE_RUN", id));
+    let started = StartedCommand::new(sleep.env("SYNCONCE_RUN", id));
     let name = format!("/proc/{}/comm", started.pid());
     eventually("it sleeps", || fs::read(&name).is_ok_and(|it| it == b"sleep\n"));
     started

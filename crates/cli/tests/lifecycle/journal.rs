@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_durable::replace;
-use synconce_testkit::harness::{Place, Started, binary, finish, isolated, perl};
+use synconce_testkit::harness::{Place, StartedCommand, binary, finish, isolated, perl};
 use synconce_testkit::rig::Rig;
 
 fn rig() -> Rig {
@@ -29,8 +29,8 @@ fn making(directory: &Path, then: &str) -> [String; 3] {
 }
 
 /// Starts `command`, whose command was returned by [`making`], and aborts the journal of `rig`.
-fn abort(place: &Place, rig: &Rig, mut command: Command) -> Started {
-    let run = Started::new(&mut command);
+fn abort(place: &Place, rig: &Rig, mut command: Command) -> StartedCommand {
+    let run = StartedCommand::new(&mut command);
     place.wait_for("pinned");
     let change = || {
         place.write("failing", "");
@@ -40,7 +40,7 @@ fn abort(place: &Place, rig: &Rig, mut command: Command) -> Started {
     run
 }
 
-fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
+fn end(place: &Place, run: &StartedCommand) -> (Option<i32>, String) {
     place.write("go", "");
     let code = run.end().code();
     ["pinned", "failing", "before", "go"].iter().for_each(|name| place.remove(name));

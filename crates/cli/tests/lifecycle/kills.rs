@@ -5,8 +5,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, Started, daemon, eventually, exists, finish, isolated, limit, parent,
-    perl, stall,
+    AFTER_RELEASE, Place, StartedCommand, daemon, eventually, exists, finish, isolated, limit,
+    parent, perl, stall,
 };
 use synconce_testkit::rig::Rig;
 
@@ -16,9 +16,9 @@ fn kill(pid: u32, signal: Signal) {
 }
 
 /// Starts a run whose command writes its pid to `before`, and then runs `script`.
-fn start(place: &Place, script: &str) -> (Started, u32) {
+fn start(place: &Place, script: &str) -> (StartedCommand, u32) {
     let words = perl(&format!("say_to('before', $$); {script}"));
-    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
     let command = place.wait_for("before").trim().parse().unwrap();
     (run, command)
 }
@@ -133,7 +133,7 @@ const BUSY: &str = "fork; fork; open(my $file, '>', \"data$$\") or die; my $coun
     until (-e 'stop') { $file->sync or $!{ENOSYS} or die \"sync: $!\"; $count++ } \
     say_to(\"count$$\", $count); exit 0 if $$ != $ENV{FIRST}; 1 while wait != -1; exit 0;";
 
-fn start_busy(place: &Place) -> (Started, u32) {
+fn start_busy(place: &Place) -> (StartedCommand, u32) {
     start(place, &format!("use Errno; $ENV{{FIRST}} = $$; {BUSY}"))
 }
 

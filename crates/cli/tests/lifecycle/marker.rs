@@ -4,7 +4,7 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, Trace, binary, eventually, finish, isolated, perl,
+    Place, StartedCommand, Trace, binary, eventually, finish, isolated, perl,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -212,7 +212,7 @@ fn a_disk_that_fails_under_the_marker_means_that_nothing_is_held() {
                           sync_file('data'); sleep 20; say_to('late', 1);",
         );
         let mut run = place.held(&["--commit-only", "/"], &words.each_ref().map(String::as_str));
-        let run = Started::new(run.env("SYNCONCE_STATE_DIR", rig.path().join("state")));
+        let run = StartedCommand::new(run.env("SYNCONCE_STATE_DIR", rig.path().join("state")));
         place.wait_for("before");
         rig.disk().fail_flushes(1_000_000).unwrap();
         place.write("go", "");
@@ -227,7 +227,7 @@ fn a_disk_that_fails_under_the_marker_means_that_nothing_is_held() {
 fn a_marker_goes_with_a_killed_supervisor_only_when_it_was_never_engaged() {
     isolated(|place| {
         let words = perl("kill 'KILL', getppid; wait_for('stop');");
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         eventually("the supervisor is gone", || place.status(&[]).stdout.is_empty());
         place.write("stop", "");
         assert_eq!(run.end().code(), Some(125));
@@ -270,7 +270,8 @@ fn runs_for_one_root_at_the_same_time_do_not_take_each_others_directories() {
                 "touch {name}; until [ -e {name}-go ]; do sleep 0.01; done; sync data; \
                  ls root/var/lib/synconce/runs > {name}-seen"
             );
-            let run = Started::new(&mut place.held(&["--root", "root"], &["sh", "-c", &script]));
+            let run =
+                StartedCommand::new(&mut place.held(&["--root", "root"], &["sh", "-c", &script]));
             eventually("it has started", || place.path(name).exists());
             run
         };

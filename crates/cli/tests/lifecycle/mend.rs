@@ -3,21 +3,21 @@
 
 use super::other_users::{ALICE, machine, status, synconce};
 use std::fs;
-use synconce_testkit::harness::{Place, Started, eventually, finish, isolated, perl};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated, perl};
 
 /// Starts a run whose script has the command `never`, which is not reached: the script ends when
 /// the file `stop` exists. Returns the run and its ID when the run is interrupted.
-fn interrupt(place: &Place, options: &[&str], never: &str) -> (Started, String) {
+fn interrupt(place: &Place, options: &[&str], never: &str) -> (StartedCommand, String) {
     let words = perl("sync_file('data'); kill 'KILL', getppid; wait_for('stop');");
     let script = format!("exec \"$@\"; {never}");
     let words = ["sh", "-c", &script, "sh"].into_iter().chain(words.iter().map(String::as_str));
-    let run = Started::new(&mut place.held(options, &words.collect::<Vec<_>>()));
+    let run = StartedCommand::new(&mut place.held(options, &words.collect::<Vec<_>>()));
     eventually("the run is interrupted", || place.status(&[]).status.code() == Some(4));
     let said = place.status(&[]).stdout;
     (run, said.split(' ').next().unwrap().to_owned())
 }
 
-fn end(place: &Place, run: &Started) {
+fn end(place: &Place, run: &StartedCommand) {
     place.write("stop", "");
     assert_eq!(run.end().code(), Some(125), "{}", run.text());
     eventually("all have ended", || !place.status(&[]).stdout.contains("still running"));
@@ -64,7 +64,7 @@ fn it_refuses_what_it_cannot_mend_and_stops_at_the_first_command_that_fails() {
             let directory = format!("root/var/{directory}");
             fs::create_dir_all(place.path(&directory)).unwrap();
             let lock = place.write(&format!("{directory}/lock"), "");
-            let lock = Started::new(place.command(&perl).args([&option, &script]).arg(lock));
+            let lock = StartedCommand::new(place.command(&perl).args([&option, &script]).arg(lock));
             let holder = place.wait_for("locked");
             let holder =
                 format!("mend {id}: apt or dpkg is locked by perl (pid {})", holder.trim());
@@ -187,7 +187,7 @@ fn only_root_mends_and_only_runs_of_its_own() {
         let mut run = synconce(place, ALICE, &["run", "--", "sh", "-c", script]);
         place.write("alice/data", "x");
         run.env("SYNCONCE_RUNTIME_DIR", place.path("runtime").join("alice"));
-        let run = Started::new(&mut run);
+        let run = StartedCommand::new(&mut run);
         let alice = || status(place, ALICE, &[]);
         eventually("the run is interrupted", || alice().status.code() == Some(4));
         let said = alice().stdout;

@@ -1,7 +1,7 @@
 //! Runs inside runs, inside other supervisors, and where no filter can be installed.
 
 use synconce_testkit::harness::{
-    HOLD, Place, Started, binary, daemon, finish, isolated, perl, under_a_listener,
+    HOLD, Place, StartedCommand, binary, daemon, finish, isolated, perl, under_a_listener,
     without_foreign_syncs, without_fuse_notice, without_seccomp,
 };
 use synconce_testkit::process::Finished;
@@ -29,7 +29,7 @@ fn an_inner_run_is_transparent_and_only_the_outermost_commits() {
                           until [ -e stop ]; do sleep 0.01; done; exit 6";
             let before = flushes();
             let mut command = place.held(options, &["sh", "-c", script]);
-            let run = Started::new(command.env("SYNCONCE", binary()));
+            let run = StartedCommand::new(command.env("SYNCONCE", binary()));
             synconce_testkit::harness::eventually("the inner runs are over", || {
                 place.path("waiting").exists()
             });

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::{
-    Place, Started, binary, committed, finish, isolated, isolated_alone, perl,
+    Place, StartedCommand, binary, committed, finish, isolated, isolated_alone, perl,
     without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
@@ -139,7 +139,7 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
                 let mut bare = place.command(words[0]);
                 bare.args(&words[1..]);
                 let mut under = place.held(&[], &words);
-                let going = Started::new(if held { &mut under } else { &mut bare });
+                let going = StartedCommand::new(if held { &mut under } else { &mut bare });
                 place.wait_for("written");
                 lose_written(&rig, &data);
                 place.write("go", "");

@@ -22,7 +22,7 @@ fn interrupt(place: &Place, umask: &str) {
     let start = format!("umask {umask}; exec \"$0\" run --root {SECRET} -- \"$@\" {SECRET}");
     let mut run = place.command("sh");
     run.args(["-c", &start, binary()]).args(script);
-    let run = synconce_testkit::harness::Started::new(&mut run);
+    let run = synconce_testkit::harness::StartedCommand::new(&mut run);
     place.wait_for("synced");
     assert_secret_is_kept(place, &["runtime", "state", SECRET]);
     place.write("go", "");

@@ -1,7 +1,9 @@
 //! Many processes, and processes without a parent that reaps them.
 
 use std::os::unix::fs::PermissionsExt;
-use synconce_testkit::harness::{Started, binary, children, eventually, finish, isolated, perl};
+use synconce_testkit::harness::{
+    StartedCommand, binary, children, eventually, finish, isolated, perl,
+};
 
 #[test]
 fn hundreds_of_short_processes_sync_and_end() {
@@ -21,7 +23,7 @@ fn orphans_are_reaped_while_the_command_goes_on() {
         let script = "for (1..300) { next if my $child = fork; fork; sync_file('data') if $_ % 10 == 0; \
                       exit } 1 while wait != -1; say_to('forked', 'yes'); wait_for('stop');";
         let words = perl(script);
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         place.wait_for("forked");
         let supervisor = place.supervisor();
         eventually("only the command is the supervisor's child", || {

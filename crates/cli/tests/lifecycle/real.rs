@@ -3,7 +3,8 @@
 use rustix::process::Signal;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, binary, daemon, eventually, isolated, parent, perl, without_foreign_syncs,
+    Place, StartedCommand, binary, daemon, eventually, isolated, parent, perl,
+    without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -91,7 +92,8 @@ fn a_daemon_of_the_command_keeps_its_real_syncs_until_and_after_the_command_ends
                       wait_for('end');";
         let words = perl(&format!("{REAL} {script}"));
         let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
-        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+        let run =
+            StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let real = |go: &str, done: &str| {
             let before = flushes(&rig);
             place.write(go, "");
@@ -123,7 +125,8 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
         for (is_parent, code) in [(false, "9\n"), (true, "0\n")] {
             forget(place, &["pid", "code", "go", "done"]);
             let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
-            let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+            let run =
+                StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
             kill(if is_parent { parent(pid) } else { parent(parent(pid)) });
             let before = flushes(&rig);
@@ -186,7 +189,8 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
         for is_killed in [false, true] {
             forget(place, &["pid", "leave", "code", "fork", "forked", "sync", "done", "end"]);
             let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
-            let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+            let run =
+                StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
             if is_killed {
                 kill(parent(parent(pid)));
@@ -273,7 +277,8 @@ fn a_signal_to_the_parent_reaches_the_command() {
                       Time::HiRes::sleep(0.01) while 1;";
         let words = perl(&format!("{REAL} exit(real(q{{{script}}}) >> 8);"));
         let mut command = place.held(&[], &words.each_ref().map(String::as_str));
-        let run = Started::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
+        let run =
+            StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
         let real = rustix::process::Pid::from_raw(parent(parent(pid)).cast_signed()).unwrap();
         rustix::process::kill_process(real, Signal::TERM).unwrap();

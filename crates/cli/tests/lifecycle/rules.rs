@@ -27,12 +27,18 @@ pub(super) fn clean(rig: &Rig) {
 }
 
 /// Calls of the kinds that a sync goes through: held, and passed.
-type Counts = [u64; 2];
+type HeldAndPassed = [u64; 2];
 
 /// Runs a perl script in the directory of the rig, and asserts what was held and what passed,
 /// and that a call that passed has flushed the disk. That a held call does not flush it is shown
 /// in `routes`.
-pub(super) fn check(place: &Place, rig: &Rig, options: &[&str], script: &str, expected: Counts) {
+pub(super) fn check(
+    place: &Place,
+    rig: &Rig,
+    options: &[&str],
+    script: &str,
+    expected: HeldAndPassed,
+) {
     let options = [&["--no-commit", "--stats", "--json"], options].concat();
     let tools = TOOLS.replace("SENDMSG", &libc::SYS_sendmsg.to_string());
     let tools = tools.replace("RECVMSG", &libc::SYS_recvmsg.to_string());

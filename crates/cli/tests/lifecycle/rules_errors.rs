@@ -103,9 +103,10 @@ fn the_hint_of_a_refused_rule_is_a_command_that_works() {
             let hint = ran.stderr.lines().find_map(|line| line.strip_prefix("synconce: hint: "));
             let command = hint.and_then(|hint| hint.strip_prefix(start));
             let command = command.unwrap_or_else(|| panic!("{ran:?}"));
-            let (before, option) = match command.starts_with("mkdir") {
-                true => (command, format!("{} \"$1\"", options[0])),
-                false => ("true", command.to_owned()),
+            let (before, option) = if command.starts_with("mkdir") {
+                (command, format!("{} \"$1\"", options[0]))
+            } else {
+                ("true", command.to_owned())
             };
             let script = format!("{before} && exec {} run {option} -- true", binary());
             let ran = finish(place.command("sh").args(["-c", &script, "sh", options[1]]));

@@ -5,7 +5,8 @@ use serde_json::Value;
 use std::fs::{self, File};
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, committed, finish, isolated, isolated_alone, perl, stall, without_foreign_syncs,
+    Place, StartedCommand, committed, finish, isolated, isolated_alone, perl, stall,
+    without_foreign_syncs,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
@@ -77,7 +78,7 @@ fn a_disk_on_which_nothing_was_held_neither_fails_nor_delays_nor_is_kept_busy() 
 
         let words = perl("sync_file('data'); say_to('held', 1); wait_for('go');");
         let words = words.each_ref().map(String::as_str);
-        let going = Started::new(&mut place.held(&[], &words));
+        let going = StartedCommand::new(&mut place.held(&[], &words));
         place.wait_for("held");
         let unmounted = finish(place.command("umount").arg(disk.path()));
         assert!(unmounted.status.success(), "{unmounted:?}");
@@ -119,7 +120,8 @@ fn the_marker_names_a_file_system_before_the_first_call_on_it_is_held() {
             rig.path().display()
         );
         let words = perl(&script);
-        let going = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let going =
+            StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         let named = || {
             let markers = place.markers();
             let text = fs::read_to_string(&markers[0]).unwrap();
@@ -164,7 +166,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
             let mut command = place.command(words[0]);
             command.args(&words[1..]);
             let mut under = place.held(&[], &words);
-            let going = Started::new(if held { &mut under } else { &mut command });
+            let going = StartedCommand::new(if held { &mut under } else { &mut command });
             place.wait_for("written");
             rig.disk().fail_writes(true).unwrap();
             let reported = rustix::fs::syncfs(&other);

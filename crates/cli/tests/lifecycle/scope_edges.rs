@@ -2,17 +2,19 @@
 //! that become writable.
 
 use std::fs;
-use synconce_durable::record::Record;
-use synconce_testkit::harness::{Place, Started, binary, finish, isolated, perl, under_a_listener};
+use synconce_durable::record::RunRecord;
+use synconce_testkit::harness::{
+    Place, StartedCommand, binary, finish, isolated, perl, under_a_listener,
+};
 use synconce_testkit::rig::Rig;
 
 fn rig() -> Rig {
     Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false).up().unwrap()
 }
 
-fn start(place: &Place, options: &[&str], script: &str) -> Started {
+fn start(place: &Place, options: &[&str], script: &str) -> StartedCommand {
     let words = perl(script);
-    Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)))
+    StartedCommand::new(&mut place.held(options, &words.each_ref().map(String::as_str)))
 }
 
 #[test]
@@ -132,7 +134,7 @@ fn a_name_that_was_written_in_part_hides_none_that_follows() {
         );
         let going = start(place, &[], &script);
         place.wait_for("held");
-        let record = Record::from_public(&fs::read(&place.markers()[0]).unwrap()).unwrap();
+        let record = RunRecord::from_public(&fs::read(&place.markers()[0]).unwrap()).unwrap();
         let named = record.file_systems.iter().any(|one| one.mount_point == rigs[1].path());
         assert!(named, "{record:?}");
         place.write("go", "");

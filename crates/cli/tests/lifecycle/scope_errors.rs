@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use synconce_testkit::harness::{
-    Place, Started, isolated, isolated_alone, perl, without_foreign_syncs,
+    Place, StartedCommand, isolated, isolated_alone, perl, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -30,7 +30,7 @@ fn output(place: &Place, rig: &Rig, words: &[&str], held: bool) -> String {
     let mut bare = place.command(words[0]);
     bare.args(&words[1..]);
     let mut under = place.held(&[], words);
-    let going = Started::new(if held { &mut under } else { &mut bare });
+    let going = StartedCommand::new(if held { &mut under } else { &mut bare });
     place.wait_for("written");
     lose_and_tell(rig, &other);
     drop(other);
@@ -92,7 +92,9 @@ fn a_disk_that_other_mounts_hide_at_the_commit_fails_the_run() {
              system('mount', '--bind', 'other', $_) == 0 or die for '{point}', '{outer}';",
             rig.device().display()
         );
-        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        let run = StartedCommand::new(
+            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
+        );
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         place.write("go", "");

@@ -21,7 +21,7 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
         let words = perl(&script);
         let before = flushes();
         let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
-        let run = synconce_testkit::harness::Started::new(&mut command);
+        let run = synconce_testkit::harness::StartedCommand::new(&mut command);
         assert_eq!(place.wait_for("synced"), "sealed\n");
         assert_eq!(flushes(), before, "the sync reached the disk");
         // The commit of a sealed run calls sync(2).
@@ -86,7 +86,7 @@ fn a_sealed_run_that_is_killed_is_found_interrupted() {
     isolated(|place| {
         let words = perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');"));
         let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
-        let run = synconce_testkit::harness::Started::new(&mut command);
+        let run = synconce_testkit::harness::StartedCommand::new(&mut command);
         synconce_testkit::harness::eventually("it is found", || {
             place.status(&[]).status.code() == Some(4)
         });

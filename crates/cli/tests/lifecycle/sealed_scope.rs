@@ -8,8 +8,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{
-    DiskLock, Place, Started, binary, eventually, finish, isolated, limit, stall, under_a_listener,
-    without_stalls,
+    DiskLock, Place, StartedCommand, binary, eventually, finish, isolated, limit, stall,
+    under_a_listener, without_stalls,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Cut, FsKind, Replay, Rig, Survivors};
@@ -192,7 +192,7 @@ fn a_disk_of_another_mount_namespace_is_durable() {
                           until [ -e stop ]; do sleep 0.01; done";
             let mut other = place.command("unshare");
             other.args(["--mount", "sh", "-ec", script, "sh"]).arg(rig.device());
-            let other = Started::new(&mut other);
+            let other = StartedCommand::new(&mut other);
             let pid = place.wait_for("pid").trim().to_owned();
             let path = format!("/proc/{pid}/root{}", place.text("there/file"));
             succeed(&rig, place, options, WRITE, Path::new(&path));
@@ -205,18 +205,18 @@ fn a_disk_of_another_mount_namespace_is_durable() {
 }
 
 /// Mounts the ntfs on `device` at `ntfs`; the server lives as long as the returned value.
-fn ntfs(place: &Place, device: &Path) -> Started {
+fn ntfs(place: &Place, device: &Path) -> StartedCommand {
     let point = place.path("ntfs");
     std::fs::create_dir_all(&point).unwrap();
     let mut command = place.command("ntfs-3g");
-    let server = Started::new(command.args(["-o", "no_detach"]).arg(device).arg("ntfs"));
+    let server = StartedCommand::new(command.args(["-o", "no_detach"]).arg(device).arg("ntfs"));
     eventually("it is mounted", || {
         finish(place.command("mountpoint").args(["-q", "ntfs"])).status.success()
     });
     server
 }
 
-fn unmount_ntfs(place: &Place, server: &Started) {
+fn unmount_ntfs(place: &Place, server: &StartedCommand) {
     assert!(finish(place.command("umount").arg("ntfs")).status.success());
     assert!(server.end().success(), "{}", server.text());
 }
@@ -333,7 +333,7 @@ fn a_sync_that_waits_for_a_disk_that_hangs_is_given_up_and_named() {
         std::fs::write(&file, TEXT).unwrap();
         let options = ["--commit-only", "/", "--sealed", "--commit-timeout", "2"];
         let mut command = place.held(&options, &["sh", "-c", "sync"]);
-        let run = Started::new(&mut command);
+        let run = StartedCommand::new(&mut command);
         rig.disk().wait_for_waiting_flush(limit()).unwrap();
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
         let named = "synconce: not durable: all disks (sync(2)): no answer for ";

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{
-    Place, Started, Terminal, binary, eventually, finish, isolated, perl,
+    Place, StartedCommand, Terminal, binary, eventually, finish, isolated, perl,
 };
 
 /// Counts every signal that can be caught, except SIGCHLD, and writes the counts at SIGTERM.
@@ -34,7 +34,7 @@ fn counts(place: &Place, words: &[&str]) -> String {
             place.remove(&name);
         }
     }
-    let run = Started::new(place.command(words[0]).args(&words[1..]));
+    let run = StartedCommand::new(place.command(words[0]).args(&words[1..]));
     place.wait_for("before");
     for signal in sent() {
         send(run.pid(), signal);
@@ -80,7 +80,7 @@ fn a_timer_from_before_ends_the_command() {
         let alarm = "alarm 1; exec @ARGV";
         for around in [&[][..], &[binary(), "run", "--"], &[binary(), "run", "--sealed", "--"]] {
             let words = [&["perl", "-e", alarm, "--"], around, &["sleep", "50"]].concat();
-            let run = Started::new(place.command(words[0]).args(&words[1..]));
+            let run = StartedCommand::new(place.command(words[0]).args(&words[1..]));
             assert_eq!(run.end().signal(), Some(libc::SIGALRM), "{words:?}: {}", run.text());
         }
     });

@@ -4,7 +4,8 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::{
-    Place, Started, binary, daemon, eventually, finish, isolated, perl, stall, without_stalls,
+    Place, StartedCommand, binary, daemon, eventually, finish, isolated, perl, stall,
+    without_stalls,
 };
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -75,7 +76,7 @@ fn a_sync_of_a_survivor_during_the_commit_passes_after_the_end() {
         );
         let words = perl(&script);
         let words = words.each_ref().map(String::as_str);
-        let ran = Started::new(&mut place.held(&["--stats", "--json"], &words));
+        let ran = StartedCommand::new(&mut place.held(&["--stats", "--json"], &words));
         place.wait_for("held");
         let lock = stall(&rig);
         place.write("stalled", "");

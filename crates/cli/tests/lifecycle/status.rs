@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use synconce_testkit::harness::{Place, Started, binary, eventually, isolated, perl};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated, perl};
 
 fn json(place: &Place) -> Vec<serde_json::Value> {
     serde_json::from_str(&place.status(&["--json"]).stdout).unwrap()
@@ -173,7 +173,7 @@ fn runs_of_two_pid_namespaces_that_share_a_runtime_directory_are_told_apart() {
             let script = format!("touch {name}; until [ -e stop ]; do sleep 0.01; done");
             let mut unshare = place.command("unshare");
             unshare.args(["--pid", "--fork", "--mount-proc", binary(), "run", "--", "sh", "-c"]);
-            let run = Started::new(unshare.arg(script));
+            let run = StartedCommand::new(unshare.arg(script));
             eventually("it runs", || place.path(name).exists());
             run
         };

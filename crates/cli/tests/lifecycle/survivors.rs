@@ -3,8 +3,8 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, Started, binary, children, daemon, eventually, exists, isolated, limit,
-    perl, process_status, stall, without_foreign_syncs,
+    AFTER_RELEASE, Place, StartedCommand, binary, children, daemon, eventually, exists, isolated,
+    limit, perl, process_status, stall, without_foreign_syncs,
 };
 use synconce_testkit::rig::Rig;
 
@@ -13,7 +13,7 @@ use synconce_testkit::rig::Rig;
 fn leave_daemon(place: &Place, then: &str) {
     let script = daemon(&format!("say_to('before', hold() . ' ' . sync_file('data')); {then}"));
     let words = perl(&format!("{script} wait_for('before');"));
-    let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
     assert!(run.end().success(), "{}", run.text());
     let said = run.text();
     let [name, hint] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
@@ -36,7 +36,7 @@ fn a_daemon_that_outlives_the_run_gets_real_syncs_again() {
             daemon(&format!("say_to('before', {sync}); wait_for('go'); say_to('after', {sync});"));
         let words = perl(&format!("{script} wait_for('stop');"));
         let start = flushes();
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         assert_eq!(place.wait_for("before"), "held synced\n");
         assert_eq!(flushes() - start, 0, "a held sync does not reach the disk");
         drop(barrier);
@@ -254,7 +254,7 @@ fn a_daemon_is_free_before_the_commit_is_done() {
             rig.path().join("data").display()
         );
         let words = perl(&script);
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         place.wait_for("held");
         let _stalled = stall(&rig);
         place.write("stalled", "");
@@ -283,7 +283,7 @@ fn links(pid: u32) -> Vec<String> {
 #[test]
 fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_stalled_commit() {
     isolated(|place| {
-        let named = |run: &Started| {
+        let named = |run: &StartedCommand| {
             let name = format!("perl (pid {})", place.read("before").trim());
             run.text().matches(&name).count()
         };
@@ -301,7 +301,9 @@ fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_st
                  wait_for('stalled');",
                 file.display()
             ));
-            let run = Started::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(
+                &mut place.held(options, &words.each_ref().map(String::as_str)),
+            );
             place.wait_for("held");
             let _stalled = stalls.then(|| stall(&rig));
             place.write("stalled", "");
@@ -338,7 +340,7 @@ fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
              fcntl($file, 1024, 1) or die \"F_SETLEASE: $!\"; say_to('lent', 1); \
              wait_for('release'); fcntl($file, 1024, 2) or die; wait_for('go');",
         );
-        let holder = Started::new(place.command(&lease[0]).args(&lease[1..]));
+        let holder = StartedCommand::new(place.command(&lease[0]).args(&lease[1..]));
         place.wait_for("lent");
         let opener = daemon(
             "use Fcntl; say_to('before', $$); sysopen(my $file, 'leased', O_WRONLY | O_SYNC) \

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{
-    AFTER_RELEASE, Place, Started, Terminal, daemon, eventually, exists, isolated, perl,
+    AFTER_RELEASE, Place, StartedCommand, Terminal, daemon, eventually, exists, isolated, perl,
 };
 
 /// Writes a perl program that prints `ready`; returns the command line that runs it under a
@@ -199,7 +199,8 @@ fn a_signal_to_the_frontend_alone_reaches_the_command() {
                  say_to('before', $$); sleep 60;"
             );
             let words = perl(&script);
-            let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run =
+                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
             place.wait_for("before");
             kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
             assert_eq!(run.end().code(), Some(11), "{name}: {}", run.text());
@@ -213,7 +214,7 @@ fn a_signal_to_the_frontend_alone_reaches_the_command() {
 fn a_signal_that_comes_before_the_command_is_not_lost() {
     isolated(|place| {
         for round in 0..20 {
-            let run = Started::new(&mut place.held(&[], &["sleep", "25"]));
+            let run = StartedCommand::new(&mut place.held(&[], &["sleep", "25"]));
             std::thread::sleep(std::time::Duration::from_micros(round * 400));
             kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), Signal::TERM).unwrap();
             assert_eq!(run.end().signal(), Some(libc::SIGTERM), "round {round}: {}", run.text());

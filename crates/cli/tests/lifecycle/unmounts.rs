@@ -3,13 +3,13 @@
 use std::fs;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    DiskLock, Place, Started, eventually, isolated, limit, perl, stall,
+    DiskLock, Place, StartedCommand, eventually, isolated, limit, perl, stall,
 };
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Starts a run that unmounts a rig whose flushes do not end. Once its umount waits for the
 /// sync, the run goes on with `then`.
-fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, DiskLock) {
+fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, StartedCommand, DiskLock) {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
     let point = rig.path().display();
     let script = format!(
@@ -17,7 +17,8 @@ fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, Started, Dis
          exec 'umount', '{point}' if !fork; wait_for('waits'); {then}"
     );
     let all = [&["--stats", "--json"], options].concat();
-    let run = Started::new(&mut place.held(&all, &perl(&script).each_ref().map(String::as_str)));
+    let run =
+        StartedCommand::new(&mut place.held(&all, &perl(&script).each_ref().map(String::as_str)));
     place.wait_for("before");
     let stalled = stall(&rig);
     place.write("go", "");
@@ -71,7 +72,9 @@ fn an_unmount_that_signals_interrupt_occupies_few_threads() {
                  $!{{EINTR}} or die $!; ++$interrupted == 500 and say_to('interrupted', 1); }}",
             libc::SYS_umount2
         );
-        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        let run = StartedCommand::new(
+            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
+        );
         place.wait_for("before");
         let _stalled = stall(&rig);
         place.write("go", "");
@@ -110,7 +113,7 @@ fn an_unmount_that_signals_interrupt_is_not_kept_busy_by_its_own_repetitions() {
             libc::SYS_umount2
         );
         let words = perl(&script);
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
         assert!(run.end().success(), "{}", run.text());
     });
 }
@@ -140,7 +143,9 @@ fn a_disk_that_fails_and_is_unmounted_read_only_fails_the_run() {
              say_to('before', 1); wait_for('go'); \
              system('mount', '-o', 'remount,ro', '{point}'); system('umount', '{point}') == 0 or die;"
         );
-        let run = Started::new(&mut place.held(&[], &perl(&script).each_ref().map(String::as_str)));
+        let run = StartedCommand::new(
+            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
+        );
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         place.write("go", "");

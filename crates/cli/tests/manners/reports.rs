@@ -3,7 +3,7 @@
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use synconce_testkit::harness::{Place, Started, binary, eventually, finish, trial};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -68,7 +68,7 @@ fn a_fifo_for_json_without_a_reader_is_named(place: &Place) {
     let fifo = place.text("fifo");
     assert!(place.bare(&["mkfifo", &fifo]).status.success());
     let json = format!("--json={fifo}");
-    let run = Started::new(&mut place.held(&[&json], &["true"]));
+    let run = StartedCommand::new(&mut place.held(&[&json], &["true"]));
     let said = format!("synconce: {fifo} is a FIFO: waiting for a process that reads it\n");
     eventually("the wait is named", || run.text() == said);
     let text = fs::read_to_string(&fifo).unwrap();

@@ -25,11 +25,11 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A line up to the cursor, and what its last word becomes.
-type Case = (String, String);
+type CompletionCase = (String, String);
 
 /// Makes two trees and an interrupted run; returns what every shell has to complete. The
 /// program `manners-program` is in PATH, and `manners-argument` a file.
-fn cases(place: &Place) -> Vec<Case> {
+fn cases(place: &Place) -> Vec<CompletionCase> {
     fs::create_dir(place.path("source")).unwrap();
     for words in [&["import", "work", "source"][..], &["clone", "work", "other"]] {
         let made = finish(tree(place.synconce(&["tree", "-q"]).args(words), place));
@@ -52,7 +52,8 @@ fn cases(place: &Place) -> Vec<Case> {
         ("synconce run -- manners-program manners-a", "manners-argument"),
         ("synconce help sta", "status"),
     ];
-    let mut cases: Vec<Case> = cases.map(|(line, word)| (line.into(), word.into())).into();
+    let mut cases: Vec<CompletionCase> =
+        cases.map(|(line, word)| (line.into(), word.into())).into();
     cases.push((format!("synconce status --clear {}", &id[..10]), id));
     cases
 }

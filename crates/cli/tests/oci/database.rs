@@ -33,13 +33,13 @@ const USER: &str = "1000:1000";
 /// How many rows are inserted, each in a transaction of its own.
 const COMMITS: u64 = 200;
 
-struct Database<'a> {
+struct BuildDatabase<'a> {
     podman: Podman<'a>,
     rig: &'a Rig,
     programs: PathBuf,
 }
 
-impl<'a> Database<'a> {
+impl<'a> BuildDatabase<'a> {
     /// Makes a new cluster on the disk `rig`.
     fn new(site: &'a Site<'a>, rig: &'a Rig) -> Self {
         let programs = postgresql();
@@ -146,7 +146,7 @@ pub fn commits_are_flushed_beside_a_build_that_is_held(place: &Place) {
     let rig = Rig::builder().size(4 << 30).up().unwrap();
     {
         let site = Site::with(place, Given::Us, &rig.path().join("podman"));
-        let database = Database::new(&site, &rig);
+        let database = BuildDatabase::new(&site, &rig);
         database.start(&[]);
         assert!(database.sql("create table t (n int)").status.success());
 

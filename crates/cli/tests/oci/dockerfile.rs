@@ -62,7 +62,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// An engine that builds `context/Dockerfile`.
-trait Builder {
+trait DockerfileBuilder {
     /// Builds `context/Dockerfile` as the image `result`.
     fn build(&self) -> Finished;
     /// Writes the image `result` in the format of `docker save`.
@@ -89,7 +89,7 @@ fn prepare(place: &Place) {
 }
 
 /// Checks everything that the guide promises, with `engine`.
-fn all(place: &Place, engine: &dyn Builder) {
+fn all(place: &Place, engine: &dyn DockerfileBuilder) {
     let build = |dockerfile: String| {
         place.write("context/Dockerfile", &dockerfile);
         engine.build()
@@ -130,7 +130,10 @@ fn all(place: &Place, engine: &dyn Builder) {
     }
 }
 
-fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -> Finished) {
+fn a_mounted_binary_holds_its_step(
+    engine: &dyn DockerfileBuilder,
+    well: &dyn Fn(String) -> Finished,
+) {
     let mount = format!("{MOUNT}/probe well");
     let mounted = well(format!("{BASE}{mount}\nRUN /probe well\n"));
     assert_prints(&mounted, &[HELD, BARE].concat());
@@ -144,7 +147,10 @@ fn a_mounted_binary_holds_its_step(engine: &dyn Builder, well: &dyn Fn(String) -
     assert!(held.is_subset(&bare), "{held:?} {bare:?}");
 }
 
-fn nothing_is_left_in_the_layer(engine: &dyn Builder, step: &dyn Fn(&str, &str) -> Finished) {
+fn nothing_is_left_in_the_layer(
+    engine: &dyn DockerfileBuilder,
+    step: &dyn Fn(&str, &str) -> Finished,
+) {
     let layer = |shell: &str, user: &str| {
         step(shell, &format!("{user}RUN mkdir /open/made && touch /open/made/file"));
         last_layer(engine)
@@ -157,7 +163,7 @@ fn nothing_is_left_in_the_layer(engine: &dyn Builder, step: &dyn Fn(&str, &str) 
 }
 
 /// Returns the names in the last layer of the image `result`.
-fn last_layer(engine: &dyn Builder) -> BTreeSet<String> {
+fn last_layer(engine: &dyn DockerfileBuilder) -> BTreeSet<String> {
     let path = Path::new(SHORT).join("saved.tar");
     engine.save(&path);
     let script = "set -e; cd \"$(mktemp -d)\"; tar -xf \"$1\"; \
@@ -196,12 +202,12 @@ pub fn assert_quiet(finished: &Finished) {
     assert!(!both(finished).contains("synconce: "), "{finished:?}");
 }
 
-struct Docker<'a> {
+struct DockerBuilds<'a> {
     docker: Dockerd<'a>,
     buildkit: &'static str,
 }
 
-impl Builder for Docker<'_> {
+impl DockerfileBuilder for DockerBuilds<'_> {
     fn build(&self) -> Finished {
         let mut client = self.docker.client(self.buildkit);
         client.args(["build", "--network", "none", "--no-cache", "--tag", "result"]);
@@ -225,7 +231,7 @@ fn in_docker(place: &Place, buildkit: &'static str) {
     prepare(place);
     let docker = Dockerd::start(place, place.command("dockerd"));
     make_image(place, Command::new("docker").env("DOCKER_HOST", SOCKET), Path::new("docker"));
-    let engine = Docker { docker, buildkit };
+    let engine = DockerBuilds { docker, buildkit };
     all(place, &engine);
     the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(place, &engine);
     engine.docker.stop();
@@ -233,7 +239,7 @@ fn in_docker(place: &Place, buildkit: &'static str) {
 
 fn the_shell_of_the_steps_is_the_containers_until_it_is_taken_back(
     place: &Place,
-    engine: &Docker<'_>,
+    engine: &DockerBuilds<'_>,
 ) {
     for (end, printed) in [("", HELD), (TAKEN_BACK, BARE)] {
         let dockerfile = format!("{BASE}{COPY}{SHELL}{end}\nCMD /probe well\n");
@@ -270,7 +276,7 @@ impl Daemonless<'_> {
     }
 }
 
-impl Builder for Daemonless<'_> {
+impl DockerfileBuilder for Daemonless<'_> {
     fn build(&self) -> Finished {
         self.build_as("docker")
     }
@@ -331,7 +337,7 @@ impl Buildkit<'_> {
     }
 }
 
-impl Builder for Buildkit<'_> {
+impl DockerfileBuilder for Buildkit<'_> {
     fn build(&self) -> Finished {
         let mut client = self.client();
         client

@@ -3,7 +3,7 @@
 use crate::engines::buildkit::{self, BuildKit, Worker};
 use crate::engines::containerd::{self, ADDRESS, Containerd};
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Builder, Given, SHORT, Site, daemonless, prepare};
+use crate::engines::{Given, ImageBuilder, SHORT, Site, daemonless, prepare};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use serde_json::Value;

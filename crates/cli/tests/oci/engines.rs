@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use synconce_testkit::process::{Finished, Group};
 
 /// A program that builds images.
-pub trait Builder {
+pub trait ImageBuilder {
     /// Builds the directory `context` anew as the image `probed`, with options of the builder.
     fn build(&self, options: &[&str]) -> Finished;
 

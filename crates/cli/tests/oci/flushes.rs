@@ -4,7 +4,7 @@ use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
-use crate::engines::{Builder, Given, HOLD, Site, prepare, report};
+use crate::engines::{Given, HOLD, ImageBuilder, Site, prepare, report};
 use synconce_testkit::harness::Place;
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
@@ -16,12 +16,12 @@ const SYNCS: u64 = 2000;
 const FEW: u64 = SYNCS / 4;
 
 /// A disk that counts its flushes, beside the context of a build.
-struct Disk<'a> {
+struct FlushDisk<'a> {
     place: &'a Place,
     rig: Rig,
 }
 
-impl<'a> Disk<'a> {
+impl<'a> FlushDisk<'a> {
     fn new(place: &'a Place) -> Self {
         prepare(place);
         Self { place, rig: Rig::builder().size(1 << 30).up().unwrap() }
@@ -33,7 +33,7 @@ impl<'a> Disk<'a> {
     }
 
     /// Builds an image by one step that syncs `count` times.
-    fn build(&self, builder: &impl Builder, count: u64) -> Finished {
+    fn build(&self, builder: &impl ImageBuilder, count: u64) -> Finished {
         let run = format!("RUN {}", serde_json::json!(words(count)));
         self.place.write("context/Dockerfile", &format!("FROM scratch\nCOPY step /\n{run}\n"));
         builder.build(&[])
@@ -67,7 +67,7 @@ impl<'a> Disk<'a> {
 
     /// Asserts that the syncs of the builder's step are free with synconce, and real with
     /// runc.
-    fn of(&self, what: &str, given: Given, builder: &impl Builder) {
+    fn of(&self, what: &str, given: Given, builder: &impl ImageBuilder) {
         let act = |count| self.build(builder, count);
         match given {
             Given::Us => self.free(what, act),
@@ -86,7 +86,7 @@ fn syncing(run: impl Fn(&[&str]) -> Finished) -> impl Fn(u64) -> Finished {
 }
 
 pub fn of_podman_and_buildah(place: &Place) {
-    let disk = Disk::new(place);
+    let disk = FlushDisk::new(place);
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         disk.of("buildah bud", given, &Buildah(&site));
@@ -102,7 +102,7 @@ pub fn of_podman_and_buildah(place: &Place) {
 }
 
 pub fn of_docker(place: &Place) {
-    let disk = Disk::new(place);
+    let disk = FlushDisk::new(place);
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         let docker = Docker::start(&site);
@@ -121,7 +121,7 @@ pub fn of_docker(place: &Place) {
 }
 
 pub fn of_buildkit(place: &Place) {
-    let disk = Disk::new(place);
+    let disk = FlushDisk::new(place);
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         let buildkit = BuildKit::start(&site, Worker::Oci);
@@ -132,7 +132,7 @@ pub fn of_buildkit(place: &Place) {
 }
 
 pub fn of_containerd(place: &Place) {
-    let disk = Disk::new(place);
+    let disk = FlushDisk::new(place);
     for given in [Given::Us, Given::Runc] {
         let site = disk.site(given);
         let containerd = Containerd::start(&site);

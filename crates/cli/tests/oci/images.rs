@@ -5,11 +5,11 @@ use crate::engines::buildkit::{BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{Buildah, Podman};
 use crate::engines::docker::Docker;
-use crate::engines::{Builder, Given, Site, assert_steps_bare, assert_steps_held, prepare};
+use crate::engines::{Given, ImageBuilder, Site, assert_steps_bare, assert_steps_held, prepare};
 use serde_json::Value;
 use std::path::Path;
 use synconce_testkit::harness::{Place, finish};
-use synconce_testkit::manifest::{Entry, Kind, Manifest, Options, diff};
+use synconce_testkit::manifest::{Entry, FileKind, Manifest, ManifestOptions, diff};
 
 /// A step that prints whether it is held, one that makes and changes files, and one that
 /// removes.
@@ -24,12 +24,12 @@ const BELOW: &str = "mkdir -p below/dev below/etc below/proc below/sys
 
 /// An image that an engine has built.
 struct Image {
-    layers: Vec<Layer>,
+    layers: Vec<ImageLayer>,
     /// The digest of its configuration, which names the layers and has the time of each.
     digest: String,
 }
 
-struct Layer {
+struct ImageLayer {
     /// The digest of its archive, uncompressed.
     digest: String,
     content: Manifest,
@@ -43,7 +43,7 @@ fn context(place: &Place) {
 }
 
 /// Builds by `builder` with the runtime of `site`, and reads the image.
-fn built(site: &Site<'_>, builder: &impl Builder) -> Image {
+fn built(site: &Site<'_>, builder: &impl ImageBuilder) -> Image {
     let build = builder.build(&[]);
     let assert = match site.given {
         Given::Us => assert_steps_held,
@@ -65,14 +65,15 @@ impl Image {
             let content = unpacked(place, &packed, &format!("layer{at}"));
             let plain = finish(place.command("sh").args(["-c", PLAIN, "sh"]).arg(&packed));
             assert!(plain.status.success(), "{plain:?}");
-            let mut content = Manifest::with(content, &Options::default().mtimes()).unwrap();
+            let mut content =
+                Manifest::with(content, &ManifestOptions::default().mtimes()).unwrap();
             // The directory was made by this test just now. The digest covers an entry for it
             // in the archive.
             content.entries.remove(".");
             // In dockerd's layers the entry for a removed file has the current time.
             let removed = content.entries.iter_mut().filter(|(path, _)| stands_for_removed(path));
             removed.for_each(|(_, entry)| entry.mtime = None);
-            Layer { digest: plain.stdout, content }
+            ImageLayer { digest: plain.stdout, content }
         };
         let config = directory.join(image["Config"].as_str().unwrap());
         let digest = finish(place.command("sha256sum").arg(config)).stdout;
@@ -87,8 +88,8 @@ impl Image {
             let found = entries.filter(|(path, _)| *path == name).any(|(_, entry)| wanted(entry));
             assert!(found, "{name} is not as it was made");
         };
-        has("new/pipe", &|entry| entry.kind == Kind::Fifo);
-        has("new/link", &|entry| entry.kind == Kind::Symlink);
+        has("new/pipe", &|entry| entry.kind == FileKind::Fifo);
+        has("new/link", &|entry| entry.kind == FileKind::Symlink);
         has("new/program", &|entry| entry.mode == 0o4755);
         has("new/same", &|entry| entry.links.is_some());
         has("new/group/other", &|entry| (entry.uid, entry.gid) == (12, 34));

@@ -36,9 +36,9 @@ enum Callers {
 use Callers::{Seen, Unseen};
 
 /// Options of an engine, as a service or a cluster sets them.
-type Row = (&'static [&'static str], Callers);
+type JobRow = (&'static [&'static str], Callers);
 
-const ROWS: [Row; 4] = [
+const ROWS: [JobRow; 4] = [
     (&[], Unseen),
     (&["--cap-add", "SYS_PTRACE"], Seen),
     // Kubernetes without SeccompDefault.
@@ -68,7 +68,7 @@ fn image(site: &Site<'_>) {
 }
 
 /// Runs the job in containers, by `run`: bare, and held with the options of each row.
-fn table(place: &Place, rows: &[Row], run: impl Fn(&[&str], &[&str]) -> Finished) {
+fn table(place: &Place, rows: &[JobRow], run: impl Fn(&[&str], &[&str]) -> Finished) {
     // A commit of every disk waits for the disks of other tests.
     let _lock = without_stalls();
     let initdb = postgresql().join("initdb");

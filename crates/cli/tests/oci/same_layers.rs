@@ -32,7 +32,7 @@ const CONTEXT: &str = "cd context; mkdir -p data src app/lib small/DEBIAN small/
     cp data/* small/usr/share/small; dpkg-deb --root-owner-group --build small small.deb; rm -r small";
 
 /// The members of one layer's archive: the name, and a digest of the headers and the content.
-type Layer = Vec<(String, u64)>;
+type LayerMembers = Vec<(String, u64)>;
 
 pub fn trials() -> Vec<Trial> {
     let long = trial(layers_of_twenty_dockerfiles_are_the_same, &NEEDS);
@@ -63,7 +63,7 @@ fn layers_of_twenty_dockerfiles_are_the_same(place: &Place) {
 }
 
 /// Builds all Dockerfiles by a dockerd of its own. Returns the layers of each image.
-fn built(place: &Place, given: Given, texts: &[&str]) -> BTreeMap<String, Vec<Layer>> {
+fn built(place: &Place, given: Given, texts: &[&str]) -> BTreeMap<String, Vec<LayerMembers>> {
     let rig = Rig::builder().size(8 << 30).up().unwrap();
     let site = Site::with(place, given, &rig.path().join("storage"));
     let docker = Docker::with_storage(&site, "overlay2");
@@ -114,7 +114,7 @@ fn run(finished: Finished) {
 }
 
 /// Reads an archive of `docker save`.
-fn layers_of(place: &Place, archive: &Path, to: &Path) -> BTreeMap<String, Vec<Layer>> {
+fn layers_of(place: &Place, archive: &Path, to: &Path) -> BTreeMap<String, Vec<LayerMembers>> {
     fs::create_dir(to).unwrap();
     run(finish(place.command("tar").arg("--extract").arg("--file").arg(archive).arg("-C").arg(to)));
     let manifest: Value =
@@ -132,7 +132,7 @@ fn layers_of(place: &Place, archive: &Path, to: &Path) -> BTreeMap<String, Vec<L
 }
 
 /// Reads the members of an archive in its order (tar(5)), without times and what depends on them.
-fn members(archive: &[u8]) -> Layer {
+fn members(archive: &[u8]) -> LayerMembers {
     let mut found = Vec::new();
     let mut hasher = DefaultHasher::new();
     let mut at = 0;

@@ -89,12 +89,12 @@ fn files() -> BTreeMap<PathBuf, Vec<u8>> {
             if metadata.is_dir() {
                 pending.push(path.clone());
             }
-            let content = match () {
-                () if metadata.is_symlink() => {
-                    fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
-                }
-                () if metadata.is_file() => fs::read(&path).unwrap(),
-                () => Vec::new(),
+            let content = if metadata.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
+            } else if metadata.is_file() {
+                fs::read(&path).unwrap()
+            } else {
+                Vec::new()
             };
             found.insert(path, content);
         }

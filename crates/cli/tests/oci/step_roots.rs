@@ -13,9 +13,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::Duration;
-use step::{FILES, Step, assert_well, is_volatile, mounted};
+use step::{FILES, StepOnDisk, assert_well, is_volatile, mounted};
 use synconce_testkit::harness::{
-    Place, Started, children, eventually, exists, finish, trial, without_foreign_syncs,
+    Place, StartedCommand, children, eventually, exists, finish, trial, without_foreign_syncs,
 };
 use synconce_testkit::manifest::Manifest;
 use synconce_testkit::rig::{Fault, Rig};
@@ -46,14 +46,14 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Sends a signal to synconce alone.
-fn kill(running: &Started, signal: Signal) {
+fn kill(running: &StartedCommand, signal: Signal) {
     kill_process(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
 }
 
 fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
-    let count = |step: &Step<'_>| {
+    let count = |step: &StepOnDisk<'_>| {
         let flushes = || rig.disk().stats().unwrap().flushes;
         let before = flushes();
         step.chown();
@@ -67,10 +67,10 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
         step.unmount();
         (made, found)
     };
-    let plain = Step::new(place, &rig.path().join("plain"));
+    let plain = StepOnDisk::new(place, &rig.path().join("plain"));
     plain.choose("as-mounted");
     let (as_mounted, expected) = count(&plain);
-    let step = Step::new(place, &rig.path().join("volatile"));
+    let step = StepOnDisk::new(place, &rig.path().join("volatile"));
     let (volatile, found) = count(&step);
     println!("{FILES} files: {as_mounted} flushes as mounted, {volatile} volatile");
     assert!(as_mounted >= FILES as u64 && volatile < FEW, "{as_mounted} and {volatile}");
@@ -82,7 +82,7 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
 
 fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     step.configure(&["wait"]);
     let mut explain = place.synconce(&["oci", "--explain"]);
     let explained =
@@ -101,7 +101,7 @@ fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
 /// The BuildKit of dockerd binds the overlay that dockerd has mounted.
 fn a_root_that_is_bound_is_volatile_at_both_places(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     step.unmount();
     let merged = step.layer.join("merged");
     step.mount_at(&merged, "index=off");
@@ -121,7 +121,7 @@ fn a_root_that_is_bound_is_volatile_at_both_places(place: &Place) {
 
 fn an_exit_code_and_a_signal_are_passed_on(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let wrong = finish(&mut step.command(&["nonsense"]));
     assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
     step.assert_back();
@@ -138,7 +138,7 @@ fn a_write_back_error_fails_the_step(place: &Place) {
     let _barrier = without_foreign_syncs();
     // A commit of ext4 after the fault would make the disk read-only before `end` is written.
     let rig = Rig::builder().passthrough(false).mount_options("commit=300").up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
     rig.disk().fail(Fault::writes()).unwrap();
     fs::write(step.root().join("end"), "").unwrap();
@@ -153,7 +153,7 @@ fn a_write_back_error_fails_the_step(place: &Place) {
 
 fn a_journal_that_its_own_timer_aborted_fails_the_step(place: &Place) {
     let rig = Rig::builder().passthrough(false).mount_options("commit=1").up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["wait"]);
     rig.abort_journal(|| fs::create_dir(step.root().join("made")).unwrap()).unwrap();
     kill(&running, Signal::TERM);
@@ -167,7 +167,7 @@ fn a_journal_that_its_own_timer_aborted_fails_the_step(place: &Place) {
 
 fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
     // An engine that ends kills synconce alone, and the kernel the runtime.
     let of_synconce = children(running.pid());
@@ -189,7 +189,7 @@ fn a_killed_step_leaves_a_root_that_can_be_mounted_again(place: &Place) {
 /// Kills synconce at each of its calls that change mounts or the work directory.
 fn a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let mut kills = 0;
     for call in ["umount2", "mount", "mkdir", "unlinkat", "/^(clone|fork|vfork)", "syncfs"] {
         for at in 1.. {
@@ -223,9 +223,9 @@ fn two_hundred_kills_leave_a_layer_that_can_be_built_again(place: &Place) {
 
 fn kill_often(place: &Place, kills: u64) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     for at in 0..kills {
-        let running = Started::new(&mut step.command(&["chown", "/data"]));
+        let running = StartedCommand::new(&mut step.command(&["chown", "/data"]));
         std::thread::sleep(Duration::from_micros(at * 120_000 / kills));
         running.signal(Signal::KILL).unwrap();
         running.end();
@@ -241,7 +241,7 @@ fn kill_often(place: &Place, kills: u64) {
 
 fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let stays = |why: &str| {
         let before = step.mounted();
         step.chown();
@@ -282,7 +282,7 @@ fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
 
 fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &Place) {
     let rig = Rig::builder().up().unwrap();
-    let step = Step::new(place, rig.path());
+    let step = StepOnDisk::new(place, rig.path());
     let before = step.mounted();
     step.configure(&["chown", "/data"]);
     let mut ordinary = step.runtime.wrapped();
@@ -291,12 +291,13 @@ fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &P
     assert_well(&started);
     assert_eq!(step.mounted(), before);
     // A container that asks for a hold is no step.
-    let mut config = Step::config(&["until", "/grown", "/end"]);
+    let mut config = StepOnDisk::config(&["until", "/grown", "/end"]);
     config["annotations"] = json!({"io.synconce.hold": "true"});
     fs::write(step.bundle.join("config.json"), config.to_string()).unwrap();
     let mut asks = step.runtime.wrapped();
-    let running =
-        Started::new(asks.args(["run", "--bundle"]).arg(&step.bundle).arg(step.runtime.id("asks")));
+    let running = StartedCommand::new(
+        asks.args(["run", "--bundle"]).arg(&step.bundle).arg(step.runtime.id("asks")),
+    );
     eventually("it begins", || running.text().contains("begun"));
     assert_eq!(step.mounted(), before);
     fs::write(step.root().join("end"), "").unwrap();

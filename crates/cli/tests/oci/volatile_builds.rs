@@ -3,7 +3,7 @@
 use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Builder, Given, SOCKET, Site, prepare, report};
+use crate::engines::{Given, ImageBuilder, SOCKET, Site, prepare, report};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use synconce_testkit::harness::{Need, Place, Started, eventually, trial};
+use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
@@ -64,12 +64,12 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// A dockerd on a disk of its own.
-struct World<'a> {
+struct DockerdOnDisk<'a> {
     site: Site<'a>,
     rig: Rig,
 }
 
-impl<'a> World<'a> {
+impl<'a> DockerdOnDisk<'a> {
     fn new(place: &'a Place) -> Self {
         prepare(place);
         let rig = Rig::builder().size(1 << 30).up().unwrap();
@@ -94,13 +94,13 @@ impl<'a> World<'a> {
         Docker::with_storage(&self.site, "overlay2")
     }
 
-    fn build(&self, builder: &impl Builder, text: &str) -> Finished {
+    fn build(&self, builder: &impl ImageBuilder, text: &str) -> Finished {
         self.site.place.write("context/Dockerfile", text);
         builder.build(&[])
     }
 
     /// Returns the flushes of a build of `text`, which must succeed.
-    fn flushes(&self, builder: &impl Builder, text: &str) -> u64 {
+    fn flushes(&self, builder: &impl ImageBuilder, text: &str) -> u64 {
         let flushes = || self.rig.disk().stats().unwrap().flushes;
         let before = flushes();
         let build = self.build(builder, text);
@@ -118,7 +118,7 @@ impl<'a> World<'a> {
     }
 
     /// Asserts that a build has far fewer flushes with a volatile root, and sees this root.
-    fn assert_hardly_flush(&self, what: &str, builder: &impl Builder) {
+    fn assert_hardly_flush(&self, what: &str, builder: &impl ImageBuilder) {
         self.choose("as-mounted");
         let as_mounted = self.flushes(builder, CHOWN);
         self.choose("volatile");
@@ -172,7 +172,7 @@ fn mounted(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 fn of_docker_hardly_flush_and_are_whole(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let docker = world.start();
     world.choose("as-mounted");
     let as_mounted = world.flushes(&docker.buildkit(), CHOWN);
@@ -196,13 +196,19 @@ fn of_docker_hardly_flush_and_are_whole(place: &Place) {
 }
 
 fn that_fail_or_are_cancelled_leave_no_volatile_root(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let docker = world.start();
     for buildkit in ["1", "0"] {
         let start = |step: &str| {
             place.write("context/Dockerfile", &format!("{CHOWN}RUN {step}\n"));
             let mut client = docker.command(buildkit);
-            Started::new(client.args(["build", "--network", "none", "--no-cache", "context"]))
+            StartedCommand::new(client.args([
+                "build",
+                "--network",
+                "none",
+                "--no-cache",
+                "context",
+            ]))
         };
         let failed = start("[\"/bin/busybox\", \"false\"]");
         assert!(!failed.end().success());
@@ -232,7 +238,7 @@ fn begun() -> PathBuf {
 /// A secret, a cache, a file of another stage and a directory in memory. BuildKit makes stubs for
 /// their mounts in the root. Each build adds a line to the cache.
 fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let docker = world.start();
     let secret = place.write("secret", "the secret\n");
     let secret = format!("id=key,src={}", secret.display());
@@ -269,14 +275,14 @@ fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
 
 /// A step is under way when dockerd is killed. The next dockerd starts, and builds.
 fn go_on_after_a_kill_of_dockerd(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let waits = format!("{COPIED}RUN {WAIT}\n");
     for buildkit in ["1", "0"] {
         let docker = world.start();
         place.write("context/Dockerfile", &waits);
         let mut client = docker.command(buildkit);
         client.args(["build", "--network", "none", "--no-cache", "context"]);
-        let client = Started::new(&mut client);
+        let client = StartedCommand::new(&mut client);
         let root = begun();
         // The next dockerd ends only a container that this one has recorded as running.
         let recorded = || !docker.client("1", &["ps", "--quiet"]).stdout.is_empty();
@@ -309,7 +315,7 @@ fn go_on_after_a_kill_of_dockerd(place: &Place) {
 }
 
 fn by_the_classic_builder_hardly_flush_and_containers_are_as_before(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let docker = world.start();
     world.choose("as-mounted");
     let as_mounted = world.flushes(&docker.classic(), CHOWN);
@@ -330,7 +336,7 @@ fn by_the_classic_builder_hardly_flush_and_containers_are_as_before(place: &Plac
 
 /// A client of the API can make a container whose records are those of a step. Such a container is
 /// held. Its root is not volatile, because dockerd builds no image meanwhile.
-fn a_container_of_the_api_is_no_step(world: &World<'_>, docker: &Docker<'_>) {
+fn a_container_of_the_api_is_no_step(world: &DockerdOnDisk<'_>, docker: &Docker<'_>) {
     let image = docker.client("1", &["inspect", "--format", "{{.Id}}", "probed"]);
     let alike = json!({
         "Image": image.stdout.trim_end(),
@@ -357,7 +363,7 @@ fn a_container_of_the_api_is_no_step(world: &World<'_>, docker: &Docker<'_>) {
 }
 
 fn in_the_image_store_of_containerd_hardly_flush(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let docker = Docker::with_storage(&world.site, "overlayfs");
     world.assert_hardly_flush("dockerd with containerd's image store", &docker.buildkit());
     assert_owned(&docker);
@@ -366,7 +372,7 @@ fn in_the_image_store_of_containerd_hardly_flush(place: &Place) {
 }
 
 fn by_buildkitd_hardly_flush(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let buildkit = BuildKit::with_snapshotter(&world.site, Worker::Oci, "overlayfs");
     world.assert_hardly_flush("buildkitd", &buildkit);
     buildkit.stop();
@@ -374,7 +380,7 @@ fn by_buildkitd_hardly_flush(place: &Place) {
 }
 
 fn by_buildkitd_on_containerd_hardly_flush(place: &Place) {
-    let world = World::new(place);
+    let world = DockerdOnDisk::new(place);
     let containerd = Containerd::start(&world.site);
     let buildkit = BuildKit::with_snapshotter(&world.site, ON_CONTAINERD, "overlayfs");
     world.assert_hardly_flush("buildkitd on containerd", &buildkit);

@@ -1,6 +1,6 @@
 //! A Go program: static, many threads, SIGURG in the middle of calls.
 
-use crate::comparison::{Comparison, Side, sh};
+use crate::comparison::{Comparison, OneSide, sh};
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::Place;
 
@@ -23,7 +23,7 @@ pub fn a_program_on_bbolt_finds_what_it_wrote(place: &Place) {
     place.write("main.go", include_str!("bbolt.go"));
     go(place, "build -o program main.go");
     let comparison = Comparison::run(place, |_| (), &[&place.text("program")]).succeeds();
-    comparison.same("contents", Side::out);
+    comparison.same("contents", OneSide::out);
     // For each of 200 transactions, one sync of the data and one of the meta page.
     comparison.holds("fdatasync", 400);
 }

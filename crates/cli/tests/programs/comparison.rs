@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::harness::{Place, binary};
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
@@ -16,12 +16,12 @@ fn limit() -> Duration {
 }
 
 /// The result of one of the two runs.
-pub struct Side {
+pub struct OneSide {
     pub dir: PathBuf,
     pub finished: Finished,
 }
 
-impl Side {
+impl OneSide {
     pub fn out(&self) -> String {
         self.finished.stdout.clone()
     }
@@ -36,8 +36,8 @@ impl Side {
 
 /// The results of both runs.
 pub struct Comparison {
-    pub bare: Side,
-    pub held: Side,
+    pub bare: OneSide,
+    pub held: OneSide,
     calls: serde_json::Value,
 }
 
@@ -76,7 +76,7 @@ impl Comparison {
     }
 
     /// Expects that `of` returns the same for both, and not an empty text.
-    pub fn same(&self, what: &str, of: impl Fn(&Side) -> String) {
+    pub fn same(&self, what: &str, of: impl Fn(&OneSide) -> String) {
         let (bare, held) = (of(&self.bare), of(&self.held));
         assert!(!bare.is_empty(), "there is no {what}{}", self.outputs());
         let differs = bare.lines().zip(held.lines()).find(|(bare, held)| bare != held);
@@ -106,7 +106,7 @@ impl Comparison {
     }
 
     fn outputs(&self) -> String {
-        let of = |name: &str, side: &Side| {
+        let of = |name: &str, side: &OneSide| {
             let Finished { stdout, stderr, status, .. } = &side.finished;
             format!("\n{name}: {status}\n{}\n{}", tail(stdout), tail(stderr))
         };
@@ -114,7 +114,7 @@ impl Comparison {
     }
 }
 
-fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> Side {
+fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> OneSide {
     let dir = place.path(name);
     fs::create_dir_all(dir.join("tmp")).expect("a directory for one of the two");
     prepare(&dir);
@@ -123,14 +123,14 @@ fn side(place: &Place, name: &str, prepare: impl Fn(&Path), words: &[&str]) -> S
     command.env("TMPDIR", dir.join("tmp")).env("HOME", &dir).env("LC_ALL", "C.UTF-8");
     let finished = process::run(&mut command, limit())
         .unwrap_or_else(|error| panic!("{name}: {}", tail(&error.to_string())));
-    Side { dir, finished }
+    OneSide { dir, finished }
 }
 
 /// Expects that the trees are the same, except for what matches `ignored`, and not empty.
 pub fn same_trees(bare: &Path, held: &Path, ignored: &[&str]) {
-    let options = ignored
-        .iter()
-        .fold(Options::default(), |options, glob| options.ignore(glob).expect("a glob of ours"));
+    let options = ignored.iter().fold(ManifestOptions::default(), |options, glob| {
+        options.ignore(glob).expect("a glob of ours")
+    });
     let [bare, held] =
         [bare, held].map(|tree| Manifest::with(tree, &options).expect("a tree that can be read"));
     assert!(bare.entries.len() > 1, "there is something to compare");

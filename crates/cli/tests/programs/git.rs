@@ -1,6 +1,6 @@
 //! git with every object and reference synced, by each of its methods.
 
-use crate::comparison::{Comparison, Side};
+use crate::comparison::{Comparison, OneSide};
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::Place;
 
@@ -46,7 +46,7 @@ done
 /// Takes long: in the bare run, git syncs its objects to the disk for real.
 pub fn repositories_are_the_same_with_every_way_to_fsync(place: &Place) {
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    comparison.same("objects and references", Side::out);
+    comparison.same("objects and references", OneSide::out);
     for method in ["fsync", "batch", "writeout-only"] {
         for repository in [method.to_owned(), format!("{method}-clone")] {
             // The index has times and inode numbers, the configuration of the clone has its

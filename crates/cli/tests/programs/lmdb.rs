@@ -1,6 +1,6 @@
 //! LMDB writes its meta pages through a descriptor that it opens with O_DSYNC.
 
-use crate::comparison::{Comparison, Side, compile};
+use crate::comparison::{Comparison, OneSide, compile};
 use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, upstream};
 
@@ -16,7 +16,7 @@ pub const NEEDS_PYTHON: [Need; 3] = [
 pub fn every_kind_of_environment_holds_the_same(place: &Place) {
     let program = compile(place, include_str!("lmdb.c"), "-llmdb");
     let comparison = Comparison::run(place, |_| (), &[&program]).succeeds();
-    comparison.same("contents", Side::out);
+    comparison.same("contents", OneSide::out);
     comparison.holds("fdatasync", 100);
     comparison.holds("msync", 100);
     comparison.holds("openat", 5);
@@ -32,7 +32,7 @@ pub fn its_own_tests_agree(place: &Place) {
         programs.display()
     );
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
-    comparison.same("results", Side::out);
+    comparison.same("results", OneSide::out);
     // All programs but the first open the database with MDB_NOSYNC.
     comparison.holds("fdatasync", 10);
     comparison.holds("openat", 5);

@@ -1,7 +1,7 @@
 //! PostgreSQL: many processes, a log that is synced by four methods, two of
 //! them by flags of open.
 
-use crate::comparison::{Comparison, Side, sh};
+use crate::comparison::{Comparison, OneSide, sh};
 use std::path::Path;
 use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, postgresql};
@@ -54,7 +54,7 @@ pub fn a_cluster_is_the_same_with_every_way_to_sync_its_log(place: &Place) {
     let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"];
     let words = [&user[..], &["sh", "-ec", SCRIPT, "sh", bin]].concat();
     let comparison = Comparison::run(place, own, &words).succeeds();
-    comparison.same("dumps", Side::out);
+    comparison.same("dumps", OneSide::out);
     comparison.holds("fsync", 500);
     comparison.holds("fdatasync", 100);
     // Segments of the log that were opened with O_DSYNC and O_SYNC.
@@ -85,7 +85,7 @@ pub fn a_cluster_of_another_user_is_held_without_cap_sys_ptrace(place: &Place) {
     let above = ["setpriv", "--bounding-set=-sys_ptrace"];
     let words = ["sh", "-ec", OTHER_USER, "sh", bin];
     let comparison = Comparison::run_below(place, own, &above, &words).succeeds();
-    comparison.same("dumps", Side::out);
+    comparison.same("dumps", OneSide::out);
     comparison.holds("fsync", 500);
     comparison.holds("fdatasync", 50);
     for call in ["fsync", "fdatasync", "sync_file_range", "syncfs"] {

@@ -1,7 +1,7 @@
 //! CPython's own tests. test_os checks the kernel's errors for bad descriptors, test_mmap
 //! flushes maps, and test_mailbox syncs every message.
 
-use crate::comparison::{Comparison, Side};
+use crate::comparison::{Comparison, OneSide};
 use std::os::unix::fs::chown;
 use std::path::Path;
 use synconce_testkit::harness::Place;
@@ -14,7 +14,7 @@ fn words(module: &str) -> [&str; 5] {
 }
 
 /// Returns the verdict on every test, and the counts.
-fn verdicts(side: &Side) -> String {
+fn verdicts(side: &OneSide) -> String {
     side.lines(|line| {
         let verdict = [" ... ok", " ... FAIL", " ... ERROR", " ... expected failure"];
         let is_one = verdict.iter().any(|end| line.ends_with(end)) || line.contains(" ... skipped");

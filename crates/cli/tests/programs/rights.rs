@@ -1,6 +1,6 @@
 //! sudo and su: setuid programs that change their user.
 
-use crate::comparison::{Comparison, Side};
+use crate::comparison::{Comparison, OneSide};
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::Place;
 
@@ -38,7 +38,7 @@ cat one two three
 fn agrees(place: &Place, script: &str) {
     let script = format!("{PRELUDE}{script}");
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", &script]).succeeds();
-    comparison.same("answers", Side::out);
+    comparison.same("answers", OneSide::out);
     comparison.same_tree("", &["tmp"]);
     assert!(
         comparison.held.finished.stdout.contains("no_new_privs 0"),

@@ -1,6 +1,6 @@
 //! SQLite: its shell with every journal, two writers at once, and its own tests.
 
-use crate::comparison::{Comparison, Side};
+use crate::comparison::{Comparison, OneSide};
 use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, upstream};
 
@@ -48,7 +48,7 @@ pub fn every_journal_holds_the_same(place: &Place) {
     place.write("second.sql", &writer(500));
     place.write("churn.sql", &churn());
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    comparison.same("dumps", Side::out);
+    comparison.same("dumps", OneSide::out);
     let intact = comparison.held.finished.stdout.lines().filter(|line| *line == "ok").count();
     assert_eq!(intact, 12, "every database is intact");
     comparison.holds("fdatasync", 4000);

@@ -1,6 +1,6 @@
 //! GNU tar, whose newer versions open files by openat2, on a tree of every kind of file.
 
-use crate::comparison::{Comparison, Side};
+use crate::comparison::{Comparison, OneSide};
 use synconce_testkit::harness::Place;
 
 const SCRIPT: &str = r#"
@@ -28,7 +28,7 @@ cp --archive out copy
 
 pub fn an_archive_of_everything_is_extracted_alike(place: &Place) {
     let comparison = Comparison::run(place, |_| (), &["sh", "-ec", SCRIPT]).succeeds();
-    comparison.same("listings", Side::out);
+    comparison.same("listings", OneSide::out);
     // The headers of sparse files contain the pid.
     comparison.same_tree("", &["tmp", "archive", "synced"]);
     for call in ["openat", "fsync", "fdatasync", "syncfs", "sync"] {

@@ -117,9 +117,10 @@ fn can_compile(compiler: &str, options: &[&str]) -> Result<(), String> {
     let compiled =
         process::run(command.args(["-c", &script]), limit()).map_err(|e| e.to_string())?;
     let _ = fs::remove_file(program);
-    match compiled.status.success() {
-        true => Ok(()),
-        false => Err(compiled.stderr.lines().next().unwrap_or("it does not compile").to_owned()),
+    if compiled.status.success() {
+        Ok(())
+    } else {
+        Err(compiled.stderr.lines().next().unwrap_or("it does not compile").to_owned())
     }
 }
 

@@ -8,12 +8,12 @@ use synconce_testkit::harness::without_foreign_syncs;
 use synconce_testkit::process;
 
 /// An ext4 file system on a loop device of its own, mounted.
-struct Disk {
+struct LoopDisk {
     mount: PathBuf,
     device: String,
 }
 
-impl Disk {
+impl LoopDisk {
     /// Mounts the file system on `disk` in `place`, so that the kernel writes nothing back by
     /// itself for ten minutes. The mount ends with the mount namespace.
     fn new(place: &Place, name: &str) -> Self {
@@ -63,7 +63,7 @@ const FLUSHING: [&str; 14] = [
 #[test]
 fn the_disk_is_flushed_by_every_way_when_bare_and_by_none_when_held() {
     isolated(|place: &Place| {
-        let (bare, program) = (Disk::new(place, "bare"), dynamic());
+        let (bare, program) = (LoopDisk::new(place, "bare"), dynamic());
         for way in FLUSHING {
             let directory = bare.mount.join(way);
             fs::create_dir(&directory).unwrap();
@@ -73,7 +73,7 @@ fn the_disk_is_flushed_by_every_way_when_bare_and_by_none_when_held() {
             assert!(flushes > 0, "{way}: the bare way does not flush, so it proves nothing");
         }
         let _barrier = without_foreign_syncs();
-        let held = Disk::new(place, "held");
+        let held = LoopDisk::new(place, "held");
         for way in FLUSHING {
             let directory = held.mount.join(way);
             fs::create_dir(&directory).unwrap();
@@ -89,13 +89,13 @@ fn the_disk_is_flushed_by_every_way_when_bare_and_by_none_when_held() {
 #[test]
 fn a_thousand_syncs_become_the_few_flushes_of_one_commit() {
     isolated(|place: &Place| {
-        let (disk, program) = (Disk::new(place, "bare"), dynamic());
+        let (disk, program) = (LoopDisk::new(place, "bare"), dynamic());
         let words = [program.as_str(), "rounds", "500"];
         let bare = disk.count(|| {
             assert!(place.bare(&disk.mount, &words).status.success());
         });
         let _barrier = without_foreign_syncs();
-        let disk = Disk::new(place, "held");
+        let disk = LoopDisk::new(place, "held");
         let held = disk.count(|| {
             let run = place.held(&disk.mount, &[], &words);
             assert_eq!(run.counts("fsync"), [500, 0, 0]);
@@ -109,7 +109,7 @@ fn a_thousand_syncs_become_the_few_flushes_of_one_commit() {
 #[test]
 fn flushing_a_device_and_freezing_a_file_system_pass_and_are_counted() {
     isolated(|place: &Place| {
-        let (disk, program) = (Disk::new(place, "disk"), dynamic());
+        let (disk, program) = (LoopDisk::new(place, "disk"), dynamic());
         let run = |held: bool| {
             let directory = place.directory(if held { "held" } else { "bare" });
             let words = [&["run", "--stats", "--json", "--"], &[&*program, "device"][..]].concat();

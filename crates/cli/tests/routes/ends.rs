@@ -6,7 +6,7 @@ use std::path::Path;
 use synconce_testkit::process::Finished;
 
 /// A way to write to a disk and to unmount it.
-struct Way {
+struct UnmountWay {
     name: &'static str,
     /// Whether the disk is mounted before the run begins.
     is_before: bool,
@@ -14,17 +14,17 @@ struct Way {
 }
 
 /// Returns a way that begins with the mount.
-const fn since(name: &'static str, commands: &'static str) -> Way {
-    Way { name, is_before: false, commands }
+const fn since(name: &'static str, commands: &'static str) -> UnmountWay {
+    UnmountWay { name, is_before: false, commands }
 }
 
 /// Returns a way whose disk is mounted before the run begins.
-const fn before(name: &'static str, commands: &'static str) -> Way {
-    Way { name, is_before: true, commands }
+const fn before(name: &'static str, commands: &'static str) -> UnmountWay {
+    UnmountWay { name, is_before: true, commands }
 }
 
 /// Ways that every kind of disk goes.
-const WAYS: [Way; 12] = [
+const WAYS: [UnmountWay; 12] = [
     since("umount", "mount $device mnt; put data mnt/file; umount mnt"),
     since("umount, lazy", "mount $device mnt; put data mnt/file; umount -l mnt"),
     since(
@@ -64,7 +64,7 @@ const WAYS: [Way; 12] = [
 ];
 
 /// Ways whose end does not depend on the kind of disk.
-const MORE: [Way; 12] = [
+const MORE: [UnmountWay; 12] = [
     since("umount, forced", "mount $device mnt; put data mnt/file; umount -f mnt"),
     since(
         "a detached device",
@@ -126,7 +126,13 @@ const SHOW: &str = "mkdir shown && mount -o loop copy shown && \
 const SCRIPT: &str = include_str!("ends.sh");
 
 /// Goes a way in the directory `here`: `run` has the words before the command.
-fn go(place: &Place, here: &Path, kind: &str, way: &Way, run: &[&str]) -> (Finished, String) {
+fn go(
+    place: &Place,
+    here: &Path,
+    kind: &str,
+    way: &UnmountWay,
+    run: &[&str],
+) -> (Finished, String) {
     let is_before = ["0", "1"][usize::from(way.is_before)];
     let set_up = place.bare(here, &["sh", "-c", SET_UP, "sh", kind, is_before]);
     assert!(set_up.status.success(), "{set_up:?}");
@@ -137,7 +143,7 @@ fn go(place: &Place, here: &Path, kind: &str, way: &Way, run: &[&str]) -> (Finis
 }
 
 /// Goes `ways` on a disk of `kind`, bare and in a run with `options`.
-fn table(place: &Place, kind: &str, ways: &[Way], options: &[&str]) {
+fn table(place: &Place, kind: &str, ways: &[UnmountWay], options: &[&str]) {
     let mut wrong = Vec::new();
     for (number, way) in ways.iter().enumerate() {
         let bare = place.directory(&format!("bare-{number}"));

@@ -3,7 +3,7 @@
 
 use crate::builds::{Build, dynamic, go, ways};
 use crate::support::{Place, SYNCONCE, isolated};
-use crate::ways::Expected;
+use crate::ways::ExpectedCounts;
 use std::fs;
 use std::path::Path;
 use synconce_testkit::process::Finished;
@@ -33,7 +33,7 @@ fn compare(place: &Place, build: Build) {
         assert_eq!(one, other);
     }
     assert_eq!((bare.stdout, bare.status), (ended.stdout, ended.status), "{}", ended.stderr);
-    let expected = Expected::of(place, program);
+    let expected = ExpectedCounts::of(place, program);
     for call in ["fsync", "fdatasync", "sync", "syncfs", "sync_file_range"] {
         expected.assert_total(call, count(&record, call));
     }

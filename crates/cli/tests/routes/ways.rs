@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The numbers of held, passed and refused calls.
-type Counts = [Count; 3];
+type CallCounts = [Count; 3];
 
 /// The expected value of one number in the accounts.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +43,9 @@ impl Count {
 }
 
 /// The expected accounts of each way, by call.
-pub struct Expected(BTreeMap<String, Vec<(String, Counts)>>);
+pub struct ExpectedCounts(BTreeMap<String, Vec<(String, CallCounts)>>);
 
-impl Expected {
+impl ExpectedCounts {
     pub fn of(place: &Place, program: &str) -> Self {
         let list = place.bare(Path::new("/"), &[program, "list"]);
         assert!(list.status.success(), "{list:?}");
@@ -72,7 +72,7 @@ impl Expected {
     }
 
     fn assert_calls(&self, run: &Run) {
-        let mut sums: BTreeMap<&str, Counts> = BTreeMap::new();
+        let mut sums: BTreeMap<&str, CallCounts> = BTreeMap::new();
         for (call, counts) in self.0.values().flatten() {
             let sum = sums.entry(call).or_insert([Count::NONE; 3]);
             *sum = plus(*sum, *counts);
@@ -85,17 +85,17 @@ impl Expected {
     }
 }
 
-fn plus(sum: Counts, more: Counts) -> Counts {
+fn plus(sum: CallCounts, more: CallCounts) -> CallCounts {
     [0, 1, 2].map(|at| sum[at].plus(more[at]))
 }
 
-fn assert_fits(name: &str, seen: [u64; 3], wanted: Counts) {
+fn assert_fits(name: &str, seen: [u64; 3], wanted: CallCounts) {
     let fits = wanted.iter().zip(seen).all(|(count, seen)| count.fits(seen));
     assert!(fits, "{name}: {seen:?} held, passed, refused, and not {wanted:?}");
 }
 
 /// Parses `NAME TAB CALL HELD PASSED REFUSED, ...`
-fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
+fn parse_way(line: &str) -> (String, Vec<(String, CallCounts)>) {
     let (name, accounts) = line.split_once('\t').expect("a name and accounts");
     let calls = accounts.split(',').filter(|part| !part.is_empty()).map(|part| {
         let words: Vec<_> = part.split(' ').collect();
@@ -108,7 +108,7 @@ fn parse_way(line: &str) -> (String, Vec<(String, Counts)>) {
 fn compare(place: &Place, build: Build) {
     let program = ways(build);
     let program = program.to_str().expect("a path of ours is UTF-8");
-    let expected = Expected::of(place, program);
+    let expected = ExpectedCounts::of(place, program);
     let bare = place.bare(&place.directory("bare"), &[program, "all"]);
     let held = place.held(&place.directory("held"), &["--commit-only", "."], &[program, "all"]);
     crate::support::agree(&bare, &held.finished);

@@ -5,7 +5,7 @@
 mod rows;
 
 use libtest_mimic::{Arguments, Trial};
-use rows::{Expected, ROWS, Row};
+use rows::{ExpectedRun, ROWS, SandboxRow};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode};
@@ -35,7 +35,7 @@ open(my $file, '>&=', $fd) or die $!; syswrite($file, "text\n") == 5 or die $!;
 "#;
 
 fn main() -> ExitCode {
-    let trial = |row: &'static Row| {
+    let trial = |row: &'static SandboxRow| {
         let name = row.name.replace("::", ":");
         let inside = name.clone();
         named_trial(&name, row.needs, move || isolated_as(&inside, limit(), || test(row)))
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-fn test(row: &Row) {
+fn test(row: &SandboxRow) {
     // A commit of every disk waits for the disks of other tests.
     let _lock = without_stalls();
     let place = Place::new(&format!("sandbox-{}", row.name.replace(['/', ' '], "-")));
@@ -60,7 +60,7 @@ fn test(row: &Row) {
 }
 
 /// Runs the writer in the sandbox, under synconce if it `is_held`.
-fn run(place: &Place, row: &Row, groups: &Cgroups, is_held: bool) -> Finished {
+fn run(place: &Place, row: &SandboxRow, groups: &Cgroups, is_held: bool) -> Finished {
     for name in ["work", "state", "runtime", "registry"] {
         let _ = fs::remove_dir_all(place.path(name));
         fs::create_dir(place.path(name)).unwrap();
@@ -95,9 +95,9 @@ const ONE: [u64; 3] = [1, 0, 0];
 /// One call passed.
 const PASSED: [u64; 3] = [0, 1, 0];
 
-fn check(expected: Expected, place: &Place, held: &Finished) {
+fn check(expected: ExpectedRun, place: &Place, held: &Finished) {
     let messages = without_fuse_notice(&held.stderr);
-    if let Expected::Refused(words) = expected {
+    if let ExpectedRun::Refused(words) = expected {
         assert_eq!(held.status.code(), Some(125), "{held:?}");
         assert!(!place.path("work/started").exists(), "the command has started: {held:?}");
         let hint = messages.lines().find(|line| line.starts_with("synconce: hint: "));
@@ -107,13 +107,13 @@ fn check(expected: Expected, place: &Place, held: &Finished) {
     assert!(held.status.success() && is_written(place), "{held:?}");
     let counts = ["fsync", "fdatasync", "openat", "openat2"].map(|call| counts(place, call));
     let (wanted, notice) = match expected {
-        Expected::Held => ([[2, 0, 0], ONE, ONE, ONE], ""),
-        Expected::HeldButOpens => ([[2, 0, 0], ONE, PASSED, PASSED], ""),
-        Expected::HeldButOpenat2 => ([[2, 0, 0], ONE, ONE, PASSED], ""),
+        ExpectedRun::Held => ([[2, 0, 0], ONE, ONE, ONE], ""),
+        ExpectedRun::HeldButOpens => ([[2, 0, 0], ONE, PASSED, PASSED], ""),
+        ExpectedRun::HeldButOpenat2 => ([[2, 0, 0], ONE, ONE, PASSED], ""),
         // The flags of openat2(2) are in memory, which cannot be read.
-        Expected::Unseen => ([[2, 0, 2], [1, 0, 1], PASSED, [0, 0, 0]], ""),
-        Expected::HeldWith(notice) => ([[2, 0, 0], ONE, ONE, ONE], notice),
-        Expected::Refused(_) => unreachable!("it is checked above"),
+        ExpectedRun::Unseen => ([[2, 0, 2], [1, 0, 1], PASSED, [0, 0, 0]], ""),
+        ExpectedRun::HeldWith(notice) => ([[2, 0, 0], ONE, ONE, ONE], notice),
+        ExpectedRun::Refused(_) => unreachable!("it is checked above"),
     };
     assert_eq!(counts, wanted, "{held:?}");
     assert_eq!(stats(place)["outcome"], "committed", "{held:?}");

@@ -4,7 +4,7 @@ use synconce_testkit::harness::Need;
 
 /// What a run does.
 #[derive(Clone, Copy, Debug)]
-pub enum Expected {
+pub enum ExpectedRun {
     /// Holds every call, and prints nothing.
     Held,
     /// Holds every call except the opens with `O_SYNC`, whose syncs are real, and prints nothing.
@@ -20,27 +20,31 @@ pub enum Expected {
 }
 
 /// A sandbox.
-pub struct Row {
+pub struct SandboxRow {
     pub name: &'static str,
     /// A script of sh that makes the sandbox, and executes its arguments there. It runs as root
     /// in a mount namespace of its own, in the directory of the test, `$PLACE`.
     pub sandbox: &'static str,
-    pub expected: Expected,
+    pub expected: ExpectedRun,
     /// What starts the writer, below synconce.
     pub writer: &'static [&'static str],
     pub needs: &'static [Need],
 }
 
-const fn row(name: &'static str, sandbox: &'static str, expected: Expected) -> Row {
-    Row { name, sandbox, expected, writer: &[], needs: &[] }
+const fn row(name: &'static str, sandbox: &'static str, expected: ExpectedRun) -> SandboxRow {
+    SandboxRow { name, sandbox, expected, writer: &[], needs: &[] }
 }
 
-const fn filtered(name: &'static str, sandbox: &'static str, expected: Expected) -> Row {
-    Row { needs: &FILTER, ..row(name, sandbox, expected) }
+const fn filtered(name: &'static str, sandbox: &'static str, expected: ExpectedRun) -> SandboxRow {
+    SandboxRow { needs: &FILTER, ..row(name, sandbox, expected) }
 }
 
-const fn landlocked(name: &'static str, sandbox: &'static str, expected: Expected) -> Row {
-    Row { needs: &LANDLOCK, ..row(name, sandbox, expected) }
+const fn landlocked(
+    name: &'static str,
+    sandbox: &'static str,
+    expected: ExpectedRun,
+) -> SandboxRow {
+    SandboxRow { needs: &LANDLOCK, ..row(name, sandbox, expected) }
 }
 
 const FILTER: [Need; 2] = [
@@ -53,9 +57,9 @@ const BWRAP: [Need; 1] = [Need::Program("bwrap", "bubblewrap")];
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
 
-use Expected::{Held, HeldButOpenat2, HeldButOpens, HeldWith, Refused, Unseen};
+use ExpectedRun::{Held, HeldButOpenat2, HeldButOpens, HeldWith, Refused, Unseen};
 
-pub const ROWS: &[Row] = &[
+pub const ROWS: &[SandboxRow] = &[
     row("no sandbox", r#"exec "$@""#, Held),
     // Settings of systemd (systemd.exec(5)), made by hand.
     row("ProcSubset=pid", r#"mount -t proc -o subset=pid proc /proc; exec "$@""#, Held),
@@ -107,7 +111,7 @@ pub const ROWS: &[Row] = &[
         Held,
     ),
     row("NoNewPrivileges", r#"exec setpriv --no-new-privs -- "$@""#, Held),
-    Row {
+    SandboxRow {
         needs: &[Need::Linux(6, 3, "PR_SET_MDWE")],
         ..row(
             "MemoryDenyWriteExecute",
@@ -196,12 +200,15 @@ pub const ROWS: &[Row] = &[
         HeldButOpenat2,
     ),
     landlocked("Landlock without /proc", r#"landlock "$SEEN" "$PLACE" -- "$@""#, Refused("/proc")),
-    Row { needs: &BWRAP, ..row("bubblewrap", r#"exec bwrap $BWRAP --unshare-all "$@""#, Held) },
-    Row {
+    SandboxRow {
+        needs: &BWRAP,
+        ..row("bubblewrap", r#"exec bwrap $BWRAP --unshare-all "$@""#, Held)
+    },
+    SandboxRow {
         needs: &BWRAP,
         ..row("bubblewrap of a user", r#"exec $NOBODY bwrap $BWRAP --unshare-all "$@""#, Held)
     },
-    Row {
+    SandboxRow {
         needs: &BWRAP,
         ..row(
             "bubblewrap without /proc",
@@ -210,7 +217,7 @@ pub const ROWS: &[Row] = &[
         )
     },
     // Root without CAP_SYS_PTRACE, and a writer of another user.
-    Row {
+    SandboxRow {
         writer: &AS_NOBODY,
         ..row(
             "the capabilities of a container, another user",
@@ -229,7 +236,7 @@ pub const ROWS: &[Row] = &[
         r#"filter deny EPERM ptrace -- setpriv --bounding-set="-all,$DOCKER" -- "$@""#,
         HeldButOpens,
     ),
-    Row {
+    SandboxRow {
         writer: &AS_NOBODY,
         ..filtered(
             "a profile without ptrace, another user",
@@ -248,13 +255,13 @@ pub const ROWS: &[Row] = &[
         r#"volatile root; exec chroot root "$@""#,
         Refused("--no-commit"),
     ),
-    Row { needs: &RUNC, ..row("runc, root", r#"container "$@""#, Held) },
-    Row {
+    SandboxRow { needs: &RUNC, ..row("runc, root", r#"container "$@""#, Held) },
+    SandboxRow {
         needs: &RUNC,
         writer: &AS_NOBODY,
         ..row("runc, another user", r#"container "$@""#, Unseen)
     },
-    Row {
+    SandboxRow {
         writer: &AS_NOBODY,
         ..row(
             "hidepid=2, another user",
@@ -263,5 +270,5 @@ pub const ROWS: &[Row] = &[
             Unseen,
         )
     },
-    Row { writer: &AS_NOBODY, ..row("another user", r#"exec "$@""#, Held) },
+    SandboxRow { writer: &AS_NOBODY, ..row("another user", r#"exec "$@""#, Held) },
 ];

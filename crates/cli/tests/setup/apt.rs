@@ -2,7 +2,7 @@
 //! a kill or a failure at each call, and what is in the way.
 
 use super::crashes::{CALLS, killed};
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,8 +13,8 @@ use synconce_testkit::harness::eventually;
 const REAL: &str = "usr/lib/synconce/diverted";
 
 /// Makes a system with dpkg and apt-get; apt, aptitude and tasksel are not there.
-fn place(name: &str) -> Place {
-    let place = Place::new(name);
+fn place(name: &str) -> TestRoot {
+    let place = TestRoot::new(name);
     for program in ["usr/bin/synconce", "usr/bin/dpkg", "usr/bin/apt-get"] {
         place.program(program);
         place.write(program, &format!("the real {program}\n"));
@@ -27,9 +27,10 @@ fn place(name: &str) -> Place {
 }
 
 /// Returns the diversions, sorted by dpkg-divert.
-fn diversions(place: &Place) -> String {
+fn diversions(place: &TestRoot) -> String {
     let mut list = Command::new("dpkg-divert");
-    let ended = Ended::of(list.arg("--root").arg(&place.root).arg("--list").env("LC_ALL", "C"));
+    let ended =
+        EndedCommand::of(list.arg("--root").arg(&place.root).arg("--list").env("LC_ALL", "C"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
@@ -37,15 +38,15 @@ fn diversions(place: &Place) -> String {
 }
 
 /// Everything that a set-up changes.
-type State = (std::collections::BTreeMap<std::path::PathBuf, (u32, Vec<u8>)>, String);
+type SetUpState = (std::collections::BTreeMap<std::path::PathBuf, (u32, Vec<u8>)>, String);
 
-fn state(place: &Place) -> State {
+fn state(place: &TestRoot) -> SetUpState {
     (place.snapshot(), diversions(place))
 }
 
 /// Checks that each program can be started: it is the wrapper with the program beside it, or the
 /// program.
-fn assert_works(place: &Place, when: &str) {
+fn assert_works(place: &TestRoot, when: &str) {
     for name in ["dpkg", "apt-get"] {
         let text = place.read(&format!("usr/bin/{name}"));
         let real = format!("the real usr/bin/{name}\n");
@@ -130,7 +131,7 @@ fn a_failure_at_any_call_of_the_first_set_up_changes_nothing() {
             let inject = format!("inject={call}:error=ENOSPC:when={nth}");
             let mut command = Command::new("strace");
             command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-            let ended = Ended::of(command.arg(SYNCONCE).args(place.arguments(&["apt"])));
+            let ended = EndedCommand::of(command.arg(SYNCONCE).args(place.arguments(&["apt"])));
             if ended.code == Some(0) {
                 place.setup(&["apt", "--undo"]);
                 break;
@@ -272,7 +273,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let divert = |words: &[&str]| {
         let mut command = Command::new("dpkg-divert");
         command.arg("--root").arg(&place.root).args(["--quiet", "--local", "--no-rename"]);
-        assert_eq!(Ended::of(command.args(words)).code, Some(0));
+        assert_eq!(EndedCommand::of(command.args(words)).code, Some(0));
     };
     divert(&["--divert", "/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
     refused(&["apt"], ["is diverted to /usr/bin/apt-get.distrib already", "hint: take that away"]);
@@ -295,7 +296,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let mut command = Command::new("perl");
     command.args(["-e", lock]).arg(place.root.join("var/lib/dpkg/lock")).arg(SYNCONCE);
     let before = state(&place);
-    let ended = Ended::of(command.args(place.arguments(&["apt"])));
+    let ended = EndedCommand::of(command.args(place.arguments(&["apt"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(
         ended.stderr.contains("lock: is locked: dpkg or another set-up is at work\n"),
@@ -303,7 +304,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     );
     assert_eq!(before, state(&place));
     // The script of a package runs while dpkg waits for the script.
-    let ended = Ended::of(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));
+    let ended = EndedCommand::of(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
 
     // A synconce that went, and another copy of it.
@@ -330,7 +331,7 @@ fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = Ended::of(command.args(place.arguments(&["apt"])));
+    let ended = EndedCommand::of(command.args(place.arguments(&["apt"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");

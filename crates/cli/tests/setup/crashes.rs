@@ -1,6 +1,6 @@
 //! A set-up is killed at each call that changes a file, and undone to the byte.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::process::Command;
 
 /// The calls of a set-up or an undo that change a file system.
@@ -19,11 +19,11 @@ pub const CALLS: [&str; 10] = [
 
 /// Runs `synconce setup WORDS`, killed at its `nth` call of the kind `call`; returns whether
 /// there was such a call.
-pub fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
+pub fn killed(place: &TestRoot, words: &[&str], call: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     let mut command = Command::new("strace");
     command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-    let ended = Ended::of(command.arg(SYNCONCE).args(place.arguments(words)));
+    let ended = EndedCommand::of(command.arg(SYNCONCE).args(place.arguments(words)));
     if ended.code == Some(0) {
         return false;
     }
@@ -35,7 +35,7 @@ pub fn killed(place: &Place, words: &[&str], call: &str, nth: u32) -> bool {
 /// Takes long: the set-up begins anew, below strace, for each of its calls that changes a file.
 #[test]
 fn a_set_up_that_is_killed_at_any_call_is_undone_to_the_byte() {
-    let place = Place::new("killed");
+    let place = TestRoot::new("killed");
     let before = place.snapshot();
     let mut kills = 0;
     for call in CALLS {
@@ -56,7 +56,7 @@ fn a_set_up_that_is_killed_at_any_call_is_undone_to_the_byte() {
 
 #[test]
 fn a_set_up_that_is_killed_at_any_call_is_finished_by_the_next() {
-    let place = Place::new("finished");
+    let place = TestRoot::new("finished");
     let before = place.snapshot();
     assert_eq!(place.setup(&["docker"]).code, Some(0));
     let after = place.snapshot();
@@ -81,7 +81,7 @@ fn an_edit_after_a_set_up_that_was_killed_before_it_came_to_the_file_is_kept() {
     let mut kills = 0;
     for nth in 1.. {
         for words in [&["docker", "--undo"][..], &["docker", "--undo", "--force"], &["docker"]] {
-            let place = Place::new(&format!("edited-{nth}-{}", words.len()));
+            let place = TestRoot::new(&format!("edited-{nth}-{}", words.len()));
             if !killed(&place, &["docker"], "fsync", nth) {
                 assert!(kills > 2, "only {kills} kills");
                 return;
@@ -102,7 +102,7 @@ fn an_edit_after_a_set_up_that_was_killed_before_it_came_to_the_file_is_kept() {
 
 #[test]
 fn an_undo_that_is_killed_at_any_call_is_finished_by_the_next() {
-    let place = Place::new("undoing");
+    let place = TestRoot::new("undoing");
     let before = place.snapshot();
     for call in CALLS {
         for nth in 1.. {
@@ -118,11 +118,12 @@ fn an_undo_that_is_killed_at_any_call_is_finished_by_the_next() {
 
 #[test]
 fn the_journal_is_durable_before_the_first_file_is_touched() {
-    let place = Place::new("order");
+    let place = TestRoot::new("order");
     let log = place.root.join("log");
     let mut command = Command::new("strace");
     command.args(["-y", "-e", "trace=fsync,renameat,renameat2,symlinkat,mkdirat", "-o"]);
-    let ended = Ended::of(command.arg(&log).arg(SYNCONCE).args(place.arguments(&["docker"])));
+    let ended =
+        EndedCommand::of(command.arg(&log).arg(SYNCONCE).args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let log = std::fs::read_to_string(log).unwrap();
     let calls: Vec<&str> = log.lines().collect();

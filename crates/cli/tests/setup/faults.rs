@@ -1,7 +1,7 @@
 //! `setup ENGINE --check` after something was broken: each fault is an exit code other than 0 and
 //! a line that names the fault; once it is mended, the check succeeds again.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
 use std::process::Command;
 
@@ -13,65 +13,71 @@ const DAEMON: &str = "etc/docker/daemon.json";
 const RULES: &str = "etc/synconce/oci.toml";
 
 /// What is done to a file.
-enum Fault {
+enum FileFault {
     Gone,
     Written(&'static str),
     Replaced(&'static str, &'static str),
 }
 
 /// A name, a file, what is done to it, the exit code, and a part of what is printed.
-type Row = (&'static str, &'static str, Fault, i32, &'static str);
+type FaultRow = (&'static str, &'static str, FileFault, i32, &'static str);
 
-const FAULTS: [Row; 8] = [
-    ("our binary is gone", RUNTIME, Fault::Gone, 125, "synconce-oci: is no executable file\n"),
+const FAULTS: [FaultRow; 8] = [
+    ("our binary is gone", RUNTIME, FileFault::Gone, 125, "synconce-oci: is no executable file\n"),
     (
         "another PATH wins",
         LATER,
-        Fault::Written("[Service]\nEnvironment=PATH=/usr/bin\n"),
+        FileFault::Written("[Service]\nEnvironment=PATH=/usr/bin\n"),
         125,
         "zz.conf, line 2: sets PATH, and wins over the drop-in file ",
     ),
     (
         "the PATH of the set-up was edited",
         DROP_IN,
-        Fault::Replaced("/docker:", "/other:"),
+        FileFault::Replaced("/docker:", "/other:"),
         1,
         "docker is not set up: it would be by synconce setup docker ",
     ),
     (
         "the rule file is broken",
         RULES,
-        Fault::Written("[[rule]\n"),
+        FileFault::Written("[[rule]\n"),
         1,
         "no container is held: cannot understand ",
     ),
     (
         "runc is the default runtime",
         DAEMON,
-        Fault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
+        FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
         1,
         "docker is not set up: it would be by ",
     ),
     (
         "a third runtime is the default",
         DAEMON,
-        Fault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"nvidia\""),
+        FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"nvidia\""),
         125,
         "has \"nvidia\" as the default runtime: ",
     ),
     (
         "the rule file is of a later version",
         RULES,
-        Fault::Written("of-a-later-version = true\n"),
+        FileFault::Written("of-a-later-version = true\n"),
         1,
         "no container is held: cannot understand ",
     ),
-    ("the drop-in file is gone", DROP_IN, Fault::Gone, 1, "docker is not set up: it would be by "),
+    (
+        "the drop-in file is gone",
+        DROP_IN,
+        FileFault::Gone,
+        1,
+        "docker is not set up: it would be by ",
+    ),
 ];
 
 #[test]
 fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
-    let place = Place::new("faults");
+    let place = TestRoot::new("faults");
     assert_eq!(place.setup(&["docker"]).code, Some(0));
     let green = |name: &str| {
         let ended = place.setup(&CHECK);
@@ -86,9 +92,9 @@ fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
             fs::rename(&file, &aside).unwrap();
         }
         match fault {
-            Fault::Gone => {}
-            Fault::Written(text) => place.write(path, text),
-            Fault::Replaced(from, to) => {
+            FileFault::Gone => {}
+            FileFault::Written(text) => place.write(path, text),
+            FileFault::Replaced(from, to) => {
                 let text = place.read("aside");
                 assert!(text.contains(from), "{name}: {text}");
                 place.write(path, &text.replace(from, to));
@@ -107,13 +113,13 @@ fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
 
 #[test]
 fn a_check_needs_no_writable_etc_and_says_that_a_set_up_would() {
-    let place = Place::new("faults-read-only");
+    let place = TestRoot::new("faults-read-only");
     let check = || {
         let script = "mount --bind \"$0/etc\" \"$0/etc\" && \
                       mount -o remount,bind,ro \"$0/etc\" && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-        Ended::of(command.args(place.arguments(&CHECK)))
+        EndedCommand::of(command.args(place.arguments(&CHECK)))
     };
     let red = check();
     assert_eq!(red.code, Some(1), "{red:?}");

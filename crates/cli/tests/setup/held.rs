@@ -1,12 +1,12 @@
 //! The messages of holds, and their units as systemd reads them.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
 use std::process::Command;
 
 /// Makes a system with synconce, containerd and its unit.
-fn place(name: &str) -> Place {
-    let place = Place::new(name);
+fn place(name: &str) -> TestRoot {
+    let place = TestRoot::new(name);
     place.program("usr/bin/synconce");
     place.program("usr/bin/containerd");
     let unit = "[Service]\nExecStart=/usr/bin/containerd\n";
@@ -122,12 +122,12 @@ fn in_the_running_system_the_commands_are_for_it() {
     let place = place("held-running");
     // By a process of its own: a descriptor for writing that a child of another test inherits
     // would make the execution fail with ETXTBSY.
-    let copied = Ended::of(Command::new("cp").arg(SYNCONCE).arg(place.root.join("usr/bin")));
+    let copied = EndedCommand::of(Command::new("cp").arg(SYNCONCE).arg(place.root.join("usr/bin")));
     assert_eq!(copied.code, Some(0), "{copied:?}");
     let setup = |words: &[&str]| {
         let mut command = Command::new("chroot");
         command.arg(&place.root).args(["/usr/bin/synconce", "setup", "containerd"]);
-        Ended::of(command.args(words))
+        EndedCommand::of(command.args(words))
     };
     let without_systemd = setup(&["--hold"]);
     assert_eq!(without_systemd.code, Some(0), "{without_systemd:?}");
@@ -188,13 +188,13 @@ fn systemd_reads_the_units_and_orders_the_hold_before_the_daemon() {
         let mut command = Command::new("systemd-analyze");
         command.args(["verify", "--man=no", "--root"]).arg(&place.root);
         let units = [format!("{daemon}.service"), format!("synconce-hold-{daemon}.service")];
-        let ended = Ended::of(command.args(units));
+        let ended = EndedCommand::of(command.args(units));
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     }
     // A wrong line is seen.
     place.write(UNIT, &place.read(UNIT).replace("oneshot", "onesot"));
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--root"]).arg(&place.root);
-    let ended = Ended::of(command.arg("synconce-hold-containerd.service"));
+    let ended = EndedCommand::of(command.arg("synconce-hold-containerd.service"));
     assert!(ended.stderr.contains("onesot"), "{ended:?}");
 }

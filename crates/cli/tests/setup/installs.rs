@@ -1,10 +1,10 @@
 //! `synconce setup apt` in a Debian root of its own, with its apt and dpkg.
 
-use super::place::{Ended, SYNCONCE, manifest_of};
+use super::place::{EndedCommand, SYNCONCE, manifest_of};
 use std::fs;
 use std::process::Command;
 use synconce_testkit::harness::{
-    Debian, Place, Started, eventually, isolated, without_foreign_syncs, without_seccomp,
+    Debian, Place, StartedCommand, eventually, isolated, without_foreign_syncs, without_seccomp,
 };
 use synconce_testkit::manifest;
 
@@ -149,7 +149,7 @@ fn exit_codes_signals_scripts_and_daemons_are_those_of_the_real_programs() {
 
         // A failed commit is said, and fails the call.
         let mut command = root.command(&["dpkg", "-i", "/root/waits-1.deb"]);
-        let install = Started::new(&mut command);
+        let install = StartedCommand::new(&mut command);
         eventually("its script waits", || root.path("root/waiting").exists());
         root.rig.disk().fail_flushes(1_000_000).unwrap();
         fs::write(root.path("root/go-on"), "").unwrap();
@@ -169,7 +169,7 @@ fn dpkg_apt_and_others_are_upgraded_and_removed_below_their_wrappers() {
         for words in [&["--undo"][..], &["--undo"], &[], &["--check"]] {
             let mut outside = Command::new(SYNCONCE);
             outside.args(["setup", "apt", "--root"]).arg(root.path("")).args(words);
-            let ended = Ended::of(outside.env("PATH", "/usr/sbin"));
+            let ended = EndedCommand::of(outside.env("PATH", "/usr/sbin"));
             assert_eq!(ended.code, Some(0), "{words:?}: {ended:?}");
         }
         root.sh("synconce setup apt --check");
@@ -289,7 +289,8 @@ fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
         let root = root(place);
         let killed =
             "dd if=/dev/zero of=/root/file bs=1 count=1 conv=fsync 2>/dev/null; kill -9 $PPID";
-        let run = Started::new(&mut root.command(&["synconce", "run", "--", "sh", "-c", killed]));
+        let run =
+            StartedCommand::new(&mut root.command(&["synconce", "run", "--", "sh", "-c", killed]));
         run.end();
         root.sh("! synconce status >/dev/null 2>&1");
         // The variables of the caller, as a script of a package sees them.

@@ -1,11 +1,11 @@
 //! The messages of `synconce setup`, where they are printed, and the exit codes.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::process::Command;
 
 #[test]
 fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
-    let place = Place::new("says");
+    let place = TestRoot::new("says");
     let ended = place.setup(&["docker"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
     for part in ["edited ", "wrote ", "dockerd in ", "does not say its version"] {
@@ -25,7 +25,7 @@ fn a_set_up_prints_what_it_wrote_and_that_the_daemon_has_to_be_restarted() {
 
 #[test]
 fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
-    let place = Place::new("roots");
+    let place = TestRoot::new("roots");
     assert_eq!(place.setup(&["docker"]).code, Some(0));
     let says = |text: &str, code: i32, part: &str| {
         let file = place.root.join("etc/synconce/oci.toml");
@@ -49,7 +49,7 @@ fn a_check_says_whether_the_roots_of_build_steps_are_volatile() {
 
 #[test]
 fn an_engine_that_is_not_installed_is_said_before_anything_else() {
-    let place = Place::new("absent");
+    let place = TestRoot::new("absent");
     std::fs::remove_file(place.root.join("usr/bin/dockerd")).unwrap();
     let root = place.root.display();
     for (words, program) in [
@@ -70,7 +70,7 @@ fn an_engine_that_is_not_installed_is_said_before_anything_else() {
 
 #[test]
 fn a_dry_run_shows_a_diff_and_writes_nothing() {
-    let place = Place::new("dry");
+    let place = TestRoot::new("dry");
     let before = place.snapshot();
     let ended = place.setup(&["docker", "--dry-run"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -90,7 +90,7 @@ fn a_dry_run_shows_a_diff_and_writes_nothing() {
 
 #[test]
 fn every_command_that_is_printed_for_another_system_has_its_root() {
-    let place = Place::new("it's another root");
+    let place = TestRoot::new("it's another root");
     let root = place.root.to_str().unwrap().replace('\'', r"'\''");
     place.program("usr/bin/synconce");
     place.program("usr/bin/containerd");
@@ -109,7 +109,7 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
     }
     // The last command works.
     let script = format!("{SYNCONCE} {}", setup("docker").trim_start_matches("synconce "));
-    let ended = Ended::of(Command::new("sh").args(["-c", &script]));
+    let ended = EndedCommand::of(Command::new("sh").args(["-c", &script]));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let edited = place.read("etc/docker/daemon.json").replace("true", "false");
     place.write("etc/docker/daemon.json", &edited);
@@ -120,7 +120,7 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
 
 #[test]
 fn a_refusal_names_file_and_line_hints_at_the_remedy_and_is_exit_code_125() {
-    let place = Place::new("refused");
+    let place = TestRoot::new("refused");
     place.write("etc/docker/daemon.json", "{\n  \"default-runtime\": \"nvidia\"\n}\n");
     let before = place.snapshot();
     let ended = place.setup(&["docker"]);
@@ -135,12 +135,12 @@ fn a_refusal_names_file_and_line_hints_at_the_remedy_and_is_exit_code_125() {
 
 #[test]
 fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
-    let place = Place::new("read-only");
+    let place = TestRoot::new("read-only");
     let before = place.snapshot();
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = Ended::of(command.args(place.arguments(&["docker"])));
+    let ended = EndedCommand::of(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     let message = "synconce: cannot create ";
     assert!(
@@ -153,14 +153,14 @@ fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
 
 #[test]
 fn what_cannot_be_written_after_the_journal_is_named_and_leaves_no_journal() {
-    let place = Place::new("half");
+    let place = TestRoot::new("half");
     let before = place.snapshot();
     // The journal can be written, but the file cannot.
     let script = "mount --bind \"$0/etc\" \"$0/etc\" && mount -o remount,bind,ro \"$0/etc\" && \
                   exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = Ended::of(command.args(place.arguments(&["docker"])));
+    let ended = EndedCommand::of(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("daemon.json: Read-only file system"), "{ended:?}");
     assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
@@ -171,14 +171,14 @@ fn what_cannot_be_written_after_the_journal_is_named_and_leaves_no_journal() {
     place.write("var/lib/synconce/setup/docker/journal.json", &journal.replace("true", "false"));
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let undone = Ended::of(command.args(place.arguments(&["docker", "--undo"])));
+    let undone = EndedCommand::of(command.args(place.arguments(&["docker", "--undo"])));
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(before, place.snapshot());
 }
 
 #[test]
 fn kubernetes_gets_a_manifest_on_standard_output_and_nothing_is_changed() {
-    let place = Place::new("kubernetes");
+    let place = TestRoot::new("kubernetes");
     let before = place.snapshot();
     let ended = place.setup(&["kubernetes"]);
     assert_eq!(ended.code, Some(0));
@@ -189,14 +189,14 @@ fn kubernetes_gets_a_manifest_on_standard_output_and_nothing_is_changed() {
 
 #[test]
 fn an_engine_that_is_not_known_is_exit_code_125() {
-    let place = Place::new("unknown");
+    let place = TestRoot::new("unknown");
     assert_eq!(place.setup(&["rkt"]).code, Some(125));
     assert_eq!(place.setup(&["docker", "--force"]).code, Some(125));
 }
 
 #[test]
 fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() {
-    let place = Place::new("in-use");
+    let place = TestRoot::new("in-use");
     let before = place.snapshot();
     place.setup(&["docker"]);
     let path = "var/lib/docker/containers/0123456789abcdef/hostconfig.json";
@@ -210,7 +210,7 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
 
 #[test]
 fn a_refused_undo_prints_each_line_of_both_edits_as_a_line() {
-    let place = Place::new("both");
+    let place = TestRoot::new("both");
     assert_eq!(place.setup(&["docker"]).code, Some(0));
     place.write("etc/docker/daemon.json", "{}\n");
     let refused = place.setup(&["docker", "--undo"]);
@@ -222,7 +222,7 @@ fn a_refused_undo_prints_each_line_of_both_edits_as_a_line() {
 
 #[test]
 fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_saved() {
-    let place = Place::new("forced");
+    let place = TestRoot::new("forced");
     place.setup(&["docker"]);
     let config = place.read("etc/docker/daemon.json");
     let edited = config.replace("\"debug\": true", "\"debug\": false");

@@ -1,6 +1,6 @@
 //! The script of the Helm chart's DaemonSet, on a directory that stands for a node.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use synconce_testkit::process::Group;
 const SCRIPT: &str = include_str!("../../../../packaging/helm/synconce/files/node.sh");
 
 /// Returns the script, for the node `place`.
-fn script(place: &Place) -> Command {
+fn script(place: &TestRoot) -> Command {
     let host = place.root.to_str().expect("a path of ours");
     let ready = place.root.join("var/ready");
     let script = SCRIPT
@@ -33,12 +33,12 @@ fn script(place: &Place) -> Command {
 /// The running script. Its drop kills it with its children.
 struct Node {
     script: Group,
-    place: Place,
+    place: TestRoot,
 }
 
 impl Node {
     /// Starts the script on a node with containerd, and waits until the node is set up.
-    fn start(place: Place) -> Self {
+    fn start(place: TestRoot) -> Self {
         let node = Self { script: Group::spawn(&mut script(&place)).expect("sh runs"), place };
         let ready = node.place.root.join("var/ready");
         let end = Instant::now() + patiently(Duration::from_secs(60));
@@ -66,8 +66,8 @@ impl Node {
 const CONFIG: &str = "etc/containerd/config.toml";
 const BINARY: &str = "opt/synconce/bin/synconce-oci";
 
-fn node(name: &str) -> Place {
-    let place = Place::new(name);
+fn node(name: &str) -> TestRoot {
+    let place = TestRoot::new(name);
     place.write(CONFIG, "version = 2\n\n[grpc]\nuid = 0\n");
     place
 }
@@ -108,7 +108,7 @@ fn a_node_that_is_set_up_already_is_not_restarted() {
     // As after a pod that was killed: nothing was undone.
     first.script.signal(Signal::KILL).expect("it is sent");
     fs::remove_file(first.place.root.join("var/ready")).unwrap();
-    let place = Place { root: first.place.root.clone() };
+    let place = TestRoot { root: first.place.root.clone() };
     let second = Node::start(place);
     assert_eq!(second.restarts(), 1);
     second.end();
@@ -120,7 +120,7 @@ fn a_binary_that_the_chart_did_not_put_there_stops_the_pod_and_stays() {
     let place = node("node-foreign");
     place.write(BINARY, "mine");
     let before = place.snapshot();
-    let ended = Ended::of(&mut script(&place));
+    let ended = EndedCommand::of(&mut script(&place));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("synconce-oci is there, and not by this chart"), "{ended:?}");
     assert_eq!(place.snapshot(), before);
@@ -130,11 +130,11 @@ fn a_binary_that_the_chart_did_not_put_there_stops_the_pod_and_stays() {
 fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
     let first = Node::start(node("node-upgrade"));
     first.script.signal(Signal::KILL).expect("it is sent");
-    let place = Place { root: first.place.root.clone() };
+    let place = TestRoot { root: first.place.root.clone() };
     fs::remove_file(place.root.join("var/ready")).unwrap();
     // As if the chart had installed this binary.
     place.write(BINARY, "older");
-    let sum = Ended::of(Command::new("sha256sum").arg(place.root.join(BINARY))).stdout;
+    let sum = EndedCommand::of(Command::new("sha256sum").arg(place.root.join(BINARY))).stdout;
     let sum = sum.split(' ').next().expect("a sum").to_owned();
     place.write("var/lib/synconce/helm/binaries", &format!("{sum} /{BINARY}\n"));
     let second = Node::start(place);

@@ -1,6 +1,6 @@
 //! The scripts of the Debian package at its removal, on a directory that stands for a system.
 
-use super::place::{Ended, Place, SYNCONCE};
+use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -9,7 +9,7 @@ const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm");
 
 /// Runs a maintainer script for `place`. The words after `synconce` get `--root`.
-fn run(place: &Place, script: &str, word: &str) -> Ended {
+fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
     let root = place.root.to_str().expect("a path of ours");
     let mut script = script.to_owned();
     for path in [
@@ -27,12 +27,12 @@ fn run(place: &Place, script: &str, word: &str) -> Ended {
     place.write("var/tools/synconce", &tool);
     fs::set_permissions(tools.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
-    Ended::of(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
+    EndedCommand::of(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
 }
 
 /// Makes a system with a containerd and a dockerd.
-fn place(name: &str) -> Place {
-    let place = Place::new(name);
+fn place(name: &str) -> TestRoot {
+    let place = TestRoot::new(name);
     for program in ["usr/bin/synconce", "usr/bin/containerd"] {
         place.program(program);
     }

@@ -6,16 +6,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use synconce_testkit::harness::Debian;
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
 
 /// A root directory. Its drop removes it.
-pub struct Place {
+pub struct TestRoot {
     pub root: PathBuf,
 }
 
-impl Place {
+impl TestRoot {
     /// Makes a system with synconce-oci, a dockerd of unknown version, its unit and its
     /// configuration.
     pub fn new(name: &str) -> Self {
@@ -53,8 +53,8 @@ impl Place {
     }
 
     /// Runs `synconce setup WORDS` for this system to its end.
-    pub fn setup(&self, words: &[&str]) -> Ended {
-        Ended::of(Command::new(SYNCONCE).args(self.arguments(words)))
+    pub fn setup(&self, words: &[&str]) -> EndedCommand {
+        EndedCommand::of(Command::new(SYNCONCE).args(self.arguments(words)))
     }
 
     /// Returns the files of the system, without synconce's own state.
@@ -83,7 +83,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestRoot {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let _ = fs::remove_dir_all(&self.root);
@@ -93,13 +93,13 @@ impl Drop for Place {
 
 /// The output and the exit status of a command.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedCommand {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Ended {
+impl EndedCommand {
     pub fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().expect("it can be started");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
@@ -110,7 +110,7 @@ impl Ended {
 /// Returns the files of the root, without those that each call of apt changes, and without
 /// what matches one of the patterns in `also`.
 pub fn manifest_of(root: &Debian, also: &[&str]) -> Manifest {
-    let mut options = Options::default().ignore_calls_of_apt().unwrap();
+    let mut options = ManifestOptions::default().ignore_calls_of_apt().unwrap();
     for path in ["lost+found"].iter().chain(also) {
         options = options.ignore(path).unwrap();
     }

@@ -106,9 +106,10 @@ impl Case {
         }
         let seconds = began.elapsed().as_secs();
         let kind = if bare.skipped() { "skipped bare as well" } else { "run" };
-        let unstable = match unstable.is_empty() {
-            true => String::new(),
-            false => format!("; not stable bare: {unstable:?}"),
+        let unstable = if unstable.is_empty() {
+            String::new()
+        } else {
+            format!("; not stable bare: {unstable:?}")
         };
         let Self { suite, name, .. } = self;
         let results = bare.number();

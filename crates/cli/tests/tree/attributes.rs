@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, trial};
-use synconce_testkit::manifest::{Kind, Manifest, diff};
+use synconce_testkit::manifest::{FileKind, Manifest, diff};
 use synconce_testkit::process;
 use synconce_testkit::rig::FsKind;
 
@@ -93,8 +93,8 @@ fn exports_are_the_same(site: &Site<'_>, wanted: &Manifest) {
 /// Removes what a tar does not keep: sockets, and in GNU's a second name of a named pipe.
 fn as_a_tar(manifest: &Manifest) -> Manifest {
     let mut manifest = manifest.clone();
-    manifest.entries.retain(|_, entry| entry.kind != Kind::Socket);
-    let fifos = manifest.entries.values_mut().filter(|entry| entry.kind == Kind::Fifo);
+    manifest.entries.retain(|_, entry| entry.kind != FileKind::Socket);
+    let fifos = manifest.entries.values_mut().filter(|entry| entry.kind == FileKind::Fifo);
     fifos.for_each(|entry| entry.links = None);
     manifest
 }

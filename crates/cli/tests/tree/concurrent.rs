@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Need, trial};
-use synconce_testkit::harness::{Place, Started, binary, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -109,7 +109,7 @@ fn a_mount_that_is_killed_before_it_is_there_is_undone(place: &Place) {
     site.import("base", &source);
     site.well(&["clone", "--strategy", "copy", "base", "work"]);
     let at = point(&site, "point");
-    let mounting = Started::new(&mut site.tree(&["mount", "work", text(&at)]));
+    let mounting = StartedCommand::new(&mut site.tree(&["mount", "work", text(&at)]));
     let sessions = site.store().join("sessions");
     let is_copying = |session: fs::DirEntry| session.path().join("tree").exists();
     eventually("the copy has begun", || fs::read_dir(&sessions).unwrap().flatten().any(is_copying));

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use synconce_testkit::harness::{Place, Started, eventually, trial};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, trial};
 use synconce_testkit::process::Finished;
 
 pub fn trials() -> Vec<Trial> {
@@ -100,7 +100,7 @@ fn a_control_group_that_stays_in_use_is_named(place: &Place) {
         let run = waiting(&site, &["--from", "base", "--pids-limit", "50"], "true");
         let groups = groups(&site);
         // A process of the host, which does not end with the run.
-        let other = Started::new(Command::new("sleep").arg("1000"));
+        let other = StartedCommand::new(Command::new("sleep").arg("1000"));
         let moved = fs::write(groups[0].join("cgroup.procs"), other.pid().to_string());
         let (mut status, mut text) = (None, String::new());
         if kill {

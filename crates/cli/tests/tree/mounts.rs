@@ -12,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Need, trial};
-use synconce_testkit::harness::{Place, Started, binary, eventually, finish};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, finish};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -152,7 +152,7 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     let freeing = verbs.map(refusal);
     assert!(freeing.iter().all(|command| command.ends_with("umount work")), "{freeing:?}");
     // A process works in the mounted tree.
-    let worker = Started::new(place.command("sleep").arg("600").current_dir(&at));
+    let worker = StartedCommand::new(place.command("sleep").arg("600").current_dir(&at));
     let lists = typed(place, &refusal(&["umount", "work"]));
     assert!(lists.stderr.contains("sleep") || lists.stdout.contains("sleep"), "{lists:?}");
     worker.signal(Signal::KILL).unwrap();
@@ -167,7 +167,8 @@ fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {
     site.well(&["mount", "work", text(&at)]);
     fs::write(at.join("data/new"), "new\n").unwrap();
     let mut other = place.command("unshare");
-    let other = Started::new(other.args(["--mount", "--propagation", "private", "sleep", "600"]));
+    let other =
+        StartedCommand::new(other.args(["--mount", "--propagation", "private", "sleep", "600"]));
     let has_it = || fs::read_to_string(format!("/proc/{}/mountinfo", other.pid())).unwrap();
     let own = || fs::read_to_string("/proc/self/mountinfo").unwrap();
     eventually("it has a copy of the mounts", || has_it() != own() && has_it().contains(text(&at)));

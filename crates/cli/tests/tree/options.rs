@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use synconce_testkit::harness::trial;
-use synconce_testkit::harness::{Place, Started, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, eventually};
 use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
@@ -69,7 +69,7 @@ fn a_source_that_changes_is_refused_unless_that_is_tolerated(place: &Place) {
     fs::write(source.join("data/growing"), vec![b'x'; 64 << 20]).unwrap();
     let mut grow = place.command("sh");
     grow.args(["-c", "until [ -e stop ]; do echo more; done >>source/data/growing"]);
-    let grow = Started::new(&mut grow);
+    let grow = StartedCommand::new(&mut grow);
     let size = || fs::metadata(source.join("data/growing")).unwrap().size();
     eventually("the file grows", || size() > 64 << 20);
     let source = source.to_str().unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::Place;
 use synconce_testkit::harness::{Need, debian, trial};
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;
 
@@ -64,8 +64,8 @@ on_each! {
 }
 
 /// A program: its root, its scripts, and what is not compared.
-pub struct Program {
-    root: Root,
+pub struct TestedProgram {
+    root: ProgramRoot,
     /// Scripts in the root: the first prepares the base, the second runs in the clone. `/mnt`
     /// is the host's directory `shared` in both.
     prepare: &'static str,
@@ -76,7 +76,7 @@ pub struct Program {
 
 /// The root of a program.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Root {
+pub enum ProgramRoot {
     /// A small root, with the programs of the host bound into it.
     Small,
     /// A minimal Debian.
@@ -96,11 +96,11 @@ fn hosts() -> impl Iterator<Item = &'static str> {
 }
 
 /// Makes the root for `program`, before its scripts run.
-fn root_of(place: &Place, program: &Program) -> std::path::PathBuf {
+fn root_of(place: &Place, program: &TestedProgram) -> std::path::PathBuf {
     let root = place.path("source");
     match program.root {
-        Root::Debian => roots::unpack(&debian::base(), &root),
-        Root::Small => {
+        ProgramRoot::Debian => roots::unpack(&debian::base(), &root),
+        ProgramRoot::Small => {
             roots::small(place, "source");
             fs::remove_dir_all(root.join("bin")).unwrap();
             for directory in hosts().chain(["/var/lib", "/var/tmp", "/run", "/etc/containers"]) {
@@ -122,16 +122,16 @@ fn root_of(place: &Place, program: &Program) -> std::path::PathBuf {
 }
 
 /// Returns the binds of a root, as `FROM TO MODE`.
-fn binds(place: &Place, program: &Program) -> Vec<(String, String, &'static str)> {
+fn binds(place: &Place, program: &TestedProgram) -> Vec<(String, String, &'static str)> {
     let mut binds = vec![(place.text("shared"), "/mnt".to_owned(), "rw")];
-    if program.root == Root::Small {
+    if program.root == ProgramRoot::Small {
         binds.extend(hosts().map(|path| (path.to_owned(), path.to_owned(), "ro")));
     }
     binds
 }
 
 /// Runs `script` in the directory `root` by plain chroot(8).
-fn in_a_chroot(place: &Place, program: &Program, root: &Path, script: &str) -> Finished {
+fn in_a_chroot(place: &Place, program: &TestedProgram, root: &Path, script: &str) -> Finished {
     // Some programs require the root to be a mount.
     let mut words = "set -e; r=$1; mount --rbind $r $r; cd $r; mount -t proc proc $r/proc; mount --rbind /dev $r/dev; \
                      mount --rbind /sys $r/sys; "
@@ -147,7 +147,7 @@ fn in_a_chroot(place: &Place, program: &Program, root: &Path, script: &str) -> F
 }
 
 /// Runs `script` in the tree `name` of `site`.
-fn in_a_clone(site: &Site<'_>, program: &Program, name: &str, script: &str) -> Finished {
+fn in_a_clone(site: &Site<'_>, program: &TestedProgram, name: &str, script: &str) -> Finished {
     let binds = binds(site.place, program);
     let binds: Vec<_> =
         binds.iter().map(|(from, to, mode)| format!("{from}:{to}{}", mode_of(mode))).collect();
@@ -163,11 +163,10 @@ fn mode_of(mode: &str) -> &'static str {
 }
 
 /// Returns the manifest without the paths that `program` ignores.
-fn comparable(program: &Program, manifest: Manifest) -> Manifest {
-    let options = program
-        .ignored
-        .iter()
-        .fold(Options::default(), |options, glob| options.ignore(glob).expect("a glob of ours"));
+fn comparable(program: &TestedProgram, manifest: Manifest) -> Manifest {
+    let options = program.ignored.iter().fold(ManifestOptions::default(), |options, glob| {
+        options.ignore(glob).expect("a glob of ours")
+    });
     let mut manifest = manifest.without_ignored(&options);
     // The two runs are at different times.
     manifest.entries.values_mut().for_each(|entry| entry.mtime = None);
@@ -180,7 +179,7 @@ fn assert_well(what: &str, finished: &Finished) {
 
 /// Runs `program` in a plain copy and in a clone by each strategy. Takes long for a whole Debian
 /// (apt, mmdebstrap) and for containers: the real program runs up to five times.
-fn compare(place: &Place, kind: FsKind, program: &Program) {
+fn compare(place: &Place, kind: FsKind, program: &TestedProgram) {
     let shared = place.path("shared");
     fs::create_dir(&shared).unwrap();
     fs::copy("/bin/busybox", shared.join("busybox")).ok();

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Need, Place, Started, binary, eventually, perl, trial};
+use synconce_testkit::harness::{Need, Place, StartedCommand, binary, eventually, perl, trial};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::Rig;
 
@@ -221,7 +221,7 @@ fn a_commit_in_a_tree_run_with_the_store_is_flushed(place: &Place) {
     let words: Vec<_> = words.iter().map(|word| word.replace("DISK", disk)).collect();
     let mut command = place.command(binary());
     command.args(words).arg(script).env("SYNCONCE_TREES", world.rig.path().join("store"));
-    let run = Started::new(&mut command);
+    let run = StartedCommand::new(&mut command);
     eventually("the inner commit is done", || world.rig.path().join("committed").exists());
     let after = flushes();
     fs::write(world.rig.path().join("go"), "").unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use std::process::ExitStatus;
 use std::time::Duration;
 use synconce_testkit::harness::{Need, trial};
-use synconce_testkit::harness::{Place, Started, binary, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually};
 
 const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("strace", "strace")];
@@ -49,7 +49,7 @@ fn fsck_finds_a_sound_store_sound_beside_other_commands(place: &Place) {
         let mut command = place.command("sh");
         let store = site.store();
         command.args(["-c", WORK, "sh", binary(), store.to_str().unwrap(), name]);
-        (name, Started::new(&mut command))
+        (name, StartedCommand::new(&mut command))
     });
     let rounds = |name: &str| place.read(&format!("rounds-{name}")).len();
     let (mut looks, mut faults) = (0, Vec::new());
@@ -79,11 +79,11 @@ fn is_sound(text: &str) -> bool {
 }
 
 /// A command that is stopped while it reads a layer.
-struct Stopped {
-    started: Started,
+struct StoppedReader {
+    started: StartedCommand,
 }
 
-impl Stopped {
+impl StoppedReader {
     /// Starts `tree WORDS`, and stops it when it has opened a few directories of layers.
     fn reading(site: &Site<'_>, words: &[&str]) -> Self {
         let inject = ["-e", "trace=openat2", "-e", "inject=openat2:signal=STOP:when=3"];
@@ -106,7 +106,7 @@ impl Stopped {
         let mut command = site.place.command("strace");
         command.args(["-f", "-qq", "-o", "trace"]).args(inject);
         command.arg(tree.get_program()).args(tree.get_args());
-        let started = Started::new(&mut command);
+        let started = StartedCommand::new(&mut command);
         eventually("it is stopped", || {
             let has_ended = started.wait(Duration::ZERO).unwrap().is_some();
             has_ended || site.place.read("trace").contains("stopped by SIGSTOP")
@@ -158,7 +158,7 @@ fn fsck_finds_a_tree_sound_that_is_removed_meanwhile(place: &Place) {
     let site = with_work(place);
     // Only `work` remains, and its two layers are read one after the other.
     site.well(&["remove", "base"]);
-    let fsck = Stopped::reading(&site, &["fsck"]);
+    let fsck = StoppedReader::reading(&site, &["fsck"]);
     remove_work(&site);
     site.import("other", &place.path("source"));
     let (status, text) = fsck.goes_on(&site);
@@ -170,7 +170,7 @@ fn fsck_finds_a_tree_sound_that_is_removed_meanwhile(place: &Place) {
 
 fn verify_finds_a_tree_sound_that_is_replaced_meanwhile(place: &Place) {
     let site = with_work(place);
-    let verify = Stopped::reading(&site, &["verify", "work"]);
+    let verify = StoppedReader::reading(&site, &["verify", "work"]);
     site.well(&["squash", "work"]);
     site.well(&["remove", "base", "--wait"]);
     site.well(&["gc", "--wait"]);
@@ -183,7 +183,7 @@ fn an_export_is_whole_although_its_tree_is_replaced_meanwhile(place: &Place) {
     let site = with_work(place);
     let before = site.exported("work");
     let to = place.path("to");
-    let export = Stopped::reading(&site, &["export", "work", to.to_str().unwrap()]);
+    let export = StoppedReader::reading(&site, &["export", "work", to.to_str().unwrap()]);
     site.well(&["squash", "work"]);
     site.well(&["remove", "base", "--wait"]);
     remove_work(&site);
@@ -197,7 +197,7 @@ fn a_diff_is_right_although_both_trees_are_removed_meanwhile(place: &Place) {
     let site = with_work(place);
     let before = site.ends(&["diff", "base", "work"]).stdout;
     assert!(before.lines().count() > 40, "{before}");
-    let diff = Stopped::reading(&site, &["diff", "base", "work"]);
+    let diff = StoppedReader::reading(&site, &["diff", "base", "work"]);
     site.well(&["remove", "base"]);
     remove_work(&site);
     let (status, text) = diff.goes_on(&site);
@@ -207,7 +207,7 @@ fn a_diff_is_right_although_both_trees_are_removed_meanwhile(place: &Place) {
 
 fn layers_that_a_killed_reader_kept_go_with_the_next_gc(place: &Place) {
     let site = with_work(place);
-    let verify = Stopped::reading(&site, &["verify", "work"]);
+    let verify = StoppedReader::reading(&site, &["verify", "work"]);
     remove_work(&site);
     assert_eq!(count_layers(&site), 2);
     verify.started.signal(Signal::KILL).unwrap();
@@ -244,7 +244,7 @@ fn a_mount_is_found_while_another_command_looks_at_its_session(place: &Place) {
     let site = with_work(place);
     let at = point(&site, "point");
     site.well(&["mount", "work", text(&at)]);
-    let list = Stopped::locking(&site, &["list"]);
+    let list = StoppedReader::locking(&site, &["list"]);
     site.well(&["umount", "work"]);
     let (status, messages) = list.goes_on(&site);
     assert!(status.success(), "{status}: {messages}");
@@ -264,7 +264,7 @@ fn a_killed_run_keeps_no_tree_in_use_while_another_command_looks_at_it(place: &P
             flock(&directory, FlockOperation::NonBlockingLockExclusive).is_ok()
         })
     });
-    let list = Stopped::locking(&site, &["list"]);
+    let list = StoppedReader::locking(&site, &["list"]);
     site.well(&["run", "work", "--", "/bin/true"]);
     let (status, messages) = list.goes_on(&site);
     assert!(status.success(), "{status}: {messages}");

@@ -10,7 +10,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, Started, eventually, trial};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, trial};
 use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
@@ -260,7 +260,7 @@ fn two_builds_at_once_listen_on_one_port(place: &Place) {
         );
         let options = ["run", "--from", "base", "--network", "none", "--bind", &bind];
         let words = [&options[..], &["--", "/bin/sh", "-c", &script]].concat();
-        (name, Started::new(&mut site.tree(&words)))
+        (name, StartedCommand::new(&mut site.tree(&words)))
     });
     eventually("both servers listen", || {
         builds.iter().all(|(name, build)| {

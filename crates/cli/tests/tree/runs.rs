@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use synconce_testkit::harness::trial;
-use synconce_testkit::harness::{Place, Started, Terminal, binary, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, Terminal, binary, eventually};
 use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
@@ -149,7 +149,7 @@ fn every_signal_reaches_the_command(place: &Place) {
                 "trap 'echo {signal}; exit 6' {signal}; echo ready; while :; do sleep 0.05; done"
             );
             let words = [&["run", "--from", "base"], options, &["--", "/bin/sh", "-c", &script]];
-            let run = Started::new(&mut site.tree(&words.concat()));
+            let run = StartedCommand::new(&mut site.tree(&words.concat()));
             eventually("the command runs", || run.text() == "ready\n");
             let sent = place.bare(&["kill", &format!("-{signal}"), &run.pid().to_string()]);
             assert!(sent.status.success(), "{sent:?}");

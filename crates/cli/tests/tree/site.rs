@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use synconce_testkit::harness::{Place, binary};
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{FsKind, Rig};
@@ -235,7 +235,7 @@ fn top(path: &str) -> &str {
 
 /// Returns the manifest of `path`, with times.
 pub fn times(path: &Path) -> Manifest {
-    Manifest::with(path, &Options::default().mtimes()).unwrap()
+    Manifest::with(path, &ManifestOptions::default().mtimes()).unwrap()
 }
 
 /// Asserts that both manifests are equal; prints the first few differences.

@@ -8,7 +8,7 @@ use libtest_mimic::Trial;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use synconce_testkit::harness::trial;
-use synconce_testkit::harness::{Place, Started};
+use synconce_testkit::harness::{Place, StartedCommand};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
@@ -43,7 +43,7 @@ fn no_holes(place: &Place, site: &Site<'_>) {
     file.write_all_at(b"middle", SIZE / 2).unwrap();
     let (to, by) = (site.fresh("exported"), ["--strategy", site.strategy()]);
     let does = |code: i32, words: &[&str]| {
-        let started = Started::new(&mut site.tree(words));
+        let started = StartedCommand::new(&mut site.tree(words));
         assert_eq!(started.end().code(), Some(code), "{words:?}: {}", started.text());
         let read = bytes_read(started.pid());
         assert!(read < MOST, "{words:?} has read {read} bytes");

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use synconce_testkit::harness::{Need, trial};
-use synconce_testkit::harness::{Place, Started, binary, eventually};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually};
 use synconce_testkit::process;
 
 pub const NEEDS: [Need; 1] = [Need::File("/bin/busybox", "busybox-static")];
@@ -265,7 +265,7 @@ fn clones_go_on_without_their_base(place: &Place) {
 
 /// Starts a run with `words` that waits for `talk/go` and then does `script`; returns once the
 /// run has begun.
-pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> Started {
+pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> StartedCommand {
     let place = site.place;
     fs::create_dir_all(place.path("talk")).unwrap();
     for file in ["talk/ready", "talk/go"] {
@@ -275,7 +275,7 @@ pub fn waiting(site: &Site<'_>, words: &[&str], script: &str) -> Started {
     let script =
         format!("echo yes >/mnt/ready; until [ -e /mnt/go ]; do sleep 0.02; done; {script}");
     let own = ["--bind", &bind, "--", "/bin/sh", "-c", &script];
-    let started = Started::new(&mut site.tree(&[&["run"], words, &own].concat()));
+    let started = StartedCommand::new(&mut site.tree(&[&["run"], words, &own].concat()));
     eventually("the command in the tree has begun", || {
         assert!(started.wait(std::time::Duration::ZERO).unwrap().is_none(), "{}", started.text());
         place.read("talk/ready") == "yes\n"

@@ -1,6 +1,6 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
-use super::tally::Tally;
+use super::tally::CallTally;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -11,7 +11,7 @@ const VERSION: u32 = 1;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Ending {
+pub enum CommandEnding {
     /// With this exit code.
     Exited(i32),
     /// By this signal.
@@ -34,7 +34,7 @@ pub(super) enum Would {
 
 /// A call. Times are since the start of the command.
 #[derive(Clone, Debug, Deserialize)]
-pub(super) struct Call {
+pub(super) struct RecordedCall {
     pub call: String,
     /// Microseconds.
     pub at: u64,
@@ -52,7 +52,7 @@ pub(super) struct Call {
     pub would: Would,
 }
 
-impl Call {
+impl RecordedCall {
     /// Returns how long the caller waited, in seconds.
     pub fn seconds(&self) -> f64 {
         self.wait.unwrap_or(0) as f64 / 1e9
@@ -63,16 +63,16 @@ impl Call {
 #[serde(untagged)]
 enum Line {
     Start { record: u32, command: Vec<String> },
-    End { end: Ending, at: u64, looks: u64, alone: u64, lost: u64 },
-    Call(Call),
+    End { end: CommandEnding, at: u64, looks: u64, alone: u64, lost: u64 },
+    Call(RecordedCall),
 }
 
 /// A whole record, or its beginning. Its size does not grow with the number of calls.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct CommandRecord {
     pub command: Vec<String>,
-    pub tally: Tally,
-    pub ended: Option<Ending>,
+    pub tally: CallTally,
+    pub ended: Option<CommandEnding>,
     /// Microseconds at the end.
     at: u64,
     /// How often the processes of the command were looked at during a wait.
@@ -89,7 +89,7 @@ struct Sums<R> {
     sums: R,
 }
 
-impl Record {
+impl CommandRecord {
     /// Reads the lines of `text`, up to the end of the command. A last line that was cut is
     /// ignored.
     pub fn read(text: impl BufRead) -> Result<Self, Error> {
@@ -146,7 +146,7 @@ impl Record {
 pub struct RecordSums {
     file: File,
     /// None before the first line.
-    record: Option<Record>,
+    record: Option<CommandRecord>,
     /// The line that is being written.
     line: Vec<u8>,
 }
@@ -162,7 +162,7 @@ impl RecordSums {
         let Ok(line) = std::str::from_utf8(&line) else { return };
         match &mut self.record {
             Some(record) => _ = record.add(line),
-            None => self.record = Record::begin(line),
+            None => self.record = CommandRecord::begin(line),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! write the data, once, at its end: that is subtracted, with the more careful of two estimates
 //! in "at least".
 
-use super::record::Record;
+use super::record::CommandRecord;
 use super::waits::Waits;
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ const COMMIT_SYNCS: [f64; 2] = [4.0, 10.0];
 const USUAL: [f64; 2] = [5e-9, 10e-9];
 
 impl Savings {
-    pub(super) fn of(record: &Record, waits: &Waits) -> Self {
+    pub(super) fn of(record: &CommandRecord, waits: &Waits) -> Self {
         let held = &record.tally.held;
         let (part, low, high) = wilson(record.alone, record.looks);
         let lost = record.lost as f64 / 1000.0 / record.looks.max(1) as f64;

@@ -1,15 +1,15 @@
 //! Sums over the calls of a command: a bounded memory for any number of calls.
 
-use super::record::{Call, Would};
+use super::record::{RecordedCall, Would};
 use super::spread::{Covered, Slope, Spread};
-use super::waits::{Dropped, Group, Slowest};
+use super::waits::{Dropped, Slowest, SyncGroup};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What is known about the calls so far.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Tally {
+pub(super) struct CallTally {
     /// Timed syncs.
     pub timed: Sums,
     pub failed: u64,
@@ -66,8 +66,8 @@ pub(super) struct Untimed {
     pub is_held: bool,
 }
 
-impl Tally {
-    pub fn add(&mut self, call: Call) {
+impl CallTally {
+    pub fn add(&mut self, call: RecordedCall) {
         self.last = self.last.max(call.at as f64 / 1e6 + call.seconds());
         let Some(wait) = call.wait else {
             return self.add_untimed(call);
@@ -91,11 +91,11 @@ impl Tally {
         }
     }
 
-    fn add_untimed(&mut self, call: Call) {
+    fn add_untimed(&mut self, call: RecordedCall) {
         if self.untimed.len() >= CALLS && !self.untimed.contains_key(&call.call) {
             return;
         }
-        let Call { call, program, file, would, .. } = call;
+        let RecordedCall { call, program, file, would, .. } = call;
         let first = || Untimed { calls: 0, program, file, is_held: false };
         let untimed = self.untimed.entry(call).or_insert_with(first);
         untimed.calls += 1;
@@ -104,7 +104,7 @@ impl Tally {
 }
 
 /// Returns the directory of the file. Pipes and sockets have names without a directory.
-fn directory(call: &Call) -> Option<String> {
+fn directory(call: &RecordedCall) -> Option<String> {
     let file = Path::new(call.file.as_ref()?);
     let parent = file.parent().filter(|_| file.is_absolute())?;
     Some(parent.display().to_string())
@@ -119,7 +119,7 @@ impl Sums {
 }
 
 impl Held {
-    fn add(&mut self, call: &Call, wait: u64) {
+    fn add(&mut self, call: &RecordedCall, wait: u64) {
         self.calls += 1;
         self.covered.add(call.at.saturating_mul(1_000), wait);
         let bytes = call.bytes.unwrap_or(0);
@@ -172,8 +172,8 @@ impl Groups {
     }
 
     /// Returns the groups, the longest waits first, and what was dropped.
-    pub fn sorted(&self) -> (Vec<Group>, Option<Dropped>) {
-        let group = |(name, sums): (&String, &Sums)| Group {
+    pub fn sorted(&self) -> (Vec<SyncGroup>, Option<Dropped>) {
+        let group = |(name, sums): (&String, &Sums)| SyncGroup {
             name: name.clone(),
             calls: sums.calls,
             seconds: sums.seconds,

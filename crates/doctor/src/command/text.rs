@@ -1,8 +1,8 @@
 //! The report of a command for a terminal.
 
-use super::record::{Ending, Record};
+use super::record::{CommandEnding, CommandRecord};
 use super::tally::KEPT;
-use super::waits::{Dropped, Group, NotCovered, Slowest, Waits};
+use super::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
 use super::{CommandReport, Savings};
 use crate::text::bytes;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const SHOWN: usize = 5;
 
 /// Returns the verdict: one sentence.
 pub(super) fn verdict(
-    record: &Record,
+    record: &CommandRecord,
     waits: &Waits,
     savings: &Savings,
     not_covered: &[NotCovered],
@@ -92,9 +92,9 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
 
 fn ended(report: &CommandReport) -> String {
     let how = match report.ended {
-        Some(Ending::Exited(code)) => format!("exit code {code}"),
-        Some(Ending::Killed(signal)) => format!("ended by signal {signal}"),
-        Some(Ending::Unknown) | None => "end unknown".to_owned(),
+        Some(CommandEnding::Exited(code)) => format!("exit code {code}"),
+        Some(CommandEnding::Killed(signal)) => format!("ended by signal {signal}"),
+        Some(CommandEnding::Unknown) | None => "end unknown".to_owned(),
     };
     format!("{}: {how}, {}", report.command.join(" "), seconds(report.seconds))
 }
@@ -122,7 +122,7 @@ fn totals(text: &mut String, waits: &Waits, savings: &Savings) {
     let _ = writeln!(text, "  commit       {} at the end of a run", seconds(savings.commit));
 }
 
-fn groups(text: &mut String, title: &str, groups: &[Group]) {
+fn groups(text: &mut String, title: &str, groups: &[SyncGroup]) {
     for (at, group) in groups.iter().take(SHOWN).enumerate() {
         let title = if at == 0 { title } else { "" };
         let calls = whole(group.calls);

@@ -1,7 +1,7 @@
 //! Counts and waits of the syncs, in all and by group.
 
-use super::record::{Call, Record};
-use super::tally::Tally;
+use super::record::{CommandRecord, RecordedCall};
+use super::tally::CallTally;
 use serde::{Deserialize, Serialize};
 
 /// The syncs of a command.
@@ -21,11 +21,11 @@ pub struct Waits {
     /// How many syncs the kernel gave the bytes of.
     pub bytes_known_of: u64,
     /// By system call.
-    pub by_call: Vec<Group>,
+    pub by_call: Vec<SyncGroup>,
     /// By program.
-    pub by_program: Vec<Group>,
+    pub by_program: Vec<SyncGroup>,
     /// By directory of the file.
-    pub by_directory: Vec<Group>,
+    pub by_directory: Vec<SyncGroup>,
     /// Syncs of programs that are not among `by_program`.
     pub dropped_programs: Option<Dropped>,
     /// Syncs in directories that are not among `by_directory`.
@@ -36,7 +36,7 @@ pub struct Waits {
 
 /// Syncs with something in common.
 #[derive(Clone, Debug, Serialize)]
-pub struct Group {
+pub struct SyncGroup {
     /// The call, program or directory.
     pub name: String,
     /// How many.
@@ -78,7 +78,7 @@ pub struct Slowest {
 }
 
 impl Waits {
-    pub(super) fn of(tally: &Tally) -> Self {
+    pub(super) fn of(tally: &CallTally) -> Self {
         let (by_program, dropped_programs) = tally.by_program.sorted();
         let (by_directory, dropped_directories) = tally.by_directory.sorted();
         Self {
@@ -99,9 +99,9 @@ impl Waits {
 }
 
 impl Slowest {
-    pub(super) fn of(call: Call) -> Self {
+    pub(super) fn of(call: RecordedCall) -> Self {
         let seconds = call.seconds();
-        let Call { call, file, program, process, ancestry, bytes, .. } = call;
+        let RecordedCall { call, file, program, process, ancestry, bytes, .. } = call;
         Self { call, file, program, process, ancestry, bytes, seconds }
     }
 }
@@ -124,7 +124,7 @@ pub struct NotCovered {
 }
 
 impl NotCovered {
-    pub(super) fn of(record: &Record) -> Vec<Self> {
+    pub(super) fn of(record: &CommandRecord) -> Vec<Self> {
         let kinds = record.tally.untimed.iter().map(|(call, untimed)| Self {
             call: call.clone(),
             calls: untimed.calls,

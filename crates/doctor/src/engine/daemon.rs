@@ -1,7 +1,7 @@
 //! containerd and buildkitd: the daemon that listens at a socket, its command line and its
 //! configuration.
 
-use super::{Engine, is_elsewhere};
+use super::{ContainerEngine, is_elsewhere};
 use crate::error::Error;
 use crate::program::stdout_of;
 use std::fs;
@@ -23,7 +23,7 @@ const USUAL: &str = "overlayfs";
 const NO_SYNC: &str = "no_sync";
 
 /// A daemon that listens at a socket.
-struct Daemon {
+struct ListeningDaemon {
     program: &'static str,
     pid: u32,
     words: Vec<String>,
@@ -37,8 +37,8 @@ type Snapshotter = (String, u64);
 /// # Errors
 /// No containerd listens there, it runs in another container or on another host, or its
 /// configuration cannot be read.
-pub fn ask_containerd(socket: &Path) -> Result<Engine, Error> {
-    let daemon = Daemon::find("containerd", socket)?;
+pub fn ask_containerd(socket: &Path) -> Result<ContainerEngine, Error> {
+    let daemon = ListeningDaemon::find("containerd", socket)?;
     let configuration = daemon.dump().map_err(failure("containerd", socket))?;
     let root = daemon.root(&configuration, "/var/lib/containerd")?;
     let plugins = configuration.get("plugins").and_then(|it| it.as_table());
@@ -55,7 +55,7 @@ pub fn ask_containerd(socket: &Path) -> Result<Engine, Error> {
         (name, count(&directory.join("snapshots")))
     });
     let (driver, layers) = most_used(snapshotters);
-    Ok(Engine { no_sync, ..daemon.engine("containerd", root, driver, layers) })
+    Ok(ContainerEngine { no_sync, ..daemon.engine("containerd", root, driver, layers) })
 }
 
 /// Asks for the buildkitd at `socket`.
@@ -63,8 +63,8 @@ pub fn ask_containerd(socket: &Path) -> Result<Engine, Error> {
 /// # Errors
 /// No buildkitd listens there, it runs in another container or on another host, or its
 /// configuration cannot be read.
-pub fn ask_buildkit(socket: &Path) -> Result<Engine, Error> {
-    let daemon = Daemon::find("buildkitd", socket)?;
+pub fn ask_buildkit(socket: &Path) -> Result<ContainerEngine, Error> {
+    let daemon = ListeningDaemon::find("buildkitd", socket)?;
     let file = daemon.flag(&["config"]).unwrap_or_else(|| "/etc/buildkit/buildkitd.toml".into());
     let configuration = match fs::read_to_string(daemon.path("cwd").join(file)) {
         Ok(text) => parse(&text),
@@ -84,7 +84,7 @@ fn failure(program: &'static str, socket: &Path) -> impl Fn(io::Error) -> Error 
     move |error| Error::Engine { program, at: Some(socket.clone()), error }
 }
 
-impl Daemon {
+impl ListeningDaemon {
     /// Finds the process that listens at `socket`, which has to be `program`.
     fn find(program: &'static str, socket: &Path) -> Result<Self, Error> {
         let failed = failure(program, socket);
@@ -152,9 +152,10 @@ impl Daemon {
         let root = self.flag(&["root"]).unwrap_or_else(|| configured.to_owned());
         let root = Path::new("/").join(root);
         let failed = |error| Error::Engine { program: self.program, at: None, error };
-        match is_elsewhere(self.pid, &root).map_err(failed)? {
-            true => Err(Error::Elsewhere(self.program)),
-            false => Ok(root),
+        if is_elsewhere(self.pid, &root).map_err(failed)? {
+            Err(Error::Elsewhere(self.program))
+        } else {
+            Ok(root)
         }
     }
 
@@ -166,8 +167,14 @@ impl Daemon {
         text.split_whitespace().find(is_number).unwrap_or("of an unknown version").to_owned()
     }
 
-    fn engine(&self, name: &'static str, root: PathBuf, driver: String, layers: u64) -> Engine {
-        Engine {
+    fn engine(
+        &self,
+        name: &'static str,
+        root: PathBuf,
+        driver: String,
+        layers: u64,
+    ) -> ContainerEngine {
+        ContainerEngine {
             name,
             version: self.version(),
             is_rootless: false,
@@ -245,7 +252,7 @@ mod tests {
     fn a_flag_has_one_dash_or_two_and_the_last_one_counts() {
         let value = |line: &str| {
             let words = line.split(' ').map(str::to_owned).collect();
-            Daemon { program: "containerd", pid: 1, words }.flag(&["config", "c"])
+            ListeningDaemon { program: "containerd", pid: 1, words }.flag(&["config", "c"])
         };
         for (line, wanted) in [
             ("containerd --config /a", Some("/a")),

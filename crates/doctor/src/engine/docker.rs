@@ -1,6 +1,6 @@
 //! dockerd, by its API.
 
-use super::{BuildCache, Engine, ask_containerd, layers};
+use super::{BuildCache, ContainerEngine, ask_containerd, layers};
 use crate::error::Error;
 use crate::report::NotMeasured;
 use serde::Deserialize;
@@ -39,7 +39,7 @@ struct Info {
     name: Option<String>,
     /// Its containerd, since version 1.46 of the API (Docker 27).
     #[serde(default)]
-    containerd: Option<Containerd>,
+    containerd: Option<DockersContainerd>,
     /// Such as `name=rootless`.
     #[serde(default)]
     security_options: Option<Vec<String>>,
@@ -47,7 +47,7 @@ struct Info {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Containerd {
+struct DockersContainerd {
     #[serde(default)]
     address: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ struct Containerd {
 /// The answer to `/version`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Version {
+struct DockerVersion {
     api_version: String,
     /// The programs that answer; podman answers in dockerd's place.
     #[serde(default)]
@@ -72,12 +72,12 @@ struct Component {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct DiskUsage {
-    build_cache: Option<Vec<Record>>,
+    build_cache: Option<Vec<CacheRecord>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Record {
+struct CacheRecord {
     size: i64,
 }
 
@@ -86,14 +86,14 @@ struct Record {
 /// # Errors
 /// dockerd does not answer, podman answers, or dockerd runs in another container or on another
 /// host.
-pub fn ask_docker(socket: &Path) -> Result<Engine, Error> {
+pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let failed =
         |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
     let connect = || connect_to(socket).map_err(failed);
     // The process that made the socket is dockerd, systemd beside it, or a proxy.
     let maker = Peer::of(connect()?).map_err(failed)?.pid;
     let info: Info = answer(connect()?, "/info").map_err(failed)?;
-    let version: Version = answer(connect()?, "/version").map_err(failed)?;
+    let version: DockerVersion = answer(connect()?, "/version").map_err(failed)?;
     if version.components.iter().any(|one| one.name == PODMAN) {
         return Err(failed(io::Error::new(ErrorKind::InvalidInput, "podman answers there")));
     }
@@ -169,10 +169,10 @@ impl Info {
 /// Returns the engine, with the directory of `store` if containerd has the images.
 fn engine(
     info: Info,
-    store: Option<Engine>,
+    store: Option<ContainerEngine>,
     build_cache: Option<BuildCache>,
     unknown: Vec<NotMeasured>,
-) -> Engine {
+) -> ContainerEngine {
     let (backing, native_diff) =
         (info.status("Backing Filesystem"), info.status("Native Overlay Diff"));
     let (data_root, layers, no_sync) = match store {
@@ -184,7 +184,7 @@ fn engine(
     };
     let is_rootless =
         info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
-    Engine {
+    ContainerEngine {
         name: "docker",
         is_rootless,
         default_runtime: info.default_runtime,

@@ -1,6 +1,6 @@
 //! Podman, by `podman info`: there is no daemon to ask.
 
-use super::{Engine, layers};
+use super::{ContainerEngine, layers};
 use crate::error::Error;
 use crate::program::stdout_of;
 use crate::report;
@@ -17,14 +17,14 @@ const MOUNT_PROGRAM: &str = "overlay.mount_program";
 #[derive(Deserialize)]
 struct Info {
     #[serde(default)]
-    host: Host,
-    store: Store,
-    version: Version,
+    host: PodmanHost,
+    store: PodmanStore,
+    version: PodmanVersion,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Host {
+struct PodmanHost {
     /// `podman` is the client of a service, such as one of another host.
     service_is_remote: bool,
     security: Security,
@@ -38,7 +38,7 @@ struct Security {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Store {
+struct PodmanStore {
     graph_driver_name: String,
     graph_root: PathBuf,
     #[serde(default)]
@@ -49,7 +49,7 @@ struct Store {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Version {
+struct PodmanVersion {
     version: String,
 }
 
@@ -57,7 +57,7 @@ struct Version {
 ///
 /// # Errors
 /// podman is not installed, fails, or is the client of a service.
-pub fn ask_podman() -> Result<Engine, Error> {
+pub fn ask_podman() -> Result<ContainerEngine, Error> {
     let failed = |error| Error::Engine { program: PROGRAM, at: None, error };
     let mut command = Command::new(PROGRAM);
     let said = stdout_of(command.args(["info", "--format", "json"])).map_err(failed)?;
@@ -76,8 +76,9 @@ fn builds_are_volatile(version: &str, host: &report::Host) -> bool {
     version >= (3, 1) && host.version() >= (5, 10)
 }
 
-fn engine(info: Info, host: &report::Host) -> Engine {
-    let Store { graph_driver_name: driver, graph_root, graph_options, graph_status } = info.store;
+fn engine(info: Info, host: &report::Host) -> ContainerEngine {
+    let PodmanStore { graph_driver_name: driver, graph_root, graph_options, graph_status } =
+        info.store;
     let status = |name: &str| Some(graph_status.as_ref()?.get(name)?.as_str()?.to_owned());
     let mount_program = graph_options.as_ref().and_then(|options| {
         let program = options.get(MOUNT_PROGRAM)?;
@@ -85,7 +86,7 @@ fn engine(info: Info, host: &report::Host) -> Engine {
         let program = program.get("Executable").unwrap_or(program);
         Some(program.as_str()?.to_owned())
     });
-    Engine {
+    ContainerEngine {
         name: "podman",
         is_rootless: info.host.security.rootless,
         default_runtime: None,

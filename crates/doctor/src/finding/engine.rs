@@ -1,7 +1,7 @@
 //! Findings about a container engine.
 
 use super::{Finding, WORTH};
-use crate::engine::Engine;
+use crate::engine::ContainerEngine;
 use crate::measure::Layers;
 use crate::text::micros;
 
@@ -16,7 +16,7 @@ const CHOWNED: f64 = 1_000.0;
 
 /// Returns the causes that the engine's storage shows. None has seconds: they depend on the
 /// images.
-pub(super) fn of_storage(engine: &Engine) -> Vec<Finding> {
+pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
     let driver = &*engine.storage_driver;
     let shown = engine.summary();
     let finding = |name, cause: &str, remedy: &str, risk: &str| Finding {
@@ -70,7 +70,7 @@ pub(super) fn of_storage(engine: &Engine) -> Vec<Finding> {
 }
 
 /// Returns the finding that a set-up was made, and is not in force.
-pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
+pub(super) fn of_set_up(engine: &ContainerEngine) -> Option<Finding> {
     let set_up = engine.set_up.as_ref().filter(|it| it.is_made && !it.is_in_force)?;
     let name = engine.name;
     Some(Finding {
@@ -87,7 +87,7 @@ pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
 
 /// Returns the finding that build steps wait for syncs of the kernel: each file of a lower layer
 /// is synced when it is copied up.
-pub(super) fn of_copy_up(engine: &Engine, layers: &Layers) -> Option<Finding> {
+pub(super) fn of_copy_up(engine: &ContainerEngine, layers: &Layers) -> Option<Finding> {
     let name = engine.name;
     let is_in_force = engine.set_up.as_ref().is_some_and(|set_up| set_up.is_in_force);
     let is_done = is_in_force && engine.step_roots_are_volatile;
@@ -128,7 +128,7 @@ pub(super) fn of_copy_up(engine: &Engine, layers: &Layers) -> Option<Finding> {
 }
 
 /// Returns the finding that containerd does not sync databases, which nothing makes good.
-pub(super) fn of_no_sync(engine: &Engine) -> Option<Finding> {
+pub(super) fn of_no_sync(engine: &ContainerEngine) -> Option<Finding> {
     if engine.no_sync.is_empty() {
         return None;
     }
@@ -150,7 +150,7 @@ pub(super) fn of_no_sync(engine: &Engine) -> Option<Finding> {
 }
 
 /// Makes the finding about slow syncs one of the engine's build steps.
-pub(super) fn of_steps(engine: &Engine, finding: Finding) -> Finding {
+pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     let name = engine.name;
     if name == "containerd" {
         return Finding {
@@ -184,7 +184,7 @@ pub(super) fn of_steps(engine: &Engine, finding: Finding) -> Finding {
 }
 
 /// Returns the command that frees space of the engine.
-pub(super) fn prune(engine: &Engine) -> String {
+pub(super) fn prune(engine: &ContainerEngine) -> String {
     match engine.name {
         "docker" => "docker builder prune --filter until=168h".to_owned(),
         "buildkit" => "buildctl prune --keep-duration 168h".to_owned(),

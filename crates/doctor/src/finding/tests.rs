@@ -1,13 +1,13 @@
 use super::*;
 use crate::device::Device;
 use crate::engine::SetUp;
-use crate::measure::{Flushes, Layers, Times, Writes};
+use crate::measure::{DeviceFlushes, Layers, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 
-fn place() -> Place {
-    Place {
+fn place() -> ExaminedPlace {
+    ExaminedPlace {
         path: "/srv".into(),
         mount_point: "/srv".into(),
         type_name: "ext4".to_owned(),
@@ -21,7 +21,7 @@ fn place() -> Place {
         in_memory: false,
         overlay: None,
         devices: Vec::new(),
-        kind: Some(Kind::Disk { flushes: true }),
+        kind: Some(SyncKind::Disk { flushes: true }),
         numbers: Vec::new(),
     }
 }
@@ -40,13 +40,13 @@ fn disk(flush: f64) -> Measured {
         fsync: times(2.0),
         fdatasync: times(2.0),
         overwrite: times(1.0),
-        flushes: Some(Flushes { each: 2.0, mean: flush, share: 1.0 }),
+        flushes: Some(DeviceFlushes { each: 2.0, mean: flush, share: 1.0 }),
         ..Measured::default()
     }
 }
 
 fn names(
-    place: &Place,
+    place: &ExaminedPlace,
     limits: &[Limit],
     in_force: &[InForce],
     measured: &Measured,
@@ -145,10 +145,13 @@ fn a_full_file_system_comes_before_everything() {
 fn a_file_system_is_full_only_if_a_removal_could_help() {
     let large = place();
     assert_eq!(large.space_for(1 << 20), Space::Enough);
-    assert_eq!(Place { available: 1 << 20, ..place() }.space_for(1 << 20), Space::Full);
-    assert_eq!(Place { available_files: Some(5), ..place() }.space_for(1 << 20), Space::Full);
+    assert_eq!(ExaminedPlace { available: 1 << 20, ..place() }.space_for(1 << 20), Space::Full);
+    assert_eq!(
+        ExaminedPlace { available_files: Some(5), ..place() }.space_for(1 << 20),
+        Space::Full
+    );
     assert_eq!(large.space_for(1 << 30), Space::TooSmall);
-    let few = Place { files: Some(4_000), available_files: Some(3_990), ..place() };
+    let few = ExaminedPlace { files: Some(4_000), available_files: Some(3_990), ..place() };
     assert_eq!(few.space_for(1 << 20), Space::TooSmall);
 }
 
@@ -161,8 +164,8 @@ fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
     assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);
 }
 
-fn engine(driver: &str) -> Engine {
-    Engine {
+fn engine(driver: &str) -> ContainerEngine {
+    ContainerEngine {
         name: "docker",
         version: "20.10".to_owned(),
         is_rootless: false,
@@ -184,11 +187,11 @@ fn engine(driver: &str) -> Engine {
 }
 
 /// Returns the findings about `engine` on a disk whose flush takes 8 ms, and the verdict.
-fn of_engine(engine: &Engine) -> (Vec<Finding>, String) {
+fn of_engine(engine: &ContainerEngine) -> (Vec<Finding>, String) {
     of_measured(engine, &disk(8_000.0))
 }
 
-fn of_measured(engine: &Engine, measured: &Measured) -> (Vec<Finding>, String) {
+fn of_measured(engine: &ContainerEngine, measured: &Measured) -> (Vec<Finding>, String) {
     let (place, host) = (place(), host("6.18.4"));
     let engine = Some(engine);
     let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine };
@@ -199,7 +202,7 @@ fn of_measured(engine: &Engine, measured: &Measured) -> (Vec<Finding>, String) {
 
 #[test]
 fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
-    let set_up = |is_made, is_in_force| Engine {
+    let set_up = |is_made, is_in_force| ContainerEngine {
         set_up: Some(SetUp { is_made, is_in_force, lines: vec!["why".to_owned()] }),
         ..engine("overlay2")
     };
@@ -225,34 +228,36 @@ fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
         unmount: 8_000.0,
         random: None,
     });
-    let of = |engine: &Engine| of_measured(engine, &Measured { layers, ..disk(8_000.0) }).0;
+    let of =
+        |engine: &ContainerEngine| of_measured(engine, &Measured { layers, ..disk(8_000.0) }).0;
     let set_up = |is_in_force| Some(SetUp { is_made: is_in_force, is_in_force, lines: Vec::new() });
-    let held = Engine { set_up: set_up(true), ..engine("overlay2") };
+    let held = ContainerEngine { set_up: set_up(true), ..engine("overlay2") };
     let found = of(&held);
     assert_eq!((found.len(), found[0].name), (1, "step-copy-up"));
     // 1,000 copies of two flushes.
     assert_eq!(found[0].seconds.unwrap().round(), 16.0);
     let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
     assert_eq!(found[0].remedy, setting);
-    assert_eq!(of(&Engine { step_roots_are_volatile: true, ..held.clone() }), []);
+    assert_eq!(of(&ContainerEngine { step_roots_are_volatile: true, ..held.clone() }), []);
 
-    let bare = Engine { set_up: set_up(false), ..engine("overlay2") };
+    let bare = ContainerEngine { set_up: set_up(false), ..engine("overlay2") };
     let found = of(&bare);
     assert_eq!([found[0].name, found[1].name], ["slow-sync", "step-copy-up"]);
     assert_eq!(found[1].remedy, format!("synconce setup docker; then {setting}"));
     assert!(found[1].undo.ends_with("synconce setup docker --undo"), "{}", found[1].undo);
-    let configured = Engine { step_roots_are_volatile: true, ..bare.clone() };
+    let configured = ContainerEngine { step_roots_are_volatile: true, ..bare.clone() };
     assert_eq!(of(&configured)[1].remedy, "synconce setup docker");
-    let rootless = Engine { is_rootless: true, ..bare };
+    let rootless = ContainerEngine { is_rootless: true, ..bare };
     assert_eq!(of(&rootless)[1].remedy, "COPY --chown=USER in place of RUN chown -R");
-    let podman = Engine { name: "podman", builds_are_volatile: true, ..engine("overlay") };
+    let podman = ContainerEngine { name: "podman", builds_are_volatile: true, ..engine("overlay") };
     assert_eq!(of(&podman), []);
 }
 
 #[test]
 fn each_database_that_is_not_synced_is_named_in_the_remedy() {
     let no_sync = ["bolt", "native"].map(str::to_owned).to_vec();
-    let (found, _) = of_engine(&Engine { name: "containerd", no_sync, ..engine("overlayfs") });
+    let (found, _) =
+        of_engine(&ContainerEngine { name: "containerd", no_sync, ..engine("overlayfs") });
     let found = found.iter().find(|found| found.name == "no-sync").unwrap();
     assert_eq!(found.evidence, "no_sync is on for bolt, native");
     assert!(found.remedy.starts_with("take no_sync of bolt, native out"), "{}", found.remedy);
@@ -260,22 +265,22 @@ fn each_database_that_is_not_synced_is_named_in_the_remedy() {
 
 #[test]
 fn no_set_up_is_advised_for_a_rootless_dockerd() {
-    let (found, _) = of_engine(&Engine { is_rootless: true, ..engine("overlay2") });
+    let (found, _) = of_engine(&ContainerEngine { is_rootless: true, ..engine("overlay2") });
     let wanted = "hold the steps in the Dockerfile: no set-up reaches a rootless docker";
     assert_eq!((found.len(), &*found[0].remedy), (1, wanted));
 }
 
 #[test]
 fn slow_storage_drivers_are_named() {
-    let names = |engine: Engine| {
-        let volatile = Engine { builds_are_volatile: true, ..engine };
+    let names = |engine: ContainerEngine| {
+        let volatile = ContainerEngine { builds_are_volatile: true, ..engine };
         of_engine(&volatile).0.iter().map(|finding| finding.name).collect::<Vec<_>>()
     };
     assert_eq!(names(engine("vfs")), ["vfs"]);
     assert_eq!(names(engine("overlay2")), [""; 0]);
     let program = Some("/usr/bin/fuse-overlayfs".to_owned());
     let native_diff = Some(false);
-    let fuse = Engine { mount_program: program, native_diff, ..engine("overlay") };
+    let fuse = ContainerEngine { mount_program: program, native_diff, ..engine("overlay") };
     assert_eq!(names(fuse), ["fuse-overlayfs"]);
-    assert_eq!(names(Engine { native_diff, ..engine("overlay2") }), ["no-native-diff"]);
+    assert_eq!(names(ContainerEngine { native_diff, ..engine("overlay2") }), ["no-native-diff"]);
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 /// Names made and removed in a second, without a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Names {
+pub struct NameRates {
     /// New empty files.
     pub creates: f64,
     /// Hard links; `None` where the file system has none.
@@ -24,7 +24,7 @@ pub(crate) fn measure(
     scratch: &Scratch,
     bound: Bound,
     observer: &mut dyn Observer,
-) -> Result<Names, Error> {
+) -> Result<NameRates, Error> {
     observer.begins("creates, links and unlinks");
     let directory = scratch.path().join("names");
     fs::create_dir(&directory).map_err(Error::io("create", &directory))?;
@@ -62,7 +62,7 @@ pub(crate) fn measure(
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         removed += 1;
     }
-    Ok(Names { creates, links, unlinks: removed as f64 / clock.elapsed().as_secs_f64() })
+    Ok(NameRates { creates, links, unlinks: removed as f64 / clock.elapsed().as_secs_f64() })
 }
 
 fn is_unsupported(error: &std::io::Error) -> bool {

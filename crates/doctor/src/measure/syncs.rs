@@ -4,7 +4,7 @@ use super::{Bound, Clock, Measured};
 use crate::Observer;
 use crate::device::FlushCount;
 use crate::error::Error;
-use crate::place::Place;
+use crate::place::ExaminedPlace;
 use crate::scratch::Scratch;
 use rustix::fs::{fdatasync, fsync};
 use rustix::io::Errno;
@@ -36,7 +36,7 @@ pub struct Times {
 /// What the devices did during the fsync calls, by the kernel's counts. Flushes that other
 /// processes caused meanwhile are included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Flushes {
+pub struct DeviceFlushes {
     /// Flushes for each fsync.
     pub each: f64,
     /// Microseconds of a flush, on average.
@@ -62,10 +62,10 @@ impl Times {
     }
 }
 
-type Sync = fn(&File) -> Result<(), Errno>;
+type SyncCall = fn(&File) -> Result<(), Errno>;
 
 pub(crate) fn measure(
-    place: &Place,
+    place: &ExaminedPlace,
     scratch: &Scratch,
     bound: Bound,
     observer: &mut dyn Observer,
@@ -86,10 +86,10 @@ pub(crate) fn measure(
     Ok(())
 }
 
-fn flushes(counted: FlushCount, samples: &[Duration]) -> Option<Flushes> {
+fn flushes(counted: FlushCount, samples: &[Duration]) -> Option<DeviceFlushes> {
     let waited: Duration = samples.iter().sum();
     let share = counted.time.as_secs_f64() / waited.as_secs_f64().max(1e-9);
-    (counted.flushes > 0).then(|| Flushes {
+    (counted.flushes > 0).then(|| DeviceFlushes {
         each: counted.flushes as f64 / samples.len().max(1) as f64,
         mean: counted.time.as_secs_f64() * 1e6 / counted.flushes as f64,
         share: share.min(1.0),
@@ -99,7 +99,7 @@ fn flushes(counted: FlushCount, samples: &[Duration]) -> Option<Flushes> {
 fn appends(
     scratch: &Scratch,
     name: &str,
-    sync: Sync,
+    sync: SyncCall,
     bound: Bound,
     observer: &dyn Observer,
 ) -> Result<Vec<Duration>, Error> {

@@ -5,8 +5,8 @@
 use super::{Measured, check};
 use crate::Observer;
 use crate::error::Error;
-use crate::place::Place;
-use crate::program::{POLL, Running};
+use crate::place::ExaminedPlace;
+use crate::program::{POLL, RunningChild};
 use crate::report::NotMeasured;
 use crate::scratch::Scratch;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
@@ -41,7 +41,7 @@ pub struct Writes {
 }
 
 #[derive(Clone, Copy)]
-struct Pattern {
+struct WritePattern {
     name: &'static str,
     /// fio's name of it.
     rw: &'static str,
@@ -50,13 +50,18 @@ struct Pattern {
     is_random: bool,
 }
 
-const RANDOM: Pattern =
-    Pattern { name: "random writes", rw: "randwrite", block: 4 << 10, depth: 128, is_random: true };
-const SEQUENTIAL: Pattern =
-    Pattern { name: "bandwidth", rw: "write", block: 1 << 20, depth: 8, is_random: false };
+const RANDOM: WritePattern = WritePattern {
+    name: "random writes",
+    rw: "randwrite",
+    block: 4 << 10,
+    depth: 128,
+    is_random: true,
+};
+const SEQUENTIAL: WritePattern =
+    WritePattern { name: "bandwidth", rw: "write", block: 1 << 20, depth: 8, is_random: false };
 
 /// Returns the size of the file, a quarter of what is free.
-pub(crate) fn size(place: &Place) -> u64 {
+pub(crate) fn size(place: &ExaminedPlace) -> u64 {
     let size = (place.available / 4).min(LARGEST);
     size - size % SEQUENTIAL.block as u64
 }
@@ -105,7 +110,7 @@ pub(crate) fn random(
 /// Measures by fio, or else by threads.
 fn by_any(
     directory: &Path,
-    pattern: Pattern,
+    pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
@@ -121,7 +126,7 @@ fn by_any(
 /// Returns `None` if fio is not installed, or fails.
 fn by_fio(
     directory: &Path,
-    pattern: Pattern,
+    pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
@@ -143,7 +148,7 @@ fn by_fio(
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let Ok(child) = fio.spawn() else { return Ok(None) };
-    let mut running = Running(child);
+    let mut running = RunningChild(child);
     let has_succeeded = loop {
         if let Some(status) =
             running.0.try_wait().map_err(Error::io("wait for", Path::new("fio")))?
@@ -167,7 +172,7 @@ fn of_fio(json: &str) -> Option<Writes> {
 /// Returns `None` if the file system has no O_DIRECT.
 fn by_threads(
     path: &Path,
-    pattern: Pattern,
+    pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
@@ -190,9 +195,10 @@ fn by_threads(
         let aligned = &buffer[buffer.as_ptr().align_offset(ALIGNMENT)..][..pattern.block];
         let blocks = size / pattern.block as u64;
         while !end.load(Ordering::Relaxed) {
-            let block = match pattern.is_random {
-                true => fastrand::u64(..blocks),
-                false => next.fetch_add(1, Ordering::Relaxed) % blocks,
+            let block = if pattern.is_random {
+                fastrand::u64(..blocks)
+            } else {
+                next.fetch_add(1, Ordering::Relaxed) % blocks
             };
             file.write_all_at(aligned, block * pattern.block as u64)?;
             done.fetch_add(1, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use crate::error::{Context, Error};
 use crate::in_flight::InFlight;
 use crate::mutant;
-use crate::record::Record;
-use crate::state_file::{Kept, PRIVATE, PUBLIC, Part, Unnamed, open_directory, remove};
+use crate::record::RunRecord;
+use crate::state_file::{Kept, PRIVATE, PUBLIC, StatePart, Unnamed, open_directory, remove};
 use rustix::fs::{Advice, Mode};
 use rustix::io::Errno;
 use std::fs::File;
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 
 /// The content and the names of the two files.
 #[derive(Debug)]
-pub(super) struct Content {
-    pub(super) public: Part,
-    pub(super) private: Part,
+pub(super) struct MarkerContent {
+    pub(super) public: StatePart,
+    pub(super) private: StatePart,
 }
 
-impl Content {
-    pub(super) fn of(record: &Record) -> serde_json::Result<Self> {
+impl MarkerContent {
+    pub(super) fn of(record: &RunRecord) -> serde_json::Result<Self> {
         let (public, private) = record.to_files()?;
         let (owner, others) = (Mode::RUSR | Mode::WUSR, Mode::RGRP | Mode::ROTH);
         let part =
-            |suffix, text, mode| Part { name: format!("{}.{suffix}", record.id), text, mode };
+            |suffix, text, mode| StatePart { name: format!("{}.{suffix}", record.id), text, mode };
         Ok(Self {
             public: part(PUBLIC, public, owner | others),
             private: part(PRIVATE, private, owner),
@@ -54,7 +54,7 @@ pub(super) struct Armed {
 
 impl Armed {
     /// Writes and locks the public file in `directory`.
-    pub(super) fn new(directory: &Path, content: &Content) -> Result<Self, Error> {
+    pub(super) fn new(directory: &Path, content: &MarkerContent) -> Result<Self, Error> {
         let handle = open_directory(directory)?;
         let public = Unnamed::new(&handle, &content.public);
         let public = public.on("cannot write a marker in", directory)?;
@@ -74,7 +74,7 @@ impl Armed {
     /// Writes and locks the private file in the directory `to`, and makes the public file
     /// durable before it has its name: a name without content would be a damaged marker of a
     /// run that has held nothing.
-    pub(super) fn complete(&mut self, to: &OwnedFd, content: &Content) -> io::Result<()> {
+    pub(super) fn complete(&mut self, to: &OwnedFd, content: &MarkerContent) -> io::Result<()> {
         let private = match &self.private {
             Some(private) => private.get()?,
             None => self.private.insert(Unnamed::new(to, &content.private)?.into()).get()?,
@@ -120,7 +120,11 @@ impl Armed {
     ///
     /// The private file is synced after that, because on ext4 and XFS the same commit of the
     /// journal then covers the directory: two files cost as many flushes as one.
-    pub(super) fn give_names(&mut self, to: &OwnedFd, content: &Content) -> Result<(), Errno> {
+    pub(super) fn give_names(
+        &mut self,
+        to: &OwnedFd,
+        content: &MarkerContent,
+    ) -> Result<(), Errno> {
         let give = |file: &Unnamed, from, name| match file.give_name(from, to, name) {
             // The name of an earlier attempt of this run, which failed at the other file.
             Err(Errno::EXIST) => {

@@ -4,7 +4,7 @@ use super::{below, is_volatile, mount_id};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::path::Path;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount};
 
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
@@ -44,7 +44,7 @@ fn of_size(overlay: &Mount, mounts: &[Mount], root: &Path) -> Vec<DeviceId> {
         let system = rustix::fs::statfs(below(root, &mount.point)).ok()?;
         Some((system.f_blocks, system.f_bsize))
     };
-    let is_disk = |mount: &&Mount| mount.writable && matches!(mount.kind(), Kind::Disk { .. });
+    let is_disk = |mount: &&Mount| mount.writable && matches!(mount.kind(), SyncKind::Disk { .. });
     let Some(of_overlay) = size(overlay) else { return Vec::new() };
     let disks = mounts.iter().filter(is_disk).filter(|mount| size(mount) == Some(of_overlay));
     disks.map(|mount| mount.device).collect()

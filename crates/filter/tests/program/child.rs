@@ -1,7 +1,7 @@
 //! A child process that installs a program and makes system calls.
 
 use synconce_filter::{Abi, Program};
-use synconce_sys::questions::{self, Entry};
+use synconce_sys::questions::{self, KernelEntry};
 use synconce_sys::seccomp::Instruction;
 
 /// A system call.
@@ -26,7 +26,7 @@ pub fn ask(program: Option<&Program>, asked: &[Question]) -> Result<Vec<i64>, St
     };
     let filter: Option<Vec<_>> =
         program.map(|program| program.instructions().iter().map(convert).collect());
-    let entry = |abi| if abi == Abi::I386 { Entry::I386 } else { Entry::Native };
+    let entry = |abi| if abi == Abi::I386 { KernelEntry::I386 } else { KernelEntry::Native };
     let question = |&Question { abi, number, args }: &Question| questions::Question {
         entry: entry(abi),
         number,

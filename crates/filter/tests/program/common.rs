@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use synconce_filter::{Abi, Answer, Call, SeccompData, Spec, Verdict};
+use synconce_filter::{Abi, Call, FilterVerdict, HeldAnswer, SeccompData, Spec};
 
 /// Includes the smallest and the largest byte, and a byte that equals
 /// `HANDSHAKE_SEALED_ERRNO`.
@@ -11,8 +11,8 @@ const IDENTITY: [u8; 16] = [0, 255, 76, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 254, 
 
 /// Returns every policy.
 pub fn specs() -> Vec<Spec> {
-    let answers = [Answer::Supervised, Answer::Sealed];
-    let build = |(answer, bits): (Answer, u8)| Spec {
+    let answers = [HeldAnswer::Supervised, HeldAnswer::Sealed];
+    let build = |(answer, bits): (HeldAnswer, u8)| Spec {
         answer,
         io_uring_pass: bits & 1 != 0,
         identity: (bits & 2 != 0).then_some(IDENTITY),
@@ -153,12 +153,14 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
 }
 
 /// Returns the verdict that the policy requires.
-pub fn expected(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Verdict {
+pub fn expected(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> FilterVerdict {
     match spec.answer {
-        Answer::Supervised if supervisor_is_asked(spec, abi, call, args) => Verdict::Notify,
-        Answer::Supervised => Verdict::Allow,
-        Answer::Sealed => {
-            sealed_errno(spec, abi, call, args).map_or(Verdict::Allow, Verdict::Errno)
+        HeldAnswer::Supervised if supervisor_is_asked(spec, abi, call, args) => {
+            FilterVerdict::Notify
+        }
+        HeldAnswer::Supervised => FilterVerdict::Allow,
+        HeldAnswer::Sealed => {
+            sealed_errno(spec, abi, call, args).map_or(FilterVerdict::Allow, FilterVerdict::Errno)
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::child::{Question, ask};
 use crate::common::{Random, cases, data, expected, skipped, specs};
 use std::collections::HashMap;
 use synconce_filter::{
-    Abi, Call, Instruction, InterpretError, Program, Verdict, interpret, native_abis, program,
+    Abi, Call, FilterVerdict, Instruction, InterpretError, Program, interpret, native_abis, program,
 };
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 use synconce_sys::questions::REFUSED;
@@ -29,12 +29,12 @@ const MARK_OF_ALLOW: u16 = 2000;
 const MARK_OF_NOTIFY: u16 = 2001;
 const MARK_OF_ERRNO: u16 = 2100;
 
-fn mark(verdict: Verdict) -> u16 {
+fn mark(verdict: FilterVerdict) -> u16 {
     match verdict {
-        Verdict::Allow => MARK_OF_ALLOW,
-        Verdict::Notify => MARK_OF_NOTIFY,
-        Verdict::Errno(errno) => MARK_OF_ERRNO + errno,
-        Verdict::Other(value) => panic!("no program of ours returns {value:#x}"),
+        FilterVerdict::Allow => MARK_OF_ALLOW,
+        FilterVerdict::Notify => MARK_OF_NOTIFY,
+        FilterVerdict::Errno(errno) => MARK_OF_ERRNO + errno,
+        FilterVerdict::Other(value) => panic!("no program of ours returns {value:#x}"),
     }
 }
 
@@ -42,10 +42,10 @@ fn mark(verdict: Verdict) -> u16 {
 fn marked(program: &Program) -> Vec<Instruction> {
     let mark = |instruction: &Instruction| {
         let verdict = match (instruction.code, instruction.k) {
-            (RETURN, ALLOW) => Verdict::Allow,
-            (RETURN, NOTIFY) => Verdict::Notify,
-            (RETURN, k) if k & !0xFFFF == ERRNO => Verdict::Errno((k & 0xFFFF) as u16),
-            (RETURN, k) => Verdict::Other(k),
+            (RETURN, ALLOW) => FilterVerdict::Allow,
+            (RETURN, NOTIFY) => FilterVerdict::Notify,
+            (RETURN, k) if k & !0xFFFF == ERRNO => FilterVerdict::Errno((k & 0xFFFF) as u16),
+            (RETURN, k) => FilterVerdict::Other(k),
             _ => return *instruction,
         };
         Instruction { k: ERRNO | u32::from(mark(verdict)), ..*instruction }
@@ -167,8 +167,9 @@ fn every_verdict_on_a_random_call_agrees_with_the_kernel_and_the_policy() {
             let verdict = interpret(&program, &data).expect("a valid program");
             assert_eq!(answer, -i64::from(mark(verdict)), "{question:x?} under {spec:?}");
             let call = Call::identify(data.arch, data.nr);
-            let policy = call
-                .map_or(Verdict::Allow, |(abi, call)| expected(&spec, abi, call, &question.args));
+            let policy = call.map_or(FilterVerdict::Allow, |(abi, call)| {
+                expected(&spec, abi, call, &question.args)
+            });
             assert_eq!(verdict, policy, "{question:x?} under {spec:?}");
         }
     });
@@ -303,7 +304,7 @@ fn a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter() {
         for (question, answer) in questions.iter().zip(answers) {
             let data = data(question.abi, question.number, question.args);
             match interpret(&program, &data) {
-                Ok(Verdict::Errno(errno)) => {
+                Ok(FilterVerdict::Errno(errno)) => {
                     assert_eq!(answer, -i64::from(errno), "{question:x?} of\n{program}");
                     compared += 1;
                 }

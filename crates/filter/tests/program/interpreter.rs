@@ -2,7 +2,7 @@
 
 use crate::common::{Random, data};
 use synconce_filter::{
-    Abi, Instruction, InterpretError, Program, SeccompData, Verdict, interpret, trace,
+    Abi, FilterVerdict, Instruction, InterpretError, Program, SeccompData, interpret, trace,
 };
 
 fn of(instructions: &[(u16, u8, u8, u32)]) -> Program {
@@ -10,7 +10,7 @@ fn of(instructions: &[(u16, u8, u8, u32)]) -> Program {
     Program::from_instructions(instructions.iter().map(build).collect())
 }
 
-fn run(instructions: &[(u16, u8, u8, u32)]) -> Result<Verdict, InterpretError> {
+fn run(instructions: &[(u16, u8, u8, u32)]) -> Result<FilterVerdict, InterpretError> {
     interpret(&of(instructions), &SeccompData::default())
 }
 
@@ -67,13 +67,13 @@ fn each_field_of_the_data_is_read_from_its_place() {
     for (word, at) in words.zip((0..).step_by(4)) {
         let program = of(&[(0x20, 0, 0, at), (0x16, 0, 0, 0)]);
         let found = trace(&program, &question).expect("a valid program");
-        assert_eq!((found.verdict, found.loads), (Verdict::Other(word), vec![at]));
+        assert_eq!((found.verdict, found.loads), (FilterVerdict::Other(word), vec![at]));
     }
 }
 
 #[test]
 fn the_length_of_the_data_can_be_loaded() {
-    assert_eq!(run(&[(0x80, 0, 0, 7), (0x16, 0, 0, 0)]), Ok(Verdict::Other(64)));
+    assert_eq!(run(&[(0x80, 0, 0, 7), (0x16, 0, 0, 0)]), Ok(FilterVerdict::Other(64)));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn arithmetic_and_jumps_follow_the_definition_of_bpf() {
         (0x84, 0, 12_u32.wrapping_neg()),
         (0xA4, 5, 9),
     ] {
-        assert_eq!(value(code, k), Ok(Verdict::Other(wanted)), "code {code:#x}");
+        assert_eq!(value(code, k), Ok(FilterVerdict::Other(wanted)), "code {code:#x}");
     }
     for (code, k, holds) in [
         (0x15, 12, true),
@@ -104,7 +104,7 @@ fn arithmetic_and_jumps_follow_the_definition_of_bpf() {
         (0x45, 3, false),
     ] {
         let program = [(0x00, 0, 0, 12), (code, 1, 0, k), (0x06, 0, 0, 1), (0x06, 0, 0, 2)];
-        let wanted = Ok(Verdict::Other(1 + u32::from(holds)));
+        let wanted = Ok(FilterVerdict::Other(1 + u32::from(holds)));
         assert_eq!(run(&program), wanted, "code {code:#x} {k}");
     }
 }
@@ -112,11 +112,11 @@ fn arithmetic_and_jumps_follow_the_definition_of_bpf() {
 #[test]
 fn return_values_become_verdicts() {
     for (k, wanted) in [
-        (0x7FFF_0000, Verdict::Allow),
-        (0x7FC0_0000, Verdict::Notify),
-        (0x0005_0000, Verdict::Errno(0)),
-        (0x0005_004C, Verdict::Errno(76)),
-        (0x8000_0000, Verdict::Other(0x8000_0000)),
+        (0x7FFF_0000, FilterVerdict::Allow),
+        (0x7FC0_0000, FilterVerdict::Notify),
+        (0x0005_0000, FilterVerdict::Errno(0)),
+        (0x0005_004C, FilterVerdict::Errno(76)),
+        (0x8000_0000, FilterVerdict::Other(0x8000_0000)),
     ] {
         assert_eq!(run(&[(0x06, 0, 0, k)]), Ok(wanted));
     }

@@ -11,8 +11,8 @@ use crate::common::{cases, data, expected, skipped, specs};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use synconce_filter::{
-    Abi, Answer, Call, HANDSHAKE_FLAGS, Instruction, Program, Verdict, interpret, native_abis,
-    program,
+    Abi, Call, FilterVerdict, HANDSHAKE_FLAGS, HeldAnswer, Instruction, Program, interpret,
+    native_abis, program,
 };
 
 const RETURN: u16 = 0x06;
@@ -68,24 +68,24 @@ fn marked(program: &Program) -> Program {
 }
 
 /// Returns the kernel's answer under the marked program, or `None` if the call is allowed.
-fn mark(verdict: Verdict) -> Option<i64> {
+fn mark(verdict: FilterVerdict) -> Option<i64> {
     match verdict {
-        Verdict::Notify => Some(-i64::from(MARK_OF_NOTIFY)),
-        Verdict::Errno(errno) => Some(-i64::from(MARK_OF_ERRNO + errno)),
-        Verdict::Allow | Verdict::Other(_) => None,
+        FilterVerdict::Notify => Some(-i64::from(MARK_OF_NOTIFY)),
+        FilterVerdict::Errno(errno) => Some(-i64::from(MARK_OF_ERRNO + errno)),
+        FilterVerdict::Allow | FilterVerdict::Other(_) => None,
     }
 }
 
 /// Returns the kernel's answer under the program itself, or `None` if the call is allowed.
-fn answer(verdict: Verdict) -> Option<i64> {
+fn answer(verdict: FilterVerdict) -> Option<i64> {
     match verdict {
-        Verdict::Notify => Some(-i64::from(libc::ENOSYS)),
-        Verdict::Errno(errno) => Some(-i64::from(errno)),
-        Verdict::Allow | Verdict::Other(_) => None,
+        FilterVerdict::Notify => Some(-i64::from(libc::ENOSYS)),
+        FilterVerdict::Errno(errno) => Some(-i64::from(errno)),
+        FilterVerdict::Allow | FilterVerdict::Other(_) => None,
     }
 }
 
-fn compare(change: fn(&Program) -> Program, wanted: fn(Verdict) -> Option<i64>) {
+fn compare(change: fn(&Program) -> Program, wanted: fn(FilterVerdict) -> Option<i64>) {
     let abis = usable_abis();
     let bare_questions = questions(&abis, true);
     let bare = ask(None, &plain(&bare_questions)).expect("a child without a program");
@@ -125,7 +125,7 @@ fn a_sealed_range_is_refused_as_the_kernel_refuses_it() {
     const EINVAL: i64 = -(libc::EINVAL as i64);
     let file = File::open("/proc/self/exe").expect("this program");
     let ends = [0, 1, 4096, 1 << 40, 1 << 62, i64::MAX - 4096, i64::MAX, i64::MIN, -4096, -1];
-    let sealed = specs().into_iter().find(|spec| spec.answer == Answer::Sealed).expect("one");
+    let sealed = specs().into_iter().find(|spec| spec.answer == HeldAnswer::Sealed).expect("one");
     for abi in usable_abis() {
         let number = Call::SyncFileRange.number(abi).expect("every ABI has it");
         let ask_range = |(offset, length, flags): (i64, i64, u64)| {

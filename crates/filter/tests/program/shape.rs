@@ -3,8 +3,8 @@
 
 use crate::common::{Random, abi_sets, cases, data, specs};
 use synconce_filter::{
-    Abi, Answer, Call, Instruction, Program, SeccompData, Spec, Verdict, native_abis, program,
-    trace,
+    Abi, Call, FilterVerdict, HeldAnswer, Instruction, Program, SeccompData, Spec, native_abis,
+    program, trace,
 };
 
 const RETURN: u16 = 0x06;
@@ -88,13 +88,13 @@ fn programs_and_the_ways_through_them_stay_short() {
 
 #[test]
 fn a_plain_openat_is_let_go_within_a_dozen_instructions() {
-    let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None };
+    let spec = Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None };
     for &abi in native_abis() {
         let number = Call::Openat.number(abi).expect("every ABI has openat");
         let program = program(&spec, native_abis());
         let trace = trace(&program, &data(abi, number, [0; 6])).expect("a valid program");
         println!("{:3} instructions for openat on {}", trace.path.len(), abi.name());
-        assert_eq!(trace.verdict, Verdict::Allow);
+        assert_eq!(trace.verdict, FilterVerdict::Allow);
         assert!(trace.path.len() <= 13, "{} on {}", trace.path.len(), abi.name());
     }
 }
@@ -108,7 +108,7 @@ fn numbers_of_no_interest_are_allowed_without_a_look_at_an_argument() {
             for nr in numbers.filter(|&nr| is_of_no_interest(arch, nr)) {
                 let question = SeccompData { nr, arch, instruction_pointer: 1, args: [2; 6] };
                 let trace = trace(&program, &question).expect("a valid program");
-                assert_eq!(trace.verdict, Verdict::Allow, "{arch:#x} {nr}");
+                assert_eq!(trace.verdict, FilterVerdict::Allow, "{arch:#x} {nr}");
                 assert!(trace.loads.iter().all(|offset| [0, 4].contains(offset)), "{trace:?}");
                 // The kernel's seccomp_is_const_allow can emulate each of these.
                 let mut codes = trace.path.iter().map(|&at| program.instructions()[at].code);
@@ -120,7 +120,7 @@ fn numbers_of_no_interest_are_allowed_without_a_look_at_an_argument() {
 
 #[test]
 fn a_call_that_the_policy_lets_pass_needs_no_argument_either() {
-    let spec = Spec { answer: Answer::Sealed, io_uring_pass: true, identity: None };
+    let spec = Spec { answer: HeldAnswer::Sealed, io_uring_pass: true, identity: None };
     let program = program(&spec, Abi::ALL);
     for call in [Call::Openat, Call::Ioctl, Call::IoUringSetup, Call::Pwritev2] {
         for &abi in Abi::ALL {
@@ -139,20 +139,20 @@ fn random_calls_never_make_a_program_fail() {
         for _ in 0..5_000 {
             let question = random_call(&mut random);
             let trace = trace(&program, &question).expect("a valid program");
-            let sealed = spec.answer == Answer::Sealed;
+            let sealed = spec.answer == HeldAnswer::Sealed;
             match trace.verdict {
-                Verdict::Allow => {}
-                Verdict::Notify => assert!(!sealed),
-                Verdict::Errno(errno) => {
+                FilterVerdict::Allow => {}
+                FilterVerdict::Notify => assert!(!sealed),
+                FilterVerdict::Errno(errno) => {
                     let known = [0, 38, 76].contains(&errno);
                     let is_identity =
                         spec.identity.is_some_and(|it| it.map(u16::from).contains(&errno));
                     assert!(sealed && (known || is_identity));
                 }
-                Verdict::Other(value) => panic!("{value:#x} for {question:?}"),
+                FilterVerdict::Other(value) => panic!("{value:#x} for {question:?}"),
             }
             if is_of_no_interest(question.arch, question.nr) {
-                assert_eq!(trace.verdict, Verdict::Allow, "{question:?}");
+                assert_eq!(trace.verdict, FilterVerdict::Allow, "{question:?}");
             }
         }
     }

@@ -2,14 +2,15 @@
 
 use crate::common::{cases, data, expected, specs};
 use synconce_filter::{
-    Abi, Answer, Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, Program, Spec, Verdict, interpret,
-    program,
+    Abi, Call, FilterVerdict, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Program, Spec,
+    interpret, program,
 };
 
-const SUPERVISED: Spec = Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None };
-const SEALED: Spec = Spec { answer: Answer::Sealed, ..SUPERVISED };
+const SUPERVISED: Spec =
+    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None };
+const SEALED: Spec = Spec { answer: HeldAnswer::Sealed, ..SUPERVISED };
 
-fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> Verdict {
+fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> FilterVerdict {
     let number = call.number(abi).expect("the ABI has the call");
     interpret(program, &data(abi, number, args)).expect("a valid program")
 }
@@ -52,7 +53,7 @@ fn abis_that_were_not_asked_for_are_left_alone() {
                         let wanted = if set.contains(&abi) {
                             expected(&spec, abi, call, &args)
                         } else {
-                            Verdict::Allow
+                            FilterVerdict::Allow
                         };
                         let found = interpret(&program, &data(abi, number, args));
                         assert_eq!(found, Ok(wanted), "{abi:?} {call:?} of {set:?}");
@@ -71,7 +72,7 @@ fn an_unknown_architecture_is_allowed_whatever_the_number() {
             for nr in -1..600 {
                 let mut question = data(Abi::X86_64, 0, [u64::MAX; 6]);
                 (question.arch, question.nr) = (arch, nr);
-                assert_eq!(interpret(&program, &question), Ok(Verdict::Allow));
+                assert_eq!(interpret(&program, &question), Ok(FilterVerdict::Allow));
             }
         }
     }
@@ -82,11 +83,11 @@ fn a_plain_open_is_never_stopped_and_a_synchronous_one_is() {
     let program = program(&SUPERVISED, Abi::ALL);
     let ask = |call, args| verdict(&program, Abi::X86_64, call, args);
     let (sync, dsync) = (libc::O_SYNC as u64, libc::O_DSYNC as u64);
-    assert_eq!(ask(Call::Openat, [0, 0, 0o102, 0o644, 0, 0]), Verdict::Allow);
-    assert_eq!(ask(Call::Openat, [0, 0, 0o102 | sync, 0o644, 0, 0]), Verdict::Notify);
-    assert_eq!(ask(Call::Openat, [0, 0, dsync, 0, 0, 0]), Verdict::Notify);
-    assert_eq!(ask(Call::Open, [0, dsync, 0, 0, 0, 0]), Verdict::Notify);
-    assert_eq!(ask(Call::Open, [0, 0, dsync, 0, 0, 0]), Verdict::Allow);
+    assert_eq!(ask(Call::Openat, [0, 0, 0o102, 0o644, 0, 0]), FilterVerdict::Allow);
+    assert_eq!(ask(Call::Openat, [0, 0, 0o102 | sync, 0o644, 0, 0]), FilterVerdict::Notify);
+    assert_eq!(ask(Call::Openat, [0, 0, dsync, 0, 0, 0]), FilterVerdict::Notify);
+    assert_eq!(ask(Call::Open, [0, dsync, 0, 0, 0, 0]), FilterVerdict::Notify);
+    assert_eq!(ask(Call::Open, [0, 0, dsync, 0, 0, 0]), FilterVerdict::Allow);
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn the_flags_of_pwritev2_are_found_where_each_abi_keeps_them() {
         for flags_at in [4, 5] {
             let mut args = [0; 6];
             args[flags_at] = dsync;
-            let wanted = if flags_at == at { Verdict::Notify } else { Verdict::Allow };
+            let wanted = if flags_at == at { FilterVerdict::Notify } else { FilterVerdict::Allow };
             assert_eq!(verdict(&program, abi, Call::Pwritev2, args), wanted, "{abi:?} {flags_at}");
         }
     }
@@ -110,7 +111,7 @@ fn the_kernel_answers_a_negative_descriptor_itself() {
         for call in [Call::Fsync, Call::Fdatasync, Call::Syncfs, Call::SyncFileRange] {
             for fd in [u64::MAX, 0xFFFF_FFFF, 0x8000_0000] {
                 let found = verdict(&program, Abi::X86_64, call, [fd, 0, 0, 2, 0, 0]);
-                assert_eq!(found, Verdict::Allow, "{call:?}({fd:#x}) under {spec:?}");
+                assert_eq!(found, FilterVerdict::Allow, "{call:?}({fd:#x}) under {spec:?}");
             }
         }
     }
@@ -127,8 +128,8 @@ fn a_held_process_can_ask_whether_it_is_held() {
     };
     for spec in specs() {
         let wanted = match spec.answer {
-            Answer::Supervised => Verdict::Notify,
-            Answer::Sealed => Verdict::Errno(HANDSHAKE_SEALED_ERRNO),
+            HeldAnswer::Supervised => FilterVerdict::Notify,
+            HeldAnswer::Sealed => FilterVerdict::Errno(HANDSHAKE_SEALED_ERRNO),
         };
         let program = program(&spec, Abi::ALL);
         for &abi in Abi::ALL {
@@ -145,8 +146,8 @@ fn a_sealed_program_never_notifies_and_a_supervised_one_never_answers() {
         let returns = program.instructions().iter().filter(|i| i.code == 0x06);
         for k in returns.map(|i| i.k) {
             match spec.answer {
-                Answer::Sealed => assert!(matches!(k, 0x7FFF_0000 | 0x5_0000..=0x5_FFFF)),
-                Answer::Supervised => assert!(matches!(k, 0x7FFF_0000 | 0x7FC0_0000)),
+                HeldAnswer::Sealed => assert!(matches!(k, 0x7FFF_0000 | 0x5_0000..=0x5_FFFF)),
+                HeldAnswer::Supervised => assert!(matches!(k, 0x7FFF_0000 | 0x7FC0_0000)),
             }
         }
     }

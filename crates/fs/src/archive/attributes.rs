@@ -13,7 +13,7 @@ use synconce_durable::error::Error;
 
 use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed};
-use crate::xattrs::{Attributed, Named, Open, each_of, is_overlays};
+use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_overlays};
 use synconce_sys::reason;
 
 /// A file, by descriptor or by its name in a directory. The name is never followed.
@@ -69,7 +69,9 @@ impl File<'_> {
     fn set_xattr(self, name: &CStr, value: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Open(file) => Open(file).set(name, value),
-            Self::Named(dir, file) | Self::Link(dir, file) => Named::of(dir, file).set(name, value),
+            Self::Named(dir, file) | Self::Link(dir, file) => {
+                NamedFile::of(dir, file).set(name, value)
+            }
         }
     }
 
@@ -83,7 +85,7 @@ impl File<'_> {
         match self {
             Self::Open(file) => each_of(&Open(file), |_| true, identity, tell)?,
             Self::Named(dir, file) | Self::Link(dir, file) => {
-                each_of(&Named::of(dir, file), |_| true, identity, tell)?;
+                each_of(&NamedFile::of(dir, file), |_| true, identity, tell)?;
             }
         }
         xattrs.sort_unstable();

@@ -18,14 +18,14 @@ pub(super) struct Descent<'a> {
     root: BorrowedFd<'a>,
     /// The path of the current entry, below the root.
     path: Vec<u8>,
-    levels: Vec<Level>,
+    levels: Vec<DescentLevel>,
     buffer: Vec<u8>,
 }
 
 /// A directory and a name in it.
-pub(super) type Entry = (Rc<OwnedFd>, Box<[u8]>);
+pub(super) type NameInDirectory = (Rc<OwnedFd>, Box<[u8]>);
 
-struct Level {
+struct DescentLevel {
     dir: Option<Rc<OwnedFd>>,
     /// The length of the directory's path.
     path: usize,
@@ -44,7 +44,7 @@ impl<'a> Descent<'a> {
     }
 
     /// Returns the next entry, as its directory and its name there; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Entry>, Errno> {
+    pub(super) fn next(&mut self) -> Result<Option<NameInDirectory>, Errno> {
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             self.path.truncate(level.path);
@@ -96,7 +96,7 @@ impl<'a> Descent<'a> {
         if let Some(above) = self.levels.len().checked_sub(KEPT) {
             self.levels[above].dir = None;
         }
-        self.levels.push(Level { dir: Some(Rc::new(dir)), path: self.path.len(), names });
+        self.levels.push(DescentLevel { dir: Some(Rc::new(dir)), path: self.path.len(), names });
         Ok(())
     }
 }

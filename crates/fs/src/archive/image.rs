@@ -2,7 +2,7 @@
 
 use synconce_durable::error::Error;
 
-use super::member::Kind;
+use super::member::MemberKind;
 use super::refuse;
 
 /// Signs of an image, which contains layers as archives, in place of a root.
@@ -17,8 +17,8 @@ impl ImageSigns {
     ///
     /// # Errors
     /// The archive is an image.
-    pub(super) fn see(&mut self, path: &[u8], kind: &Kind) -> Result<(), Error> {
-        if *kind == Kind::Directory {
+    pub(super) fn see(&mut self, path: &[u8], kind: &MemberKind) -> Result<(), Error> {
+        if *kind == MemberKind::Directory {
             return Ok(());
         }
         let hash = |name: &[u8]| name.len() == 64 && name.iter().all(u8::is_ascii_hexdigit);

@@ -12,7 +12,7 @@ use super::{acl, header, pax, refuse};
 pub(super) struct Member {
     /// The path as written in the archive.
     pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: MemberKind,
     /// The number of content bytes in the archive.
     pub(super) stored: u64,
     /// The positions of the content in a sparse file.
@@ -36,7 +36,7 @@ pub(super) struct Attributes {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MemberKind {
     File,
     Directory,
     Symlink(Vec<u8>),
@@ -196,7 +196,7 @@ impl Extensions {
         Ok((Member { path, kind, stored, map: None, attributes, strange }, form))
     }
 
-    fn kind(&self, header: &Header, path: &[u8]) -> Result<Kind, Error> {
+    fn kind(&self, header: &Header, path: &[u8]) -> Result<MemberKind, Error> {
         let device = || {
             let field = |at: usize| header::number(&header.as_bytes()[at..at + 8]);
             let number = |at| field(at).and_then(|number| u32::try_from(number).ok());
@@ -205,14 +205,14 @@ impl Extensions {
         let wrong = || refuse(path, "its header has a wrong device number");
         Ok(match header.as_old().linkflag[0] {
             // Before POSIX, only the trailing slash of the name marked a directory.
-            b'0' | 0 if path.ends_with(b"/") && self.sparse.name.is_none() => Kind::Directory,
-            b'0' | b'7' | b'S' | 0 => Kind::File,
-            b'1' => Kind::Link(self.link(header)),
-            b'2' => Kind::Symlink(self.link(header)),
-            b'3' => Kind::CharDevice(device().ok_or_else(wrong)?),
-            b'4' => Kind::BlockDevice(device().ok_or_else(wrong)?),
-            b'5' | b'D' => Kind::Directory,
-            b'6' => Kind::Fifo,
+            b'0' | 0 if path.ends_with(b"/") && self.sparse.name.is_none() => MemberKind::Directory,
+            b'0' | b'7' | b'S' | 0 => MemberKind::File,
+            b'1' => MemberKind::Link(self.link(header)),
+            b'2' => MemberKind::Symlink(self.link(header)),
+            b'3' => MemberKind::CharDevice(device().ok_or_else(wrong)?),
+            b'4' => MemberKind::BlockDevice(device().ok_or_else(wrong)?),
+            b'5' | b'D' => MemberKind::Directory,
+            b'6' => MemberKind::Fifo,
             b'M' => return Err(refuse(path, "it began in another volume of the archive")),
             other => {
                 let kind = char::from(other).escape_default();
@@ -225,10 +225,10 @@ impl Extensions {
 /// Returns the number of content bytes. Only files and GNU tar's listings of directories have
 /// content; in other members the size field has another meaning (POSIX pax, "ustar Interchange
 /// Format").
-fn stored(header: &Header, kind: &Kind, size: u64) -> u64 {
+fn stored(header: &Header, kind: &MemberKind, size: u64) -> u64 {
     match kind {
-        Kind::File => size,
-        Kind::Directory if matches!(header.as_old().linkflag[0], b'D' | b'0' | 0) => size,
+        MemberKind::File => size,
+        MemberKind::Directory if matches!(header.as_old().linkflag[0], b'D' | b'0' | 0) => size,
         _ => 0,
     }
 }

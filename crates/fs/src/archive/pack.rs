@@ -14,7 +14,7 @@ use synconce_durable::error::Error;
 
 use super::attributes::File;
 use super::descend::{self, Descent};
-use super::member::{Attributes, Kind, Xattr};
+use super::member::{Attributes, MemberKind, Xattr};
 use super::sparse::Map;
 use super::write::{Outgoing, Writer};
 use super::{LeftOut, Progress, failed, go_on};
@@ -101,7 +101,8 @@ impl<W: Write> Packer<'_, W> {
             return match descend::open(dir.as_fd(), name) {
                 Err(Errno::XDEV) => {
                     self.done.left_out.note(path, "what is mounted here");
-                    self.write(path, &Kind::Directory, attributes(&is, Vec::new())).map(|()| None)
+                    self.write(path, &MemberKind::Directory, attributes(&is, Vec::new()))
+                        .map(|()| None)
                 }
                 opened => {
                     let opened = opened.map_err(|errno| failed("cannot open", path, errno))?;
@@ -114,7 +115,7 @@ impl<W: Write> Packer<'_, W> {
         } else if file_type == FileType::Socket {
             self.done.left_out.note(path, "a socket");
         } else if let Some(first) = self.first_link(path, &is) {
-            self.write(path, &Kind::Link(first), attributes(&is, Vec::new()))?;
+            self.write(path, &MemberKind::Link(first), attributes(&is, Vec::new()))?;
         } else if file_type == FileType::RegularFile {
             self.file(dir, name, path, &is)?;
         } else {
@@ -144,7 +145,7 @@ impl<W: Write> Packer<'_, W> {
     fn directory(&mut self, path: &[u8], dir: &OwnedFd) -> Result<(), Error> {
         let is = stat(dir.as_fd(), b"").map_err(|errno| failed("cannot read", path, errno))?;
         let xattrs = self.xattrs(File::Open(dir.as_fd()), path)?;
-        self.write(path, &Kind::Directory, attributes(&is, xattrs))
+        self.write(path, &MemberKind::Directory, attributes(&is, xattrs))
     }
 
     fn special(
@@ -160,11 +161,11 @@ impl<W: Write> Packer<'_, W> {
             FileType::Symlink => {
                 let target = readlinkat(dir, name, Vec::new());
                 let target = target.map_err(|errno| failed("cannot read", path, errno))?;
-                Kind::Symlink(target.into_bytes())
+                MemberKind::Symlink(target.into_bytes())
             }
-            FileType::CharacterDevice => Kind::CharDevice(number),
-            FileType::BlockDevice => Kind::BlockDevice(number),
-            FileType::Fifo => Kind::Fifo,
+            FileType::CharacterDevice => MemberKind::CharDevice(number),
+            FileType::BlockDevice => MemberKind::BlockDevice(number),
+            FileType::Fifo => MemberKind::Fifo,
             _ => {
                 self.done.left_out.note(path, "a file of an unknown kind");
                 return Ok(());
@@ -179,15 +180,16 @@ impl<W: Write> Packer<'_, W> {
         let size = is.stx_size;
         let read = |error: std::io::Error| failed("cannot read", path, error);
         // A file with as many blocks as its size needs has no holes; this saves a seek.
-        let map = match is.stx_blocks.saturating_mul(512) < size {
-            true => Map::of(file.as_fd(), size).map_err(read)?,
-            false => None,
+        let map = if is.stx_blocks.saturating_mul(512) < size {
+            Map::of(file.as_fd(), size).map_err(read)?
+        } else {
+            None
         };
         let xattrs = self.xattrs(File::Open(file.as_fd()), path)?;
         self.writer
             .member(&Outgoing {
                 path: &member_name(path, false),
-                kind: &Kind::File,
+                kind: &MemberKind::File,
                 size,
                 map: map.as_ref(),
                 attributes: &attributes(is, xattrs),
@@ -228,8 +230,13 @@ impl<W: Write> Packer<'_, W> {
     }
 
     /// Writes a member without content.
-    fn write(&mut self, path: &[u8], kind: &Kind, attributes: Attributes) -> Result<(), Error> {
-        let name = member_name(path, *kind == Kind::Directory);
+    fn write(
+        &mut self,
+        path: &[u8],
+        kind: &MemberKind,
+        attributes: Attributes,
+    ) -> Result<(), Error> {
+        let name = member_name(path, *kind == MemberKind::Directory);
         let it = Outgoing { path: &name, kind, size: 0, map: None, attributes: &attributes };
         self.writer.member(&it).map_err(unwritable)?;
         self.count();

@@ -2,11 +2,11 @@
 //! whole record.
 
 /// A key and its value.
-type Record<'a> = (&'a [u8], &'a [u8]);
+type PaxRecord<'a> = (&'a [u8], &'a [u8]);
 
 /// Splits `text` after its first record. A value may contain any byte, including newlines and
 /// NULs: only the length marks its end.
-fn split(text: &[u8]) -> Option<(Record<'_>, &[u8])> {
+fn split(text: &[u8]) -> Option<(PaxRecord<'_>, &[u8])> {
     let space = text.iter().position(|byte| *byte == b' ')?;
     let length: usize = std::str::from_utf8(&text[..space]).ok()?.parse().ok()?;
     let (record, rest) = (text.get(space + 1..length)?, &text[length..]);
@@ -16,7 +16,7 @@ fn split(text: &[u8]) -> Option<(Record<'_>, &[u8])> {
 }
 
 /// Returns the records of a header's content, or `None` when it is damaged.
-pub(super) fn records(mut text: &[u8]) -> Option<Vec<Record<'_>>> {
+pub(super) fn records(mut text: &[u8]) -> Option<Vec<PaxRecord<'_>>> {
     let mut records = Vec::new();
     // Some writers pad with NULs within the size.
     while text.first().is_some_and(|byte| *byte != 0) {

@@ -21,7 +21,7 @@ const KEPT: usize = 64;
 /// The directories of a tree that is being unpacked. The path to the last directory is cached,
 /// because most members lie in the same directory as the member before, or in its parent or
 /// child.
-pub(super) struct Places {
+pub(super) struct UnpackedDirectories {
     target: Rc<OwnedFd>,
     last: Vec<u8>,
     /// The open directories on the path to the last one, each with the length of its path,
@@ -29,7 +29,7 @@ pub(super) struct Places {
     way: VecDeque<(usize, Rc<OwnedFd>)>,
 }
 
-impl Places {
+impl UnpackedDirectories {
     pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
         let target = Rc::new(fcntl_dupfd_cloexec(target, 3)?);
         Ok(Self { target, last: Vec::new(), way: VecDeque::new() })

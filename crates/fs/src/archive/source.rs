@@ -35,7 +35,7 @@ const PIPE: usize = 1 << 20;
 /// A decompressor does not outlive this value: the drop kills it. If the process itself is
 /// killed, the decompressor's next write fails with SIGPIPE.
 #[derive(Debug)]
-pub struct Source {
+pub struct ArchiveSource {
     path: PathBuf,
     input: Input,
     /// Whether the archive was read to its end.
@@ -45,11 +45,11 @@ pub struct Source {
 #[derive(Debug)]
 enum Input {
     Plain(io::Chain<io::Cursor<Vec<u8>>, File>),
-    Compressed(Running),
+    Compressed(RunningDecompressor),
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningDecompressor {
     program: &'static str,
     child: Child,
     output: ChildStdout,
@@ -63,7 +63,7 @@ struct Running {
 ///
 /// # Errors
 /// The archive cannot be read, or the decompressor is missing.
-pub fn open(path: &Path) -> Result<Source, Error> {
+pub fn open(path: &Path) -> Result<ArchiveSource, Error> {
     let (file, path) = if path == Path::new("-") {
         let own = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
         (
@@ -81,7 +81,7 @@ pub fn open(path: &Path) -> Result<Source, Error> {
         None => Input::Plain(io::Cursor::new(first).chain(file)),
         Some(known) => Input::Compressed(start(known, first, file, path)?),
     };
-    Ok(Source { path: path.to_owned(), input, ended: false })
+    Ok(ArchiveSource { path: path.to_owned(), input, ended: false })
 }
 
 fn start(
@@ -89,7 +89,7 @@ fn start(
     first: Vec<u8>,
     mut file: File,
     path: &Path,
-) -> Result<Running, Error> {
+) -> Result<RunningDecompressor, Error> {
     // Only a regular file can be rewound and read by the decompressor itself.
     let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
     let rewound = is_file && file.seek(SeekFrom::Current(-(first.len() as i64))).is_ok();
@@ -131,7 +131,7 @@ fn start(
             return Err(Error::new("cannot decompress", path, error));
         }
     }
-    Ok(Running { program: known.program, child, output, complaints, feeding })
+    Ok(RunningDecompressor { program: known.program, child, output, complaints, feeding })
 }
 
 fn feed(mut from: impl Read, mut to: impl Write, result: &Mutex<Option<io::Error>>) {
@@ -157,7 +157,7 @@ fn feed(mut from: impl Read, mut to: impl Write, result: &Mutex<Option<io::Error
     }
 }
 
-impl Read for Source {
+impl Read for ArchiveSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = match &mut self.input {
             Input::Plain(input) => input.read(buffer),
@@ -168,7 +168,7 @@ impl Read for Source {
     }
 }
 
-impl Source {
+impl ArchiveSource {
     /// Checks that the archive was read completely: a decompressor that failed has written
     /// less. Content that was not read yet is discarded.
     ///
@@ -212,7 +212,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-impl Drop for Running {
+impl Drop for RunningDecompressor {
     fn drop(&mut self) {
         end(&mut self.child);
     }

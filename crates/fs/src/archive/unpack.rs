@@ -13,10 +13,10 @@ use synconce_durable::error::Error;
 
 use super::attributes::{File, Manner, apply};
 use super::image::ImageSigns;
-use super::member::{Attributes, Kind, Member};
-use super::places::{Places, below_root};
+use super::member::{Attributes, Member, MemberKind};
+use super::places::{UnpackedDirectories, below_root};
 use super::reader::Reader;
-use super::source::Source;
+use super::source::ArchiveSource;
 use super::{LeftOut, Progress, failed, go_on, refuse};
 use synconce_sys::reason;
 
@@ -56,9 +56,9 @@ pub struct Unpacked {
 /// that is the error, not the early end of the archive.
 ///
 /// # Errors
-/// As [`unpack`], and as [`Source::finish`].
+/// As [`unpack`], and as [`ArchiveSource::finish`].
 pub fn unpack_from(
-    mut source: Source,
+    mut source: ArchiveSource,
     target: BorrowedFd<'_>,
     options: &UnpackOptions,
     progress: &dyn Progress,
@@ -88,7 +88,8 @@ pub fn unpack(
     options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
-    let places = Places::new(target).map_err(|error| failed("cannot use", b"", error))?;
+    let places =
+        UnpackedDirectories::new(target).map_err(|error| failed("cannot use", b"", error))?;
     // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
@@ -109,7 +110,7 @@ pub fn unpack(
 
 struct Unpacker<'a, R> {
     reader: Reader<R>,
-    places: Places,
+    places: UnpackedDirectories,
     manner: Manner,
     progress: &'a dyn Progress,
     done: Unpacked,
@@ -138,7 +139,7 @@ impl<R: Read> Unpacker<'_, R> {
             self.done.left_out.note(&path, strange);
         }
         if path.is_empty() {
-            if member.kind != Kind::Directory {
+            if member.kind != MemberKind::Directory {
                 return Err(refuse(&member.path, "the root of a tree must be a directory"));
             }
             let target = self.places.target();
@@ -155,16 +156,16 @@ impl<R: Read> Unpacker<'_, R> {
 
     fn make(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8], it: Member) -> Result<(), Error> {
         match &it.kind {
-            Kind::File => return self.file(dir, name, path, &it),
-            Kind::Directory => return self.directory(dir, name, path, it.attributes),
-            Kind::Link(target) => return self.link(dir, name, path, target),
-            Kind::Symlink(target) => {
+            MemberKind::File => return self.file(dir, name, path, &it),
+            MemberKind::Directory => return self.directory(dir, name, path, it.attributes),
+            MemberKind::Link(target) => return self.link(dir, name, path, target),
+            MemberKind::Symlink(target) => {
                 self.replacing(dir, name, path, || symlinkat(&**target, dir, name))?;
                 return self.apply(File::Link(dir.as_fd(), name), path, &it.attributes);
             }
-            Kind::Fifo => self.node(dir, name, path, FileType::Fifo, 0)?,
-            Kind::CharDevice(number) | Kind::BlockDevice(number) => {
-                let is_char = matches!(it.kind, Kind::CharDevice(_));
+            MemberKind::Fifo => self.node(dir, name, path, FileType::Fifo, 0)?,
+            MemberKind::CharDevice(number) | MemberKind::BlockDevice(number) => {
+                let is_char = matches!(it.kind, MemberKind::CharDevice(_));
                 let kind = if is_char { FileType::CharacterDevice } else { FileType::BlockDevice };
                 match self.node(dir, name, path, kind, *number) {
                     Err(error) if error.io().kind() == std::io::ErrorKind::PermissionDenied => {

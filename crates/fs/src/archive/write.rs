@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use rustix::fs::{major, minor};
 use tar::{EntryType, Header, UstarHeader};
 
-use super::member::{Attributes, Kind};
+use super::member::{Attributes, MemberKind};
 use super::sparse::Map;
 use super::{BLOCK, acl, header, pax, places};
 
@@ -19,7 +19,7 @@ const NOBODY: u64 = 65534;
 /// A member to be written.
 pub(super) struct Outgoing<'a> {
     pub(super) path: &'a [u8],
-    pub(super) kind: &'a Kind,
+    pub(super) kind: &'a MemberKind,
     /// A file's length in bytes, else 0.
     pub(super) size: u64,
     pub(super) map: Option<&'a Map>,
@@ -151,11 +151,11 @@ fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Ve
         header::set_octal(&mut ustar.mtime, 0);
     }
     // A hard link's times are those of the file's first member.
-    let is_link = matches!(it.kind, Kind::Link(_));
+    let is_link = matches!(it.kind, MemberKind::Link(_));
     if (!whole || nanoseconds != 0) && !is_link {
         pax::append(&mut records, b"mtime", pax::time_text(seconds, nanoseconds).as_bytes());
     }
-    if let Kind::CharDevice(number) | Kind::BlockDevice(number) = it.kind {
+    if let MemberKind::CharDevice(number) | MemberKind::BlockDevice(number) = it.kind {
         // Linux has 12 bits for major and 20 for minor numbers: both fit.
         header::set_octal(&mut ustar.dev_major, major(*number).into());
         header::set_octal(&mut ustar.dev_minor, minor(*number).into());
@@ -177,7 +177,7 @@ fn compose(header: &mut Header, it: &Outgoing<'_>, stored: u64) -> io::Result<Ve
 /// Writes the member's name and the target of a link.
 fn names(ustar: &mut UstarHeader, it: &Outgoing<'_>, records: &mut Vec<u8>) {
     let target = match it.kind {
-        Kind::Link(target) | Kind::Symlink(target) => &target[..],
+        MemberKind::Link(target) | MemberKind::Symlink(target) => &target[..],
         _ => b"",
     };
     // By the PAX standard, names are UTF-8 unless hdrcharset is BINARY.
@@ -209,14 +209,14 @@ fn names(ustar: &mut UstarHeader, it: &Outgoing<'_>, records: &mut Vec<u8>) {
     }
 }
 
-fn kind_flag(kind: &Kind) -> u8 {
+fn kind_flag(kind: &MemberKind) -> u8 {
     match kind {
-        Kind::File => b'0',
-        Kind::Link(_) => b'1',
-        Kind::Symlink(_) => b'2',
-        Kind::CharDevice(_) => b'3',
-        Kind::BlockDevice(_) => b'4',
-        Kind::Directory => b'5',
-        Kind::Fifo => b'6',
+        MemberKind::File => b'0',
+        MemberKind::Link(_) => b'1',
+        MemberKind::Symlink(_) => b'2',
+        MemberKind::CharDevice(_) => b'3',
+        MemberKind::BlockDevice(_) => b'4',
+        MemberKind::Directory => b'5',
+        MemberKind::Fifo => b'6',
     }
 }

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Statx, readlinkat};
 use rustix::io::{Errno, pread};
 
-use super::{Comparison, Own, Side, kind};
+use super::{CompareThread, Comparison, Side, kind};
 use crate::Error;
 use crate::extents::next_data;
 use crate::walk::directory::Mounts;
-use crate::xattrs::{Named, all};
+use crate::xattrs::{NamedFile, all};
 
 /// The number of bytes that are compared at a time.
 const BUFFER: usize = 256 << 10;
@@ -29,14 +29,14 @@ impl Comparison<'_> {
         &self,
         sides: &Sides<'_>,
         (a, b): &(Statx, Statx),
-        own: &mut Own<'_>,
+        own: &mut CompareThread<'_>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<bool, Error> {
         if plain(a) != plain(b) {
             return Ok(false);
         }
         let attributes = |side, directory| {
-            all(&Named::of(directory, sides.name.to_bytes())).map_err(|errno| {
+            all(&NamedFile::of(directory, sides.name.to_bytes())).map_err(|errno| {
                 self.fail(side, "cannot read the extended attributes of", &path(), errno)
             })
         };
@@ -60,7 +60,7 @@ impl Comparison<'_> {
         &self,
         sides: &Sides<'_>,
         size: u64,
-        own: &mut Own<'_>,
+        own: &mut CompareThread<'_>,
         path: &dyn Fn() -> Vec<u8>,
     ) -> Result<bool, Error> {
         let open = |side, directory| {

@@ -9,7 +9,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::xattrs::{Attributed, Named, Open, each};
+use crate::xattrs::{Attributed, NamedFile, Open, each};
 use synconce_sys::namespace::is_first_user_namespace;
 
 /// The ids and umask with which this process makes files.
@@ -23,7 +23,7 @@ pub(super) struct Maker {
 }
 
 /// An act that failed on the target.
-pub(super) type Act = (&'static str, Errno);
+pub(super) type FailedAct = (&'static str, Errno);
 
 /// All bits of a mode that chmod(2) sets.
 const ALL: u32 = 0o7777;
@@ -63,7 +63,7 @@ impl Maker {
 
     /// Makes this process the owner of a directory and closes it to others. Entries that are
     /// made in it may inherit its group.
-    pub fn take(self, directory: &OwnedFd) -> Result<(), Act> {
+    pub fn take(self, directory: &OwnedFd) -> Result<(), FailedAct> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         fchown(directory, Some(uid), Some(gid)).map_err(|errno| ("cannot own", errno))?;
         for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
@@ -76,7 +76,7 @@ impl Maker {
     }
 
     /// Gives an empty directory the owner and the mode of another.
-    pub fn own(self, directory: &OwnedFd, stat: &Statx) -> Result<(), Act> {
+    pub fn own(self, directory: &OwnedFd, stat: &Statx) -> Result<(), FailedAct> {
         let (uid, gid) = owner(stat);
         fchown(directory, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
         let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
@@ -91,7 +91,7 @@ impl Maker {
         target: BorrowedFd<'_>,
         stat: &Statx,
         made_with: Option<Mode>,
-    ) -> Result<Whole, Act> {
+    ) -> Result<Whole, FailedAct> {
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
             fchown(target, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
@@ -113,7 +113,7 @@ impl Maker {
         name: &CStr,
         stat: &Statx,
         is_link: bool,
-    ) -> Result<Whole, Act> {
+    ) -> Result<Whole, FailedAct> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
@@ -127,14 +127,20 @@ impl Maker {
             chmodat(target, name, mode, AtFlags::empty())
                 .map_err(|errno| ("cannot set the mode of", errno))?;
         }
-        let whole = self
-            .attributes(&Named::of(source, name.to_bytes()), &Named::of(target, name.to_bytes()))?;
+        let whole = self.attributes(
+            &NamedFile::of(source, name.to_bytes()),
+            &NamedFile::of(target, name.to_bytes()),
+        )?;
         utimensat(target, name, &times(stat), flags)
             .map_err(|errno| ("cannot set the times of", errno))?;
         Ok(whole)
     }
 
-    fn attributes(self, source: &impl Attributed, target: &impl Attributed) -> Result<Whole, Act> {
+    fn attributes(
+        self,
+        source: &impl Attributed,
+        target: &impl Attributed,
+    ) -> Result<Whole, FailedAct> {
         let mut whole = Whole(true);
         let read = |errno| ("cannot read the extended attributes for", errno);
         each(source, read, |name, value| match target.set(name, value) {

@@ -32,14 +32,14 @@ impl From<Error> for Failed {
 }
 
 /// How content is copied.
-pub(super) struct Content {
+pub(super) struct ContentCopier {
     mode: CopyMode,
     /// Whether the two file systems are known not to share data; sharing is then not tried
     /// again.
     unshared: AtomicBool,
 }
 
-impl Content {
+impl ContentCopier {
     pub fn new(mode: CopyMode) -> Self {
         Self { mode, unshared: AtomicBool::new(mode == CopyMode::Copy) }
     }

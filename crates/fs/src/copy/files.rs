@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::below;
 use super::content::Failed;
 use super::links::{Claim, Making};
-use super::visit::{Copying, Here, Made, Own, has_changed};
+use super::visit::{CopiedDirectory, CopyThread, Copying, TargetDirectory, has_changed};
 use crate::Error;
 use crate::walk::directory::{Mounts, look, look_at};
 
@@ -28,8 +28,8 @@ impl Copying<'_> {
     /// here.
     pub fn file(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
         name: &CStr,
         kind: FileType,
     ) -> Result<bool, Error> {
@@ -40,7 +40,12 @@ impl Copying<'_> {
         }
     }
 
-    fn regular(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
+    fn regular(
+        &self,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
+        name: &CStr,
+    ) -> Result<bool, Error> {
         let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
         let source = match self.mounts.file(at.pair.first(), name) {
             Ok(source) => source,
@@ -69,7 +74,7 @@ impl Copying<'_> {
     /// caller makes the copy.
     fn claim(
         &self,
-        at: &Here<'_, '_>,
+        at: &CopiedDirectory<'_, '_>,
         name: &CStr,
         stat: &Statx,
     ) -> Result<Result<Option<Making<'_, Statx>>, ()>, Error> {
@@ -88,9 +93,9 @@ impl Copying<'_> {
 
     fn link_to(
         &self,
-        at: &Here<'_, '_>,
+        at: &CopiedDirectory<'_, '_>,
         name: &CStr,
-        node: &Arc<Made>,
+        node: &Arc<TargetDirectory>,
         first: &CStr,
     ) -> Result<(), Errno> {
         let (here, none) = (at.pair.second(), AtFlags::empty());
@@ -107,8 +112,8 @@ impl Copying<'_> {
 
     fn content_of(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
         name: &CStr,
         source: std::os::fd::BorrowedFd<'_>,
         stat: &Statx,
@@ -148,7 +153,12 @@ impl Copying<'_> {
     }
 
     /// Copies `name`, of any kind. Returns true for a directory, which is not copied.
-    fn other(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> Result<bool, Error> {
+    fn other(
+        &self,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
+        name: &CStr,
+    ) -> Result<bool, Error> {
         let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
         let stat = match look(at.pair.first(), name) {
             Err(Errno::NOENT) => {
@@ -190,8 +200,8 @@ impl Copying<'_> {
     /// Makes a link, a device, a pipe or a socket. Returns whether it was made.
     fn special(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
         name: &CStr,
         stat: &Statx,
         kind: FileType,
@@ -218,8 +228,8 @@ impl Copying<'_> {
     /// Makes a device, a pipe or a socket. Returns false if this process may not make devices.
     fn node(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
         name: &CStr,
         stat: &Statx,
         kind: FileType,

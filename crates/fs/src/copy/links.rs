@@ -14,11 +14,11 @@ type Key = (u32, u32, u64);
 /// The inodes with several names of which not all were visited. Other inodes are not in the
 /// map.
 pub(super) struct Links<D> {
-    known: Mutex<HashMap<Key, State<D>>>,
+    known: Mutex<HashMap<Key, LinkState<D>>>,
     change: Condvar,
 }
 
-enum State<D> {
+enum LinkState<D> {
     /// A thread is making the copy.
     Awaited,
     /// The copy's directory and name in the target, and the number of names still expected.
@@ -54,14 +54,14 @@ impl<D> Links<D> {
         loop {
             match known.get_mut(&key) {
                 None => {
-                    known.insert(key, State::Awaited);
+                    known.insert(key, LinkState::Awaited);
                     let names = stat.stx_nlink;
                     return Claim::First(Making { links: self, key, names, done: false });
                 }
-                Some(State::Awaited) => {
+                Some(LinkState::Awaited) => {
                     known = self.change.wait(known).unwrap_or_else(PoisonError::into_inner);
                 }
-                Some(State::Made(node, name, left)) => {
+                Some(LinkState::Made(node, name, left)) => {
                     let made = Claim::Made(Arc::clone(node), name.clone());
                     *left = left.saturating_sub(1);
                     if *left == 0 {
@@ -73,7 +73,7 @@ impl<D> Links<D> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, State<D>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, LinkState<D>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,8 @@ impl<D> Links<D> {
 impl<D> Making<'_, D> {
     /// Records that the copy is `name` in the target's directory `node`.
     pub fn made(mut self, node: &Arc<Node<D>>, name: &CStr) {
-        let state = State::Made(Arc::clone(node), name.to_owned(), self.names.saturating_sub(1));
+        let state =
+            LinkState::Made(Arc::clone(node), name.to_owned(), self.names.saturating_sub(1));
         self.links.lock().insert(self.key, state);
         self.done = true;
         self.links.change.notify_all();

@@ -10,7 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::attributes::{Maker, Whole};
-use super::content::Content;
+use super::content::ContentCopier;
 use super::links::Links;
 use super::{CopyOptions, CopyReport, Inode, below};
 use crate::Error;
@@ -25,7 +25,7 @@ pub(super) struct Copying<'a> {
     pub root: &'a DirFds,
     pub mounts: Mounts,
     pub maker: Maker,
-    pub content: Content,
+    pub content: ContentCopier,
     pub links: Links<Statx>,
     /// The root of the target. Finding it within the source is an error.
     target: Statx,
@@ -36,14 +36,14 @@ pub(super) struct Copying<'a> {
 }
 
 /// State of one thread.
-pub(super) struct Own<'a> {
+pub(super) struct CopyThread<'a> {
     pub buffer: Vec<u8>,
     pub tally: Tally<'a>,
     pub report: CopyReport,
 }
 
 /// A directory in a copy.
-pub(super) type Here<'a, 'c> = At<'a, Copying<'c>>;
+pub(super) type CopiedDirectory<'a, 'c> = At<'a, Copying<'c>>;
 
 impl<'a> Copying<'a> {
     pub fn new(
@@ -59,7 +59,7 @@ impl<'a> Copying<'a> {
             root,
             mounts,
             maker: Maker::this(),
-            content: Content::new(mode),
+            content: ContentCopier::new(mode),
             links: Links::new(),
             target,
             skip_unreadable,
@@ -92,7 +92,13 @@ impl<'a> Copying<'a> {
     }
 
     /// Records properties of an entry of the source that the copy may not keep.
-    pub fn note(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, stat: &Statx) {
+    pub fn note(
+        &self,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
+        name: &CStr,
+        stat: &Statx,
+    ) {
         own.report.nobodys += u64::from(self.maker.may_be_unknown(stat));
         if stat.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND) {
             own.report.flagged.push(below(at.node.path_to(name)));
@@ -100,19 +106,29 @@ impl<'a> Copying<'a> {
     }
 
     /// Records that an entry of the source changed during the copy.
-    pub fn changed(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) {
+    pub fn changed(at: &CopiedDirectory<'_, '_>, own: &mut CopyThread<'_>, name: &CStr) {
         own.report.changed.push(below(at.node.path_to(name)));
     }
 
     /// Records whether attributes of an entry could not be set.
-    pub fn settled(at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr, whole: &Whole) {
+    pub fn settled(
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
+        name: &CStr,
+        whole: &Whole,
+    ) {
         if !whole.0 {
             own.report.attributes.push(below(at.node.path_to(name)));
         }
     }
 
     /// Returns whether an entry of the source that cannot be read is left out, and records it.
-    pub fn skips(&self, at: &Here<'_, '_>, own: &mut Own<'_>, name: &CStr) -> bool {
+    pub fn skips(
+        &self,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
+        name: &CStr,
+    ) -> bool {
         if self.skip_unreadable {
             own.report.unreadable.push(below(at.node.path_to(name)));
         }
@@ -120,7 +136,7 @@ impl<'a> Copying<'a> {
     }
 
     /// Makes a directory that only this process can enter.
-    fn make(&self, at: &Here<'_, '_>, name: &CStr) -> Result<OwnedFd, Error> {
+    fn make(&self, at: &CopiedDirectory<'_, '_>, name: &CStr) -> Result<OwnedFd, Error> {
         let fail = |act| move |errno| self.target_error(act, &at.node.path_to(name), errno);
         let parent = at.pair.second();
         mkdirat(parent, name, Mode::RWXU).map_err(fail("cannot create"))?;
@@ -135,8 +151,8 @@ impl<'a> Copying<'a> {
     /// Makes an empty directory or file in place of a mount.
     pub(crate) fn pass_by(
         &self,
-        at: &Here<'_, '_>,
-        own: &mut Own<'_>,
+        at: &CopiedDirectory<'_, '_>,
+        own: &mut CopyThread<'_>,
         name: &CStr,
     ) -> Result<(), Error> {
         let stat = look(at.pair.first(), name)
@@ -162,17 +178,22 @@ impl<'a> Copying<'a> {
 
 impl<'a> Visitor for Copying<'a> {
     type Data = Statx;
-    type Own = Own<'a>;
+    type Own = CopyThread<'a>;
 
-    fn own(&self) -> Own<'a> {
-        Own {
+    fn own(&self) -> CopyThread<'a> {
+        CopyThread {
             buffer: Vec::new(),
             tally: Tally::new(self.progress, "cannot copy"),
             report: CopyReport::default(),
         }
     }
 
-    fn enter(&self, at: &Here<'_, 'a>, own: &mut Own<'a>, name: &CStr) -> Entered<Statx> {
+    fn enter(
+        &self,
+        at: &CopiedDirectory<'_, 'a>,
+        own: &mut CopyThread<'a>,
+        name: &CStr,
+    ) -> Entered<Statx> {
         let fail = |act| move |errno| self.source_error(act, &at.node.path_to(name), errno);
         let source = match self.mounts.directory(at.pair.first(), name) {
             Ok(source) => source,
@@ -203,8 +224,8 @@ impl<'a> Visitor for Copying<'a> {
 
     fn entry(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &CopiedDirectory<'_, 'a>,
+        own: &mut CopyThread<'a>,
         name: &CStr,
         kind: FileType,
     ) -> Result<bool, Error> {
@@ -217,8 +238,8 @@ impl<'a> Visitor for Copying<'a> {
 
     fn leave(
         &self,
-        at: &Here<'_, 'a>,
-        own: &mut Own<'a>,
+        at: &CopiedDirectory<'_, 'a>,
+        own: &mut CopyThread<'a>,
         _: Option<&DirFds>,
     ) -> Result<Left, Error> {
         let stat = &at.node.data;
@@ -240,7 +261,7 @@ impl<'a> Visitor for Copying<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &DirFds, node: &Made) -> Result<DirFds, Errno> {
+    fn reopen(&self, parent: &DirFds, node: &TargetDirectory) -> Result<DirFds, Errno> {
         let name = node.name();
         let first = self.mounts.directory(parent.first(), name)?;
         Ok(DirFds { first, second: Some(Mounts::Stop.directory(parent.second(), name)?) })
@@ -250,7 +271,7 @@ impl<'a> Visitor for Copying<'a> {
         self.source_error(act, path, errno)
     }
 
-    fn finish(&self, mut own: Own<'a>) {
+    fn finish(&self, mut own: CopyThread<'a>) {
         (own.report.entries, own.report.bytes) = own.tally.total();
         self.report.lock().unwrap_or_else(PoisonError::into_inner).join(own.report);
     }
@@ -274,4 +295,4 @@ fn inode(stat: &Statx) -> Inode {
 }
 
 /// A directory of the target that other threads can refer to.
-pub(super) type Made = Node<Statx>;
+pub(super) type TargetDirectory = Node<Statx>;

@@ -82,7 +82,7 @@ impl Names {
 pub(crate) const PIECE: usize = 32 << 10;
 
 /// Where a piece of a list ended.
-pub(crate) enum Ended {
+pub(crate) enum PieceEnd {
     /// At the end of the list.
     Whole,
     /// The list continues at this position (`d_off` of getdents64(2)).
@@ -95,12 +95,12 @@ pub(crate) fn read(
     buffer: &mut Vec<u8>,
     directories: &mut Names,
     others: &mut Names,
-) -> Result<Ended, Errno> {
+) -> Result<PieceEnd, Errno> {
     buffer.clear();
     let spare: &mut [MaybeUninit<u8>] = buffer.spare_capacity_mut();
     let mut list = RawDir::new(directory, spare);
     loop {
-        let Some(entry) = list.next() else { return Ok(Ended::Whole) };
+        let Some(entry) = list.next() else { return Ok(PieceEnd::Whole) };
         let entry = entry?;
         let (name, kind) = (entry.file_name(), entry.file_type());
         match (kind, name.to_bytes()) {
@@ -111,7 +111,7 @@ pub(crate) fn read(
         }
         let position = entry.next_entry_cookie();
         if list.is_buffer_empty() {
-            return Ok(Ended::At(position));
+            return Ok(PieceEnd::At(position));
         }
     }
 }

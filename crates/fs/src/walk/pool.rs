@@ -13,10 +13,10 @@ use super::node::{DirFds, Node};
 pub(super) struct Task<D> {
     pub node: Arc<Node<D>>,
     pub pair: Arc<DirFds>,
-    pub what: What,
+    pub what: TaskEntries,
 }
 
-pub(super) enum What {
+pub(super) enum TaskEntries {
     /// The directory itself: the first task of a walk.
     All,
     /// The subdirectory of this name, with everything below.

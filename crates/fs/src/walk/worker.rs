@@ -6,9 +6,9 @@ use std::sync::Arc;
 use rustix::fs::{FileType, SeekFrom, seek};
 
 use super::Error;
-use super::names::{self, Ended, Names};
+use super::names::{self, Names, PieceEnd};
 use super::node::{DirFds, Node};
-use super::pool::{Pool, Task, What};
+use super::pool::{Pool, Task, TaskEntries};
 use super::visitor::{At, Left, Visitor};
 
 /// The number of directories that stay open on each thread: the current one and those above
@@ -69,13 +69,13 @@ impl<'a, V: Visitor> Descent<'a, V> {
     pub fn work(&mut self) -> Result<(), Error> {
         while let Some(Task { node, pair, what }) = self.pool.take() {
             match what {
-                What::All => self.push(node, pair, None),
-                What::Below(name) => {
+                TaskEntries::All => self.push(node, pair, None),
+                TaskEntries::Below(name) => {
                     if !self.enter(&node, &pair, name, Some(&pair))? {
                         self.release(node, pair, None)?;
                     }
                 }
-                What::Entries(names) => {
+                TaskEntries::Entries(names) => {
                     self.entries(&node, &pair, names)?;
                     self.release(node, pair, None)?;
                 }
@@ -162,8 +162,8 @@ impl<'a, V: Visitor> Descent<'a, V> {
             self.others = self.entries_until(&node, &pair, others)?;
             let Some(frame) = self.frames.last_mut() else { return Ok(()) };
             match ended.map_err(fail)? {
-                Ended::At(position) => frame.list = List::Open(position),
-                Ended::Whole => {
+                PieceEnd::At(position) => frame.list = List::Open(position),
+                PieceEnd::Whole => {
                     frame.list = List::Done;
                     let directories = &mut frame.directories;
                     let mut more = |name: &CStr| {
@@ -191,7 +191,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
         while index < names.len() && !self.pool.is_over() {
             let left = names.len() - index;
             if left >= WORTH && self.pool.wants() {
-                let what = What::Entries(names.split_off(index + left / 2));
+                let what = TaskEntries::Entries(names.split_off(index + left / 2));
                 node.acquire();
                 self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
             }
@@ -221,7 +221,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             }
             let (name, kind) = names.get(index);
             if self.visitor.entry(&at, self.own, name, kind)? {
-                let what = What::Below(name.to_owned());
+                let what = TaskEntries::Below(name.to_owned());
                 node.acquire();
                 self.pool.give(Task { node: Arc::clone(node), pair: Arc::clone(pair), what });
             }
@@ -243,7 +243,7 @@ impl<'a, V: Visitor> Descent<'a, V> {
             if let Some(name) = frame.directories.pop() {
                 frame.node.acquire();
                 let (node, pair) = (Arc::clone(&frame.node), Arc::clone(pair));
-                return self.pool.give(Task { node, pair, what: What::Below(name) });
+                return self.pool.give(Task { node, pair, what: TaskEntries::Below(name) });
             }
         }
     }

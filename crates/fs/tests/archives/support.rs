@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use synconce_durable::error::Error;
 use synconce_fs::archive::{PackOptions, Packed, UnpackOptions, Unpacked, pack, unpack};
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use tar::{EntryType, Header};
 use tempfile::TempDir;
 
@@ -150,7 +150,7 @@ fn times(root: &Path) {
 
 /// Asserts that two trees are the same, times included.
 pub fn assert_same(expected: &Path, found: &Path, what: &str) {
-    let manifest = |path| Manifest::with(path, &Options::default().mtimes()).unwrap();
+    let manifest = |path| Manifest::with(path, &ManifestOptions::default().mtimes()).unwrap();
     let differences = diff(&manifest(expected), &manifest(found));
     let notice: Vec<String> = differences.iter().take(20).map(ToString::to_string).collect();
     assert!(notice.is_empty(), "{what}: {notice:#?}");

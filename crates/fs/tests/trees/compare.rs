@@ -6,14 +6,14 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utimensat};
-use synconce_fs::{Change, ChangeKind, CopyMode, compare};
+use synconce_fs::{ChangeKind, CopyMode, TreeDifference, compare};
 
 use super::all_attributes;
 use super::support::{FILE_SYSTEMS, copied, open, rig};
 use synconce_testkit::isolation::isolated;
 
 fn changes(a: &Path, b: &Path) -> Vec<String> {
-    let line = |change: &Change| {
+    let line = |change: &TreeDifference| {
         let letter = match change.kind {
             ChangeKind::Added => 'A',
             ChangeKind::Changed => 'C',
@@ -112,7 +112,7 @@ fn sparse(path: &Path, places: &[(u64, u8)]) {
 }
 
 /// The offsets of data in a file, each with its byte.
-type Places = &'static [(u64, u8)];
+type DataOffsets = &'static [(u64, u8)];
 
 const SPARSE: u64 = 1 << 40;
 const MIDDLE: u64 = SPARSE / 2;
@@ -127,7 +127,7 @@ fn holes_that_both_files_have_are_not_read() {
                 let rig = rig(fs);
                 let (a, b) = (rig.path().join("a"), rig.path().join("b"));
                 [&a, &b].iter().for_each(|directory| fs::create_dir(directory).unwrap());
-                let all: [(&str, Places, Places); 7] = [
+                let all: [(&str, DataOffsets, DataOffsets); 7] = [
                     ("empty", &[], &[]),
                     ("same", &[(0, 1), (MIDDLE, 2)], &[(0, 1), (MIDDLE, 2)]),
                     ("zeros", &[(MIDDLE, 0)], &[]),

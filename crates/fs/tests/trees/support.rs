@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use synconce_fs::{
     CopyMode, CopyOptions, CopyReport, Error, Progress, RemoveOptions, Removed, copy, remove,
 };
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub const FILE_SYSTEMS: [FsKind; 3] = [FsKind::Ext4, FsKind::Xfs, FsKind::Btrfs];
@@ -57,7 +57,7 @@ pub fn remove_all(path: &Path) -> u64 {
 }
 
 pub fn assert_same(one: &Path, other: &Path) {
-    let of = |path| Manifest::with(path, &Options::default().mtimes()).unwrap();
+    let of = |path| Manifest::with(path, &ManifestOptions::default().mtimes()).unwrap();
     let (one, other) = (of(one), of(other));
     let differences: Vec<_> = diff(&one, &other).iter().map(ToString::to_string).collect();
     assert!(differences.is_empty(), "{differences:#?}");

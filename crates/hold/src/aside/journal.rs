@@ -134,9 +134,10 @@ impl Journal {
         }
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
-        match exists(&path)? {
-            true => replace::replace(&path, &text),
-            false => replace::create(&path, &text, Rights::common()),
+        if exists(&path)? {
+            replace::replace(&path, &text)
+        } else {
+            replace::create(&path, &text, Rights::common())
         }
     }
 

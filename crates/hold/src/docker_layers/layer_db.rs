@@ -23,16 +23,16 @@ pub(super) struct LayerDb {
     /// Names of directories of layers that are referred to, whatever images there are.
     ids: BTreeSet<OsString>,
     /// The layers of images, by the digests of their chains.
-    pub layers: BTreeMap<String, Layer>,
+    pub layers: BTreeMap<String, DockerLayer>,
     /// The images that have layers.
-    pub images: Vec<User>,
+    pub images: Vec<LayerUser>,
     /// The containers that have an image.
-    pub containers: Vec<User>,
+    pub containers: Vec<LayerUser>,
 }
 
 /// An image or a container.
 #[derive(Debug)]
-pub(super) struct User {
+pub(super) struct LayerUser {
     /// The configuration of the image, or the entry of the container.
     pub path: PathBuf,
     /// The highest layer of the image, or the one below the container: the digest of its chain.
@@ -41,7 +41,7 @@ pub(super) struct User {
 
 /// A layer of images.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(super) struct DockerLayer {
     /// Its entry in the database.
     pub entry: PathBuf,
     /// The name of its directory.
@@ -104,7 +104,7 @@ impl LayerDb {
     }
 
     /// Returns the chains of all layers that `users` refer to.
-    pub(super) fn used_by<'a>(&'a self, users: &'a [User]) -> BTreeSet<&'a str> {
+    pub(super) fn used_by<'a>(&'a self, users: &'a [LayerUser]) -> BTreeSet<&'a str> {
         users.iter().flat_map(|user| self.stack(&user.top)).collect()
     }
 
@@ -132,7 +132,7 @@ impl LayerDb {
         let content = entry.join("diff");
         let content = digest(&content, &word(&content)?)?;
         let parent = parent(&entry)?;
-        self.layers.insert(chain, Layer { entry, id, content, parent });
+        self.layers.insert(chain, DockerLayer { entry, id, content, parent });
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl LayerDb {
             self.ids.insert(id(&init)?);
         }
         let top = parent(path)?;
-        self.containers.extend(top.map(|top| User { path: path.to_owned(), top }));
+        self.containers.extend(top.map(|top| LayerUser { path: path.to_owned(), top }));
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl LayerDb {
         };
         let contents = image.rootfs.and_then(|rootfs| rootfs.diff_ids).unwrap_or_default();
         let top = contents.into_iter().reduce(|below, content| chain(&below, &content));
-        self.images.extend(top.map(|top| User { path, top }));
+        self.images.extend(top.map(|top| LayerUser { path, top }));
         Ok(())
     }
 
@@ -192,10 +192,7 @@ fn chain(below: &str, content: &str) -> String {
 /// Reads which chain is below the layer of `entry`, if any.
 fn parent(entry: &Path) -> Result<Option<String>, Unsure> {
     let path = entry.join("parent");
-    match exists(&path)? {
-        true => digest(&path, &word(&path)?).map(Some),
-        false => Ok(None),
-    }
+    if exists(&path)? { digest(&path, &word(&path)?).map(Some) } else { Ok(None) }
 }
 
 /// Returns the paths in `directory`, sorted; none if it is missing.
@@ -225,17 +222,19 @@ fn word(path: &Path) -> Result<String, Unsure> {
 fn id(path: &Path) -> Result<OsString, Unsure> {
     let name = word(path)?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-    match !name.is_empty() && name.bytes().all(is_plain) {
-        true => Ok(name.into()),
-        false => unsure(path, format_args!("{name:?} is not the name of a layer")),
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        Ok(name.into())
+    } else {
+        unsure(path, format_args!("{name:?} is not the name of a layer"))
     }
 }
 
 /// Returns `text` if it is a digest, as the file `path` says.
 fn digest(path: &Path, text: &str) -> Result<String, Unsure> {
     let hex = text.strip_prefix(ALGORITHM).unwrap_or_default();
-    match hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => Ok(text.to_owned()),
-        false => unsure(path, format_args!("{text:?} is not a digest")),
+    if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_owned())
+    } else {
+        unsure(path, format_args!("{text:?} is not a digest"))
     }
 }

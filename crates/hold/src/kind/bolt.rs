@@ -127,10 +127,7 @@ impl Meta {
 
     /// Returns where the page `page` is, to which the bytes at `from` refer.
     fn place(&self, page: u64, from: u64) -> io::Result<u64> {
-        match (2..self.pages).contains(&page) {
-            true => Ok(page * self.page_size),
-            false => Err(damaged(from)),
-        }
+        if (2..self.pages).contains(&page) { Ok(page * self.page_size) } else { Err(damaged(from)) }
     }
 
     /// Calls `each` for each element of the leaf pages of the tree whose root page is at `root`.
@@ -168,9 +165,10 @@ impl Meta {
 
 fn open(path: &Path) -> io::Result<File> {
     let file = found::open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
     }
 }
 

@@ -1,9 +1,9 @@
 //! The files at a held path, and whether they are of the stated kind.
 
-use super::found::{Found, is_lmdb, is_sqlite, kind_of, open};
-use super::refusal::{Reason, Refusal};
+use super::found::{DatabaseFile, is_lmdb, is_sqlite, kind_of, open};
+use super::refusal::{Refusal, RefusalReason};
 use crate::config::Held;
-use crate::config::Kind;
+use crate::config::HeldKind;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind, Read};
@@ -31,12 +31,13 @@ impl Contents {
     }
 
     /// Lists the files below the directory `path`.
-    pub(super) fn below(path: &Path) -> Result<Self, Reason> {
+    pub(super) fn below(path: &Path) -> Result<Self, RefusalReason> {
         let mut contents = Self { files: BTreeSet::new(), directories: BTreeSet::new() };
         let mut waiting = VecDeque::from([(path.to_owned(), 0)]);
         while let Some((directory, depth)) = waiting.pop_front() {
             let listed = contents.list(&directory);
-            let below = listed.map_err(|error| Reason::Unreadable(directory.clone(), error))?;
+            let below =
+                listed.map_err(|error| RefusalReason::Unreadable(directory.clone(), error))?;
             if depth < DEEPEST {
                 waiting.extend(below.into_iter().map(|path| (path, depth + 1)));
             }
@@ -89,34 +90,35 @@ impl Contents {
 /// Checks that the contents are of the kind of `held`, if there are any.
 pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     let path = &held.path;
-    let refuse = |reason: Reason| Err(reason.on(path));
+    let refuse = |reason: RefusalReason| Err(reason.on(path));
     if contents.is_empty() {
         return check_empty(held);
     }
     if let Some(version) = contents.named("PG_VERSION").next()
         && !held.throw_away
     {
-        return refuse(Reason::Postgresql(version.to_owned()));
+        return refuse(RefusalReason::Postgresql(version.to_owned()));
     }
     let is_of_kind = match held.kind {
-        Kind::Bolt => return check_bolt(path).map_err(|reason| reason.on(path)),
-        Kind::Sqlite => any(contents, is_sqlite),
-        Kind::Lmdb => any(contents, is_lmdb),
-        Kind::Etcd => Ok(["member/snap/db", "member/wal"].iter().all(|name| {
+        HeldKind::Bolt => return check_bolt(path).map_err(|reason| reason.on(path)),
+        HeldKind::Sqlite => any(contents, is_sqlite),
+        HeldKind::Lmdb => any(contents, is_lmdb),
+        HeldKind::Etcd => Ok(["member/snap/db", "member/wal"].iter().all(|name| {
             let path = path.join(name);
             contents.files.contains(&path) || contents.directories.contains(&path)
         })),
-        Kind::Postgresql => Ok(contents.named("PG_VERSION").next().is_some()),
-        Kind::Other => Ok(true),
+        HeldKind::Postgresql => Ok(contents.named("PG_VERSION").next().is_some()),
+        HeldKind::Other => Ok(true),
     };
     match is_of_kind {
         Ok(true) => Ok(()),
         Ok(false) => {
             // A file without the rest of the database says nothing new.
-            let is_new = |found: &Found| found.kind != held.kind || found.path(path) != *path;
-            refuse(match Found::among(contents.files()).filter(is_new) {
-                Some(found) => Reason::OtherKind(held.kind, found),
-                None => Reason::NoSignature(held.kind),
+            let is_new =
+                |found: &DatabaseFile| found.kind != held.kind || found.path(path) != *path;
+            refuse(match DatabaseFile::among(contents.files()).filter(is_new) {
+                Some(found) => RefusalReason::OtherKind(held.kind, found),
+                None => RefusalReason::NoSignature(held.kind),
             })
         }
         Err(reason) => refuse(reason),
@@ -125,30 +127,31 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
 
 /// Checks a path at which there is nothing yet.
 pub(super) fn check_empty(held: &Held) -> Result<(), Refusal> {
-    match held.kind == Kind::Postgresql && !held.throw_away {
-        true => Err(Reason::Postgresql(held.path.clone()).on(&held.path)),
-        false => Ok(()),
+    if held.kind == HeldKind::Postgresql && !held.throw_away {
+        Err(RefusalReason::Postgresql(held.path.clone()).on(&held.path))
+    } else {
+        Ok(())
     }
 }
 
-fn check_bolt(path: &Path) -> Result<(), Reason> {
-    let unreadable = |error| Reason::Unreadable(path.to_owned(), error);
+fn check_bolt(path: &Path) -> Result<(), RefusalReason> {
+    let unreadable = |error| RefusalReason::Unreadable(path.to_owned(), error);
     match kind_of(path).map_err(unreadable)? {
-        Some(Kind::Bolt) => Ok(()),
-        Some(kind) => Err(Reason::PartOfSet(kind)),
+        Some(HeldKind::Bolt) => Ok(()),
+        Some(kind) => Err(RefusalReason::PartOfSet(kind)),
         None if path.metadata().map_err(unreadable)?.len() == 0 => Ok(()),
-        None => Err(Reason::NoSignature(Kind::Bolt)),
+        None => Err(RefusalReason::NoSignature(HeldKind::Bolt)),
     }
 }
 
 /// Whether `is` holds for any of the files.
-fn any(contents: &Contents, is: fn(&Path) -> io::Result<bool>) -> Result<bool, Reason> {
+fn any(contents: &Contents, is: fn(&Path) -> io::Result<bool>) -> Result<bool, RefusalReason> {
     for file in contents.files() {
         match is(file) {
             Ok(true) => return Ok(true),
             Ok(false) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(Reason::Unreadable(file.to_owned(), error)),
+            Err(error) => return Err(RefusalReason::Unreadable(file.to_owned(), error)),
         }
     }
     Ok(false)

@@ -1,7 +1,7 @@
 //! Writes that are synced by a flag of open(2), which a volatile overlay does not change.
 
 use super::content::{Contents, text};
-use super::refusal::{Reason, Refusal};
+use super::refusal::{Refusal, RefusalReason};
 use crate::config::Held;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,8 @@ const DEEPEST: usize = 3;
 /// PostgreSQL whose data may be thrown away. LMDB opens its file with O_DSYNC for one write a
 /// commit, and is accepted.
 pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
-    let refuse = |program, file: PathBuf| Err(Reason::Synchronous(program, file).on(&held.path));
+    let refuse =
+        |program, file: PathBuf| Err(RefusalReason::Synchronous(program, file).on(&held.path));
     if let Some(data) = contents.named("ibdata1").next() {
         let own = ["my.cnf", "mysqld-auto.cnf"].map(|name| data.with_file_name(name));
         let mut files: Vec<PathBuf> = own.into();

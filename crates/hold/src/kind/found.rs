@@ -2,7 +2,7 @@
 //! wrong.
 
 use super::bolt;
-use crate::config::Kind;
+use crate::config::HeldKind;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -18,14 +18,14 @@ const LMDB_AT: u64 = 16;
 
 /// A file of a database.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DatabaseFile {
     /// What it is of.
-    pub kind: Kind,
+    pub kind: HeldKind,
     /// The file.
     pub file: PathBuf,
 }
 
-impl Found {
+impl DatabaseFile {
     /// Returns the first of `files` whose kind is known. A file that cannot be read is of no
     /// known kind.
     pub(super) fn among<'a>(mut files: impl Iterator<Item = &'a Path>) -> Option<Self> {
@@ -40,9 +40,9 @@ impl Found {
     pub fn path(&self, held: &Path) -> PathBuf {
         let above = |count| self.file.ancestors().nth(count).unwrap_or(held).to_owned();
         match self.kind {
-            Kind::Bolt => self.file.clone(),
+            HeldKind::Bolt => self.file.clone(),
             // The file is in member/snap or member/wal.
-            Kind::Etcd => above(3),
+            HeldKind::Etcd => above(3),
             _ if held == self.file || !self.file.starts_with(held) => above(1),
             _ => held.to_owned(),
         }
@@ -52,7 +52,7 @@ impl Found {
     pub(super) fn advice(&self, held: &Path) -> String {
         let (path, kind) = (self.path(held), self.kind.word());
         let more = match self.kind {
-            Kind::Postgresql => ", with throw_away = true,",
+            HeldKind::Postgresql => ", with throw_away = true,",
             _ => "",
         };
         format!("say path = {path:?} and kind = \"{kind}\"{more} in the hold's file")
@@ -60,15 +60,20 @@ impl Found {
 }
 
 /// Returns the kind of the file `file`; `None` if the kind is unknown.
-pub(super) fn kind_of(file: &Path) -> io::Result<Option<Kind>> {
+pub(super) fn kind_of(file: &Path) -> io::Result<Option<HeldKind>> {
     let is_in = |name| file.parent().is_some_and(|above| above.ends_with(name));
-    Ok(match () {
-        () if is_sqlite(file)? => Some(Kind::Sqlite),
-        () if is_lmdb(file)? => Some(Kind::Lmdb),
-        () if is_in("member/snap") || is_in("member/wal") => Some(Kind::Etcd),
-        () if bolt::is_bolt(file)? => Some(Kind::Bolt),
-        () if file.with_file_name("PG_VERSION").is_file() => Some(Kind::Postgresql),
-        () => None,
+    Ok(if is_sqlite(file)? {
+        Some(HeldKind::Sqlite)
+    } else if is_lmdb(file)? {
+        Some(HeldKind::Lmdb)
+    } else if is_in("member/snap") || is_in("member/wal") {
+        Some(HeldKind::Etcd)
+    } else if bolt::is_bolt(file)? {
+        Some(HeldKind::Bolt)
+    } else if file.with_file_name("PG_VERSION").is_file() {
+        Some(HeldKind::Postgresql)
+    } else {
+        None
     })
 }
 

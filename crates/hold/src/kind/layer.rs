@@ -3,7 +3,7 @@
 //! The overlay of a hold would hide the marks of another overlay, and the end of the hold would
 //! remove some of them: what the layer had deleted would be back.
 
-use super::refusal::Reason;
+use super::refusal::RefusalReason;
 use crate::directories::{DIRECTORY, Entries, walk};
 use rustix::fs::{AtFlags, FileType, Mode};
 use rustix::io::Errno;
@@ -20,12 +20,12 @@ const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 const MOUNTED_ONCE: &[u8] = b"trusted.overlay.uuid";
 
 /// What ends the walk.
-enum End {
-    Layer(Reason),
+enum LayerFound {
+    Layer(RefusalReason),
     Failed(Error),
 }
 
-impl From<Error> for End {
+impl From<Error> for LayerFound {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -33,24 +33,24 @@ impl From<Error> for End {
 
 /// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays,
 /// or a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
-pub(super) fn check(top: &Path) -> Result<(), Reason> {
+pub(super) fn check(top: &Path) -> Result<(), RefusalReason> {
     let opened = rustix::fs::open(top, DIRECTORY, Mode::empty()).on("cannot open", top);
-    match opened.map_err(End::from).and_then(|directory| walk(directory, top, look)) {
+    match opened.map_err(LayerFound::from).and_then(|directory| walk(directory, top, look)) {
         Ok(()) => Ok(()),
-        Err(End::Layer(reason)) => Err(reason),
-        Err(End::Failed(error)) => {
+        Err(LayerFound::Layer(reason)) => Err(reason),
+        Err(LayerFound::Failed(error)) => {
             let kind = error.io().kind();
-            Err(Reason::Unreadable(error.path().to_owned(), io::Error::new(kind, error)))
+            Err(RefusalReason::Unreadable(error.path().to_owned(), io::Error::new(kind, error)))
         }
     }
 }
 
-fn look(entries: &Entries<'_>) -> Result<(), End> {
+fn look(entries: &Entries<'_>) -> Result<(), LayerFound> {
     let failed = |error: Errno| Error::new("cannot look below", &entries.path_of(c"."), error);
     let below = PathBuf::from(format!("/proc/self/fd/{}", entries.directory.as_raw_fd()));
     let attribute = attribute_of(&below).map_err(failed)?;
     if let Some(attribute) = attribute {
-        return Err(End::Layer(Reason::Layer(entries.path_of(c"."), attribute)));
+        return Err(LayerFound::Layer(RefusalReason::Layer(entries.path_of(c"."), attribute)));
     }
     for (name, kind) in entries.entries {
         let path = || entries.path_of(name);
@@ -62,13 +62,16 @@ fn look(entries: &Entries<'_>) -> Result<(), End> {
                         stat => stat.map_err(failed)?.st_rdev == 0,
                     };
                 if is_whiteout {
-                    return Err(End::Layer(Reason::Layer(path(), "is a whiteout".into())));
+                    return Err(LayerFound::Layer(RefusalReason::Layer(
+                        path(),
+                        "is a whiteout".into(),
+                    )));
                 }
             }
             FileType::RegularFile => {
                 let file = below.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
                 if let Some(attribute) = attribute_of(&file).map_err(failed)? {
-                    return Err(End::Layer(Reason::Layer(path(), attribute)));
+                    return Err(LayerFound::Layer(RefusalReason::Layer(path(), attribute)));
                 }
             }
             _ => {}

@@ -1,21 +1,21 @@
 //! What is at the path, and on what file system.
 
 use super::content::Contents;
-use super::found::{Found, kind_of};
+use super::found::{DatabaseFile, kind_of};
 use super::layer;
-use super::refusal::{Reason, Refusal};
-use crate::config::{Held, Kind};
+use super::refusal::{Refusal, RefusalReason};
+use crate::config::{Held, HeldKind};
 use std::fs::{self, FileType};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use synconce_probe::filesystem::Kind as FileSystem;
+use synconce_probe::filesystem::SyncKind as FileSystem;
 use synconce_probe::mounts::{self, Mount};
 
 /// Checks the path, its mounts and its file system. Returns whether there is anything at the
 /// path.
 pub(super) fn check(held: &Held) -> Result<bool, Refusal> {
     let path = &held.path;
-    let unreadable = |error| Reason::Unreadable(path.clone(), error).on(path);
+    let unreadable = |error| RefusalReason::Unreadable(path.clone(), error).on(path);
     let kind = match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         metadata => Some(metadata.map_err(unreadable)?.file_type()),
@@ -34,28 +34,30 @@ pub(super) fn check(held: &Held) -> Result<bool, Refusal> {
     Ok(kind.is_some())
 }
 
-fn check_type(held: &Held, kind: FileType) -> Result<(), Reason> {
+fn check_type(held: &Held, kind: FileType) -> Result<(), RefusalReason> {
     let path = &held.path;
     if kind.is_symlink() {
         let target = path.canonicalize().or_else(|_| fs::read_link(path));
-        let target = target.map_err(|error| Reason::Unreadable(path.clone(), error))?;
-        return Err(Reason::Symlink(target));
+        let target = target.map_err(|error| RefusalReason::Unreadable(path.clone(), error))?;
+        return Err(RefusalReason::Symlink(target));
     }
     match (kind.is_file(), kind.is_dir(), held.kind.is_file()) {
         (true, _, true) | (_, true, false) => Ok(()),
         (_, true, true) => {
             let contents = Contents::below(path).ok();
-            Err(Reason::Directory(contents.and_then(|contents| Found::among(contents.files()))))
+            Err(RefusalReason::Directory(
+                contents.and_then(|contents| DatabaseFile::among(contents.files())),
+            ))
         }
         (true, _, false) => Err(match kind_of(path) {
-            Ok(Some(kind @ Kind::Bolt)) => {
-                Reason::OtherKind(held.kind, Found { kind, file: path.clone() })
+            Ok(Some(kind @ HeldKind::Bolt)) => {
+                RefusalReason::OtherKind(held.kind, DatabaseFile { kind, file: path.clone() })
             }
-            Ok(Some(kind)) => Reason::PartOfSet(kind),
-            Ok(None) => Reason::PartOfSet(held.kind),
-            Err(error) => Reason::Unreadable(path.clone(), error),
+            Ok(Some(kind)) => RefusalReason::PartOfSet(kind),
+            Ok(None) => RefusalReason::PartOfSet(held.kind),
+            Err(error) => RefusalReason::Unreadable(path.clone(), error),
         }),
-        _ => Err(Reason::Special),
+        _ => Err(RefusalReason::Special),
     }
 }
 
@@ -66,18 +68,18 @@ fn existing(path: &Path) -> &Path {
 }
 
 /// Checks the mounts at `path`, at and below which something is held if `is_held`.
-fn check_mounts(path: &Path, is_held: bool, mounts: &[Mount]) -> Result<(), Reason> {
+fn check_mounts(path: &Path, is_held: bool, mounts: &[Mount]) -> Result<(), RefusalReason> {
     if is_held && mounts.iter().any(|mount| mount.point == path) {
-        return Err(Reason::MountPoint);
+        return Err(RefusalReason::MountPoint);
     }
     if let Some(below) = mounts.iter().find(|mount| is_held && is_below(&mount.point, path)) {
-        return Err(Reason::MountBelow(below.point.clone()));
+        return Err(RefusalReason::MountBelow(below.point.clone()));
     }
     let layers = mounts.iter().filter(|mount| mount.kind() == FileSystem::Stacked);
     let mut layers = layers.flat_map(layers_of);
     let overlaps = |layer: &PathBuf| path.starts_with(layer) || (is_held && is_below(layer, path));
     match layers.find(overlaps) {
-        Some(layer) => Err(Reason::MountedLayer(layer)),
+        Some(layer) => Err(RefusalReason::MountedLayer(layer)),
         None => Ok(()),
     }
 }
@@ -97,7 +99,7 @@ fn layers_of(mount: &Mount) -> Vec<PathBuf> {
     layers
 }
 
-fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), Reason> {
+fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), RefusalReason> {
     let name = match mounts::at(path) {
         Some(mount) => mount.type_name,
         None => {
@@ -108,6 +110,6 @@ fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), Reason> {
     };
     match FileSystem::of(&name) {
         FileSystem::Disk { .. } => Ok(()),
-        _ => Err(Reason::FileSystem(name)),
+        _ => Err(RefusalReason::FileSystem(name)),
     }
 }

@@ -1,7 +1,7 @@
 //! Why a path may not be held, and what to do instead.
 
-use super::found::Found;
-use crate::config::Kind;
+use super::found::DatabaseFile;
+use crate::config::HeldKind;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ pub struct Refusal {
     /// The held path.
     pub path: PathBuf,
     /// The reason.
-    pub reason: Reason,
+    pub reason: RefusalReason,
 }
 
 /// The reason of a [`Refusal`].
 #[derive(Debug)]
-pub enum Reason {
+pub enum RefusalReason {
     /// This path cannot be read.
     Unreadable(PathBuf, io::Error),
     /// The path is a symbolic link to this path.
@@ -27,13 +27,13 @@ pub enum Reason {
     /// The path is neither a regular file nor a directory.
     Special,
     /// The kind of one file is stated, and the path is a directory; this file is in it.
-    Directory(Option<Found>),
+    Directory(Option<DatabaseFile>),
     /// The path is one file of this kind, which is held as a directory.
-    PartOfSet(Kind),
+    PartOfSet(HeldKind),
     /// The kind is stated, but what is there is of another one, or belongs to a directory above.
-    OtherKind(Kind, Found),
+    OtherKind(HeldKind, DatabaseFile),
     /// The file or directory has no signature of the stated kind.
-    NoSignature(Kind),
+    NoSignature(HeldKind),
     /// The file system has this type, which cannot be held.
     FileSystem(String),
     /// The path is a mount point.
@@ -54,7 +54,7 @@ pub enum Reason {
     Postgresql(PathBuf),
 }
 
-impl Reason {
+impl RefusalReason {
     pub(super) fn on(self, path: &std::path::Path) -> Refusal {
         Refusal { path: path.to_owned(), reason: self }
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RefusalReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unreadable(path, error) => {
@@ -76,14 +76,14 @@ impl fmt::Display for Reason {
             Self::Special => f.write_str("neither a regular file nor a directory"),
             Self::Directory(found) => {
                 f.write_str("the kind \"bolt\" is one file, and this is a directory")?;
-                let Some(Found { kind, file }) = found else { return Ok(()) };
+                let Some(DatabaseFile { kind, file }) = found else { return Ok(()) };
                 write!(f, ", in which {} is of {kind}", file.display())
             }
             Self::PartOfSet(kind) => write!(
                 f,
                 "a file of {kind} is part of a set of files that must agree after a crash"
             ),
-            Self::OtherKind(stated, Found { kind, file }) => write!(
+            Self::OtherKind(stated, DatabaseFile { kind, file }) => write!(
                 f,
                 "path and kind = \"{}\" do not fit what is there: {} is of {kind}",
                 stated.word(),
@@ -135,19 +135,23 @@ impl Refusal {
     /// Returns what to do, for a hint.
     pub fn remedy(&self) -> Option<String> {
         match &self.reason {
-            Reason::Symlink(target) => Some(format!("say path = {target:?} in the hold's file")),
-            Reason::Directory(found) => found.as_ref().map(|found| found.advice(&self.path)),
-            Reason::OtherKind(_, found) => Some(found.advice(&self.path)),
-            Reason::PartOfSet(kind) => {
-                let found = Found { kind: *kind, file: self.path.clone() };
+            RefusalReason::Symlink(target) => {
+                Some(format!("say path = {target:?} in the hold's file"))
+            }
+            RefusalReason::Directory(found) => found.as_ref().map(|found| found.advice(&self.path)),
+            RefusalReason::OtherKind(_, found) => Some(found.advice(&self.path)),
+            RefusalReason::PartOfSet(kind) => {
+                let found = DatabaseFile { kind: *kind, file: self.path.clone() };
                 Some(found.advice(&self.path))
             }
-            Reason::MountBelow(_) => Some("name the directories of the databases only".to_owned()),
-            Reason::MountPoint => {
+            RefusalReason::MountBelow(_) => {
+                Some("name the directories of the databases only".to_owned())
+            }
+            RefusalReason::MountPoint => {
                 Some("hold a directory below the mount point, and keep the databases there".into())
             }
-            Reason::UnknownMembers(file, _) => Some(format!("bbolt check {}", quote(file))),
-            Reason::Postgresql(_) => Some(
+            RefusalReason::UnknownMembers(file, _) => Some(format!("bbolt check {}", quote(file))),
+            RefusalReason::Postgresql(_) => Some(
                 "say kind = \"postgresql\" and throw_away = true in the hold's file".to_owned(),
             ),
             _ => None,

@@ -5,9 +5,9 @@
 
 use super::bolt;
 use super::content::{Contents, DEEPEST, text};
-use super::found::Found;
-use super::refusal::{Reason, Refusal};
-use crate::config::{Held, Kind};
+use super::found::DatabaseFile;
+use super::refusal::{Refusal, RefusalReason};
+use crate::config::{Held, HeldKind};
 use std::path::Path;
 
 /// A file that only a member of a replicated system has.
@@ -49,7 +49,7 @@ const fn sign(file: &'static str, beside: Option<&'static str>, system: &'static
 pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
     for sign in &SIGNS {
         if let Some(file) = contents.named(sign.file).find(|file| sign.is_of(file, contents)) {
-            let reason = Reason::Replicated(sign.system.to_owned(), file.to_owned());
+            let reason = RefusalReason::Replicated(sign.system.to_owned(), file.to_owned());
             return Err(reason.on(&held.path));
         }
     }
@@ -66,8 +66,9 @@ pub(super) fn check(held: &Held, contents: &Contents) -> Result<(), Refusal> {
 pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
     let above = held.path.parent().and_then(|parent| parent.canonicalize().ok());
     let Some(above) = above else { return Ok(()) };
-    let refuse = |reason: Reason| Err(reason.on(&held.path));
-    let part = |kind, file| refuse(Reason::OtherKind(held.kind, Found { kind, file }));
+    let refuse = |reason: RefusalReason| Err(reason.on(&held.path));
+    let part =
+        |kind, file| refuse(RefusalReason::OtherKind(held.kind, DatabaseFile { kind, file }));
     let mut postgresql = None;
     for directory in above.ancestors().take(DEEPEST) {
         let is_there = |name: &str| directory.join(name).exists();
@@ -75,13 +76,13 @@ pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
             let file = directory.join(sign.file);
             let is_whole = sign.beside.is_none_or(is_there);
             if file.is_file() && is_whole && sign.has_words(&file) {
-                return refuse(Reason::Replicated(sign.system.to_owned(), file));
+                return refuse(RefusalReason::Replicated(sign.system.to_owned(), file));
             }
         }
         let etcd = directory.join("member/snap/db");
         if etcd.is_file() && !held.kind.is_file() {
             check_etcd(&etcd).map_err(|reason| reason.on(&held.path))?;
-            return part(Kind::Etcd, etcd);
+            return part(HeldKind::Etcd, etcd);
         }
         // The directory of each database in it has such a file, too.
         let version = directory.join("PG_VERSION");
@@ -89,8 +90,8 @@ pub(super) fn check_above(held: &Held) -> Result<(), Refusal> {
     }
     match postgresql {
         None => Ok(()),
-        Some(version) if !held.throw_away => refuse(Reason::Postgresql(version)),
-        Some(version) => part(Kind::Postgresql, version),
+        Some(version) if !held.throw_away => refuse(RefusalReason::Postgresql(version)),
+        Some(version) => part(HeldKind::Postgresql, version),
     }
 }
 
@@ -108,10 +109,12 @@ impl Sign {
 }
 
 /// Refuses the database `file` of an etcd with more than one member.
-fn check_etcd(file: &Path) -> Result<(), Reason> {
+fn check_etcd(file: &Path) -> Result<(), RefusalReason> {
     let count = bolt::count_keys(file, b"members");
-    match count.map_err(|error| Reason::UnknownMembers(file.to_owned(), error))? {
+    match count.map_err(|error| RefusalReason::UnknownMembers(file.to_owned(), error))? {
         0 | 1 => Ok(()),
-        count => Err(Reason::Replicated(format!("etcd with {count} members"), file.to_owned())),
+        count => {
+            Err(RefusalReason::Replicated(format!("etcd with {count} members"), file.to_owned()))
+        }
     }
 }

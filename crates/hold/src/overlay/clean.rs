@@ -1,6 +1,6 @@
 //! The removal of what a hold added beside and on the held files.
 
-use super::{POINT, Place, SCRATCH, WORK, has_mark, own};
+use super::{POINT, ResolvedPath, SCRATCH, WORK, has_mark, own};
 use crate::attributes;
 use crate::lost;
 use crate::safe_directory::{SafeDirectory, type_of};
@@ -9,7 +9,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
 use synconce_durable::error::{Context, Error};
 
-impl Place {
+impl ResolvedPath {
     /// Removes what the hold added: its directories, the link, and the attributes on the
     /// directories of a held directory. The overlay must not be mounted.
     ///
@@ -56,11 +56,11 @@ impl Place {
 }
 
 /// Removes what a hold that a crash ended has added at `places`, durably: the mark of
-/// [`Place::is_marked`] must not come back after the marker is removed.
+/// [`ResolvedPath::is_marked`] must not come back after the marker is removed.
 ///
 /// # Errors
 /// Names the act and path.
-pub fn clean(places: &[Place]) -> Result<(), Error> {
+pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
     for place in places {
         // On a file system that was made anew there may be no such directory.
         let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };

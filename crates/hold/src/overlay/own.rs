@@ -24,9 +24,10 @@ pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
         return Ok(());
     }
     scratch.refuse_entries_except(&ENTRIES)?;
-    match lost::is_noted(scratch)? || !has_data(scratch)? {
-        true => Ok(()),
-        false => Err(Astray::NotOfHold.on(scratch.path())),
+    if lost::is_noted(scratch)? || !has_data(scratch)? {
+        Ok(())
+    } else {
+        Err(Astray::NotOfHold.on(scratch.path()))
     }
 }
 

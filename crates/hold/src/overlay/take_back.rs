@@ -1,7 +1,7 @@
 //! The directories of an overlay after a `chown -R` above the held path: entrypoints of containers,
 //! `StateDirectory=` of systemd and tmpfiles.d(5) change the owner of what a hold made there, too.
 
-use super::{POINT, Place, SCRATCH, UPPER, WORK, own};
+use super::{POINT, ResolvedPath, SCRATCH, UPPER, WORK, own};
 use crate::file_id::FileId;
 use crate::safe_directory::SafeDirectory;
 use rustix::io::Errno;
@@ -9,10 +9,10 @@ use std::ffi::OsStr;
 use synconce_durable::error::{Context, Error};
 
 /// The number of the directory that has those of one overlay, in the order of
-/// [`Place::directories`].
+/// [`ResolvedPath::directories`].
 const SCRATCH_OF_PATH: usize = 2;
 
-impl Place {
+impl ResolvedPath {
     /// Returns the names of the directories of the overlay, each one with the number of the
     /// directory above it; 0 is the directory that has the held path.
     fn directories(&self) -> [(usize, &OsStr); 5] {
@@ -20,7 +20,7 @@ impl Place {
         [(0, all), (1, &self.name), (2, upper), (2, work), (2, lower)]
     }
 
-    /// Returns the identities of the directories of the overlay, for [`Place::take_back`].
+    /// Returns the identities of the directories of the overlay, for [`ResolvedPath::take_back`].
     ///
     /// # Errors
     /// Names a directory that is missing, or is not root's.

@@ -1,7 +1,7 @@
 //! Why a hold was not recovered.
 
 use crate::aside::AsideError;
-use crate::open_files::{User, named};
+use crate::open_files::{FileUser, named};
 use crate::safe_directory;
 use std::fmt;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ pub enum RecoverError {
         /// The held path.
         path: PathBuf,
         /// The processes.
-        users: Vec<User>,
+        users: Vec<FileUser>,
         /// The daemon's unit.
         unit: Option<String>,
     },

@@ -1,14 +1,14 @@
 //! Whether the files of a hold can be seen at all: a file on a disk that is not mounted, or that
 //! cannot be read, is not missing.
 
-use super::state::State;
+use super::state::MarkedState;
 use super::{Decision, RecoverError};
 use crate::aside::Journal;
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
 use crate::open_files::identity;
-use crate::overlay::Place;
-use crate::record::{self, Record};
+use crate::overlay::ResolvedPath;
+use crate::record::{self, HoldRecord};
 use crate::start::directory_of;
 use crate::users;
 use std::io::ErrorKind;
@@ -21,7 +21,7 @@ use synconce_probe::mounts;
 
 /// Refuses while a file system of `record` is not mounted at its mount point. The files are
 /// there after the next mount, and the daemon would start on them.
-pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
+pub(super) fn refuse_unmounted(record: &HoldRecord) -> Result<(), RecoverError> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let is_unmounted = |point: &&PathBuf| {
         // In a chroot the mount of the files can be outside of the root: the record then has a
@@ -44,7 +44,10 @@ pub(super) fn refuse_unmounted(record: &Record) -> Result<(), RecoverError> {
 /// The daemon would start on them when the link leads there again, and nothing would say that a
 /// crash may have damaged them. With [`Decision::Keep`] the operator has said that they may be
 /// used.
-pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<(), RecoverError> {
+pub(super) fn refuse_elsewhere(
+    record: &HoldRecord,
+    decision: Decision,
+) -> Result<(), RecoverError> {
     if decision == Decision::Keep {
         return Ok(());
     }
@@ -55,7 +58,8 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
     };
     for (index, held) in record.held().iter().enumerate() {
         // A marker of an older version does not have the place, and the path may be gone.
-        let Some(then) = record.spots.get(index).map(|spot| Place::at(spot.parent.clone(), held))
+        let Some(then) =
+            record.spots.get(index).map(|spot| ResolvedPath::at(spot.parent.clone(), held))
         else {
             continue;
         };
@@ -83,7 +87,7 @@ pub(super) fn refuse_elsewhere(record: &Record, decision: Decision) -> Result<()
 /// An earlier recovery may have set the file aside. A file system that was made after the start of
 /// the hold never had the files. With [`Decision::Keep`], or [`Decision::Wipe`] of a missing file,
 /// the operator has said that the files do not come back.
-pub(super) fn refuse_others(record: &Record, decision: Decision) -> Result<(), RecoverError> {
+pub(super) fn refuse_others(record: &HoldRecord, decision: Decision) -> Result<(), RecoverError> {
     if decision == Decision::Keep || mutant::is("hold-others-set-aside") {
         return Ok(());
     }
@@ -119,7 +123,7 @@ fn mount_point_above(path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Whether the file system at `point` was made after the hold of `record` started.
-fn is_newer(point: &Path, record: &Record) -> Result<bool, Error> {
+fn is_newer(point: &Path, record: &HoldRecord) -> Result<bool, Error> {
     let born = FileId::of(point)?.and_then(|root| root.born);
     let started = seconds(&record.started);
     Ok(born.zip(started).is_some_and(|((born, _), started)| born > started))
@@ -146,9 +150,13 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
 ///
 /// # Errors
 /// Names the path or the journal.
-pub(super) fn doubt(name: &str, state: &State, held: &[Held]) -> Result<Option<String>, Error> {
+pub(super) fn doubt(
+    name: &str,
+    state: &MarkedState,
+    held: &[Held],
+) -> Result<Option<String>, Error> {
     let restored = match state {
-        State::Unclean { record: Some(record), .. } => record.restored()?,
+        MarkedState::Unclean { record: Some(record), .. } => record.restored()?,
         _ => None,
     };
     if let Some(path) = restored {
@@ -169,8 +177,8 @@ pub(super) fn doubt(name: &str, state: &State, held: &[Held]) -> Result<Option<S
 ///
 /// # Errors
 /// Names the path or the journal.
-fn out_of_sight(name: &str, state: &State, held: &[Held]) -> Result<Option<PathBuf>, Error> {
-    let State::Unclean { record, .. } = state else { return Ok(None) };
+fn out_of_sight(name: &str, state: &MarkedState, held: &[Held]) -> Result<Option<PathBuf>, Error> {
+    let MarkedState::Unclean { record, .. } = state else { return Ok(None) };
     if record.as_ref().is_some_and(|record| !record.file_systems.is_empty()) {
         return Ok(None);
     }

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::lost;
-use crate::record::{self, Record};
+use crate::record::{self, HoldRecord};
 use crate::unclean::unclean;
 use synconce_durable::error::Error;
 use synconce_durable::record::now;
@@ -10,7 +10,7 @@ use synconce_sys::reason;
 
 /// The state of a hold, by its marker.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum MarkedState {
     /// There is no marker.
     Clean,
     /// The kernel has every write since the start.
@@ -20,22 +20,22 @@ pub(super) enum State {
         /// Why, in words.
         reason: String,
         /// The marker, unless it is damaged.
-        record: Option<Box<Record>>,
+        record: Option<Box<HoldRecord>>,
         /// Whether writes may be lost for certain: see [`crate::error::Unclean::is_certain`].
         is_certain: bool,
     },
 }
 
-impl State {
+impl MarkedState {
     /// Reads the state of the hold `name`.
     ///
     /// # Errors
     /// Names the marker, which may be in order but cannot be read now.
     pub(super) fn read(name: &str) -> Result<Self, Error> {
-        match Record::read(name) {
+        match HoldRecord::read(name) {
             Ok(None) => Ok(Self::Clean),
             Ok(Some(record)) => Ok(Self::of(record)),
-            Err(error) if Record::is_damage(&error) => {
+            Err(error) if HoldRecord::is_damage(&error) => {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
@@ -53,7 +53,7 @@ impl State {
     pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
         let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
         let is_certain = why.is_certain();
-        let record = Record {
+        let record = HoldRecord {
             name: config.name.clone(),
             started: now(),
             // No boot has this id. An older version asks for a decision if there is none.
@@ -74,20 +74,18 @@ impl State {
     }
 
     /// Notes durably that this recovery removes the marks beside the files: see
-    /// [`Record::restored`]. On a full disk it does not: if the machine then stops before the end,
+    /// [`HoldRecord::restored`]. On a full disk it does not: if the machine then stops before the end,
     /// the next recovery asks.
     pub(super) fn note_ending(&self) {
         if let Self::Unclean { record: Some(record), .. } = self {
-            let _ = Record { ending: true, ..Record::clone(record) }.write();
+            let _ = HoldRecord { ending: true, ..HoldRecord::clone(record) }.write();
         }
     }
 
-    fn of(record: Record) -> Self {
+    fn of(record: HoldRecord) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
-        let since = match record.lost {
-            true => String::new(),
-            false => format!(" (since {})", record.started),
-        };
+        let since =
+            if record.lost { String::new() } else { format!(" (since {})", record.started) };
         Self::Unclean {
             reason: format!("{why}{since}"),
             record: Some(Box::new(record)),

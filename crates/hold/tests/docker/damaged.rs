@@ -1,6 +1,6 @@
 //! A crash takes the directory of a layer of an imported image, and leaves dockerd's record of it.
 
-use crate::engine::{Docker, Unmounted, prepare};
+use crate::engine::{Dockerd, Unmounted, prepare};
 use crate::wiped::{build, expect_nothing_left, hold, recover_from_crash};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const OTHER: &str = "cp -r root other && echo other >other/mark && \
 
 /// Imports the images `base` and `imported`, and builds `kept` from the first and `above` from
 /// the second. Returns the directory of the layer of `imported`.
-fn fill(docker: &Docker<'_>, place: &Place) -> PathBuf {
+fn fill(docker: &Dockerd<'_>, place: &Place) -> PathBuf {
     let made = finish(place.command("sh").args(["-ec", OTHER]));
     assert!(made.status.success(), "{made:?}");
     docker.works(&["import", &place.text("base.tar"), "base"]);
@@ -27,22 +27,22 @@ fn fill(docker: &Docker<'_>, place: &Place) -> PathBuf {
     content.parent().unwrap().to_owned()
 }
 
-fn import(docker: &Docker<'_>, place: &Place) {
+fn import(docker: &Dockerd<'_>, place: &Place) {
     docker.works(&["import", &place.text("other.tar"), "imported"]);
 }
 
-fn build_from(docker: &Docker<'_>, place: &Place, base: &str, tag: &str) {
+fn build_from(docker: &Dockerd<'_>, place: &Place, base: &str, tag: &str) {
     let steps = "RUN [\"busybox\", \"touch\", \"/step\"]\nRUN [\"busybox\", \"true\"]\n";
     place.write("context/Dockerfile", &format!("FROM {base}\n{steps}"));
     build(docker, tag);
 }
 
 /// Runs a container that needs what is in all layers of a built image.
-fn look_at(docker: &Docker<'_>, image: &str) {
+fn look_at(docker: &Dockerd<'_>, image: &str) {
     docker.works(&["run", "--rm", "--network=none", image, "busybox", "ls", "/step"]);
 }
 
-fn images(docker: &Docker<'_>) -> Vec<String> {
+fn images(docker: &Dockerd<'_>) -> Vec<String> {
     let listed = docker.works(&["image", "ls", "--format={{.Repository}}"]);
     let mut listed: Vec<_> = listed.lines().map(str::to_owned).collect();
     listed.sort();
@@ -65,13 +65,13 @@ pub fn images_with_damaged_layers_are_set_aside_and_can_be_made_again(place: &Pl
     let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
     let _unmounted = Unmounted(root.clone());
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     let layer = fill(&docker, place);
     docker.works(&["run", "--name=box", "--network=none", "kept", "busybox", "touch", "/written"]);
     docker.stop();
     fs::remove_dir_all(&layer).unwrap();
     // Without a recovery dockerd lists the images, and none of them can be used.
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     assert_eq!(images(&docker), ["above", "base", "imported", "kept"]);
     for image in ["imported", "above"] {
         let failed = docker.client(&["run", "--rm", "--network=none", image, "busybox", "true"]);
@@ -94,7 +94,7 @@ pub fn images_with_damaged_layers_are_set_aside_and_can_be_made_again(place: &Pl
         }
         other => panic!("{other:?}"),
     }
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     settle(&config.name, &|_| {}).unwrap();
     assert_eq!(images(&docker), ["base", "kept"]);
     // If dockerd still had the image's configuration, a pull would take it for up to date.
@@ -119,7 +119,7 @@ pub fn a_container_with_a_damaged_layer_is_left_and_can_be_removed(place: &Place
     let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
     let _unmounted = Unmounted(root.clone());
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     let layer = fill(&docker, place);
     let words = ["--name=box", "--network=none", "above", "busybox", "touch", "/written"];
     let id = docker.works(&[&["create"], &words[..]].concat());
@@ -134,7 +134,7 @@ pub fn a_container_with_a_damaged_layer_is_left_and_can_be_removed(place: &Place
         }
         other => panic!("{other:?}"),
     }
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     settle(&config.name, &|_| {}).unwrap();
     let started = docker.client(&["start", "--attach", "box"]);
     assert!(!started.status.success(), "{started:?}");

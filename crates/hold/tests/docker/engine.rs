@@ -18,7 +18,7 @@ pub const NEEDS: [Need; 3] = [
 const SHORT: &str = "/run/engine";
 
 /// A running dockerd.
-pub struct Docker<'a> {
+pub struct Dockerd<'a> {
     place: &'a Place,
     daemon: Group,
 }
@@ -38,7 +38,7 @@ pub fn prepare(place: &Place) {
     assert!(made.status.success(), "{made:?}");
 }
 
-impl<'a> Docker<'a> {
+impl<'a> Dockerd<'a> {
     /// Starts dockerd with the data directory `root`.
     pub fn start(place: &'a Place, root: &Path, cgroups: &Cgroups) -> Self {
         let mut command = command(place, "dockerd");

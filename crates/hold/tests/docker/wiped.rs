@@ -1,12 +1,12 @@
 //! BuildKit's databases are set aside after a crash, with the layers that only they knew.
 
-use crate::engine::{Docker, Unmounted, prepare};
+use crate::engine::{Dockerd, Unmounted, prepare};
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::settle;
 use synconce_hold::config::Config;
 use synconce_hold::docker_layers::find;
-use synconce_hold::record::Record;
+use synconce_hold::record::HoldRecord;
 use synconce_hold::recover::{Decision, Layers, Recovered, SetAside, recover};
 use synconce_testkit::harness::{Cgroups, Place};
 use synconce_testkit::rig::Rig;
@@ -20,7 +20,7 @@ const MORE: &str = "RUN [\"busybox\", \"dd\", \"if=/dev/urandom\", \"of=/three\"
 
 /// Builds, runs a container and removes an image, so that layers of every kind exist. Returns
 /// the digests of the files of the image `kept`.
-fn fill(docker: &Docker<'_>, place: &Place) -> String {
+fn fill(docker: &Dockerd<'_>, place: &Place) -> String {
     docker.works(&["import", &place.text("base.tar"), "base"]);
     place.write("context/Dockerfile", FIRST);
     build(docker, "kept");
@@ -34,11 +34,11 @@ fn fill(docker: &Docker<'_>, place: &Place) -> String {
     digests(docker)
 }
 
-pub fn build(docker: &Docker<'_>, tag: &str) {
+pub fn build(docker: &Dockerd<'_>, tag: &str) {
     docker.works(&["build", "--network=none", "--tag", tag, "context"]);
 }
 
-fn digests(docker: &Docker<'_>) -> String {
+fn digests(docker: &Dockerd<'_>) -> String {
     docker.works(&["run", "--rm", "--network=none", "kept", "busybox", "sha256sum", "/one", "/two"])
 }
 
@@ -59,7 +59,7 @@ pub fn hold(place: &Place, root: &Path) -> Config {
 
 /// Recovers the hold as after a crash of the machine.
 pub fn recover_from_crash(config: &Config) -> SetAside {
-    let crash = Record {
+    let crash = HoldRecord {
         name: config.name.clone(),
         started: String::new(),
         boot: "another".to_owned(),
@@ -82,7 +82,7 @@ pub fn recover_from_crash(config: &Config) -> SetAside {
 
 /// Stops dockerd, which must have logged no error, after its last image and container were
 /// removed. Checks that no layer is left.
-pub fn expect_nothing_left(docker: Docker<'_>, root: &Path) {
+pub fn expect_nothing_left(docker: Dockerd<'_>, root: &Path) {
     docker.works(&["builder", "prune", "--all", "--force"]);
     let log = docker.stop();
     assert!(!log.contains("level=error"), "{log}");
@@ -99,7 +99,7 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let root = rig.path().join("docker");
     let _unmounted = Unmounted(root.clone());
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     let digests_before = fill(&docker, place);
     let running = find(&root).unwrap_err().to_string();
     assert!(running.contains("open") || running.contains("mounted"), "{running}");
@@ -112,7 +112,7 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     // Two steps of the image that was removed, at least.
     assert!(matches!(layers, Layers::SetAside { unreferenced: 2.., damaged: 0, .. }), "{layers:?}");
     let before = used(rig.path());
-    let docker = Docker::start(place, &root, &cgroups);
+    let docker = Dockerd::start(place, &root, &cgroups);
     settle(&config.name, &|_| {}).unwrap();
     let returned = before.saturating_sub(used(rig.path()));
     assert!(returned >= 15 << 20, "{returned} bytes");

@@ -12,14 +12,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_hold::config::Held;
-use synconce_hold::config::Kind;
+use synconce_hold::config::HeldKind;
 use synconce_hold::kind::inspect;
 use synconce_sys::overlay::mounted;
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Returns the words of the refusal to hold `path`, with the hint; empty if it may be held.
-fn refusal(path: &Path, kind: Kind, throw_away: bool) -> String {
+fn refusal(path: &Path, kind: HeldKind, throw_away: bool) -> String {
     match inspect(&Held { path: path.to_owned(), kind, throw_away }) {
         Ok(()) => String::new(),
         Err(refusal) => {
@@ -30,7 +30,7 @@ fn refusal(path: &Path, kind: Kind, throw_away: bool) -> String {
     }
 }
 
-fn refused(path: &Path, kind: Kind, words: &[&str]) {
+fn refused(path: &Path, kind: HeldKind, words: &[&str]) {
     let found = refusal(path, kind, false);
     assert!(!found.is_empty(), "{kind:?} {path:?} may be held");
     for word in words {
@@ -38,7 +38,7 @@ fn refused(path: &Path, kind: Kind, words: &[&str]) {
     }
 }
 
-fn accepted(path: &Path, kind: Kind) {
+fn accepted(path: &Path, kind: HeldKind) {
     assert_eq!(refusal(path, kind, false), "");
 }
 
@@ -60,39 +60,39 @@ pub fn a_bolt_database_is_one_file_of_bbolt(place: &Place) {
     let disk = disk();
     let path = |name: &str| disk.path().join(name);
     fs::copy(bbolt.directory.join("some.db"), path("some.db")).expect("a copy");
-    accepted(&path("some.db"), Kind::Bolt);
-    accepted(&write(disk.path(), "empty.db", ""), Kind::Bolt);
-    accepted(&path("missing/below/a.db"), Kind::Bolt);
-    refused(&write(disk.path(), "text", [b'x'; 9000]), Kind::Bolt, &["no file there", "bbolt"]);
+    accepted(&path("some.db"), HeldKind::Bolt);
+    accepted(&write(disk.path(), "empty.db", ""), HeldKind::Bolt);
+    accepted(&path("missing/below/a.db"), HeldKind::Bolt);
+    refused(&write(disk.path(), "text", [b'x'; 9000]), HeldKind::Bolt, &["no file there", "bbolt"]);
     symlink(path("some.db"), path("link")).expect("a link");
     let target = path("some.db");
-    refused(&path("link"), Kind::Bolt, &["symbolic link", target.to_str().expect("a path")]);
+    refused(&path("link"), HeldKind::Bolt, &["symbolic link", target.to_str().expect("a path")]);
     fs::create_dir(path("one")).expect("a directory");
     fs::copy(&target, path("one/meta.db")).expect("a copy");
-    refused(&path("one"), Kind::Bolt, &["directory", "one/meta.db\" and kind = \"bolt\""]);
+    refused(&path("one"), HeldKind::Bolt, &["directory", "one/meta.db\" and kind = \"bolt\""]);
     // The first meta page may be the damaged one.
     let mut bytes = fs::read(&target).expect("a database");
     bytes[..4096].fill(0);
-    accepted(&write(disk.path(), "second.db", &bytes), Kind::Bolt);
+    accepted(&write(disk.path(), "second.db", &bytes), HeldKind::Bolt);
 }
 
 pub fn a_file_of_a_set_is_refused_with_its_directory(_: &Place) {
     let disk = disk();
     let sqlite = write(disk.path(), "s/base.sqlite", b"SQLite format 3\0 and more");
     let directory = format!("{:?} and kind = \"sqlite\"", disk.path().join("s"));
-    for kind in [Kind::Bolt, Kind::Sqlite] {
+    for kind in [HeldKind::Bolt, HeldKind::Sqlite] {
         refused(&sqlite, kind, &["SQLite", "part of a set", &directory]);
     }
-    accepted(&disk.path().join("s"), Kind::Sqlite);
-    refused(&disk.path().join("s"), Kind::Lmdb, &["do not fit what is there", "of SQLite"]);
+    accepted(&disk.path().join("s"), HeldKind::Sqlite);
+    refused(&disk.path().join("s"), HeldKind::Lmdb, &["do not fit what is there", "of SQLite"]);
     let mut header = vec![0; 4096];
     header[16..20].copy_from_slice(&0xBEEF_C0DE_u32.to_ne_bytes());
     let data = write(disk.path(), "l/data.mdb", header);
-    refused(&data, Kind::Bolt, &["LMDB", "part of a set", "kind = \"lmdb\""]);
-    accepted(&disk.path().join("l"), Kind::Lmdb);
+    refused(&data, HeldKind::Bolt, &["LMDB", "part of a set", "kind = \"lmdb\""]);
+    accepted(&disk.path().join("l"), HeldKind::Lmdb);
     let empty = disk.path().join("empty");
     fs::create_dir(&empty).expect("a directory");
-    for kind in [Kind::Sqlite, Kind::Lmdb, Kind::Etcd, Kind::Other] {
+    for kind in [HeldKind::Sqlite, HeldKind::Lmdb, HeldKind::Etcd, HeldKind::Other] {
         accepted(&empty, kind);
         refused(&disk.path().join("s/base.sqlite"), kind, &["part of a set"]);
     }
@@ -106,18 +106,20 @@ pub fn members_of_replicated_systems_are_refused(place: &Place) {
         let database = fs::read(bbolt.directory.join(format!("members-{count}.db")));
         let database = write(&etcd, "member/snap/db", database.expect("a database"));
         let without_log = if count > 1 { words } else { "no file there" };
-        refused(&etcd, Kind::Etcd, &[without_log]);
+        refused(&etcd, HeldKind::Etcd, &[without_log]);
         fs::create_dir(etcd.join("member/wal")).expect("a directory");
         match count {
-            1 => accepted(&etcd, Kind::Etcd),
-            _ => [Kind::Etcd, Kind::Other].iter().for_each(|kind| refused(&etcd, *kind, &[words])),
+            1 => accepted(&etcd, HeldKind::Etcd),
+            _ => [HeldKind::Etcd, HeldKind::Other]
+                .iter()
+                .for_each(|kind| refused(&etcd, *kind, &[words])),
         }
         let part = if count > 1 { words } else { "member/snap/db is of etcd" };
-        refused(&etcd.join("member/wal"), Kind::Other, &[part]);
+        refused(&etcd.join("member/wal"), HeldKind::Other, &[part]);
         let hint = format!("{etcd:?} and kind = \"etcd\"");
-        refused(&database, Kind::Bolt, &["etcd is part of a set", &hint]);
+        refused(&database, HeldKind::Bolt, &["etcd is part of a set", &hint]);
         fs::write(&database, [7; 9000]).expect("a file");
-        refused(&etcd, Kind::Etcd, &["cannot read the members", "bbolt check"]);
+        refused(&etcd, HeldKind::Etcd, &["cannot read the members", "bbolt check"]);
     }
     for (name, beside, system) in [
         ("raft/raft.db", None, "Consul"),
@@ -130,15 +132,15 @@ pub fn members_of_replicated_systems_are_refused(place: &Place) {
         let directory = disk.path().join(system);
         beside.map(|beside| write(&directory, beside, ""));
         let file = write(&directory, name, "");
-        refused(&directory, Kind::Other, &[system, file.to_str().expect("a path"), "rely on"]);
-        assert_ne!(refusal(&directory, Kind::Other, true), "", "{system} may be thrown away");
+        refused(&directory, HeldKind::Other, &[system, file.to_str().expect("a path"), "rely on"]);
+        assert_ne!(refusal(&directory, HeldKind::Other, true), "", "{system} may be thrown away");
     }
     let kafka = disk.path().join("kafka");
     write(&kafka, "meta.properties", "colour=blue\n");
-    accepted(&kafka, Kind::Other);
+    accepted(&kafka, HeldKind::Other);
     write(&kafka, "meta.properties", "version=1\nnode.id=3\n");
-    refused(&kafka, Kind::Other, &["Kafka"]);
-    refused(&write(disk.path(), "raft.db", ""), Kind::Bolt, &["Raft"]);
+    refused(&kafka, HeldKind::Other, &["Kafka"]);
+    refused(&write(disk.path(), "raft.db", ""), HeldKind::Bolt, &["Raft"]);
 }
 
 pub fn a_part_of_a_set_is_refused_by_what_is_above(_: &Place) {
@@ -157,11 +159,11 @@ pub fn a_part_of_a_set_is_refused_by_what_is_above(_: &Place) {
         for sign in signs {
             write(disk.path(), sign, b"broker.id=1\n");
         }
-        refused(&path, Kind::Other, &[words]);
+        refused(&path, HeldKind::Other, &[words]);
     }
     let held = |path: &str| Held {
         path: disk.path().join(path),
-        kind: Kind::Postgresql,
+        kind: HeldKind::Postgresql,
         throw_away: true,
     };
     let refusal = inspect(&held("pg/base/1")).expect_err("a part");
@@ -170,37 +172,37 @@ pub fn a_part_of_a_set_is_refused_by_what_is_above(_: &Place) {
     assert!(inspect(&held("pg")).is_ok());
     // Another directory beside is no part.
     fs::create_dir_all(disk.path().join("other/version-2")).expect("a directory");
-    accepted(&disk.path().join("other/version-2"), Kind::Other);
+    accepted(&disk.path().join("other/version-2"), HeldKind::Other);
 }
 
 pub fn postgresql_is_held_only_if_it_may_be_thrown_away(_: &Place) {
     let disk = disk();
     let data = disk.path().join("15/main");
     write(&data, "PG_VERSION", "15\n");
-    refused(&data, Kind::Postgresql, &["PostgreSQL", "throw_away = true"]);
+    refused(&data, HeldKind::Postgresql, &["PostgreSQL", "throw_away = true"]);
     let above = disk.path().join("15");
-    refused(&above, Kind::Other, &["15/main/PG_VERSION"]);
-    assert_eq!(refusal(&data, Kind::Postgresql, true), "");
-    assert_eq!(refusal(&above, Kind::Other, true), "");
+    refused(&above, HeldKind::Other, &["15/main/PG_VERSION"]);
+    assert_eq!(refusal(&data, HeldKind::Postgresql, true), "");
+    assert_eq!(refusal(&above, HeldKind::Other, true), "");
     write(&data, "postgresql.auto.conf", "wal_sync_method = 'open_sync'\n");
-    assert!(refusal(&data, Kind::Postgresql, true).contains("O_SYNC or O_DSYNC"));
+    assert!(refusal(&data, HeldKind::Postgresql, true).contains("O_SYNC or O_DSYNC"));
     let mysql = disk.path().join("mysql");
     write(&mysql, "ibdata1", "");
-    accepted(&mysql, Kind::Other);
+    accepted(&mysql, HeldKind::Other);
     write(&mysql, "mysqld-auto.cnf", r#"{"innodb_flush_method": {"Value": "O_DSYNC"}}"#);
-    refused(&mysql, Kind::Other, &["InnoDB", "mysqld-auto.cnf"]);
+    refused(&mysql, HeldKind::Other, &["InnoDB", "mysqld-auto.cnf"]);
 }
 
 pub fn mounts_and_layers_are_refused(_: &Place) {
     let disk = disk();
     let path = |name: &str| disk.path().join(name);
     let file = write(disk.path(), "d/below/file", "");
-    accepted(&path("d"), Kind::Other);
+    accepted(&path("d"), HeldKind::Other);
     mount_bind(&file, &file).expect("a bind mount");
-    refused(&file, Kind::Bolt, &["a mount point", "below the mount point"]);
-    refused(&path("d"), Kind::Other, &["d/below/file is a mount point below"]);
+    refused(&file, HeldKind::Bolt, &["a mount point", "below the mount point"]);
+    refused(&path("d"), HeldKind::Other, &["d/below/file is a mount point below"]);
     unmount(&file, UnmountFlags::empty()).expect("an unmount");
-    refused(disk.path(), Kind::Other, &["a mount point"]);
+    refused(disk.path(), HeldKind::Other, &["a mount point"]);
 
     for name in ["o/lower", "o/upper/x", "o/work", "o/merged", "memory"] {
         fs::create_dir_all(path(name)).expect("a directory");
@@ -211,37 +213,37 @@ pub fn mounts_and_layers_are_refused(_: &Place) {
     let options = std::ffi::CString::new(options).expect("options");
     mount("overlay", path("o/merged"), "overlay", MountFlags::empty(), options.as_c_str())
         .expect("an overlay");
-    refused(&path("o/merged/x"), Kind::Other, &["the file system is an overlay"]);
+    refused(&path("o/merged/x"), HeldKind::Other, &["the file system is an overlay"]);
     for name in ["o/upper", "o/upper/x", "o/lower"] {
-        refused(&path(name), Kind::Other, &["a layer of a mounted overlay"]);
+        refused(&path(name), HeldKind::Other, &["a layer of a mounted overlay"]);
     }
     unmount(path("o/merged"), UnmountFlags::empty()).expect("an unmount");
     mount("memory", path("memory"), "tmpfs", MountFlags::empty(), None).expect("a tmpfs");
-    refused(&write(&path("memory"), "base", ""), Kind::Bolt, &["type tmpfs", "not on a disk"]);
-    refused(&path("memory/missing/base"), Kind::Bolt, &["type tmpfs"]);
+    refused(&write(&path("memory"), "base", ""), HeldKind::Bolt, &["type tmpfs", "not on a disk"]);
+    refused(&path("memory/missing/base"), HeldKind::Bolt, &["type tmpfs"]);
     unmount(path("memory"), UnmountFlags::empty()).expect("an unmount");
 
     let set = |name: &str| setxattr(path("d"), name, b"y", XattrFlags::empty()).expect("xattrs");
     set("trusted.overlay.uuid");
-    accepted(&path("d"), Kind::Other);
+    accepted(&path("d"), HeldKind::Other);
     set("trusted.overlay.opaque");
-    refused(&path("d"), Kind::Other, &["d has the attribute trusted.overlay.opaque"]);
+    refused(&path("d"), HeldKind::Other, &["d has the attribute trusted.overlay.opaque"]);
     rustix::fs::removexattr(path("d"), "trusted.overlay.opaque").expect("xattrs");
-    accepted(&path("d"), Kind::Other);
+    accepted(&path("d"), HeldKind::Other);
     // Below, at any depth: the data of container engines has layers.
     let deep = path("d/1/2/3/4/5/6");
     fs::create_dir_all(&deep).expect("directories");
     setxattr(&deep, "user.overlay.opaque", b"y", XattrFlags::empty()).expect("xattrs");
-    refused(&path("d"), Kind::Other, &["5/6 has the attribute user.overlay.opaque"]);
+    refused(&path("d"), HeldKind::Other, &["5/6 has the attribute user.overlay.opaque"]);
     fs::remove_dir(&deep).expect("a directory");
     let whiteout = path("d/1/2/gone");
     assert!(Command::new("mknod").arg(&whiteout).args(["c", "0", "0"]).status().is_ok());
-    refused(&path("d"), Kind::Other, &["d/1/2/gone is a whiteout"]);
+    refused(&path("d"), HeldKind::Other, &["d/1/2/gone is a whiteout"]);
     fs::remove_file(&whiteout).expect("a whiteout");
-    accepted(&path("d"), Kind::Other);
+    accepted(&path("d"), HeldKind::Other);
     let fifo = path("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
-    refused(&fifo, Kind::Bolt, &["neither a regular file"]);
+    refused(&fifo, HeldKind::Bolt, &["neither a regular file"]);
 }
 
 pub fn each_layer_of_an_overlay_is_refused(_: &Place) {
@@ -262,8 +264,8 @@ pub fn each_layer_of_an_overlay_is_refused(_: &Place) {
     move_mount(&overlay, "", CWD, &point, from_it).expect("a mount");
     drop(overlay);
     for layer in &layers {
-        refused(layer, Kind::Other, &["is a layer of a mounted overlay"]);
+        refused(layer, HeldKind::Other, &["is a layer of a mounted overlay"]);
     }
     unmount(&point, UnmountFlags::empty()).expect("an unmount");
-    layers.iter().for_each(|layer| accepted(layer, Kind::Other));
+    layers.iter().for_each(|layer| accepted(layer, HeldKind::Other));
 }

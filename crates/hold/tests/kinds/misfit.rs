@@ -2,39 +2,40 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_hold::config::{Held, Kind};
+use synconce_hold::config::{Held, HeldKind};
 use synconce_hold::kind::inspect;
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 
-const KINDS: [Kind; 5] = [Kind::Bolt, Kind::Sqlite, Kind::Lmdb, Kind::Etcd, Kind::Postgresql];
+const KINDS: [HeldKind; 5] =
+    [HeldKind::Bolt, HeldKind::Sqlite, HeldKind::Lmdb, HeldKind::Etcd, HeldKind::Postgresql];
 
 /// A database, by a file that is recognized, and the path to hold.
 struct Database {
-    kind: Kind,
+    kind: HeldKind,
     directory: PathBuf,
     file: PathBuf,
     held: PathBuf,
 }
 
 /// Makes a database of `kind` below `place`.
-fn database(place: &Path, kind: Kind) -> Database {
+fn database(place: &Path, kind: HeldKind) -> Database {
     // bbolt wrote this database.
     let bolt = include_bytes!("../../../../proof/fuzz/corpora/bolt/one");
     let mut lmdb = vec![0; 4096];
     lmdb[16..20].copy_from_slice(&0xBEEF_C0DE_u32.to_ne_bytes());
     let (name, content) = match kind {
-        Kind::Bolt => ("meta.db", bolt.to_vec()),
-        Kind::Sqlite => ("base.sqlite", b"SQLite format 3\0".to_vec()),
-        Kind::Lmdb => ("data.mdb", lmdb),
-        Kind::Etcd => ("member/snap/db", bolt.to_vec()),
-        Kind::Postgresql | Kind::Other => ("PG_VERSION", b"15\n".to_vec()),
+        HeldKind::Bolt => ("meta.db", bolt.to_vec()),
+        HeldKind::Sqlite => ("base.sqlite", b"SQLite format 3\0".to_vec()),
+        HeldKind::Lmdb => ("data.mdb", lmdb),
+        HeldKind::Etcd => ("member/snap/db", bolt.to_vec()),
+        HeldKind::Postgresql | HeldKind::Other => ("PG_VERSION", b"15\n".to_vec()),
     };
     let directory = place.join(kind.word());
     let file = directory.join(name);
     fs::create_dir_all(file.parent().expect("a directory above")).expect("directories");
     fs::write(&file, content).expect("a file");
-    if kind == Kind::Etcd {
+    if kind == HeldKind::Etcd {
         fs::create_dir(directory.join("member/wal")).expect("a directory");
     }
     let held = if kind.is_file() { file.clone() } else { directory.clone() };
@@ -42,7 +43,7 @@ fn database(place: &Path, kind: Kind) -> Database {
 }
 
 /// Returns the message and the hint; `None` if the path may be held.
-fn refusal(path: &Path, kind: Kind, throw_away: bool) -> Option<(String, String)> {
+fn refusal(path: &Path, kind: HeldKind, throw_away: bool) -> Option<(String, String)> {
     let refusal = inspect(&Held { path: path.to_owned(), kind, throw_away }).err()?;
     Some((refusal.to_string(), refusal.remedy().unwrap_or_default()))
 }
@@ -57,7 +58,7 @@ pub fn each_kind_on_the_files_of_another_is_refused_with_what_is_there(_: &Place
                 let case = format!("{stated:?} on {path:?}: {message}; {hint}");
                 assert!(message.contains(&name), "{case}");
                 assert!(hint.contains(&format!("kind = \"{word}\"")), "{case}");
-                let is_thrown_away = there.kind == Kind::Postgresql;
+                let is_thrown_away = there.kind == HeldKind::Postgresql;
                 assert_eq!(hint.contains("throw_away"), is_thrown_away, "{case}");
                 let says_path = hint.contains(&format!("path = {:?}", there.held));
                 assert!(says_path || message.contains("PG_VERSION is of PostgreSQL"), "{case}");
@@ -69,23 +70,23 @@ pub fn each_kind_on_the_files_of_another_is_refused_with_what_is_there(_: &Place
 
 pub fn a_path_that_is_too_deep_or_has_nothing_known_is_named(_: &Place) {
     let disk = Rig::builder().fs(FsKind::Ext4).up().expect("a rig");
-    let etcd = database(disk.path(), Kind::Etcd);
+    let etcd = database(disk.path(), HeldKind::Etcd);
     let (message, hint) =
-        refusal(&etcd.directory.join("member"), Kind::Etcd, false).expect("a refusal");
+        refusal(&etcd.directory.join("member"), HeldKind::Etcd, false).expect("a refusal");
     assert!(message.contains("do not fit what is there"), "{message}");
     assert!(hint.contains(&format!("path = {:?} and kind = \"etcd\"", etcd.held)), "{hint}");
     let text = disk.path().join("text");
     fs::create_dir(&text).expect("a directory");
     fs::write(text.join("notes"), [b'x'; 9000]).expect("a file");
-    for kind in [Kind::Sqlite, Kind::Lmdb, Kind::Etcd, Kind::Postgresql] {
+    for kind in [HeldKind::Sqlite, HeldKind::Lmdb, HeldKind::Etcd, HeldKind::Postgresql] {
         let (message, hint) = refusal(&text, kind, true).expect("a refusal");
         assert!(message.contains(&format!("no file there is a database of {kind}")), "{message}");
         assert_eq!(hint, "", "{kind:?}");
     }
     let missing = disk.path().join("missing");
-    let (message, hint) = refusal(&missing, Kind::Postgresql, false).expect("a refusal");
+    let (message, hint) = refusal(&missing, HeldKind::Postgresql, false).expect("a refusal");
     assert!(message.contains("PostgreSQL") && hint.contains("throw_away = true"), "{message}");
-    assert_eq!(refusal(&missing, Kind::Postgresql, true), None);
+    assert_eq!(refusal(&missing, HeldKind::Postgresql, true), None);
 }
 
 pub fn every_file_of_a_large_directory_is_looked_at(_: &Place) {
@@ -97,8 +98,8 @@ pub fn every_file_of_a_large_directory_is_looked_at(_: &Place) {
         fs::hard_link(large.join("first"), large.join(number.to_string())).expect("a link");
     }
     fs::write(large.join("below/base.sqlite"), b"SQLite format 3\0").expect("a file");
-    assert_eq!(refusal(&large, Kind::Sqlite, false), None);
+    assert_eq!(refusal(&large, HeldKind::Sqlite, false), None);
     fs::write(large.join("below/raft.db"), "").expect("a file");
-    let (message, _) = refusal(&large, Kind::Sqlite, false).expect("a refusal");
+    let (message, _) = refusal(&large, HeldKind::Sqlite, false).expect("a refusal");
     assert!(message.contains("a Raft log"), "{message}");
 }

@@ -9,13 +9,13 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use synconce_hold::aside::{self, AsideError, Journal, Request};
+use synconce_hold::aside::{self, AsideError, AsideRequest, Journal};
 use synconce_hold::record;
 
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
 
-fn request(paths: &[PathBuf]) -> Request<'_> {
-    Request { name: "test", unit: None, paths, reason: "a test" }
+fn request(paths: &[PathBuf]) -> AsideRequest<'_> {
+    AsideRequest { name: "test", unit: None, paths, reason: "a test" }
 }
 
 fn leftovers() -> String {

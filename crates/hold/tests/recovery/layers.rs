@@ -4,7 +4,7 @@
 use crate::support::{isolated, sh};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use synconce_hold::docker_layers::{Found, find};
+use synconce_hold::docker_layers::{Orphans, find};
 
 const ROOT: &str = "/var/lib/docker";
 
@@ -76,7 +76,7 @@ fn error() -> String {
     find(Path::new(ROOT)).expect_err("it is not known").to_string()
 }
 
-fn found() -> Found {
+fn found() -> Orphans {
     find(Path::new(ROOT)).expect("all is understood")
 }
 
@@ -93,7 +93,7 @@ fn layers_of_images_and_containers_and_what_is_below_them_are_referenced() {
         make_root();
         let lost = chain(&digest('c'), &digest('e'));
         let paths = paths(&["k1", "k2", "k3", "l/Lk1", "l/Lk2", "l/Lk3"], &[&lost]);
-        assert_eq!(found(), Found { unreferenced: 3, paths, ..Found::default() });
+        assert_eq!(found(), Orphans { unreferenced: 3, paths, ..Orphans::default() });
     });
 }
 
@@ -183,7 +183,7 @@ fn a_damaged_layer_is_found_with_its_images_and_the_layers_above() {
                 sh(&format!("rm -r {}", path.display()));
             }
             // What is left is whole, and only that.
-            assert_eq!(find(Path::new(ROOT)).unwrap(), Found::default(), "{damage}");
+            assert_eq!(find(Path::new(ROOT)).unwrap(), Orphans::default(), "{damage}");
             let left = sh(&format!("cd {ROOT}/image/overlay2/imagedb; ls content/* metadata/*"));
             assert!(!left.contains(&digest('e')), "{damage}: {left}");
             assert_eq!(left.contains(&digest('f')), images.len() == 1, "{damage}: {left}");
@@ -198,7 +198,7 @@ fn a_damaged_layer_below_a_container_is_left_with_all_that_may_be_below() {
             make_root();
             sh(&format!("cd {ROOT}/overlay2; {damage}"));
             let containers = vec!["box".to_owned()];
-            assert_eq!(found(), Found { containers, ..Found::default() }, "{damage}");
+            assert_eq!(found(), Orphans { containers, ..Orphans::default() }, "{damage}");
         }
         make_root();
         let side = make_side_image();
@@ -207,7 +207,7 @@ fn a_damaged_layer_below_a_container_is_left_with_all_that_may_be_below() {
         let mut paths = paths(&["k3", "l/Lk3"], &[&above]);
         paths.push(side);
         let containers = vec!["box".to_owned()];
-        assert_eq!(found(), Found { damaged: 1, containers, paths, ..Found::default() });
+        assert_eq!(found(), Orphans { damaged: 1, containers, paths, ..Orphans::default() });
     });
 }
 
@@ -220,7 +220,7 @@ fn a_container_is_left_as_it_is_if_another_image_is_damaged() {
         let above = chain(&digest('c'), &digest('e'));
         let mut paths = paths(&["k1", "k2", "l/Lk1", "l/Lk2", "l/Lk3"], &[&above]);
         paths.push(side);
-        assert_eq!(found(), Found { unreferenced: 2, damaged: 1, paths, ..Found::default() });
+        assert_eq!(found(), Orphans { unreferenced: 2, damaged: 1, paths, ..Orphans::default() });
     });
 }
 

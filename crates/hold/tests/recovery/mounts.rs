@@ -5,7 +5,7 @@ use crate::support::{DATA, config, isolated, make_files, marker, sh};
 use std::path::Path;
 use synconce_hold::error::Unclean;
 use synconce_hold::mounted::{file_system_of, were_mounted};
-use synconce_hold::record::{FileSystem, Record};
+use synconce_hold::record::{FileSystem, HoldRecord};
 use synconce_hold::unclean::unclean;
 
 #[test]
@@ -36,7 +36,7 @@ fn a_disk_that_was_moved_counts() {
         marker.file_systems = vec![file_system_of(&point.join("data")).unwrap()];
         assert_eq!(marker.file_systems[0].point, point);
         let without = FileSystem { super_block: None, ..marker.file_systems[0].clone() };
-        let old = Record { file_systems: vec![without], ..marker.clone() };
+        let old = HoldRecord { file_systems: vec![without], ..marker.clone() };
         for script in [
             format!("mount --move {shown} /var/lib/moved"),
             format!("mount --move /var/lib/moved {shown}"),

@@ -7,9 +7,9 @@ use crate::support::{
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::Journal;
-use synconce_hold::config::{AfterCrash, Config, Held, Kind};
-use synconce_hold::overlay::{Place, SCRATCH};
-use synconce_hold::record::{self, Record, SuperBlock};
+use synconce_hold::config::{AfterCrash, Config, Held, HeldKind};
+use synconce_hold::overlay::{ResolvedPath, SCRATCH};
+use synconce_hold::record::{self, HoldRecord, SuperBlock};
 use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered};
 
 #[test]
@@ -40,8 +40,8 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         let super_block = SuperBlock { directory: "/sys/fs/ext4/none".into(), number: 1 };
         unmounted.file_systems[0].super_block = Some(super_block);
         let ends = [
-            (Record { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
-            (Record { failed: true, ..whole.clone() }, "the disk lost writes"),
+            (HoldRecord { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
+            (HoldRecord { failed: true, ..whole.clone() }, "the disk lost writes"),
             (unmounted, "unmounted"),
         ];
         for (record, reason) in ends {
@@ -147,7 +147,7 @@ fn a_marker_of_an_older_version_with_a_check_is_for_the_operator_to_decide() {
         let older = "\"after_crash\": \"check\", \"check\": [\"true\", \"{}\"]";
         fs::write(&path, text.replace("\"after_crash\": \"refuse\"", older)).unwrap();
         assert!(fs::read_to_string(&path).unwrap().contains("check"));
-        let then = Record::read("test").unwrap().unwrap().config;
+        let then = HoldRecord::read("test").unwrap().unwrap().config;
         let error = recover(&then, Decision::ByFile).unwrap_err();
         assert!(matches!(error, RecoverError::Refused { .. }) && has_marker(), "{error}");
         let kept = recover(&then, Decision::Keep).unwrap();
@@ -166,7 +166,7 @@ fn attributes(path: &Path) -> String {
 fn of_directory() -> Config {
     let mut config = config("wipe", "");
     let path = Path::new(DATA).join("other");
-    config.hold = vec![Held { path, kind: Kind::Other, throw_away: false }];
+    config.hold = vec![Held { path, kind: HeldKind::Other, throw_away: false }];
     config
 }
 
@@ -175,7 +175,7 @@ fn leftovers_of_the_hold_are_removed_before_a_rename() {
     isolated(|| {
         let config = of_directory();
         make_files("old");
-        let place = Place::of(&config.hold[0]).unwrap();
+        let place = ResolvedPath::of(&config.hold[0]).unwrap();
         place.hold().unwrap();
         crash(&config);
         let before = listing();

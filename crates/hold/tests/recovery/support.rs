@@ -7,8 +7,8 @@ use std::process::Command;
 use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::mounted::file_system_of;
-use synconce_hold::overlay::{Place, SCRATCH};
-use synconce_hold::record::{self, Record};
+use synconce_hold::overlay::{ResolvedPath, SCRATCH};
+use synconce_hold::record::{self, HoldRecord};
 use synconce_hold::recover::{self, Decision, RecoverError, Recovered, SetAside};
 use synconce_probe::mounts;
 
@@ -69,8 +69,8 @@ pub fn everything() -> String {
 }
 
 /// Returns a marker of this boot.
-pub fn marker(config: &Config) -> Record {
-    Record {
+pub fn marker(config: &Config) -> HoldRecord {
+    HoldRecord {
         name: config.name.clone(),
         started: "2026-01-02T03:04:05Z".to_owned(),
         boot: synconce_durable::record::boot_id().expect("a boot id"),
@@ -88,7 +88,7 @@ pub fn marker(config: &Config) -> Record {
 
 /// Writes a marker of an earlier boot.
 pub fn crash(config: &Config) {
-    Record { boot: "another".to_owned(), ..marker(config) }.write().expect("a marker");
+    HoldRecord { boot: "another".to_owned(), ..marker(config) }.write().expect("a marker");
 }
 
 pub fn has_marker() -> bool {
@@ -98,7 +98,7 @@ pub fn has_marker() -> bool {
 /// Holds the database and ends the hold as a crash does. Returns the link to the database that
 /// the hold leaves.
 pub fn leave_link(config: &Config) -> PathBuf {
-    let place = Place::of(&config.hold[0]).expect("a place");
+    let place = ResolvedPath::of(&config.hold[0]).expect("a place");
     place.hold().expect("a hold");
     release(&place);
     let name = place.path().file_name().expect("a name").to_owned();
@@ -108,7 +108,7 @@ pub fn leave_link(config: &Config) -> PathBuf {
 }
 
 /// Unmounts the overlay of `place`.
-pub fn release(place: &Place) {
+pub fn release(place: &ResolvedPath) {
     let mounts = mounts::ours().expect("the mounts");
     let mount = place.mount(&mounts).expect("a hold");
     place.release(mount).expect("a hold that no process uses");

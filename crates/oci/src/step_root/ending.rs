@@ -3,7 +3,7 @@
 //! The engine's work directory has the kernel's mark only during the sync of a `delete`, and after
 //! a failed sync. An engine that ignores how a `delete` ended cannot mount such a layer.
 
-use super::volatile::{Failure, MARK, NOTE, OWN_WORK, open};
+use super::volatile::{MARK, NOTE, NotVolatile, OWN_WORK, open};
 use super::{Kept, StepRoot, failed};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -173,11 +173,11 @@ fn unmount_patiently(root: &StepRoot) -> Result<(), String> {
                 root.remove_work();
                 return Ok(());
             }
-            Err(Failure::Kept(Kept::InUse)) if Instant::now() < end => {
+            Err(NotVolatile::Kept(Kept::InUse)) if Instant::now() < end => {
                 std::thread::sleep(PAUSE);
             }
-            Err(Failure::Lost(error)) => return Err(error),
-            Err(Failure::Kept(why)) => return Err(cannot_mount_back(root.point(), &why)),
+            Err(NotVolatile::Lost(error)) => return Err(error),
+            Err(NotVolatile::Kept(why)) => return Err(cannot_mount_back(root.point(), &why)),
         }
     }
 }
@@ -194,9 +194,8 @@ fn as_mounted(mount: &Mount) -> Option<String> {
     let is_ours = options.clone().any(|option| is_volatile(&option));
     let is_ours = is_ours && options.clone().any(|option| ours(&option));
     let kept = options.filter(|option| !is_volatile(option));
-    let before = kept.map(|option| match ours(&option) {
-        true => option.strip_suffix(OWN_WORK).unwrap_or(option),
-        false => option,
+    let before = kept.map(|option| {
+        if ours(&option) { option.strip_suffix(OWN_WORK).unwrap_or(option) } else { option }
     });
     is_ours.then(|| before.collect::<Vec<_>>().join(","))
 }

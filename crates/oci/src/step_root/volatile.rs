@@ -28,7 +28,7 @@ pub(super) const MARK: &str = "work/incompat/volatile";
 
 /// Why a root is not volatile.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum NotVolatile {
     /// The root is mounted as the engine mounted it.
     Kept(Kept),
     /// The root is not mounted any more. The message is for the user.
@@ -41,8 +41,8 @@ impl StepRoot {
     ///
     /// # Errors
     /// The root is as it was, or is lost.
-    pub(crate) fn make_volatile(self, bundle: Option<&Path>) -> Result<VolatileRoot, Failure> {
-        let upper = self.look().map_err(Failure::Kept)?;
+    pub(crate) fn make_volatile(self, bundle: Option<&Path>) -> Result<VolatileRoot, NotVolatile> {
+        let upper = self.look().map_err(NotVolatile::Kept)?;
         self.unmount_all()?;
         // The kernel gives the number of an ended file system to the next one.
         let is_free = ustat::is_in_use(self.device.major, self.device.minor) == Some(false);
@@ -65,11 +65,11 @@ impl StepRoot {
     }
 
     /// Unmounts the overlay everywhere, or nowhere.
-    pub(super) fn unmount_all(&self) -> Result<(), Failure> {
+    pub(super) fn unmount_all(&self) -> Result<(), NotVolatile> {
         for (at, point) in self.points.iter().enumerate().rev() {
             let Err(errno) = unmount(point, UnmountFlags::NOFOLLOW) else { continue };
-            self.bind(at + 1).map_err(Failure::Lost)?;
-            return Err(Failure::Kept(match errno {
+            self.bind(at + 1).map_err(NotVolatile::Lost)?;
+            return Err(NotVolatile::Kept(match errno {
                 Errno::BUSY => Kept::InUse,
                 _ => Kept::Failed(failed("cannot unmount", point, errno)),
             }));
@@ -99,11 +99,13 @@ impl StepRoot {
     }
 
     /// Mounts the overlay as the engine did, after everything is unmounted.
-    fn undo(&self, why: Kept) -> Failure {
+    fn undo(&self, why: Kept) -> NotVolatile {
         self.remove_work();
         match self.mount_all(&self.options) {
-            Ok(()) => Failure::Kept(why),
-            Err(error) => Failure::Lost(format!("{error}, after the root was left because {why}")),
+            Ok(()) => NotVolatile::Kept(why),
+            Err(error) => {
+                NotVolatile::Lost(format!("{error}, after the root was left because {why}"))
+            }
         }
     }
 
@@ -120,9 +122,12 @@ impl StepRoot {
     }
 
     fn options_of_own_work(&self) -> String {
-        let changed = |option: &str| match option.starts_with("workdir=") {
-            true => format!("{option}{OWN_WORK}"),
-            false => option.to_owned(),
+        let changed = |option: &str| {
+            if option.starts_with("workdir=") {
+                format!("{option}{OWN_WORK}")
+            } else {
+                option.to_owned()
+            }
         };
         self.options.split(',').map(changed).collect::<Vec<_>>().join(",")
     }

@@ -32,9 +32,8 @@ struct Kernels {
 /// Returns `name` as escaped by `seq_escape()` of `show_mountinfo()` and `show_options()`
 /// (fs/proc_namespace.c, fs/overlayfs/super.c).
 fn escaped(name: &[u8], special: &[u8]) -> Vec<u8> {
-    let escape = |byte: &u8| match special.contains(byte) {
-        true => format!("\\{byte:03o}").into_bytes(),
-        false => vec![*byte],
+    let escape = |byte: &u8| {
+        if special.contains(byte) { format!("\\{byte:03o}").into_bytes() } else { vec![*byte] }
     };
     name.iter().flat_map(escape).collect()
 }

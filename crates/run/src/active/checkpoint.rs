@@ -13,18 +13,18 @@ use super::coverage::Coverage;
 use super::sealed_scope::SealedScope;
 use super::turn::{Checkpoints, Turn};
 use super::unmount_sync::UnmountSync;
-use crate::directory::Found;
+use crate::directory::DirectoryDevice;
 use crate::process_tree;
 use crate::protocol::{CommitReport, Notice};
 use crate::run_error::RunError;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{Outcome, Progress, commit};
+use synconce_durable::commit::{FileSystemOutcome, Progress, commit};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
-use synconce_durable::synced::Failure;
+use synconce_durable::synced::SyncFailure;
 
 /// The file systems that a checkpoint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Active {
         &mut self,
         turn: Turn,
         extent: Extent,
-        directory: Option<Found>,
+        directory: Option<DirectoryDevice>,
     ) -> Result<Checkpoint, RunError> {
         let mut pins = self.pins.clone();
         pins.drop_closed();
@@ -105,7 +105,7 @@ impl Active {
     /// Adds `found` to `pins`, and to the file systems that are committed. The run itself gets
     /// no pin: a file system without one is named in the marker before the first call there is
     /// held.
-    fn cover(&mut self, found: Found, pins: &mut Pins) -> Result<(), RunError> {
+    fn cover(&mut self, found: DirectoryDevice, pins: &mut Pins) -> Result<(), RunError> {
         pins.join(found.pins);
         let pin = pins.of(found.device).ok_or(found.error)?;
         if pin.volatile {
@@ -149,7 +149,8 @@ impl Checkpoint {
         let (pins, everything) = if skipped { Default::default() } else { (pins, everything) };
         let devices: Vec<_> = pins.iter().map(|pin| pin.device).collect();
         let report = commit(pins, everything, patience, progress);
-        let has_begun = |outcome: &Outcome| !matches!(outcome.result, Err(Failure::NotBegun(_)));
+        let has_begun =
+            |outcome: &FileSystemOutcome| !matches!(outcome.result, Err(SyncFailure::NotBegun(_)));
         let begun: Vec<_> = report.file_systems.iter().map(has_begun).collect();
         let synced: Vec<_> = report.file_systems.into_iter().map(committed).collect();
         let everything = report.everything.map(committed_everything);

@@ -8,7 +8,7 @@ use crate::runfile::Phase;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{self, Outcome, Progress};
+use synconce_durable::commit::{self, FileSystemOutcome, Progress};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
@@ -124,7 +124,7 @@ fn report_wait(began: Instant, point: &Path, progress: &mut dyn FnMut(&Progress<
     progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
 }
 
-pub(super) fn committed(outcome: Outcome) -> Committed {
+pub(super) fn committed(outcome: FileSystemOutcome) -> Committed {
     let error = outcome.result.as_ref().err().map(ToString::to_string);
     Committed {
         mount_point: outcome.point,

@@ -5,7 +5,7 @@
 //! server on a block device is committed by that device. No commit reaches the data of any
 //! other FUSE server.
 
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::protocol::Notice;
 use crate::run_error::RunError;
 use rustix::fs::{Access, AtFlags, CWD, FileType, OFlags, StatxFlags};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{Pins, mount_id};
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// The FUSE file systems that a sealed run can have written and that no commit reaches.
@@ -30,7 +30,7 @@ impl SealedScope {
     /// # Errors
     /// The working directory, `--root`, `--commit-only` or an inherited descriptor is on a
     /// FUSE file system that no commit reaches.
-    pub(super) fn new(options: &Options, pins: &mut Pins) -> Result<Self, RunError> {
+    pub(super) fn new(options: &RunOptions, pins: &mut Pins) -> Result<Self, RunError> {
         let mounts = mounts::ours().unwrap_or_default();
         let mut scope = Self::default();
         scope.add(&mounts, pins, true);
@@ -74,7 +74,7 @@ impl SealedScope {
 }
 
 fn is_fuse(mount: &Mount) -> bool {
-    mount.kind() == Kind::Fuse { on_device: false }
+    mount.kind() == SyncKind::Fuse { on_device: false }
 }
 
 /// Whether this user may access the FUSE file system `mount`: without `allow_other` only its

@@ -24,20 +24,20 @@ impl Failures {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TurnState {
     is_busy: bool,
     failures: Failures,
 }
 
 /// The checkpoints of one run: the turn to make one, and what failed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Checkpoints(Arc<(Mutex<State>, Condvar)>);
+pub(crate) struct Checkpoints(Arc<(Mutex<TurnState>, Condvar)>);
 
 /// The turn to make a checkpoint, until it is dropped.
 pub(crate) struct Turn(Checkpoints);
 
 impl Checkpoints {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TurnState> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

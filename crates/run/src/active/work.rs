@@ -3,7 +3,7 @@
 
 use super::in_memory::is_in_memory;
 use crate::balance::MarkerSyncs;
-use crate::run_error::{Act, RunError};
+use crate::run_error::{FailedAct, RunError};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, mount_id, uppers_of};
-use synconce_durable::record::{FileSystem, Record};
+use synconce_durable::record::{FileSystem, RunRecord};
 use synconce_durable::standard_paths;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
@@ -28,9 +28,9 @@ pub(crate) struct Via {
 }
 
 /// The target of `--root`, whose marker may have to be written again.
-pub(crate) struct Root {
+pub(crate) struct RootMarker {
     pub(super) path: PathBuf,
-    pub(super) record: Record,
+    pub(super) record: RunRecord,
 }
 
 /// Work that has to be done.
@@ -43,7 +43,7 @@ pub(crate) enum Work {
         device: DeviceId,
         via: Via,
         before: Arc<HashSet<DeviceId>>,
-        root: Option<Box<Root>>,
+        root: Option<Box<RootMarker>>,
         markers: Markers,
     },
 }
@@ -106,7 +106,7 @@ impl Work {
                 if pin.volatile {
                     return Done::Volatile(device);
                 }
-                let is_marked = |root: Box<Root>| markers.mark_again(&root).is_ok();
+                let is_marked = |root: Box<RootMarker>| markers.mark_again(&root).is_ok();
                 // An overlay's upper file systems as well.
                 let name = |pin| markers.name(&FileSystem::of(pin));
                 if root.is_none_or(is_marked) && pins.iter().try_for_each(name).is_ok() {
@@ -220,7 +220,7 @@ impl Markers {
     pub(super) fn engage(&self) -> Result<(), RunError> {
         let engage = |markers: &mut Vec<Marker>| markers.iter_mut().try_for_each(Marker::engage);
         let engaged = self.lock().time(engage);
-        engaged.map_err(|error| RunError::Marker(Act::from(&error)))
+        engaged.map_err(|error| RunError::Marker(FailedAct::from(&error)))
     }
 
     /// Adds `system` to the file systems that the markers name.
@@ -232,7 +232,7 @@ impl Markers {
     }
 
     /// Writes the marker of `root` again, if an unmount that failed removed it.
-    fn mark_again(&self, root: &Root) -> Result<(), Error> {
+    fn mark_again(&self, root: &RootMarker) -> Result<(), Error> {
         self.lock().time(|markers| {
             if markers.len() == 1 {
                 let state = root.path.join(standard_paths::STATE_BELOW_ROOT);

@@ -2,7 +2,7 @@
 
 use crate::active::Active;
 use crate::launching;
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::presence::Presence;
 use crate::privileges;
 use crate::protocol::{Message, send};
@@ -12,17 +12,17 @@ use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use synconce_filter::{Answer, Program, Spec, native_abis, program};
+use synconce_filter::{HeldAnswer, Program, Spec, native_abis, program};
 use synconce_sys::handover::Takeover;
 use synconce_sys::launch::{Filter, LaunchError, Launched, launch};
 use synconce_sys::seccomp::{Instruction, Listen};
-use synconce_sys::signals::Set;
+use synconce_sys::signals::SignalSet;
 
 /// Launches the command. In a sealed run the filter leads to `presence`.
 pub(super) fn launch_held(
-    options: &Options,
+    options: &RunOptions,
     active: &mut Active,
-    mask: Set,
+    mask: SignalSet,
     takeover: &Takeover,
     frontend: &OwnedFd,
     presence: Option<&Presence>,
@@ -39,8 +39,10 @@ pub(super) fn launch_held(
         // report the marker.
         let _ = send(frontend, &Message::Marked { path: active.marker() });
         // Without a socket, an inner run searches /proc for the supervisor.
-        let spec =
-            Spec { identity: presence.map(Presence::identity), ..spec(options, Answer::Sealed) };
+        let spec = Spec {
+            identity: presence.map(Presence::identity),
+            ..spec(options, HeldAnswer::Sealed)
+        };
         let program = instructions(&program(&spec, native_abis()));
         let filter = Filter { listen: Listen::No, program: &program };
         let launched = launch(&command, filter, mask, takeover);
@@ -49,7 +51,7 @@ pub(super) fn launch_held(
     if options.sealed {
         return launch_sealed(active);
     }
-    let supervised = instructions(&program(&spec(options, Answer::Supervised), native_abis()));
+    let supervised = instructions(&program(&spec(options, HeldAnswer::Supervised), native_abis()));
     let listen = if options.record.is_some() { Listen::UntilAnswered } else { Listen::Yes };
     let filter = Filter { listen, program: &supervised };
     match launch(&command, filter, mask, takeover) {
@@ -75,7 +77,7 @@ pub(super) fn would_gain_privileges(command: &CStr) -> Option<PathBuf> {
     (!rustix::process::geteuid().is_root() && privileges::gains(path)).then(|| path.to_owned())
 }
 
-fn launch_error(error: LaunchError, options: &Options) -> RunError {
+fn launch_error(error: LaunchError, options: &RunOptions) -> RunError {
     match error {
         LaunchError::Clone(error) => RunError::set_up("cannot make a process", &error),
         LaunchError::Filter(error) => RunError::Filter(error.raw_os_error().unwrap_or(0)),
@@ -89,10 +91,10 @@ fn launch_error(error: LaunchError, options: &Options) -> RunError {
     }
 }
 
-fn spec(options: &Options, answer: Answer) -> Spec {
+fn spec(options: &RunOptions, answer: HeldAnswer) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
-    let io_uring_pass = options.io_uring_pass && answer == Answer::Sealed;
+    let io_uring_pass = options.io_uring_pass && answer == HeldAnswer::Sealed;
     Spec { answer, io_uring_pass, identity: None }
 }
 

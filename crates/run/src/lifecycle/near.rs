@@ -1,14 +1,14 @@
 //! The file systems on which nearly every run writes. They are pinned before the command starts:
 //! a descriptor that is opened later may miss a write-back error (fsync(2)).
 
-use crate::options::Options;
+use crate::options::RunOptions;
 use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use synconce_durable::pins::{mount_id, mount_of, uppers_of};
 use synconce_durable::standard_paths;
-use synconce_probe::filesystem::Kind;
+use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{DeviceId, Mount};
 use synconce_sys::process;
 
@@ -18,7 +18,7 @@ const LINKS: usize = 40;
 /// Returns the devices of the file systems of /, the working directory, `HOME`, `TMPDIR`,
 /// `--root`, the marker and inherited descriptors, and of the upper directories of overlays
 /// among them.
-pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> {
+pub(super) fn devices(options: &RunOptions, mounts: &[Mount]) -> HashSet<DeviceId> {
     let home = env::var_os("HOME").map(PathBuf::from);
     let temporary = env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let named = [home, Some(temporary), standard_paths::state()].into_iter().flatten();
@@ -31,7 +31,7 @@ pub(super) fn devices(options: &Options, mounts: &[Mount]) -> HashSet<DeviceId> 
 
 /// Returns where a run works (/, the working directory and `--root`), each with its mount.
 pub(super) fn places_of_work<'a>(
-    options: &'a Options,
+    options: &'a RunOptions,
     mounts: &'a [Mount],
 ) -> impl Iterator<Item = (&'a Path, &'a Mount)> {
     let places = [Path::new("/"), Path::new(".")].into_iter().chain(options.root.as_deref());
@@ -55,7 +55,7 @@ fn without_links(path: &Path, mounts: &[Mount]) -> PathBuf {
     let (mut resolved, mut rest, mut links) = (PathBuf::from("/"), names(&path), 0);
     while let Some(name) = rest.pop() {
         let is_served = by_name(&resolved, mounts)
-            .is_some_and(|mount| matches!(mount.kind(), Kind::Network | Kind::Fuse { .. }));
+            .is_some_and(|mount| matches!(mount.kind(), SyncKind::Network | SyncKind::Fuse { .. }));
         if is_served {
             resolved.push(name);
         } else if name == ".." {

@@ -1,6 +1,6 @@
 //! The notices at the end of a run.
 
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::process_tree::{self, Process};
 use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
@@ -27,7 +27,7 @@ pub(super) struct Notices {
 
 impl Notices {
     /// Takes from `closed` what the notices are about.
-    pub(super) fn new(options: &Options, sealed: bool, closed: &mut Closed) -> Self {
+    pub(super) fn new(options: &RunOptions, sealed: bool, closed: &mut Closed) -> Self {
         let unfinished = std::mem::take(&mut closed.unfinished);
         let unsynced = std::mem::take(&mut closed.unsynced);
         let io_uring =

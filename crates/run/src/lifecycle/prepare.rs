@@ -3,8 +3,8 @@
 use super::near;
 use crate::active::{Active, record};
 use crate::held::RUN_VARIABLE;
-use crate::options::Options;
-use crate::run_error::{Act, RunError, number};
+use crate::options::RunOptions;
+use crate::run_error::{FailedAct, RunError, number};
 use crate::runfile::RunFile;
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
 /// Finds the file systems, arms the markers, and writes the run file.
-pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
+pub(super) fn prepare(options: &RunOptions) -> Result<Active, RunError> {
     if options.commit && syncs_are_swallowed() {
         return Err(RunError::SyncsSwallowed);
     }
@@ -30,7 +30,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
     let record = record(options, &pins);
     let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
-        let unwritable = |error: Error| RunError::MarkerUnwritable(Act::from(&error));
+        let unwritable = |error: Error| RunError::MarkerUnwritable(FailedAct::from(&error));
         let state = standard_paths::state().ok_or(RunError::NoStateDirectory)?;
         let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
         markers.push(marker.registered_in(standard_paths::registry()));
@@ -40,7 +40,7 @@ pub(super) fn prepare(options: &Options) -> Result<Active, RunError> {
             let below = root.join(standard_paths::STATE_BELOW_ROOT);
             if !is_same(&below, &state) {
                 let marker = Marker::arm(&below, &record, Some(root));
-                let unwritable = |error: Error| RunError::RootUnwritable(Act::from(&error));
+                let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
                 markers.push(marker.map_err(unwritable)?);
             }
         }
@@ -76,7 +76,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 }
 
 /// Returns the file systems that are committed whether or not a call on them is held.
-fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> {
+fn named(options: &RunOptions, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> {
     if options.commits_all() || !options.commit_only.is_empty() {
         return pins.iter().map(|pin| pin.device).collect();
     }
@@ -85,12 +85,12 @@ fn named(options: &Options, mounts: &[Mount], pins: &Pins) -> HashSet<DeviceId> 
 }
 
 /// Opens the pins that a run has before its command starts.
-fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
+fn pins(options: &RunOptions, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
         let pins = pins.map_err(|error| match Errno::from_io_error(error.io()) {
             Some(Errno::NODEV) => RunError::NoDisk(error.path().to_owned()),
-            _ => RunError::Path(Act::from(&error)),
+            _ => RunError::Path(FailedAct::from(&error)),
         })?;
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
         return volatile.map_or(Ok(pins), |point| Err(RunError::VolatileOverlay(point)));

@@ -26,7 +26,7 @@ struct Area {
 }
 
 #[derive(Debug, Arbitrary)]
-struct Question {
+struct MappingQuestion {
     areas: Vec<Area>,
     from: u16,
     length: u32,
@@ -36,7 +36,7 @@ const PAGE: u64 = 4096;
 
 #[test]
 fn every_maps_that_the_kernel_can_show_is_read_as_it_is() {
-    synconce_fuzz::values("mappings", 3_000, |question: Question| {
+    synconce_fuzz::values("mappings", 3_000, |question: MappingQuestion| {
         let (mut text, mut end) = (Vec::new(), 0);
         let range = u64::from(question.from) * 64;
         let range = range..range + 1 + u64::from(question.length);

@@ -6,24 +6,24 @@ mod request;
 
 use super::*;
 use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, PAGE, SHARED};
-use request::Request;
+use request::FuzzedCall;
 use std::collections::BTreeMap;
 use synconce_filter::{
-    Answer, Program, SeccompData, Spec, Verdict, interpret, native_abis, program,
+    FilterVerdict, HeldAnswer, Program, SeccompData, Spec, interpret, native_abis, program,
 };
 
 /// All bits that may ever be cleared in an argument.
 const SYNC_BITS: u32 = args::OPEN_SYNC_MASK | args::RWF_SYNC_MASK | args::MS_SYNC;
 
-fn options() -> Options {
-    Options { commit: true, ..Options::default() }
+fn options() -> RunOptions {
+    RunOptions { commit: true, ..RunOptions::default() }
 }
 
 fn spec() -> Spec {
-    Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None }
+    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None }
 }
 
-fn pending(caller: &Caller, request: &Request) -> Option<PendingCall> {
+fn pending(caller: &Caller, request: &FuzzedCall) -> Option<PendingCall> {
     let (arch, number) = request.number();
     let (abi, call) = Call::identify(arch, number)?;
     let (thread, args) = (caller.thread(), request.args());
@@ -38,7 +38,7 @@ fn pending(caller: &Caller, request: &Request) -> Option<PendingCall> {
 fn is_notified(filter: &Program, pending: &PendingCall) -> bool {
     let Notification { number: nr, arch, args, .. } = pending.notification;
     let data = SeccompData { nr, arch, instruction_pointer: 0, args };
-    interpret(filter, &data) == Ok(Verdict::Notify)
+    interpret(filter, &data) == Ok(FilterVerdict::Notify)
 }
 
 /// Asserts what must be true of every decision.
@@ -64,7 +64,7 @@ fn check(caller: &Caller, pending: &PendingCall, decision: &Decision) {
     }
 }
 
-fn check_change(caller: &Caller, pending: &PendingCall, change: &Change) {
+fn check_change(caller: &Caller, pending: &PendingCall, change: &CallChange) {
     assert!(!change.devices.is_empty());
     assert!(change.argument.is_some() == change.patches.is_empty());
     if let Some((index, bits)) = change.argument {
@@ -90,7 +90,7 @@ fn no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision() {
     let filter = program(&spec(), native_abis());
     let on_disk = fd_info.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
     let mut seen: BTreeMap<(Call, &str), u32> = BTreeMap::new();
-    synconce_fuzz::values("requests", 6_000, |request: Request| {
+    synconce_fuzz::values("requests", 6_000, |request: FuzzedCall| {
         let Some(pending) = pending(&caller, &request) else { return };
         caller.fill(&request.memory());
         let decision = decide(&mut fd_info, &pending, &options);

@@ -1,6 +1,6 @@
 //! msync(2).
 
-use super::{Change, Decision, PendingCall};
+use super::{CallChange, Decision, PendingCall};
 use crate::accounts::PassReason;
 use crate::fd_info::{FdInfo, Mounts};
 use synconce_filter::args;
@@ -40,5 +40,5 @@ pub(super) fn decide(fd_info: &mut FdInfo, pending: &PendingCall) -> Decision {
     }
     // Without MS_SYNC the kernel makes the same checks and does not write back.
     let argument = Some((2, u64::from(args::MS_SYNC)));
-    Decision::Rewrite(Change { argument, devices: mapping.devices, ..Change::default() })
+    Decision::Rewrite(CallChange { argument, devices: mapping.devices, ..CallChange::default() })
 }

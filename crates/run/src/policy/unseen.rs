@@ -7,7 +7,7 @@
 
 use super::{Decision, PendingCall};
 use crate::accounts::PassReason;
-use crate::options::Options;
+use crate::options::RunOptions;
 use synconce_filter::Call;
 
 /// Returns the answer to calls about which the caller's memory decides, if no memory can be read.
@@ -28,13 +28,14 @@ pub(super) fn by_call(call: Call) -> Option<Decision> {
 /// msync(2) passes. In a default container apt-get calls it on private memory, after it has
 /// changed its effective user and so is not dumpable. A held call would make the commit sync
 /// every disk of the host.
-pub(super) fn decide(pending: &PendingCall, options: &Options) -> Decision {
+pub(super) fn decide(pending: &PendingCall, options: &RunOptions) -> Decision {
     use Call::{Fdatasync, Fsync, SyncFileRange, Syncfs};
     if !matches!(pending.call, Fsync | Fdatasync | Syncfs | SyncFileRange) {
         return Decision::Pass(PassReason::Unseen);
     }
-    match options.has_rules() || !options.commit_only.is_empty() {
-        true => Decision::PassUnseen,
-        false => Decision::HoldUnseen,
+    if options.has_rules() || !options.commit_only.is_empty() {
+        Decision::PassUnseen
+    } else {
+        Decision::HoldUnseen
     }
 }

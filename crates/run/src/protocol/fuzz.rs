@@ -1,7 +1,7 @@
 //! Fuzzing of the messages on the socket, including paths of arbitrary bytes.
 
 use super::*;
-use crate::run_error::Act;
+use crate::run_error::FailedAct;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -101,10 +101,9 @@ impl Parts {
     fn summary(&self) -> Summary {
         let mut summary = Summary {
             commit: Some(self.report()),
-            error: self
-                .text
-                .clone()
-                .map(|act| RunError::Marker(Act { act, path: self.path(), errno: self.number })),
+            error: self.text.clone().map(|act| {
+                RunError::Marker(FailedAct { act, path: self.path(), errno: self.number })
+            }),
             end: Some(Ending::Exited(self.number)),
             stays: self.kind & 1 != 0,
             ..Summary::default()

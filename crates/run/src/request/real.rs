@@ -2,7 +2,7 @@
 
 use crate::frontend::pass;
 use crate::held::{Request, outer};
-use crate::options::Options;
+use crate::options::RunOptions;
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
 use crate::{job, launching};
@@ -14,9 +14,9 @@ use std::ffi::{CStr, OsString};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use synconce_sys::process::{self, Change, Side, WaitFor, Whose};
+use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 use synconce_sys::seccomp::Outer;
-use synconce_sys::signals::{Reader, Set, passed_on};
+use synconce_sys::signals::{SignalReader, SignalSet, passed_on};
 use synconce_sys::{launch, origin, reason};
 
 /// The name of the process that stays as long as descendants of the command, as `ps` shows it.
@@ -87,7 +87,7 @@ pub fn refuse_if_sealed() -> Result<(), RealError> {
 }
 
 fn execute(words: &[OsString]) -> io::Error {
-    let options = Options { command: words.to_vec(), ..Options::default() };
+    let options = RunOptions { command: words.to_vec(), ..RunOptions::default() };
     match launching::command(&options, None) {
         Ok(command) => launch::execute_in_place(&command),
         Err(error) => error,
@@ -111,9 +111,9 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
         |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
     // If the subreaper is killed, the command becomes a child of this process.
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let set = Set::of(&passed_on());
+    let set = SignalSet::of(&passed_on());
     let mask = set.block();
-    let reader = Reader::new(&set).map_err(cannot("cannot read signals"))?;
+    let reader = SignalReader::new(&set).map_err(cannot("cannot read signals"))?;
     let flags = SocketFlags::CLOEXEC;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (ours, theirs) =
@@ -137,7 +137,7 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
 
 /// Starts the command, reports its stops and its end to `caller`, and reaps orphans until no
 /// descendant is left.
-fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunError> {
+fn attend(words: &[OsString], mask: SignalSet, caller: &OwnedFd) -> Result<(), RunError> {
     let cannot = |act: &'static str| move |error| RunError::set_up(act, &error);
     process::set_name(SUBREAPER);
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
@@ -168,7 +168,7 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
         if child == command {
             let _ = match (change, end) {
                 (_, Some(end)) => send(caller, &Message::Ended(end)),
-                (Change::Stopped(signal), _) => send(caller, &Message::Stopped(signal)),
+                (ChildChange::Stopped(signal), _) => send(caller, &Message::Stopped(signal)),
                 _ => Ok(()),
             };
         }
@@ -184,16 +184,16 @@ fn attend(words: &[OsString], mask: Set, caller: &OwnedFd) -> Result<(), RunErro
     Ok(())
 }
 
-fn ending(change: Change) -> Option<Ending> {
+fn ending(change: ChildChange) -> Option<Ending> {
     match change {
-        Change::Exited(code) => Some(Ending::Exited(code)),
-        Change::Killed(signal) => Some(Ending::Killed(signal)),
+        ChildChange::Exited(code) => Some(Ending::Exited(code)),
+        ChildChange::Killed(signal) => Some(Ending::Killed(signal)),
         _ => None,
     }
 }
 
 /// Passes signals on, and stops together with the command, until `subreaper` reports the end.
-fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, RealError> {
+fn watch(socket: &OwnedFd, reader: &SignalReader, subreaper: u32) -> Result<Ending, RealError> {
     let end_of = |pid| {
         let ends = WaitFor { ends: true, block: true, ..WaitFor::default() };
         process::wait(Whose::Id(pid), ends).ok().flatten().and_then(|(_, change)| ending(change))
@@ -249,7 +249,7 @@ fn watch(socket: &OwnedFd, reader: &Reader, subreaper: u32) -> Result<Ending, Re
 }
 
 /// Passes the pending signals on to `command`, except `known`.
-fn pass_all(reader: &Reader, command: u32, known: Option<Signal>) {
+fn pass_all(reader: &SignalReader, command: u32, known: Option<Signal>) {
     while let Some(received) = reader.next() {
         if known.is_none_or(|known| known.as_raw() != received.signal) {
             pass(&received, command);

@@ -1,6 +1,7 @@
 //! Requests of processes of the run: checkpoints, and real syncs.
 
-use super::{Reply, Responder, file_of};
+use super::callers_file::file_of;
+use super::{Reply, Responder};
 use crate::checkpoints;
 use crate::held::{ACCEPTED, Request};
 use crate::policy::PendingCall;

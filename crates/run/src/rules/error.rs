@@ -34,12 +34,12 @@ pub struct RuleError {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Why it is refused.
-    pub reason: Reason,
+    pub reason: RuleReason,
 }
 
 /// Why a rule is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reason {
+pub enum RuleReason {
     /// The path cannot be examined: errno(3).
     Unreadable(i32),
     /// This directory, in which the rule would match, does not exist.
@@ -77,33 +77,39 @@ impl RuleError {
     /// Returns what the user can do.
     pub(crate) fn remedy(&self) -> Option<Cow<'static, str>> {
         Some(match &self.reason {
-            Reason::NoDirectory(directory) => {
+            RuleReason::NoDirectory(directory) => {
                 let directory = text::quote(directory);
                 format!("make the directory first: mkdir --parents {directory}").into()
             }
-            Reason::Unplaced(directory) => {
+            RuleReason::Unplaced(directory) => {
                 let at = text::quote(directory);
                 format!("mount the directory on itself: mount --bind {at} {at}").into()
             }
-            Reason::Unclosed(escaped) => {
+            RuleReason::Unclosed(escaped) => {
                 format!("for a `[` in the name: {} {}", self.kind, text::quote(escaped)).into()
             }
-            Reason::Empty(_) => "write the range from the lower character on, such as [a-z]".into(),
-            Reason::NoDisk(_) => "leave the option out: syncs there are never held".into(),
-            Reason::ForeignProc => {
+            RuleReason::Empty(_) => {
+                "write the range from the lower character on, such as [a-z]".into()
+            }
+            RuleReason::NoDisk(_) => "leave the option out: syncs there are never held".into(),
+            RuleReason::ForeignProc => {
                 "mount /proc anew: unshare --mount --pid --fork --mount-proc".into()
             }
-            Reason::Covered(_) => "leave one of the two out".into(),
-            Reason::OutsideOnly => {
+            RuleReason::Covered(_) => "leave one of the two out".into(),
+            RuleReason::OutsideOnly => {
                 "leave --except out: without a rule such syncs are real already".into()
             }
-            Reason::Excepted(_) => "leave --only out, or name a path below it in --except".into(),
-            Reason::Everything => "run the command without synconce, or name a path below".into(),
-            Reason::GoesUp => "write the path without `..`".into(),
-            Reason::Unreadable(_)
-            | Reason::NotADirectory(_)
-            | Reason::ReadOnly
-            | Reason::NotAFile => return None,
+            RuleReason::Excepted(_) => {
+                "leave --only out, or name a path below it in --except".into()
+            }
+            RuleReason::Everything => {
+                "run the command without synconce, or name a path below".into()
+            }
+            RuleReason::GoesUp => "write the path without `..`".into(),
+            RuleReason::Unreadable(_)
+            | RuleReason::NotADirectory(_)
+            | RuleReason::ReadOnly
+            | RuleReason::NotAFile => return None,
         })
     }
 }
@@ -113,36 +119,36 @@ impl fmt::Display for RuleError {
         let Self { kind, path, reason: why } = self;
         write!(f, "cannot use {kind} {}: ", path.display())?;
         match why {
-            Reason::Unreadable(errno) => {
+            RuleReason::Unreadable(errno) => {
                 f.write_str(&reason(&std::io::Error::from_raw_os_error(*errno)))
             }
-            Reason::NoDirectory(directory) => {
+            RuleReason::NoDirectory(directory) => {
                 write!(f, "there is no directory {}", directory.display())
             }
-            Reason::NotADirectory(file) => {
+            RuleReason::NotADirectory(file) => {
                 write!(f, "{} is no directory, so nothing can be below it", file.display())
             }
-            Reason::ReadOnly => f.write_str(
+            RuleReason::ReadOnly => f.write_str(
                 "it does not exist, and cannot be made, because its file system is read-only",
             ),
-            Reason::NotAFile => f.write_str("it is neither a file nor a directory"),
-            Reason::GoesUp => f.write_str("`..` follows a wildcard"),
-            Reason::Unclosed(_) => f.write_str("no `]` closes a `[`"),
-            Reason::Empty(brackets) => write!(f, "{brackets} matches no character"),
-            Reason::Everything => {
+            RuleReason::NotAFile => f.write_str("it is neither a file nor a directory"),
+            RuleReason::GoesUp => f.write_str("`..` follows a wildcard"),
+            RuleReason::Unclosed(_) => f.write_str("no `]` closes a `[`"),
+            RuleReason::Empty(brackets) => write!(f, "{brackets} matches no character"),
+            RuleReason::Everything => {
                 f.write_str("it covers every file, so the run would hold nothing")
             }
-            Reason::NoDisk(kind) => {
+            RuleReason::NoDisk(kind) => {
                 write!(f, "it is on no disk file system ({kind}), and no disk is mounted below")
             }
-            Reason::Unplaced(_) => f.write_str("the chroot hides its mount"),
-            Reason::ForeignProc => f.write_str("/proc does not show this pid namespace"),
-            Reason::Covered(by) if by == path => f.write_str("it is given twice"),
-            Reason::Covered(by) => write!(f, "{kind} {} covers it", by.display()),
-            Reason::Excepted(by) => {
+            RuleReason::Unplaced(_) => f.write_str("the chroot hides its mount"),
+            RuleReason::ForeignProc => f.write_str("/proc does not show this pid namespace"),
+            RuleReason::Covered(by) if by == path => f.write_str("it is given twice"),
+            RuleReason::Covered(by) => write!(f, "{kind} {} covers it", by.display()),
+            RuleReason::Excepted(by) => {
                 write!(f, "nothing is left of it: --except {} covers it", by.display())
             }
-            Reason::OutsideOnly => f.write_str("it matches nothing that --only names"),
+            RuleReason::OutsideOnly => f.write_str("it matches nothing that --only names"),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// One name of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PatternPart {
     /// Exactly this name.
     Name(OsString),
     /// A name with wildcards, as typed.
@@ -20,7 +20,7 @@ pub(super) enum Part {
     Directories,
 }
 
-impl Part {
+impl PatternPart {
     /// Returns the part that is typed as `word`.
     fn typed(word: &OsStr) -> Self {
         let bytes = word.as_bytes();
@@ -66,12 +66,13 @@ impl Part {
 
 /// A path below which everything matches. An empty pattern matches everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Part>);
+pub(super) struct Pattern(Vec<PatternPart>);
 
 impl Pattern {
     /// Returns the pattern of exactly `path`, then `rest`.
-    pub(super) fn new(path: &Path, rest: &[Part]) -> Self {
-        let names = path.components().filter_map(name).map(|name| Part::Name(name.to_owned()));
+    pub(super) fn new(path: &Path, rest: &[PatternPart]) -> Self {
+        let names =
+            path.components().filter_map(name).map(|name| PatternPart::Name(name.to_owned()));
         Self(names.chain(rest.iter().cloned()).collect())
     }
 
@@ -87,7 +88,7 @@ impl Pattern {
         loop {
             match parts {
                 [] => return true,
-                [Part::Directories, rest @ ..] => {
+                [PatternPart::Directories, rest @ ..] => {
                     retry = Some((rest, names.clone()));
                     parts = rest;
                 }
@@ -105,13 +106,13 @@ impl Pattern {
 
     /// Whether the pattern matches everything below the root.
     pub(super) fn is_everything(&self) -> bool {
-        self.covers(&Self(vec![Part::Glob(b"*".to_vec())]))
+        self.covers(&Self(vec![PatternPart::Glob(b"*".to_vec())]))
     }
 
     /// Returns the patterns of which one has to match what is below the directory `path`. The
     /// names before the first wildcard are a place that is known: none of them is left over.
     pub(super) fn below<'a>(&self, path: impl Iterator<Item = Component<'a>>) -> Vec<Self> {
-        let is_plain = |part: &&Part| matches!(part, Part::Name(_));
+        let is_plain = |part: &&PatternPart| matches!(part, PatternPart::Name(_));
         let longest = self.0.iter().skip_while(is_plain).count();
         let rests = path.filter_map(name).fold(vec![&self.0[..]], |rests, name| {
             let mut rests: Vec<_> = rests.into_iter().flat_map(|rest| after(rest, name)).collect();
@@ -131,28 +132,29 @@ impl Pattern {
     /// Whether a path may match both. `true` if undecided.
     pub(super) fn may_meet(&self, other: &Self) -> bool {
         // Below any path of one pattern there is a path that `**` of the other one leads to.
-        let is_fixed =
-            |(one, two): &(&Part, &Part)| **one != Part::Directories && **two != Part::Directories;
+        let is_fixed = |(one, two): &(&PatternPart, &PatternPart)| {
+            **one != PatternPart::Directories && **two != PatternPart::Directories
+        };
         let pairs = self.0.iter().zip(&other.0).take_while(is_fixed);
         pairs.into_iter().all(|(one, two)| one.may_meet(two))
     }
 }
 
 /// Returns what may follow `name` in a path that matches `parts`.
-fn after<'a>(parts: &'a [Part], name: &OsStr) -> Vec<&'a [Part]> {
+fn after<'a>(parts: &'a [PatternPart], name: &OsStr) -> Vec<&'a [PatternPart]> {
     match parts {
         [] => vec![parts],
-        [Part::Directories, rest @ ..] => [vec![parts], after(rest, name)].concat(),
+        [PatternPart::Directories, rest @ ..] => [vec![parts], after(rest, name)].concat(),
         [part, rest @ ..] if part.matches(name) => vec![rest],
         _ => Vec::new(),
     }
 }
 
-fn covers(one: &[Part], other: &[Part]) -> bool {
+fn covers(one: &[PatternPart], other: &[PatternPart]) -> bool {
     match (one, other) {
         ([], _) => true,
-        ([Part::Directories, rest @ ..], _) if covers(rest, other) => true,
-        ([Part::Directories, ..], [_, below @ ..]) => covers(one, below),
+        ([PatternPart::Directories, rest @ ..], _) if covers(rest, other) => true,
+        ([PatternPart::Directories, ..], [_, below @ ..]) => covers(one, below),
         ([part, rest @ ..], [first, below @ ..]) => part.covers(first) && covers(rest, below),
         (_, []) => false,
     }
@@ -168,13 +170,13 @@ fn name<'a>(component: Component<'a>) -> Option<&'a OsStr> {
 }
 
 /// Splits a typed path: what precedes the first wildcard, without backslashes, and the rest.
-pub(super) fn split(typed: &Path) -> (PathBuf, Vec<Part>) {
+pub(super) fn split(typed: &Path) -> (PathBuf, Vec<PatternPart>) {
     let (mut before, mut rest) = (PathBuf::new(), Vec::new());
     for component in typed.components() {
         match (name(component), rest.is_empty()) {
             (None, _) => before.push(component),
-            (Some(word), is_plain) => match Part::typed(word) {
-                Part::Name(name) if is_plain => before.push(name),
+            (Some(word), is_plain) => match PatternPart::typed(word) {
+                PatternPart::Name(name) if is_plain => before.push(name),
                 part => rest.push(part),
             },
         }
@@ -183,8 +185,8 @@ pub(super) fn split(typed: &Path) -> (PathBuf, Vec<Part>) {
 }
 
 /// Whether `parts` go up: a path of the kernel has no `..`.
-pub(super) fn goes_up(parts: &[Part]) -> bool {
-    parts.iter().any(|part| matches!(part, Part::Name(name) if name == ".."))
+pub(super) fn goes_up(parts: &[PatternPart]) -> bool {
+    parts.iter().any(|part| matches!(part, PatternPart::Name(name) if name == ".."))
 }
 
 /// Whether `glob` matches all of `name`. Takes time in proportion to the product of their

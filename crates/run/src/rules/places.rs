@@ -29,7 +29,7 @@ pub(super) struct Located {
     pub device: DeviceId,
     /// What the rules demand of the paths below.
     pub inherited: Inherited,
-    /// Whether this is the root of this process, and [`Places::changes`] shows when it changes.
+    /// Whether this is the root of this process, and [`MountFinder::changes`] shows when it changes.
     is_watched_root: bool,
 }
 
@@ -37,18 +37,18 @@ pub(super) struct Located {
 type Points = [(DeviceId, PathBuf)];
 
 /// A mount, its mount point as the kernel shows it to this process, and the points above.
-type Found = (Mount, PathBuf, Vec<(DeviceId, PathBuf)>);
+type FoundMount = (Mount, PathBuf, Vec<(DeviceId, PathBuf)>);
 
 /// Finds mounts, and caches those with a unique id.
 #[derive(Debug, Default)]
-pub(super) struct Places {
+pub(super) struct MountFinder {
     known: Mutex<HashMap<u64, Arc<Located>>>,
     /// The mounts of this process, which poll(2) watches.
     changes: Option<File>,
 }
 
-impl Places {
-    /// Returns places whose [`Places::changes`] are watched.
+impl MountFinder {
+    /// Returns places whose [`MountFinder::changes`] are watched.
     pub(super) fn watched() -> Self {
         Self { changes: File::open("/proc/self/mountinfo").ok(), ..Self::default() }
     }
@@ -123,11 +123,10 @@ fn is_current(located: &Located, file: &Candidate<'_>) -> bool {
         is_mount(file, &format!("/proc/{process}/root"))
             && root_of(process).as_deref() == Some(Path::new("/"))
     };
-    match located.base == Path::new("/") {
-        true => {
-            located.is_watched_root || is_mount(file, "/") || is_root_of(&file.thread.to_string())
-        }
-        false => file.path.starts_with(&located.base),
+    if located.base == Path::new("/") {
+        located.is_watched_root || is_mount(file, "/") || is_root_of(&file.thread.to_string())
+    } else {
+        file.path.starts_with(&located.base)
     }
 }
 
@@ -148,7 +147,7 @@ fn readlink(path: &str) -> Option<PathBuf> {
 }
 
 /// Finds the mount of `file` in the caller's list of mounts or in this process's.
-fn listed(file: &Candidate<'_>) -> Option<Found> {
+fn listed(file: &Candidate<'_>) -> Option<FoundMount> {
     [file.thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
         let mounts = mounts::read(process).unwrap_or_default();
         let mount = mounts.iter().find(|mount| mount.id == file.mount)?;
@@ -167,7 +166,7 @@ fn clean(path: &Path) -> PathBuf {
 /// and in a chroot there. The caller's root or working directory leads up to the root of the
 /// mount. It is compared with the roots of this process's mounts, which the namespace was copied
 /// from.
-fn climbed(file: &Candidate<'_>) -> Option<Found> {
+fn climbed(file: &Candidate<'_>) -> Option<FoundMount> {
     let starts = ["root", "cwd"].map(|name| format!("/proc/{}/{name}", file.thread));
     let is_in_mount = |directory: &OwnedFd| mount_id(directory) == Some(file.mount);
     let start = starts.iter().find_map(|path| open(path).ok().filter(is_in_mount))?;

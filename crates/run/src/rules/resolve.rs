@@ -1,13 +1,13 @@
 //! From the paths of the command line to rules.
 
 use super::brackets::{self, Wrong};
-use super::pattern::{Part, goes_up, split};
-use super::places::Places;
+use super::pattern::{PatternPart, goes_up, split};
+use super::places::MountFinder;
 use super::{
-    Candidate, Pattern, Reason, Rule, RuleError, RuleKind, Rules, below, checks, points_above,
+    Candidate, Pattern, Rule, RuleError, RuleKind, RuleReason, Rules, below, checks, points_above,
 };
-use crate::options::Options;
-use crate::paths::{self, Found, Start};
+use crate::options::RunOptions;
+use crate::paths::{self, FoundPath, Start};
 use crate::process_tree::proc_is_ours;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 use rustix::io::Errno;
@@ -22,7 +22,7 @@ impl Rules {
     ///
     /// # Errors
     /// The first rule that cannot be used.
-    pub(crate) fn resolve(options: &Options) -> Result<Option<Self>, RuleError> {
+    pub(crate) fn resolve(options: &RunOptions) -> Result<Option<Self>, RuleError> {
         if !options.has_rules() {
             return Ok(None);
         }
@@ -37,25 +37,26 @@ impl Rules {
         let mut rules = typed(RuleKind::Only, &options.only)?;
         rules.extend(typed(RuleKind::Except, &options.except)?);
         checks::check(&rules)?;
-        Ok(Some(Self { rules, places: Places::watched() }))
+        Ok(Some(Self { rules, places: MountFinder::watched() }))
     }
 }
 
-fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, Reason> {
+fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, RuleReason> {
     if !proc_is_ours() {
-        return Err(Reason::ForeignProc);
+        return Err(RuleReason::ForeignProc);
     }
     match brackets::wrong(typed) {
-        Some(Wrong::Unclosed(escaped)) => return Err(Reason::Unclosed(escaped)),
-        Some(Wrong::Empty(brackets)) => return Err(Reason::Empty(brackets)),
+        Some(Wrong::Unclosed(escaped)) => return Err(RuleReason::Unclosed(escaped)),
+        Some(Wrong::Empty(brackets)) => return Err(RuleReason::Empty(brackets)),
         None => {}
     }
     let (before, wildcards) = split(typed);
     if goes_up(&wildcards) {
-        return Err(Reason::GoesUp);
+        return Err(RuleReason::GoesUp);
     }
     let found = found(&before, !wildcards.is_empty())?;
-    let rest: Vec<Part> = found.new_name.into_iter().map(Part::Name).chain(wildcards).collect();
+    let rest: Vec<PatternPart> =
+        found.new_name.into_iter().map(PatternPart::Name).chain(wildcards).collect();
     let (device, place) = place(&found.file, &found.path, mounts)?;
     let own = Pattern::new(&place, &rest);
     let mut places = vec![(device, own.clone())];
@@ -67,13 +68,13 @@ fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, Reason> 
     let on_disk = |device| mounts.iter().any(|it| it.device == device && it.kind().is_held());
     if !places.iter().any(|(device, _)| on_disk(*device)) {
         let own = mounts.iter().find(|mount| mount.device == device);
-        return Err(Reason::NoDisk(own.map_or("unknown", |mount| &mount.type_name).to_owned()));
+        return Err(RuleReason::NoDisk(own.map_or("unknown", |mount| &mount.type_name).to_owned()));
     }
     Ok(Rule { kind, typed: typed.to_owned(), visible: Pattern::new(&found.path, &rest), places })
 }
 
 /// What the part of a rule before its first wildcard leads to.
-struct Base {
+struct RuleBase {
     file: Stat,
     /// The kernel's path.
     path: PathBuf,
@@ -89,17 +90,17 @@ struct Stat {
 }
 
 /// Follows `path`. Where a wildcard follows, `path` has to be a directory.
-fn found(path: &Path, is_directory: bool) -> Result<Base, Reason> {
+fn found(path: &Path, is_directory: bool) -> Result<RuleBase, RuleReason> {
     let start = Start::new(own_id(), CWD.as_raw_fd());
     let directory = if is_directory { path } else { path.parent().unwrap_or(path) };
     // A link that leads nowhere is there, too.
     let is_there = directory.as_os_str().is_empty() || directory.symlink_metadata().is_ok();
-    let Found { file, new_name } = paths::find(start, path).map_err(|errno| match errno {
-        Errno::NOENT if !is_there => Reason::NoDirectory(directory.to_owned()),
-        Errno::NOTDIR => Reason::NotADirectory(existing(directory)),
-        other => Reason::Unreadable(other.raw_os_error()),
+    let FoundPath { file, new_name } = paths::find(start, path).map_err(|errno| match errno {
+        Errno::NOENT if !is_there => RuleReason::NoDirectory(directory.to_owned()),
+        Errno::NOTDIR => RuleReason::NotADirectory(existing(directory)),
+        other => RuleReason::Unreadable(other.raw_os_error()),
     })?;
-    let unreadable = |errno: Errno| Reason::Unreadable(errno.raw_os_error());
+    let unreadable = |errno: Errno| RuleReason::Unreadable(errno.raw_os_error());
     let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = rustix::fs::statx(&file, "", flags, mask).map_err(unreadable)?;
@@ -108,22 +109,22 @@ fn found(path: &Path, is_directory: bool) -> Result<Base, Reason> {
     let shown = rustix::fs::readlink(name, Vec::new()).map_err(unreadable)?;
     match file_type {
         FileType::Directory if is_directory && new_name.is_some() => {
-            return Err(Reason::NoDirectory(directory.to_owned()));
+            return Err(RuleReason::NoDirectory(directory.to_owned()));
         }
         FileType::Directory => {}
         _ if is_directory || new_name.is_some() => {
-            return Err(Reason::NotADirectory(directory.to_owned()));
+            return Err(RuleReason::NotADirectory(directory.to_owned()));
         }
         FileType::RegularFile => {}
-        _ => return Err(Reason::NotAFile),
+        _ => return Err(RuleReason::NotAFile),
     }
     if new_name.is_some()
         && rustix::fs::fstatvfs(&file)
             .is_ok_and(|it| it.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     {
-        return Err(Reason::ReadOnly);
+        return Err(RuleReason::ReadOnly);
     }
-    Ok(Base {
+    Ok(RuleBase {
         file: Stat { mount: stat.stx_mnt_id, file_type, links: stat.stx_nlink },
         path: OsString::from_vec(shown.into_bytes()).into(),
         new_name,
@@ -136,7 +137,7 @@ fn existing(path: &Path) -> PathBuf {
 }
 
 /// Returns the file system and the path in it of `file`, which the kernel shows at `path`.
-fn place(file: &Stat, path: &Path, mounts: &[Mount]) -> Result<(DeviceId, PathBuf), Reason> {
+fn place(file: &Stat, path: &Path, mounts: &[Mount]) -> Result<(DeviceId, PathBuf), RuleReason> {
     let mount = mounts.iter().find(|mount| mount.id == file.mount);
     if let Some(mount) = mount.filter(|mount| !mount.kind().is_held()) {
         // No decision needs the place, only the mounts below.
@@ -156,7 +157,9 @@ fn place(file: &Stat, path: &Path, mounts: &[Mount]) -> Result<(DeviceId, PathBu
         FileType::Directory => path,
         _ => path.parent().unwrap_or(path),
     };
-    Places::default().place(&candidate).ok_or_else(|| Reason::Unplaced(directory.to_owned()))
+    MountFinder::default()
+        .place(&candidate)
+        .ok_or_else(|| RuleReason::Unplaced(directory.to_owned()))
 }
 
 fn own_id() -> u32 {

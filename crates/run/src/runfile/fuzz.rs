@@ -10,7 +10,7 @@ fn a_file_that_no_run_wrote_is_passed_over_and_stays() {
     let path = place.path().join("x.json");
     synconce_fuzz::target("runfile", 1_000, |bytes| {
         fs::write(&path, bytes).expect("a file");
-        let is_ours = serde_json::from_slice::<Content>(bytes).is_ok();
+        let is_ours = serde_json::from_slice::<PublicContent>(bytes).is_ok();
         assert!(read(&path).is_none(), "no process holds the lock");
         assert_eq!(path.exists(), !is_ours);
     });
@@ -23,7 +23,7 @@ struct Words(Vec<String>, u8);
 fn a_run_file_is_read_as_it_was_written() {
     let place = tempfile::tempdir().expect("a directory");
     synconce_fuzz::values("runfiles", 300, |Words(command, phase): Words| {
-        let record = Record {
+        let record = RunRecord {
             version: VERSION,
             id: "run".to_owned(),
             private: Some(Private { command, directory: PathBuf::from("/"), root: None }),

@@ -54,7 +54,7 @@ pub(super) struct Call {
 
 /// The last line.
 #[derive(Serialize)]
-pub(super) struct End {
+pub(super) struct LastLine {
     pub end: Ending,
     /// Microseconds since the command started.
     pub at: u64,

@@ -16,10 +16,10 @@ const PAUSE: Duration = Duration::from_millis(2);
 const SHARE: u32 = 20;
 
 #[derive(Default)]
-pub(super) struct Sampler(Mutex<State>);
+pub(super) struct Sampler(Mutex<SamplerState>);
 
 #[derive(Default)]
-struct State {
+struct SamplerState {
     /// Threads whose syncs are in progress.
     waiting: HashSet<u32>,
     looks: Looks,
@@ -67,7 +67,7 @@ impl Sampler {
         self.lock().looks
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SamplerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

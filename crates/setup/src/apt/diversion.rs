@@ -1,6 +1,6 @@
 //! The diversions of dpkg, read and changed by dpkg-divert(1).
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -70,7 +70,7 @@ fn call(path: &Path, host: &Host, words: &[&OsStr]) -> Result<String, Error> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim_end().replace('\n', " ");
-    let fault = Fault::new(
+    let fault = NotEdited::new(
         format!("cannot be diverted: {said}"),
         "mend what dpkg-divert says, and try again",
     );

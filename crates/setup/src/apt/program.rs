@@ -1,8 +1,8 @@
 //! A program that is diverted, and the steps from what is there to what is wanted.
 
 use super::{diversion, wrapper};
-use crate::error::{Error, Fault};
-use crate::host::{Found, Host};
+use crate::error::{Error, NotEdited};
+use crate::host::{Host, PathState};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::text::quote;
@@ -13,7 +13,7 @@ pub(super) const DIRECTORY: &str = "/usr/lib/synconce/diverted";
 
 /// A program, and where it is.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct DivertedProgram {
     /// The path of the package, within the system and without links.
     pub path: PathBuf,
     /// The path of the real program while there is a wrapper at `path`.
@@ -46,7 +46,7 @@ enum AtReal {
 /// A step of a set-up or of its undo. After each of them there is a program at the path that
 /// works, and which of the files is the package's can be told from what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ProgramStep {
     /// Gives the program its second name, in [`DIRECTORY`].
     Link,
     /// Puts the wrapper in the place of the program.
@@ -63,7 +63,7 @@ pub(super) enum Step {
     Drop,
 }
 
-impl Program {
+impl DivertedProgram {
     /// Reads the state of the program `name`.
     ///
     /// # Errors
@@ -78,15 +78,16 @@ impl Program {
         let path = if target_name == name || is_variant { target } else { typed };
         let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
         let at_path = match host.look(&path)? {
-            Found::File(content, _) if wrapper::is_wrapper(&content) => {
-                match wrapper::is_current(&content, &real, host) {
-                    true => AtPath::Wrapper,
-                    false => AtPath::OldWrapper,
+            PathState::File(content, _) if wrapper::is_wrapper(&content) => {
+                if wrapper::is_current(&content, &real, host) {
+                    AtPath::Wrapper
+                } else {
+                    AtPath::OldWrapper
                 }
             }
-            Found::Absent => AtPath::Nothing,
-            Found::File(..) => AtPath::Other,
-            Found::Link(_) => AtPath::Link,
+            PathState::Absent => AtPath::Nothing,
+            PathState::File(..) => AtPath::Other,
+            PathState::Link(_) => AtPath::Link,
         };
         let at_real = match (identity(&real, host), identity(&path, host)) {
             (None, _) => AtReal::Nothing,
@@ -98,7 +99,7 @@ impl Program {
             let reason = format!("is diverted to {} already", target.display());
             let words = quote(&path);
             let remedy = format!("take that away, by: dpkg-divert --rename --remove {words}");
-            return Err(Fault::new(reason, remedy).in_file(&host.real(&path)).into());
+            return Err(NotEdited::new(reason, remedy).in_file(&host.real(&path)).into());
         }
         let is_diverted = target == real;
         Ok(Self { path, real, at_path, at_real, is_diverted })
@@ -119,15 +120,15 @@ impl Program {
     /// # Errors
     /// A file that synconce did not write is in the place of the wrapper; a link to another
     /// program is in the place of the program.
-    pub fn set_up(&self, host: &Host) -> Result<Vec<Step>, Error> {
-        use Step::{Divert, Drop, Link, Wrap};
+    pub fn set_up(&self, host: &Host) -> Result<Vec<ProgramStep>, Error> {
+        use ProgramStep::{Divert, Drop, Link, Wrap};
         if self.is_missing() {
             return self.undo(host, false);
         }
         let mut steps = match (self.at_path, self.at_real) {
             (AtPath::Link, _) => {
                 let reason = "is a link to another program, which acts by the name of the link";
-                let fault = Fault::new(reason, "put the program itself there, and try again");
+                let fault = NotEdited::new(reason, "put the program itself there, and try again");
                 return Err(fault.in_file(&host.real(&self.path)).into());
             }
             (AtPath::Wrapper, _) => Vec::new(),
@@ -146,8 +147,8 @@ impl Program {
     ///
     /// # Errors
     /// As for [`Self::set_up`].
-    pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<Step>, Error> {
-        use Step::{Drop, Restore, Undivert, Unwrap};
+    pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<ProgramStep>, Error> {
+        use ProgramStep::{Drop, Restore, Undivert, Unwrap};
         let mut steps: Vec<_> = self.is_diverted.then_some(Undivert).into_iter().collect();
         let last = match (self.at_path, self.at_real) {
             (AtPath::Wrapper | AtPath::OldWrapper, AtReal::Nothing) => Some(Unwrap),
@@ -168,7 +169,7 @@ impl Program {
             "is neither synconce's wrapper nor the program of its package, which is {}",
             host.real(&self.real).display()
         );
-        Fault::new(reason, "move it away, and try again").in_file(&host.real(&self.path)).into()
+        NotEdited::new(reason, "move it away, and try again").in_file(&host.real(&self.path)).into()
     }
 }
 

@@ -26,9 +26,12 @@ pub(super) fn socket(words: &[String], hosts: &[String]) -> Option<PathBuf> {
 fn on_command_line(words: &[String]) -> impl Iterator<Item = &str> {
     let names = ["-H", "--host"];
     let joined = ["--host=", "-H=", "-H"];
-    words.iter().enumerate().filter_map(move |(at, word)| match names.contains(&word.as_str()) {
-        true => words.get(at + 1).map(String::as_str),
-        false => joined.iter().find_map(|name| word.strip_prefix(name)),
+    words.iter().enumerate().filter_map(move |(at, word)| {
+        if names.contains(&word.as_str()) {
+            words.get(at + 1).map(String::as_str)
+        } else {
+            joined.iter().find_map(|name| word.strip_prefix(name))
+        }
     })
 }
 

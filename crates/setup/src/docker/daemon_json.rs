@@ -1,6 +1,6 @@
 //! Edits daemon.json. dockerd accepts neither comments nor unknown keys.
 
-use crate::error::Fault;
+use crate::error::NotEdited;
 use crate::host::RUNTIME_NAME;
 use crate::json::{is_no, member, parse, tree, without_mark};
 use jsonc_parser::ast::{Object, Value};
@@ -11,19 +11,19 @@ const DEFAULT: &str = "runc";
 
 /// Returns `text` with `runtime` as the default, or `None` if it is the default already. A byte
 /// order mark stays, and so do line ends of Windows.
-pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, Fault> {
+pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, NotEdited> {
     let text = text.unwrap_or_default();
     let rest = without_mark(text);
     let mark = text.strip_suffix(rest).unwrap_or_default();
     Ok(edit_rest(rest, runtime)?.map(|edited| format!("{mark}{edited}")))
 }
 
-fn edit_rest(text: &str, runtime: &str) -> Result<Option<String>, Fault> {
+fn edit_rest(text: &str, runtime: &str) -> Result<Option<String>, NotEdited> {
     let value = parse(text)?;
     let object = match &value {
         None => return Ok(Some(whole(runtime))),
         Some(Value::Object(object)) => object,
-        Some(_) => return Err(Fault::new("is no JSON object", REPAIR).on_line(1)),
+        Some(_) => return Err(NotEdited::new("is no JSON object", REPAIR).on_line(1)),
     };
     let runtimes = runtimes(text, object)?;
     let is_default = check_default(text, object, runtimes)?;
@@ -44,7 +44,7 @@ fn whole(runtime: &str) -> String {
     )
 }
 
-fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<'a>>, Fault> {
+fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<'a>>, NotEdited> {
     match member(text, object, "runtimes")? {
         None => Ok(None),
         Some((Value::Object(runtimes), _)) => Ok(Some(runtimes)),
@@ -58,7 +58,7 @@ fn check_default(
     text: &str,
     object: &Object<'_>,
     runtimes: Option<&Object<'_>>,
-) -> Result<bool, Fault> {
+) -> Result<bool, NotEdited> {
     let (name, line) = match member(text, object, "default-runtime")? {
         None => return Ok(false),
         Some((Value::StringLit(name), line)) => (name.value.as_ref(), line),
@@ -70,26 +70,28 @@ fn check_default(
     let own = runtimes.map_or(Ok(None), |runtimes| member(text, runtimes, name))?;
     // The path or the shim; the search for known words can use the whole value.
     let words = own.map_or_else(String::new, |(value, _)| value_text(value)) + name;
-    let reason = match () {
-        () if words.contains("runsc") || words.contains("gvisor") => {
-            "gVisor, a kernel in user space that does the syncs itself: they cannot be held"
-        }
-        () if words.contains("kata") => {
-            "Kata, whose virtual machine drops seccomp profiles: its syncs cannot be held"
-        }
-        () => "another runtime, and there can be one default only",
+    let reason = if words.contains("runsc") || words.contains("gvisor") {
+        "gVisor, a kernel in user space that does the syncs itself: they cannot be held"
+    } else if words.contains("kata") {
+        "Kata, whose virtual machine drops seccomp profiles: its syncs cannot be held"
+    } else {
+        "another runtime, and there can be one default only"
     };
     let reason = format!("has \"{name}\" as the default runtime: {reason}");
     let remedy = format!(
         "take \"default-runtime\" away, ask for it by `--runtime {name}` where it is needed, \
          and set up again"
     );
-    Err(Fault::new(reason, remedy).on_line(line))
+    Err(NotEdited::new(reason, remedy).on_line(line))
 }
 
 /// Returns whether synconce's runtime is configured. Refuses if its name is used for another
 /// runtime.
-fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Result<bool, Fault> {
+fn check_known(
+    text: &str,
+    runtimes: Option<&Object<'_>>,
+    runtime: &str,
+) -> Result<bool, NotEdited> {
     let Some(runtimes) = runtimes else { return Ok(false) };
     let Some((value, line)) = member(text, runtimes, RUNTIME_NAME)? else { return Ok(false) };
     if let Value::Object(own) = value
@@ -100,7 +102,7 @@ fn check_known(text: &str, runtimes: Option<&Object<'_>>, runtime: &str) -> Resu
         return Ok(true);
     }
     let reason = format!("has a runtime \"{RUNTIME_NAME}\" that is not {runtime} alone");
-    Err(Fault::new(reason, "take it away, or name its path by --runtime").on_line(line))
+    Err(NotEdited::new(reason, "take it away, or name its path by --runtime").on_line(line))
 }
 
 fn value_text(value: &Value<'_>) -> String {
@@ -113,7 +115,7 @@ fn value_text(value: &Value<'_>) -> String {
     }
 }
 
-fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<String, Fault> {
+fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<String, NotEdited> {
     let tree = tree(text)?;
     let object = tree.object_value_or_set();
     if default {

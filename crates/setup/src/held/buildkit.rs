@@ -3,9 +3,9 @@
 use crate::Engine;
 use crate::buildkit::{CONFIGURATION, service};
 use crate::containerd::lines;
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
-use crate::held::{Daemon, Description};
+use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::plan::Plan;
 use crate::toml::Toml;
@@ -60,8 +60,8 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     }
     let cache = ["*.db", "runc-*", "containerd-*"];
     Ok(Description {
-        daemon: Daemon::Buildkit,
-        engine: Engine::Held(Daemon::Buildkit),
+        daemon: HeldDaemon::Buildkit,
+        engine: Engine::Held(HeldDaemon::Buildkit),
         directories: vec![root.clone()],
         held,
         set_aside: cache.map(|name| root.join(name)).into(),
@@ -76,7 +76,7 @@ fn read(host: &Host) -> Result<(PathBuf, String), Error> {
     service.check_program(host, "buildkitd")?;
     let file = service.file(host, &["--config", "-config"], CONFIGURATION)?;
     let (resolved, text) = host.text(&file)?;
-    let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+    let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&resolved)));
     let toml = Toml::parse(&lines(text.as_deref())).map_err(in_file)?;
     let root = toml.text(&["root"]).map_err(in_file)?.filter(|(text, _)| !text.is_empty());
     let root = root.map(|(text, line)| Configured {

@@ -5,7 +5,7 @@ use crate::containerd::PLACES;
 use crate::error::Error;
 use crate::held::configuration::Configuration;
 use crate::held::snapshotters::{self, Snapshotter};
-use crate::held::{Daemon, Description};
+use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::plan::Plan;
 use std::path::{Path, PathBuf};
@@ -45,8 +45,8 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     }
     notes(host, plan, &containerd)?;
     Ok(Description {
-        daemon: Daemon::Containerd,
-        engine: Engine::Held(Daemon::Containerd),
+        daemon: HeldDaemon::Containerd,
+        engine: Engine::Held(HeldDaemon::Containerd),
         directories,
         held,
         set_aside,
@@ -99,16 +99,13 @@ fn notes(host: &Host, plan: &mut Plan, containerd: &Configuration) -> Result<(),
         );
     }
     if super::docker::has_dockerd(host) {
-        let text = match super::docker::is_image_store(host) {
-            true => {
-                "dockerd keeps its images in this containerd: after a crash of the machine, \
+        let text = if super::docker::is_image_store(host) {
+            "dockerd keeps its images in this containerd: after a crash of the machine, \
                  images and containers of docker are lost, and volumes are not"
-            }
-            false => {
-                "dockerd keeps its images itself, and they outlive a wipe of containerd; with \
+        } else {
+            "dockerd keeps its images itself, and they outlive a wipe of containerd; with \
                  the containerd image store (the default of new installations of Docker 29) \
                  they would not"
-            }
         };
         plan.notes.push(text.to_owned());
     }

@@ -3,7 +3,7 @@
 
 use crate::Engine;
 use crate::header;
-use crate::held::Daemon;
+use crate::held::HeldDaemon;
 use crate::host::Host;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use toml_edit::Value;
 /// A hold, as its file describes it. Every path is absolute and free of links.
 pub(super) struct Description {
     /// The daemon.
-    pub daemon: Daemon,
+    pub daemon: HeldDaemon,
     /// The set-up that writes the description.
     pub engine: Engine,
     /// The daemon's directories: their file systems have to be mounted first.
@@ -66,10 +66,7 @@ pub(super) fn added(before: &str, after: &str) -> Option<usize> {
 
 /// Returns what is set aside for `path`: a mount point cannot be renamed, so its content is.
 fn whole(host: &Host, path: &Path) -> PathBuf {
-    match host.is_mount_point(path) {
-        true => path.join("*"),
-        false => path.to_owned(),
-    }
+    if host.is_mount_point(path) { path.join("*") } else { path.to_owned() }
 }
 
 fn quoted(path: &Path) -> Value {

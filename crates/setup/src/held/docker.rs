@@ -3,9 +3,9 @@
 
 use crate::Engine;
 use crate::docker::{PLACES, daemon_json, major};
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
-use crate::held::{Daemon, Description};
+use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::json::{is_no, member, parse, without_mark};
 use crate::plan::Plan;
@@ -50,8 +50,8 @@ pub(super) fn describe(host: &Host, plan: &mut Plan) -> Result<Description, Erro
     held.sort();
     held.dedup();
     Ok(Description {
-        daemon: Daemon::Docker,
-        engine: Engine::Held(Daemon::Docker),
+        daemon: HeldDaemon::Docker,
+        engine: Engine::Held(HeldDaemon::Docker),
         directories: vec![root.clone()],
         held,
         set_aside: vec![buildkit],
@@ -67,10 +67,10 @@ fn root(host: &Host) -> Result<PathBuf, Error> {
     let file = daemon_json(host, &service)?;
     let (resolved, text) = host.text(&file)?;
     let text = text.unwrap_or_default();
-    let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&resolved)));
+    let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&resolved)));
     let remapped = |reason: &str| {
         let remedy = "keep the syncs of this dockerd; its data is in a directory of the user's";
-        Fault::new(reason, remedy)
+        NotEdited::new(reason, remedy)
     };
     if let Some((said, _)) = service.flag("--userns-remap") {
         let fault = remapped("gives dockerd --userns-remap").on_line(said.line);
@@ -92,24 +92,28 @@ fn root(host: &Host) -> Result<PathBuf, Error> {
 
 /// What matters here in daemon.json, each with its line.
 #[derive(Default)]
-struct Settings {
+struct DaemonSettings {
     data_root: Option<(String, usize)>,
     remapped: Option<(String, usize)>,
 }
 
-fn settings(text: &str) -> Result<Settings, Fault> {
+fn settings(text: &str) -> Result<DaemonSettings, NotEdited> {
     let repair = "repair the file; dockerd does not start with it either";
     let value = parse(text)?;
     let object = match &value {
-        None => return Ok(Settings::default()),
+        None => return Ok(DaemonSettings::default()),
         Some(Value::Object(object)) => object,
-        Some(_) => return Err(Fault::new("is no JSON object", repair).on_line(1)),
+        Some(_) => return Err(NotEdited::new("is no JSON object", repair).on_line(1)),
     };
     let named = |name| string(text, object, name);
-    Ok(Settings { data_root: named("data-root")?, remapped: named("userns-remap")? })
+    Ok(DaemonSettings { data_root: named("data-root")?, remapped: named("userns-remap")? })
 }
 
-fn string(text: &str, object: &Object<'_>, name: &str) -> Result<Option<(String, usize)>, Fault> {
+fn string(
+    text: &str,
+    object: &Object<'_>,
+    name: &str,
+) -> Result<Option<(String, usize)>, NotEdited> {
     match member(text, object, name)? {
         None => Ok(None),
         Some((Value::StringLit(value), line)) => Ok(Some((value.value.to_string(), line))),

@@ -1,7 +1,7 @@
 //! Holds that are in force.
 
-use crate::error::{Error, Fault};
-use crate::held::{Daemon, units};
+use crate::error::{Error, NotEdited};
+use crate::held::{HeldDaemon, units};
 use crate::host::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use synconce_durable::record::boot_id;
 ///
 /// # Errors
 /// A marker that cannot be read, or a unit.
-pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Error> {
+pub(crate) fn in_force(host: &Host, daemon: HeldDaemon) -> Result<Option<Error>, Error> {
     let name = daemon.name();
     let marker = marker(host, daemon);
     let text = match fs::read(&marker) {
@@ -25,17 +25,17 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     let stop = stop(host, daemon)?;
     let fault = match of_marker["boot"] == boot {
-        _ if !host.is_running() => Fault::new(
+        _ if !host.is_running() => NotEdited::new(
             format!("is the marker of a hold of {name} {}; nothing was changed", host.place()),
             format!(
                 "start that system, and there: {stop}synconce hold stop {name}; then undo again"
             ),
         ),
-        true => Fault::new(
+        true => NotEdited::new(
             format!("is the marker of a hold of {name} that is in force; nothing was changed"),
             format!("{stop}synconce hold stop {name}; then undo again"),
         ),
-        false => Fault::new(
+        false => NotEdited::new(
             format!(
                 "is the marker of a hold of {name} that a crash interrupted; nothing was changed"
             ),
@@ -45,19 +45,19 @@ pub(crate) fn in_force(host: &Host, daemon: Daemon) -> Result<Option<Error>, Err
     Ok(Some(fault.in_file(&marker).into()))
 }
 
-fn marker(host: &Host, daemon: Daemon) -> PathBuf {
+fn marker(host: &Host, daemon: HeldDaemon) -> PathBuf {
     host.state().join("holds").join(format!("{}.json", daemon.name()))
 }
 
 /// Returns the command that stops the daemon and its hold, where units start them.
-fn stop(host: &Host, daemon: Daemon) -> Result<String, Error> {
+fn stop(host: &Host, daemon: HeldDaemon) -> Result<String, Error> {
     let Some(unit) = daemon.unit(host)?.filter(|_| host.has_systemd()) else {
         return Ok(format!("end {} first; then: ", daemon.program()));
     };
     let own = units::name(daemon.name());
     // A connection to the socket would start dockerd again.
     let socket = match daemon {
-        Daemon::Docker if has_socket(host) => "docker.socket ",
+        HeldDaemon::Docker if has_socket(host) => "docker.socket ",
         _ => "",
     };
     Ok(format!("systemctl stop {socket}{unit} {own}; "))

@@ -1,6 +1,6 @@
 //! The directory of a daemon's data.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::systemd::Service;
 use std::path::{Component, Path, PathBuf};
@@ -41,7 +41,7 @@ pub(super) fn place(
     };
     if !is_plain(&directory) {
         let reason = format!("gives {directory:?} as the directory of its data");
-        return Err(Fault::new(reason, remedy).on_line(line).in_file(&host.real(&file)).into());
+        return Err(NotEdited::new(reason, remedy).on_line(line).in_file(&host.real(&file)).into());
     }
     Ok(host.resolve(Path::new(&directory))?)
 }

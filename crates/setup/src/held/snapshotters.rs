@@ -1,6 +1,6 @@
 //! containerd's snapshotters: which are held, and which are in the way of a hold.
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, NotEdited};
 use crate::held::configuration::{Configuration, last};
 use crate::host::Host;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ fn refuse_apart(host: &Host, containerd: &Configuration) -> Result<(), Error> {
 /// Refuses a proxy plugin that is a snapshotter: its own daemon has the snapshots.
 fn refuse_proxies(host: &Host, containerd: &Configuration) -> Result<(), Error> {
     for part in &containerd.parts {
-        let in_file = |fault: Fault| Error::from(fault.in_file(&host.real(&part.path)));
+        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&part.path)));
         for (keys, value) in part.toml.values(&["proxy_plugins"]) {
             let [name, kind] = keys.as_slice() else { continue };
             if kind == "type" && value.as_str() == Some("snapshot") {
@@ -83,12 +83,12 @@ fn refuse_proxies(host: &Host, containerd: &Configuration) -> Result<(), Error> 
     Ok(())
 }
 
-fn apart(name: &str) -> Fault {
+fn apart(name: &str) -> NotEdited {
     let reason = format!(
         "shows that the snapshotter {name} is in use: it keeps snapshots that a wipe after a \
          crash does not reach, and that must agree with the metadata"
     );
     let remedy =
         format!("keep containerd's own syncs here, or move its images from {name} to overlayfs");
-    Fault::new(reason, remedy)
+    NotEdited::new(reason, remedy)
 }

@@ -1,6 +1,6 @@
 //! containerd: versions of its configuration file, and where the runtime is added.
 
-use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
 use synconce_setup::Engine;
 use toml_edit::{DocumentMut, Item};
 
@@ -12,8 +12,8 @@ const FIRST_SERIES: &str =
     "containerd containerd.io 1.7.27 05044ec0a9a75232cad458027ca83437aae3f4da";
 const SECOND_SERIES: &str = "containerd github.com/containerd/containerd/v2 v2.1.3 c787fb98";
 
-fn tree() -> Tree {
-    Tree::new().program("/usr/bin/containerd")
+fn tree() -> TestSystem {
+    TestSystem::new().program("/usr/bin/containerd")
 }
 
 fn runtimes(text: &str, plugin: &str) -> Item {

@@ -1,7 +1,7 @@
 //! dockerd: versions, flags, other runtimes, containers that name synconce's.
 
-use super::support::{RUNTIME, Tree, refusal, there_and_back};
-use synconce_setup::{Daemon, Engine, still_in_use};
+use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
+use synconce_setup::{Engine, HeldDaemon, still_in_use};
 
 const CONFIG: &str = "/etc/docker/daemon.json";
 const UNIT: &str = "/lib/systemd/system/docker.service";
@@ -15,11 +15,11 @@ const OLD: &str = "Docker version 20.10.24+dfsg1, build 5d6db84";
 const LAST_OLD: &str = "Docker version 25.0.6, build 032797e";
 const FIRST_NEW: &str = "Docker version 26.0.0, build 8b79278";
 
-fn tree() -> Tree {
-    Tree::new().program("/usr/sbin/dockerd").with(UNIT, STOCK_UNIT)
+fn tree() -> TestSystem {
+    TestSystem::new().program("/usr/sbin/dockerd").with(UNIT, STOCK_UNIT)
 }
 
-fn notes(tree: &Tree, printed: &'static str) -> String {
+fn notes(tree: &TestSystem, printed: &'static str) -> String {
     tree.plan(Engine::Docker, printed).unwrap().notes.join("\n")
 }
 
@@ -66,18 +66,19 @@ fn from_version_26_the_embedded_buildkit_is_reached_by_its_variable() {
 
 #[test]
 fn without_dockerd_or_its_version_the_setting_of_all_versions_is_used() {
-    let tree = Tree::new();
+    let tree = TestSystem::new();
     assert!(notes(&tree, "").contains("without a dockerd that says its version"));
     tree.set_up(Engine::Docker, "").unwrap();
     assert!(tree.read(DROP_IN).contains("Environment=PATH="));
     assert!(
-        notes(&Tree::new().program("/usr/bin/dockerd"), "").contains("does not say its version")
+        notes(&TestSystem::new().program("/usr/bin/dockerd"), "")
+            .contains("does not say its version")
     );
 }
 
 #[test]
 fn for_a_dockerd_without_systemd_the_variable_is_shown_for_the_operator() {
-    let tree = Tree::new().program("/usr/bin/dockerd");
+    let tree = TestSystem::new().program("/usr/bin/dockerd");
     let printed = notes(&tree, FIRST_NEW);
     assert!(printed.contains("start dockerd with DOCKER_BUILDKIT_RUNC_COMMAND="), "{printed}");
     tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
@@ -140,7 +141,7 @@ fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
 #[test]
 fn the_configuration_file_of_dockerds_option_is_edited() {
     let unit = "[Service]\nExecStart=/usr/sbin/dockerd --config-file /srv/docker.json\n";
-    let tree = Tree::new().with(UNIT, unit).with("/srv/docker.json", "{}");
+    let tree = TestSystem::new().with(UNIT, unit).with("/srv/docker.json", "{}");
     there_and_back(&tree, Engine::Docker, OLD);
     tree.set_up(Engine::Docker, OLD).unwrap();
     assert!(tree.read("/srv/docker.json").contains(RUNTIME));
@@ -215,7 +216,7 @@ fn a_byte_order_mark_and_line_ends_of_windows_stay_and_are_undone() {
         "\u{feff}{\r\n  \"debug\": true,\r\n  \"data-root\": \"/srv/docker\"\r\n}",
         "{\r\n  \"debug\": true\n}\r\n",
     ] {
-        for engine in [Engine::Docker, Engine::Held(Daemon::Docker)] {
+        for engine in [Engine::Docker, Engine::Held(HeldDaemon::Docker)] {
             let tree = tree().with(CONFIG, content);
             let before = std::fs::read(tree.real(CONFIG)).unwrap();
             there_and_back(&tree, engine, FIRST_NEW);

@@ -1,6 +1,6 @@
 //! Properties that hold for every engine, on every kind of file.
 
-use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use synconce_setup::Engine;
@@ -12,7 +12,7 @@ const COMMENTED_BUILDKIT: &str = include_str!("../fixtures/buildkitd-commented.t
 const LONG_DOCKER: &str = include_str!("../fixtures/daemon-long.json");
 
 /// An engine, its file, and a version of it.
-struct Kind {
+struct EngineCase {
     engine: Engine,
     path: &'static str,
     printed: &'static str,
@@ -20,29 +20,29 @@ struct Kind {
     broken: &'static str,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
+const KINDS: [EngineCase; 4] = [
+    EngineCase {
         engine: Engine::Docker,
         path: "/etc/docker/daemon.json",
         printed: "Docker version 20.10.24+dfsg1, build 5d6db84",
         contents: &["", "{}", " \n", "{\"log-driver\":\"journald\"}", LONG_DOCKER],
         broken: "{\n  \"debug\": true,\n  // no comments\n  \"x\": 1\n}\n",
     },
-    Kind {
+    EngineCase {
         engine: Engine::Buildkit,
         path: "/etc/buildkit/buildkitd.toml",
         printed: "",
         contents: &["", "debug = true", "# only this\n", COMMENTED_BUILDKIT],
         broken: "debug = true\n\n[worker.oci\n",
     },
-    Kind {
+    EngineCase {
         engine: Engine::Podman,
         path: "/etc/containers/containers.conf",
         printed: "",
         contents: &["", "[engine]\nruntime=\"runc\"", STOCK_PODMAN],
         broken: "[engine]\n\nruntime crun\n",
     },
-    Kind {
+    EngineCase {
         engine: Engine::Containerd,
         path: "/etc/containerd/config.toml",
         printed: "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1+deb12u3",
@@ -51,9 +51,9 @@ const KINDS: [Kind; 4] = [
     },
 ];
 
-impl Kind {
-    fn tree(&self) -> Tree {
-        Tree::new()
+impl EngineCase {
+    fn tree(&self) -> TestSystem {
+        TestSystem::new()
             .program("/usr/bin/dockerd")
             .program("/usr/bin/crun")
             .program("/usr/bin/containerd")
@@ -157,7 +157,7 @@ fn a_link_to_nothing_has_its_file_made_and_taken_away() {
 
 #[test]
 fn a_loop_of_links_is_an_error() {
-    let tree = Tree::new().link("/etc/docker/daemon.json", "/etc/docker/daemon.json");
+    let tree = TestSystem::new().link("/etc/docker/daemon.json", "/etc/docker/daemon.json");
     let error = tree.set_up(Engine::Docker, "").unwrap_err().to_string();
     assert!(
         error.contains("cannot follow") && error.contains("Too many levels of symbolic links"),
@@ -168,7 +168,7 @@ fn a_loop_of_links_is_an_error() {
 #[test]
 fn the_mode_and_owner_of_a_file_outlive_the_edit_and_the_undo() {
     let path = "/etc/docker/daemon.json";
-    let tree = Tree::new().with(path, "{}\n").mode(path, 0o604);
+    let tree = TestSystem::new().with(path, "{}\n").mode(path, 0o604);
     let owned = chown(tree.real(path), Some(1234), Some(2345)).is_ok();
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, "").unwrap();
@@ -185,7 +185,7 @@ fn the_mode_and_owner_of_a_file_outlive_the_edit_and_the_undo() {
 fn extended_attributes_of_a_file_outlive_the_edit() {
     use rustix::fs::{XattrFlags, getxattr, setxattr};
     let path = "/etc/docker/daemon.json";
-    let tree = Tree::new().with(path, "{}\n");
+    let tree = TestSystem::new().with(path, "{}\n");
     let real = tree.real(path);
     if let Err(error) = setxattr(&real, "user.note", b"mine", XattrFlags::empty()) {
         println!("skipped: {} takes no attributes: {error}", real.display());
@@ -226,7 +226,7 @@ fn engines_that_share_a_state_directory_are_undone_apart() {
             tree.set_up(kind.engine, kind.printed).unwrap();
         }
     };
-    let undo = |kind: &Kind| assert!(tree.undo(kind.engine, false).unwrap().is_some());
+    let undo = |kind: &EngineCase| assert!(tree.undo(kind.engine, false).unwrap().is_some());
     set_up();
     KINDS.iter().rev().for_each(undo);
     assert_eq!(before, tree.snapshot());

@@ -4,17 +4,17 @@ mod buildkit;
 mod containerd;
 mod docker;
 
-use super::support::{SYNCONCE, Tree, refusal, there_and_back};
+use super::support::{SYNCONCE, TestSystem, refusal, there_and_back};
 use std::fs;
-use synconce_setup::{Daemon, Engine};
+use synconce_setup::{Engine, HeldDaemon};
 use toml_edit::DocumentMut;
 
-const CONTAINERD: Engine = Engine::Held(Daemon::Containerd);
-const DOCKER: Engine = Engine::Held(Daemon::Docker);
-const BUILDKIT: Engine = Engine::Held(Daemon::Buildkit);
+const CONTAINERD: Engine = Engine::Held(HeldDaemon::Containerd);
+const DOCKER: Engine = Engine::Held(HeldDaemon::Docker);
+const BUILDKIT: Engine = Engine::Held(HeldDaemon::Buildkit);
 
 /// A daemon, its unit and its configuration.
-struct Kind {
+struct DaemonCase {
     engine: Engine,
     name: &'static str,
     unit: &'static str,
@@ -24,8 +24,8 @@ struct Kind {
     broken: &'static str,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind {
+const KINDS: [DaemonCase; 3] = [
+    DaemonCase {
         engine: CONTAINERD,
         name: "containerd",
         unit: "containerd",
@@ -34,7 +34,7 @@ const KINDS: [Kind; 3] = [
         contents: &["", "version = 3\n", "disabled_plugins = [\"cri\"]\n", "version = 1\r\n"],
         broken: "version = 2\n\n[plugins\n",
     },
-    Kind {
+    DaemonCase {
         engine: DOCKER,
         name: "docker",
         unit: "docker",
@@ -43,7 +43,7 @@ const KINDS: [Kind; 3] = [
         contents: &["", "{}", "{\"data-root\": \"/var/lib/docker\", \"userns-remap\": \"\"}\r\n"],
         broken: "{\n  \"debug\": true,\n  // no comments\n  \"x\": 1\n}\n",
     },
-    Kind {
+    DaemonCase {
         engine: BUILDKIT,
         name: "buildkit",
         unit: "buildkitd",
@@ -54,12 +54,12 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-impl Kind {
-    fn tree(&self) -> Tree {
+impl DaemonCase {
+    fn tree(&self) -> TestSystem {
         let unit = format!("/lib/systemd/system/{}.service", self.unit);
         let program = format!("/usr/bin/{}", self.program);
         let text = format!("[Service]\nExecStart={program}\n");
-        Tree::new().program(&program).with(&unit, &text)
+        TestSystem::new().program(&program).with(&unit, &text)
     }
 
     fn description(&self) -> String {
@@ -67,12 +67,12 @@ impl Kind {
     }
 }
 
-fn document(tree: &Tree, name: &str) -> DocumentMut {
+fn document(tree: &TestSystem, name: &str) -> DocumentMut {
     tree.read(&format!("/etc/synconce/hold.d/{name}.toml")).parse().unwrap()
 }
 
 /// Returns the held paths.
-fn held(tree: &Tree, name: &str) -> Vec<String> {
+fn held(tree: &TestSystem, name: &str) -> Vec<String> {
     let document = document(tree, name);
     let holds = document["hold"].as_array_of_tables().unwrap().iter();
     holds
@@ -83,7 +83,7 @@ fn held(tree: &Tree, name: &str) -> Vec<String> {
         .collect()
 }
 
-fn set_aside(tree: &Tree, name: &str) -> Vec<String> {
+fn set_aside(tree: &TestSystem, name: &str) -> Vec<String> {
     let document = document(tree, name);
     let paths = document["set_aside"].as_array().unwrap().iter();
     paths.map(|path| path.as_str().unwrap().to_owned()).collect()
@@ -159,7 +159,7 @@ fn the_units_start_the_hold_before_the_daemon_and_the_daemon_requires_it() {
 #[test]
 fn a_daemon_without_a_unit_gets_the_description_and_the_command() {
     for kind in KINDS {
-        let tree = Tree::new();
+        let tree = TestSystem::new();
         let plan = tree.plan(kind.engine, "").unwrap();
         assert_eq!(plan.changes.len(), 1);
         let command = format!("synconce hold run {} -- {}", kind.name, kind.program);

@@ -1,6 +1,6 @@
 //! Undo after crashes and edits.
 
-use super::support::{RUNTIME, Tree, refusal};
+use super::support::{RUNTIME, TestSystem, refusal};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -15,9 +15,9 @@ const SAVED: &str = "/var/lib/synconce/setup/docker/saved-";
 const OLD: &str = "Docker version 20.10.24, build 0";
 const NEW: &str = "Docker version 28.3.0, build 0";
 
-fn tree() -> Tree {
+fn tree() -> TestSystem {
     let unit = "[Service]\nExecStart=/usr/bin/dockerd\n";
-    let tree = Tree::new().program("/usr/bin/dockerd").with(UNIT, unit);
+    let tree = TestSystem::new().program("/usr/bin/dockerd").with(UNIT, unit);
     tree.with(CONFIG, "{\n  \"debug\": true\n}\n")
 }
 
@@ -101,7 +101,7 @@ fn an_edit_of_the_operator_is_undone_only_by_force() {
 
 /// Simulates a set-up that was killed after its journal was durable and `done` files were
 /// written.
-fn cut_short(tree: &Tree, done: usize) {
+fn cut_short(tree: &TestSystem, done: usize) {
     let host = tree.host(OLD);
     let plan = plan(Engine::Docker, &host).unwrap();
     let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
@@ -243,7 +243,7 @@ fn a_file_of_another_author_with_the_name_of_a_new_file_is_not_changed() {
 
 #[test]
 fn a_directory_made_by_set_up_stays_if_it_is_not_empty() {
-    let tree = Tree::new();
+    let tree = TestSystem::new();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write("/etc/docker/key.json", "{}");
     tree.undo(Engine::Docker, false).unwrap();
@@ -277,7 +277,7 @@ fn an_image_that_was_moved_is_undone_where_it_is() {
     let tree = tree();
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
-    let moved = Tree::new();
+    let moved = TestSystem::new();
     fs::remove_dir_all(moved.real("/usr")).unwrap();
     for name in ["etc", "lib", "usr", "var"] {
         fs::rename(tree.real(name), moved.real(name)).unwrap();

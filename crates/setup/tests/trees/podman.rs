@@ -1,16 +1,16 @@
 //! Podman and Buildah: the runtime and its candidates.
 
-use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
 use synconce_setup::Engine;
 
 const CONFIG: &str = "/etc/containers/containers.conf";
 const DROP_IN: &str = "/etc/containers/containers.conf.d/synconce.conf";
 
-fn tree() -> Tree {
-    Tree::new().program("/usr/bin/crun").program("/usr/sbin/runc")
+fn tree() -> TestSystem {
+    TestSystem::new().program("/usr/bin/crun").program("/usr/sbin/runc")
 }
 
-fn candidates(tree: &Tree, name: &str) -> Vec<String> {
+fn candidates(tree: &TestSystem, name: &str) -> Vec<String> {
     tree.set_up(Engine::Podman, "").unwrap();
     let text = tree.read(DROP_IN);
     let document: toml_edit::DocumentMut = text.parse().unwrap();
@@ -35,7 +35,7 @@ fn the_new_candidate_comes_before_the_built_in_ones() {
 
 #[test]
 fn the_runtime_is_the_one_that_podman_would_use() {
-    let runc = Tree::new().program("/usr/sbin/runc");
+    let runc = TestSystem::new().program("/usr/sbin/runc");
     assert_eq!(candidates(&runc, "runc")[1], "/usr/bin/runc");
     let chosen =
         tree().with("/usr/share/containers/containers.conf", "[engine]\nruntime = \"runc\"\n");
@@ -83,7 +83,9 @@ fn runtimes_that_cannot_be_held_are_refused_with_the_line_and_the_reason() {
 
 #[test]
 fn without_a_runtime_there_is_nothing_to_stand_before() {
-    assert!(refusal(Tree::new().set_up(Engine::Podman, "")).contains("neither crun nor runc"));
+    assert!(
+        refusal(TestSystem::new().set_up(Engine::Podman, "")).contains("neither crun nor runc")
+    );
 }
 
 #[test]
@@ -98,7 +100,7 @@ const LIST: &str = "[engine.runtimes]\n\ncrun = [\"/opt/none\", \"/opt/crun/crun
 
 #[test]
 fn a_candidate_that_synconce_oci_would_not_execute_is_refused_with_its_line() {
-    let elsewhere = || Tree::new().program("/opt/crun/crun").with(CONFIG, LIST);
+    let elsewhere = || TestSystem::new().program("/opt/crun/crun").with(CONFIG, LIST);
     for (tree, instead) in [
         (elsewhere(), "would not find it"),
         (elsewhere().program("/usr/bin/crun"), "would execute /usr/bin/crun"),

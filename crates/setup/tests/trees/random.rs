@@ -1,9 +1,9 @@
 //! Files with any content: undone to the byte, or refused and not changed.
 
-use super::support::Tree;
+use super::support::TestSystem;
 use std::fs;
 use synconce_fuzz::arbitrary::{self, Arbitrary};
-use synconce_setup::{Daemon, Engine};
+use synconce_setup::{Engine, HeldDaemon};
 
 const JSON: &str = "/etc/docker/daemon.json";
 const BUILDKIT: &str = "/etc/buildkit/buildkitd.toml";
@@ -11,18 +11,19 @@ const CONTAINERD: &str = "/etc/containerd/config.toml";
 /// The file that each set-up reads.
 const KINDS: [(Engine, &str); 7] = [
     (Engine::Docker, JSON),
-    (Engine::Held(Daemon::Docker), JSON),
+    (Engine::Held(HeldDaemon::Docker), JSON),
     (Engine::Podman, "/etc/containers/containers.conf"),
     (Engine::Buildkit, BUILDKIT),
     (Engine::Containerd, CONTAINERD),
-    (Engine::Held(Daemon::Buildkit), BUILDKIT),
-    (Engine::Held(Daemon::Containerd), CONTAINERD),
+    (Engine::Held(HeldDaemon::Buildkit), BUILDKIT),
+    (Engine::Held(HeldDaemon::Containerd), CONTAINERD),
 ];
 
 /// Writes bytes, sets up, and undoes.
 fn there_and_back(at: usize, content: &[u8]) {
     let (engine, path) = KINDS[at % KINDS.len()];
-    let tree = Tree::new().program("/usr/bin/crun").program("/usr/bin/containerd").with(path, "");
+    let tree =
+        TestSystem::new().program("/usr/bin/crun").program("/usr/bin/containerd").with(path, "");
     fs::write(tree.real(path), content).unwrap();
     let before = (tree.snapshot(), fs::read(tree.real(path)).unwrap());
     if tree.set_up(engine, "").is_ok() {
@@ -43,7 +44,7 @@ fn any_bytes_are_edited_and_undone_or_refused_and_left() {
 
 /// A piece of a file; some pieces together are a valid file.
 #[derive(Debug, Arbitrary)]
-enum Piece {
+enum FilePiece {
     Comment(u8),
     Blank,
     Header(u8),
@@ -77,7 +78,7 @@ const VALUES: [&str; 12] = [
     "text = \"\"\"\na\n\"\"\"",
 ];
 
-impl Piece {
+impl FilePiece {
     fn text(&self) -> String {
         match self {
             Self::Comment(n) => format!("# {n}"),
@@ -95,7 +96,7 @@ impl Piece {
 #[derive(Debug, Arbitrary)]
 struct Whole {
     engine: u8,
-    pieces: Vec<Piece>,
+    pieces: Vec<FilePiece>,
     returns: bool,
     ends: bool,
 }
@@ -103,7 +104,7 @@ struct Whole {
 #[test]
 fn any_toml_is_edited_and_undone_or_refused_and_left() {
     synconce_fuzz::values("setup-toml", 120, |whole: Whole| {
-        let lines: Vec<String> = whole.pieces.iter().map(Piece::text).collect();
+        let lines: Vec<String> = whole.pieces.iter().map(FilePiece::text).collect();
         let end = if whole.returns { "\r\n" } else { "\n" };
         let mut text = lines.join("\n").replace('\n', end);
         if whole.ends {

@@ -14,14 +14,14 @@ pub const RUNTIME: &str = "/usr/local/bin/synconce-oci";
 pub const SYNCONCE: &str = "/usr/local/bin/synconce";
 
 /// A system with `synconce` and `synconce-oci`, and nothing else.
-pub struct Tree {
+pub struct TestSystem {
     root: TempDir,
 }
 
 /// Everything in a system: kind, mode, owner, and content.
 pub type Snapshot = BTreeMap<String, (u32, u32, u32, String)>;
 
-impl Tree {
+impl TestSystem {
     pub fn new() -> Self {
         let tree = Self { root: tempfile::tempdir().unwrap() };
         tree.program(RUNTIME).program(SYNCONCE)
@@ -128,7 +128,7 @@ pub fn refusal<T>(result: Result<T, Error>) -> String {
 
 /// Sets up, sets up again, undoes, and asserts: changes once, then nothing, then back to the
 /// byte.
-pub fn there_and_back(tree: &Tree, engine: Engine, printed: &'static str) {
+pub fn there_and_back(tree: &TestSystem, engine: Engine, printed: &'static str) {
     let before = tree.snapshot();
     assert!(tree.set_up(engine, printed).unwrap() > 0);
     let after = tree.snapshot();

@@ -1,10 +1,10 @@
 //! The configuration file that an engine reads according to its unit, and units for which it
 //! cannot be determined.
 
-use super::support::{RUNTIME, Tree, refusal, there_and_back};
+use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
 use synconce_setup::Engine;
 
-struct Kind {
+struct UnitCase {
     engine: Engine,
     /// The possible names of the engine's unit.
     units: &'static [&'static str],
@@ -15,22 +15,22 @@ struct Kind {
     usual: &'static str,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind {
+const KINDS: [UnitCase; 3] = [
+    UnitCase {
         engine: Engine::Docker,
         units: &["docker"],
         program: "dockerd",
         flags: &["--config-file"],
         usual: "/etc/docker/daemon.json",
     },
-    Kind {
+    UnitCase {
         engine: Engine::Buildkit,
         units: &["buildkit", "buildkitd"],
         program: "buildkitd",
         flags: &["--config", "-config"],
         usual: "/etc/buildkit/buildkitd.toml",
     },
-    Kind {
+    UnitCase {
         engine: Engine::Containerd,
         units: &["containerd"],
         program: "containerd",
@@ -39,14 +39,14 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-fn tree(unit: &str, command: &str) -> Tree {
+fn tree(unit: &str, command: &str) -> TestSystem {
     let path = format!("/etc/systemd/system/{unit}.service");
-    Tree::new().with(&path, &format!("[Service]\nExecStart={command}\n"))
+    TestSystem::new().with(&path, &format!("[Service]\nExecStart={command}\n"))
 }
 
 #[test]
 fn the_file_that_a_unit_gives_is_edited_and_not_the_usual_one() {
-    for Kind { engine, units, program, flags, usual } in KINDS {
+    for UnitCase { engine, units, program, flags, usual } in KINDS {
         for unit in units {
             for given in flags.iter().flat_map(|flag| ["=", " "].map(|by| format!("{flag}{by}"))) {
                 let tree = tree(unit, &format!("/usr/bin/{program} {given}/srv/own"));
@@ -61,7 +61,7 @@ fn the_file_that_a_unit_gives_is_edited_and_not_the_usual_one() {
 
 #[test]
 fn a_file_whose_path_only_systemd_can_expand_is_refused_with_its_line() {
-    for Kind { engine, units, program, flags, .. } in KINDS {
+    for UnitCase { engine, units, program, flags, .. } in KINDS {
         for place in ["own", "$OWN", "/srv/%i", "${OWN}"] {
             let tree = tree(units[0], &format!("/usr/bin/{program} {}={place}", flags[0]));
             let before = tree.snapshot();
@@ -75,7 +75,7 @@ fn a_file_whose_path_only_systemd_can_expand_is_refused_with_its_line() {
 
 #[test]
 fn a_unit_that_starts_an_engine_by_something_else_is_refused_with_its_line() {
-    for Kind { engine, units, program, .. } in KINDS {
+    for UnitCase { engine, units, program, .. } in KINDS {
         for unit in units {
             let tree = tree(unit, &format!("/bin/sh -c \"exec {program} --config /srv/own\""));
             let before = tree.snapshot();

@@ -1,7 +1,7 @@
 //! Mounts /proc, /sys, /dev and binds in a root.
 
 use super::hosts::{self, HOSTS};
-use super::places::{Kind, Places, find};
+use super::places::{MountPointKind, MountPoints, find};
 use super::terminal::Devpts;
 use super::{Bind, EnterSpec};
 use crate::overlay::lock_attached;
@@ -59,7 +59,7 @@ pub(super) fn furnish(spec: &EnterSpec, devpts: &Devpts) -> Result<OwnedFd, Erro
     let root = clone_tree(path)?;
     let target = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     attach(&root, target.on("cannot enter", path)?.as_fd()).on("cannot mount on itself", path)?;
-    let mut places = Places::kept(root.try_clone().on("cannot enter", path)?);
+    let mut places = MountPoints::kept(root.try_clone().on("cannot enter", path)?);
     mount_proc(&mut places)?;
     mount_sys(&mut places)?;
     mount_hosts(&mut places)?;
@@ -89,7 +89,7 @@ pub(super) fn change_root(root: BorrowedFd<'_>) -> Result<(), Error> {
     chdir("/").on("cannot work in", Path::new("/"))
 }
 
-fn mount_proc(places: &mut Places) -> Result<(), Error> {
+fn mount_proc(places: &mut MountPoints) -> Result<(), Error> {
     let path = Path::new("/proc");
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -101,19 +101,19 @@ fn mount_proc(places: &mut Places) -> Result<(), Error> {
         Err(Errno::PERM) => clone_tree(path)?,
         other => other.on("cannot mount", path)?,
     };
-    put(places, &mount, path, Kind::Directory)
+    put(places, &mount, path, MountPointKind::Directory)
 }
 
-fn mount_sys(places: &mut Places) -> Result<(), Error> {
+fn mount_sys(places: &mut MountPoints) -> Result<(), Error> {
     let path = Path::new("/sys");
     if !path.is_dir() {
         return Ok(());
     }
-    put_locked(places, &clone_tree(path)?, path, Kind::Directory)
+    put_locked(places, &clone_tree(path)?, path, MountPointKind::Directory)
 }
 
 /// Mounts a file in memory on `/etc/hosts`.
-fn mount_hosts(places: &mut Places) -> Result<(), Error> {
+fn mount_hosts(places: &mut MountPoints) -> Result<(), Error> {
     let path = Path::new(HOSTS);
     let options = [("mode", "0755"), ("source", "hosts")];
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -122,9 +122,9 @@ fn mount_hosts(places: &mut Places) -> Result<(), Error> {
     let memory = new_mount("tmpfs", &options, safe).on("cannot mount", path)?;
     // Before Linux 6.15 a mount that was never attached cannot be cloned. The tree's `/dev` is
     // mounted later.
-    put(places, &memory, Path::new("/dev"), Kind::Directory)?;
+    put(places, &memory, Path::new("/dev"), MountPointKind::Directory)?;
     let file = file_in(&memory).on("cannot make, in memory,", path)?;
-    put(places, &file, path, Kind::File)
+    put(places, &file, path, MountPointKind::File)
 }
 
 /// Writes the content of `/etc/hosts` to a file on `memory`, unmounts `memory`, and returns a
@@ -142,11 +142,11 @@ fn file_in(memory: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(mount)
 }
 
-fn mount_dev(places: &mut Places, devpts: &Devpts) -> Result<(), Error> {
+fn mount_dev(places: &mut MountPoints, devpts: &Devpts) -> Result<(), Error> {
     let path = Path::new("/dev");
     let options = [("mode", "0755"), ("source", "dev")];
     let mount = new_mount("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID);
-    put(places, &mount.on("cannot mount", path)?, path, Kind::Directory)?;
+    put(places, &mount.on("cannot mount", path)?, path, MountPointKind::Directory)?;
     let dev = find(places.root(), path).on("cannot open", path)?;
     let is_first = synconce_sys::namespace::is_first_user_namespace();
     let console = (is_first && !devpts.has_terminal()).then_some(&CONSOLE);
@@ -156,16 +156,16 @@ fn mount_dev(places: &mut Places, devpts: &Devpts) -> Result<(), Error> {
     for (name, target) in LINKS {
         symlinkat(target, &dev, name).on("cannot make", &path.join(name))?;
     }
-    put(places, &devpts.mount, &path.join("pts"), Kind::Directory)?;
+    put(places, &devpts.mount, &path.join("pts"), MountPointKind::Directory)?;
     if devpts.has_terminal() {
         let console = path.join("console");
         let terminal = open_tree(&devpts.mount, "0", CLONE).on("cannot bind", &console)?;
-        put(places, &terminal, &console, Kind::File)?;
+        put(places, &terminal, &console, MountPointKind::File)?;
     }
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let place = path.join("shm");
     let mount = new_mount("tmpfs", &[("mode", "1777"), ("source", "shm")], safe);
-    put(places, &mount.on("cannot mount", &place)?, &place, Kind::Directory)
+    put(places, &mount.on("cannot mount", &place)?, &place, MountPointKind::Directory)
 }
 
 /// Makes an instance of devpts that is not attached yet.
@@ -181,7 +181,7 @@ pub(super) fn new_devpts() -> rustix::io::Result<OwnedFd> {
 
 /// Makes a device node, or bind-mounts the host's where mknod(2) is not permitted.
 fn make_node(
-    places: &mut Places,
+    places: &mut MountPoints,
     dev: &OwnedFd,
     (name, mode, major, minor): (&str, u32, u32, u32),
 ) -> Result<(), Error> {
@@ -198,17 +198,22 @@ fn make_node(
 }
 
 fn mount_bind(
-    places: &mut Places,
+    places: &mut MountPoints,
     source: &Path,
     target: &Path,
     read_only: bool,
 ) -> Result<(), Error> {
     let put = if read_only { put_locked } else { put };
-    put(places, &clone_tree(source)?, target, Kind::of(source)?)
+    put(places, &clone_tree(source)?, target, MountPointKind::of(source)?)
 }
 
 /// Like [`put`], read-only with all mounts below; before Linux 5.12 without the mounts below.
-fn put_locked(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
+fn put_locked(
+    places: &mut MountPoints,
+    mount: &OwnedFd,
+    path: &Path,
+    kind: MountPointKind,
+) -> Result<(), Error> {
     let act = "cannot make read-only, in the tree,";
     match make_read_only(mount.as_fd(), Reach::Below) {
         Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
@@ -220,7 +225,12 @@ fn put_locked(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> 
 }
 
 /// Attaches `mount` to `path` in the root, and makes `path` if it is missing.
-fn put(places: &mut Places, mount: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Error> {
+fn put(
+    places: &mut MountPoints,
+    mount: &OwnedFd,
+    path: &Path,
+    kind: MountPointKind,
+) -> Result<(), Error> {
     let place = places.make(path, kind)?;
     attach(mount, place.as_fd()).on("cannot mount, in the tree, on", path)
 }

@@ -1,7 +1,7 @@
 //! The first process of the pid namespace: mounts the root, starts the command, reaps, and
 //! exits when the command has ended. The kernel then kills all processes inside.
 
-use super::report::{Report, Teller};
+use super::report::{ChildReport, Teller};
 use super::terminal::Devpts;
 use super::user::{self, User};
 use super::{EnterSpec, Personality, environment, furnish};
@@ -20,31 +20,31 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::{env, fs};
 use synconce_durable::error::{Context, Error};
-use synconce_sys::launch::{Command, execute_in_place};
+use synconce_sys::launch::{Executed, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{
-    Change, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
+    ChildChange, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
 };
 use synconce_sys::reason;
 use synconce_sys::search;
-use synconce_sys::signals::{self, Reader, Set};
+use synconce_sys::signals::{self, SignalReader, SignalSet};
 
 /// Runs the command and reports the outcome to `outside`. `life` is closed when the process
 /// outside ends.
 pub(super) fn run(
     spec: &EnterSpec,
-    before: Set,
+    before: SignalSet,
     devpts: Devpts,
     (outside, life): (&Teller, &PipeReader),
 ) {
     if let Err(why) = try_run(spec, before, devpts, (outside, life)) {
-        outside.tell(&Report::Failed(why));
+        outside.tell(&ChildReport::Failed(why));
     }
 }
 
 fn try_run(
     spec: &EnterSpec,
-    before: Set,
+    before: SignalSet,
     devpts: Devpts,
     (outside, life): (&Teller, &PipeReader),
 ) -> Result<(), String> {
@@ -63,14 +63,14 @@ fn try_run(
     devpts.take().map_err(words)?;
     let mut watched = signals::passed_on();
     watched.push(Signal::CHILD.as_raw());
-    let set = Set::of(&watched);
+    let set = SignalSet::of(&watched);
     set.block();
-    let reader = Reader::new(&set).map_err(words)?;
+    let reader = SignalReader::new(&set).map_err(words)?;
     match fork().map_err(words)? {
         Side::Child => {
             drop(reader);
             if has_terminal && let Err(error) = take_the_foreground(&user) {
-                outside.tell(&Report::Failed(words(error)));
+                outside.tell(&ChildReport::Failed(words(error)));
                 exit_now(FAILED);
             }
             let code = become_command(spec, &user, before, outside);
@@ -106,7 +106,12 @@ fn has_ended(life: &PipeReader) -> bool {
 
 /// Reaps until the command has ended. `group` is the process group of the command, if the command
 /// has one of its own.
-fn attend(command: u32, group: Option<u32>, signals: &Reader, outside: &Teller) -> io::Result<()> {
+fn attend(
+    command: u32,
+    group: Option<u32>,
+    signals: &SignalReader,
+    outside: &Teller,
+) -> io::Result<()> {
     let group = group.and_then(|group| Pid::from_raw(group.cast_signed()));
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN)];
@@ -132,12 +137,12 @@ fn attend(command: u32, group: Option<u32>, signals: &Reader, outside: &Teller) 
         while let Some((pid, change)) = wait(Whose::Any, ANY_CHANGE)? {
             let report = match change {
                 _ if pid != command => continue,
-                Change::Exited(code) => Report::Exited(code),
-                Change::Killed(signal) => Report::Killed(signal),
-                Change::Stopped(signal) => Report::Stopped(signal),
-                Change::Continued | Change::Trapped(_) => continue,
+                ChildChange::Exited(code) => ChildReport::Exited(code),
+                ChildChange::Killed(signal) => ChildReport::Killed(signal),
+                ChildChange::Stopped(signal) => ChildReport::Stopped(signal),
+                ChildChange::Continued | ChildChange::Trapped(_) => continue,
             };
-            let goes_on = matches!(report, Report::Stopped(_));
+            let goes_on = matches!(report, ChildReport::Stopped(_));
             outside.tell(&report);
             if !goes_on {
                 return Ok(());
@@ -160,7 +165,7 @@ fn words(error: impl Into<io::Error>) -> String {
 }
 
 /// Executes the command. On failure returns an exit code.
-fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) -> i32 {
+fn become_command(spec: &EnterSpec, user: &User, before: SignalSet, outside: &Teller) -> i32 {
     let directory = spec.directory.as_deref().unwrap_or(OsStr::new("/"));
     let emulated = match spec.personality {
         Personality::Linux => Ok(()),
@@ -172,7 +177,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         chdir(directory).on("cannot change to the directory of the tree", Path::new(directory))
     });
     if let Err(error) = prepared {
-        outside.tell(&Report::Failed(error.to_string()));
+        outside.tell(&ChildReport::Failed(error.to_string()));
         return FAILED;
     }
     let environment = environment::made(env::vars_os(), user, directory);
@@ -182,7 +187,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: Set, outside: &Teller) 
         Err(error) => error,
     };
     let name = spec.command.first().map_or_else(Default::default, |name| name.to_string_lossy());
-    outside.tell(&Report::NotExecuted {
+    outside.tell(&ChildReport::NotExecuted {
         command: name.into_owned(),
         errno: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
     });
@@ -201,7 +206,7 @@ fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
 }
 
 /// Returns what to execute for `words`, searching PATH like execvp(3).
-fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Command> {
+fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Result<Executed> {
     let name = words.first().ok_or(io::ErrorKind::InvalidInput)?;
     let path = environment.iter().find(|(name, _)| name == "PATH");
     let path = path.map(|(_, value)| value.as_os_str());
@@ -212,7 +217,7 @@ fn command(words: &[OsString], environment: &[(OsString, OsString)]) -> io::Resu
     let variables = environment.iter().map(|(name, value)| {
         [name.as_os_str(), OsStr::new("="), value].into_iter().collect::<OsString>()
     });
-    Ok(Command {
+    Ok(Executed {
         candidates: c_strings(candidates)?,
         arguments: c_strings(words.to_vec())?,
         environment: c_strings(variables.collect())?,

@@ -19,12 +19,12 @@ const MOST_LINKS: usize = 40;
 
 /// What a mount point is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MountPointKind {
     Directory,
     File,
 }
 
-impl Kind {
+impl MountPointKind {
     /// Returns the kind of the file at `path`.
     pub(super) fn of(path: &Path) -> Result<Self, Error> {
         let data = fs::metadata(path).on("cannot find what to bind,", path)?;
@@ -51,7 +51,7 @@ fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> rustix::io::Resu
 
 /// The mount points in one root. Mount points that were made are removed when this value is
 /// dropped.
-pub(super) struct Places {
+pub(super) struct MountPoints {
     root: OwnedFd,
     made: Vec<Made>,
     keep: bool,
@@ -60,14 +60,14 @@ pub(super) struct Places {
 struct Made {
     parent: OwnedFd,
     name: OsString,
-    kind: Kind,
+    kind: MountPointKind,
     number: u64,
     /// The parent's modification time before and after the mount point was made in it.
     before: Timespec,
     after: Timespec,
 }
 
-impl Places {
+impl MountPoints {
     pub(super) fn of(root: &Path) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty());
@@ -85,12 +85,17 @@ impl Places {
 
     /// Opens the mount point at `path` in the root. A missing mount point is made, where a
     /// symbolic link leads, with its parent directories.
-    pub(super) fn make(&mut self, path: &Path, kind: Kind) -> Result<OwnedFd, Error> {
+    pub(super) fn make(&mut self, path: &Path, kind: MountPointKind) -> Result<OwnedFd, Error> {
         self.make_following(path.to_owned(), kind, MOST_LINKS)
             .on("cannot find or make, in the tree,", path)
     }
 
-    fn make_following(&mut self, path: PathBuf, kind: Kind, links: usize) -> io::Result<OwnedFd> {
+    fn make_following(
+        &mut self,
+        path: PathBuf,
+        kind: MountPointKind,
+        links: usize,
+    ) -> io::Result<OwnedFd> {
         match find(self.root(), &path) {
             Err(Errno::NOENT) => {}
             found => return Ok(found?),
@@ -100,7 +105,7 @@ impl Places {
             return Err(Errno::NOENT.into());
         };
         let above = path.parent().unwrap_or(Path::new("/"));
-        let parent = self.make_following(above.to_owned(), Kind::Directory, links)?;
+        let parent = self.make_following(above.to_owned(), MountPointKind::Directory, links)?;
         match readlinkat(&parent, name, Vec::new()) {
             Ok(_) if links == 0 => Err(Errno::LOOP.into()),
             // Absolute, or relative to the link's directory; `..` cannot leave the root.
@@ -112,11 +117,16 @@ impl Places {
         }
     }
 
-    fn make_in(&mut self, parent: OwnedFd, name: OsString, kind: Kind) -> io::Result<OwnedFd> {
+    fn make_in(
+        &mut self,
+        parent: OwnedFd,
+        name: OsString,
+        kind: MountPointKind,
+    ) -> io::Result<OwnedFd> {
         let before = changed(&fstat(&parent)?);
         match kind {
-            Kind::Directory => mkdirat(&parent, &name, Mode::from_raw_mode(0o755))?,
-            Kind::File => {
+            MountPointKind::Directory => mkdirat(&parent, &name, Mode::from_raw_mode(0o755))?,
+            MountPointKind::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
                 drop(openat(&parent, &name, flags, Mode::from_raw_mode(0o644))?);
             }
@@ -134,7 +144,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for MountPoints {
     fn drop(&mut self) {
         while let Some(made) = self.made.pop().filter(|_| !self.keep) {
             made.remove();
@@ -146,7 +156,7 @@ impl Made {
     /// Removes the mount point, unless the command replaced it or put something in it.
     fn remove(self) {
         let Ok(now) = statat(&self.parent, &self.name, AtFlags::SYMLINK_NOFOLLOW) else { return };
-        let written = self.kind == Kind::File && now.st_size != 0;
+        let written = self.kind == MountPointKind::File && now.st_size != 0;
         if now.st_ino != self.number || written {
             return;
         }
@@ -155,8 +165,8 @@ impl Made {
         let untouched = changed(&parent) == self.after;
         let last_modification = if untouched { self.before } else { changed(&parent) };
         let flags = match self.kind {
-            Kind::Directory => AtFlags::REMOVEDIR,
-            Kind::File => AtFlags::empty(),
+            MountPointKind::Directory => AtFlags::REMOVEDIR,
+            MountPointKind::File => AtFlags::empty(),
         };
         if unlinkat(&self.parent, &self.name, flags).is_ok() {
             let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };

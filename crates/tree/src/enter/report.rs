@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Report {
+pub(super) enum ChildReport {
     /// A step before the command's start failed.
     Failed(String),
     NotExecuted {
@@ -20,7 +20,7 @@ pub(super) enum Report {
 /// The sending end.
 pub(super) struct Teller(PipeWriter);
 
-impl Report {
+impl ChildReport {
     pub(super) fn into_ending(self) -> Result<Ending, String> {
         match self {
             Self::Failed(why) => Err(why),
@@ -36,7 +36,7 @@ impl Teller {
         Self(pipe)
     }
 
-    pub(super) fn tell(&self, report: &Report) {
+    pub(super) fn tell(&self, report: &ChildReport) {
         let mut line = serde_json::to_vec(report).expect("plain text and numbers");
         line.push(b'\n');
         // If the process outside has ended, the kernel kills this process at once.
@@ -62,7 +62,7 @@ impl Reports {
     }
 
     /// Returns the next report, or `None` when the sender has exited.
-    pub(super) fn next(&mut self) -> io::Result<Option<Report>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<ChildReport>> {
         let mut line = String::new();
         self.0.read_line(&mut line)?;
         if line.is_empty() {

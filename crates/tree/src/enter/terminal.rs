@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_sys::process;
-use synconce_sys::signals::{Reader, Received};
+use synconce_sys::signals::{Received, SignalReader};
 
 /// The most bytes that are read at once, and that wait for a writer.
 const ROOM: usize = 4096;
@@ -197,7 +197,11 @@ impl Terminal {
     }
 
     /// Gives the caller's terminal its modes back, after what the command has written.
-    pub(super) fn restore(&mut self, signals: &Reader, pass_on: impl FnMut(&mut Self, Received)) {
+    pub(super) fn restore(
+        &mut self,
+        signals: &SignalReader,
+        pass_on: impl FnMut(&mut Self, Received),
+    ) {
         self.show_the_rest(signals, pass_on);
         if self.is_raw && self.is_in_the_foreground() {
             // A terminal that was hung up has no modes.
@@ -261,7 +265,7 @@ impl Terminal {
     /// waited for. `pass_on` gets the signals of the time.
     pub(super) fn show_the_rest(
         &mut self,
-        signals: &Reader,
+        signals: &SignalReader,
         mut pass_on: impl FnMut(&mut Self, Received),
     ) {
         let Some(master) = &self.master else { return };

@@ -14,7 +14,7 @@ pub(super) struct User {
 }
 
 /// A line of passwd(5).
-struct Entry<'a> {
+struct PasswdLine<'a> {
     name: &'a str,
     uid: u32,
     gid: u32,
@@ -55,10 +55,10 @@ pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<Use
     Ok(User { name, uid, gid, groups, home, shell })
 }
 
-fn entry(line: &str) -> Option<Entry<'_>> {
+fn entry(line: &str) -> Option<PasswdLine<'_>> {
     let fields: Vec<_> = line.split(':').collect();
     let [name, _, uid, gid, _, home, shell] = fields[..] else { return None };
-    Some(Entry { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, home, shell })
+    Some(PasswdLine { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, home, shell })
 }
 
 /// Returns names, numbers and members of group(5).

@@ -8,15 +8,15 @@ use synconce_probe::mounts::{self, Mount};
 
 /// A version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum CgroupVersion {
     One,
     Two,
 }
 
 /// A control group in which others are made, for some controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub version: Version,
+pub(super) struct ParentGroup {
+    pub version: CgroupVersion,
     pub parent: PathBuf,
     pub controllers: Vec<&'static str>,
     /// The groups of this process below `parent`, whose limits do not apply in a group there.
@@ -28,7 +28,7 @@ pub(super) struct Place {
 ///
 /// # Errors
 /// A controller is missing, or no group passes it on to the groups in it.
-pub(super) fn places(wanted: &[&'static str]) -> Result<Vec<Place>, Error> {
+pub(super) fn places(wanted: &[&'static str]) -> Result<Vec<ParentGroup>, Error> {
     let path = Path::new("/proc/self/cgroup");
     let groups = fs::read_to_string(path).on("cannot read", path)?;
     let mounts = mounts::read("self").on("cannot read", Path::new("/proc/self/mountinfo"))?;
@@ -40,8 +40,8 @@ pub(super) fn places_among(
     wanted: &[&'static str],
     groups: &str,
     mounts: &[Mount],
-) -> Result<Vec<Place>, Error> {
-    let (mut places, mut unified) = (Vec::<Place>::new(), Vec::new());
+) -> Result<Vec<ParentGroup>, Error> {
+    let (mut places, mut unified) = (Vec::<ParentGroup>::new(), Vec::new());
     for controller in wanted {
         let Some(parent) = of_version_1(controller, groups, mounts) else {
             unified.push(*controller);
@@ -52,7 +52,7 @@ pub(super) fn places_among(
             Some(place) => place.controllers.push(controller),
             None => {
                 let (controllers, left) = (vec![*controller], Vec::new());
-                places.push(Place { version: Version::One, parent, controllers, left });
+                places.push(ParentGroup { version: CgroupVersion::One, parent, controllers, left });
             }
         }
     }
@@ -61,7 +61,12 @@ pub(super) fn places_among(
             let why = "no control group of this process passes it on to other groups";
             Error::new("cannot limit", Path::new(&unified.join(", ")), io::Error::other(why))
         })?;
-        places.push(Place { version: Version::Two, parent, controllers: unified, left });
+        places.push(ParentGroup {
+            version: CgroupVersion::Two,
+            parent,
+            controllers: unified,
+            left,
+        });
     }
     Ok(places)
 }

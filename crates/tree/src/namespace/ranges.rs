@@ -1,6 +1,6 @@
 //! Subordinate ids: `/etc/subuid` and `/etc/subgid` (subuid(5)).
 
-use super::Refusal;
+use super::NamespaceRefusal;
 use super::free::{LoginDefs, Range, free_range};
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ const SUBGID: &str = "/etc/subgid";
 /// # Errors
 /// A file cannot be read, or has no range for the user. The remedy is a command that assigns
 /// free ids to the user.
-pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
+pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], NamespaceRefusal> {
     let text = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let passwd = text("/etc/passwd").unwrap_or_default();
     let number = uid.to_string();
@@ -42,7 +42,7 @@ pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], Refusal> {
             Error::new("cannot make a user namespace by", path, cause)
         }
     };
-    Err(Refusal { error, remedy })
+    Err(NamespaceRefusal { error, remedy })
 }
 
 /// Returns the first range of user ids, and of group ids, of the user `uid`: the first id, and
@@ -62,9 +62,8 @@ fn remedy(who: &str, [uids, gids]: [bool; 2], free: Option<Range>) -> String {
         );
     };
     let last = start + count - 1;
-    let option = |is_missing: bool, name: &str| match is_missing {
-        true => format!(" --add-{name} {start}-{last}"),
-        false => String::new(),
+    let option = |is_missing: bool, name: &str| {
+        if is_missing { format!(" --add-{name} {start}-{last}") } else { String::new() }
     };
     let (uids, gids) = (option(uids, "subuids"), option(gids, "subgids"));
     format!("give {who} ids, as root: usermod{uids}{gids} {who}")

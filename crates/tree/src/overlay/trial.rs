@@ -1,6 +1,6 @@
 //! Finds out what overlay can do on a file system, by a trial mount.
 
-use super::{Features, Mount, writable};
+use super::{DetachedMount, Features, writable};
 use rustix::fs::{
     AtFlags, Mode, OFlags, chmodat, linkat, mkdirat, openat, renameat, statat, unlinkat,
 };
@@ -17,17 +17,17 @@ pub(crate) const TRIAL_PREFIX: &str = ".synconce-trial-";
 
 /// Why an option does not work, in the kernel's words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reason(pub String);
+pub struct OptionReason(pub String);
 
-impl fmt::Display for Reason {
+impl fmt::Display for OptionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Reason {}
+impl std::error::Error for OptionReason {}
 
-impl Reason {
+impl OptionReason {
     fn of(act: &str, error: impl Into<io::Error>) -> Self {
         Self(format!("{act}: {}", reason(&error.into())))
     }
@@ -39,13 +39,13 @@ pub struct Abilities {
     /// Whether [`Features::user_xattr`] is required.
     pub user_xattr: bool,
     /// Whether hard links survive a copy up.
-    pub index: Result<(), Reason>,
+    pub index: Result<(), OptionReason>,
     /// Whether lower directories can be renamed.
-    pub redirect_dir: Result<(), Reason>,
+    pub redirect_dir: Result<(), OptionReason>,
     /// Whether a change of mode copies no content.
-    pub metacopy: Result<(), Reason>,
+    pub metacopy: Result<(), OptionReason>,
     /// Whether the overlay can be mounted so that nothing is synced.
-    pub volatile: Result<(), Reason>,
+    pub volatile: Result<(), OptionReason>,
 }
 
 impl Abilities {
@@ -67,8 +67,8 @@ impl Abilities {
 ///
 /// # Errors
 /// The reason why no overlay can be mounted.
-pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
-    let mut place = Place::new(dir)?;
+pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, OptionReason> {
+    let mut place = TrialDirectories::new(dir)?;
     let user_xattr = !synconce_sys::namespace::is_first_user_namespace();
     let bare = Features { user_xattr, ..Features::default() };
     let mut abilities = Abilities {
@@ -101,7 +101,7 @@ pub fn trial(dir: BorrowedFd<'_>) -> Result<Abilities, Reason> {
 }
 
 /// Directories for a trial, which are removed on drop.
-struct Place {
+struct TrialDirectories {
     parent: OwnedFd,
     name: String,
     root: OwnedFd,
@@ -110,8 +110,8 @@ struct Place {
     tries: u32,
 }
 
-impl Place {
-    fn new(dir: BorrowedFd<'_>) -> Result<Self, Reason> {
+impl TrialDirectories {
+    fn new(dir: BorrowedFd<'_>) -> Result<Self, OptionReason> {
         let made = || {
             let parent = open(dir, ".")?;
             let name = format!("{TRIAL_PREFIX}{}-{:x}", std::process::id(), fastrand::u64(..));
@@ -122,7 +122,7 @@ impl Place {
             place.lower = place.fill()?;
             Ok::<_, io::Error>(place)
         };
-        made().map_err(|error| Reason::of("cannot make a directory for a trial mount", error))
+        made().map_err(|error| OptionReason::of("cannot make a directory for a trial mount", error))
     }
 
     /// Makes a lower layer: a directory, and a file with two names.
@@ -136,30 +136,30 @@ impl Place {
         Ok(lower)
     }
 
-    fn mount(&mut self, features: Features) -> Result<Mount, Reason> {
+    fn mount(&mut self, features: Features) -> Result<DetachedMount, OptionReason> {
         self.tries += 1;
         let made = |kind: &str| make_directory(self.root.as_fd(), &format!("{kind}{}", self.tries));
         let directories = made("upper").and_then(|upper| Ok((upper, made("work")?)));
         let (upper, work) =
-            directories.map_err(|error| Reason::of("cannot make a directory", error))?;
+            directories.map_err(|error| OptionReason::of("cannot make a directory", error))?;
         writable(&[self.lower.as_fd()], upper.as_fd(), work.as_fd(), features)
-            .map_err(|error| Reason(error.to_string()))
+            .map_err(|error| OptionReason(error.to_string()))
     }
 
     /// Uses the last mount, and clears in `abilities` what the kernel accepted but did not do.
-    fn judge(&self, mount: &Mount, abilities: &mut Abilities) -> Result<(), Reason> {
+    fn judge(&self, mount: &DetachedMount, abilities: &mut Abilities) -> Result<(), OptionReason> {
         let mode = Mode::from_raw_mode(0o640);
         chmodat(mount, "file", mode, AtFlags::empty())
-            .map_err(|error| Reason::of("cannot write to an overlay here", error))?;
+            .map_err(|error| OptionReason::of("cannot write to an overlay here", error))?;
         let other = statat(mount, "link", AtFlags::SYMLINK_NOFOLLOW);
         unlinkat(mount, "link", AtFlags::empty())
-            .map_err(|error| Reason::of("cannot remove from an overlay here", error))?;
+            .map_err(|error| OptionReason::of("cannot remove from an overlay here", error))?;
         if abilities.index.is_ok() && !other.is_ok_and(|link| link.st_mode & 0o777 == 0o640) {
-            abilities.index = Err(Reason("a hard link was broken all the same".to_owned()));
+            abilities.index = Err(OptionReason("a hard link was broken all the same".to_owned()));
         }
         if abilities.redirect_dir.is_ok() {
             abilities.redirect_dir = renameat(mount, "directory", mount, "renamed")
-                .map_err(|error| Reason::of("cannot rename a lower directory", error));
+                .map_err(|error| OptionReason::of("cannot rename a lower directory", error));
         }
         if abilities.metacopy.is_ok() {
             abilities.metacopy = self.has_metacopy();
@@ -168,22 +168,22 @@ impl Place {
         if abilities.volatile.is_ok() {
             abilities.volatile = statat(&self.root, &*guard, AtFlags::SYMLINK_NOFOLLOW)
                 .map(drop)
-                .map_err(|error| Reason::of("the kernel's guard is not there", error));
+                .map_err(|error| OptionReason::of("the kernel's guard is not there", error));
         }
         Ok(())
     }
 
-    fn has_metacopy(&self) -> Result<(), Reason> {
+    fn has_metacopy(&self) -> Result<(), OptionReason> {
         let file = format!("{}/upper{}/file", link_to(self.root.as_fd()), self.tries);
         let mut value = [0; 64];
         match rustix::fs::lgetxattr(&*file, "trusted.overlay.metacopy", &mut value[..]) {
             Ok(_) => Ok(()),
-            Err(error) => Err(Reason::of("a change of mode copied the content", error)),
+            Err(error) => Err(OptionReason::of("a change of mode copied the content", error)),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for TrialDirectories {
     fn drop(&mut self) {
         // Leftovers are found later by `TRIAL_PREFIX`.
         let parent = link_to(self.parent.as_fd());

@@ -1,7 +1,7 @@
 //! The copy that a session writes in.
 
 use super::{Begun, ROOT, Session, UPPER, WORK, Working, nothing};
-use crate::record::{Content, Purpose};
+use crate::record::{LayerContent, Purpose};
 use crate::store::{CONTENT, open_directory};
 use crate::strategy::Strategy;
 use crate::{overlay, view};
@@ -103,13 +103,13 @@ impl<State> Session<'_, State> {
     }
 
     /// Returns the directory that becomes a layer, and what the directory holds.
-    pub(crate) fn content(&self) -> (PathBuf, Content) {
+    pub(crate) fn content(&self) -> (PathBuf, LayerContent) {
         match self.note.strategy {
             Strategy::Overlay if self.note.features.user_xattr => {
-                (self.directory().join(UPPER), Content::UserUpper)
+                (self.directory().join(UPPER), LayerContent::UserUpper)
             }
-            Strategy::Overlay => (self.directory().join(UPPER), Content::Upper),
-            _ => (self.whole(), Content::Whole),
+            Strategy::Overlay => (self.directory().join(UPPER), LayerContent::Upper),
+            _ => (self.whole(), LayerContent::Whole),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Mounts and unmounts a session's copy.
 
 use super::{DEVICE, ROOT, Session, UPPER, WORK};
-use crate::busy::{Busy, User};
-use crate::overlay::{self, Mount};
+use crate::busy::{Busy, TreeUser};
+use crate::overlay::{self, DetachedMount};
 use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
 use crate::strategy::Strategy;
@@ -30,7 +30,7 @@ impl Session<'_> {
     }
 
     /// Returns a detached mount of the copy.
-    pub(crate) fn mount(&self) -> Result<Mount, Error> {
+    pub(crate) fn mount(&self) -> Result<DetachedMount, Error> {
         let layers = view::open_layers(self.store, &self.note.layers)?;
         if matches!(self.note.purpose, Purpose::View(_)) {
             return overlay::read_only(&top_first(&layers), view::user_xattr(&self.note.layers));
@@ -83,13 +83,16 @@ impl Session<'_> {
     /// `EBUSY` while a process uses the mount, or when the mount is covered by another mount
     /// or was moved. The error names the act and the path.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
-        patiently(|| self.unmount_from(point)).map_err(|error| match is_busy(&error) {
-            true => self.busy("cannot unmount", point, User::Workers(point.to_owned())),
-            false => error,
+        patiently(|| self.unmount_from(point)).map_err(|error| {
+            if is_busy(&error) {
+                self.busy("cannot unmount", point, TreeUser::Workers(point.to_owned()))
+            } else {
+                error
+            }
         })
     }
 
-    pub(crate) fn busy(&self, act: &'static str, path: &Path, by: User) -> Error {
+    pub(crate) fn busy(&self, act: &'static str, path: &Path, by: TreeUser) -> Error {
         Error::new(act, path, Busy::error(self.store.path(), &self.note.from, by))
     }
 
@@ -104,7 +107,7 @@ impl Session<'_> {
         match mounts.iter().find(|mount| self.is_ours(mount)) {
             None => Ok(()),
             Some(left) => {
-                Err(self.busy("cannot unmount", point, User::Covered(left.point.clone())))
+                Err(self.busy("cannot unmount", point, TreeUser::Covered(left.point.clone())))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Reads, writes and removes records, each in one step.
 
 use super::{OPEN, SESSIONS, Store, TREES, names_in};
-use crate::record::{self, FORMAT, KEEPING, Layer, Name, Open, Record};
+use crate::record::{self, FORMAT, KEEPING, Layer, Open, TreeName, TreeRecord};
 use crate::trash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,11 +19,11 @@ const SUFFIX: &str = ".json";
 pub(crate) const SESSION: &str = "session.json";
 
 impl Store {
-    fn record_path(&self, name: &Name) -> PathBuf {
+    fn record_path(&self, name: &TreeName) -> PathBuf {
         self.path().join(TREES).join(format!("{name}{SUFFIX}"))
     }
 
-    fn open_path(&self, name: &Name) -> PathBuf {
+    fn open_path(&self, name: &TreeName) -> PathBuf {
         self.path().join(OPEN).join(format!("{name}{SUFFIX}"))
     }
 
@@ -31,7 +31,7 @@ impl Store {
     ///
     /// # Errors
     /// A record that cannot be read.
-    pub fn record(&self, name: &Name) -> Result<Option<Record>, Error> {
+    pub fn record(&self, name: &TreeName) -> Result<Option<TreeRecord>, Error> {
         read_record(&self.record_path(name))
     }
 
@@ -39,7 +39,7 @@ impl Store {
     ///
     /// # Errors
     /// The directory of records cannot be read.
-    pub fn records(&self) -> Result<(Vec<Record>, Vec<Error>), Error> {
+    pub fn records(&self) -> Result<(Vec<TreeRecord>, Vec<Error>), Error> {
         let (mut records, mut broken) = (Vec::new(), Vec::new());
         for path in names(&self.path().join(TREES))? {
             match read_record(&path) {
@@ -47,7 +47,7 @@ impl Store {
                 Err(error) => broken.push(error),
             }
         }
-        records.sort_by(|a: &Record, b| a.name.cmp(&b.name));
+        records.sort_by(|a: &TreeRecord, b| a.name.cmp(&b.name));
         Ok((records, broken))
     }
 
@@ -55,20 +55,21 @@ impl Store {
     ///
     /// # Errors
     /// The error names the act and the path; the old record is then still there.
-    pub(crate) fn write(&self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn write(&self, record: &TreeRecord) -> Result<(), Error> {
         if mutant::is("tree-record-unsynced") || mutant::is("tree-record-directory-unsynced") {
             return self.write_without_sync(record);
         }
         let path = self.record_path(&record.name);
         let text = encode(&with_format(record), &path)?;
-        match path.exists() {
-            true => replace::replace(&path, &text),
-            false => replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() }),
+        if path.exists() {
+            replace::replace(&path, &text)
+        } else {
+            replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() })
         }
     }
 
     /// Writes the record of a tree whose protection has changed, durably.
-    pub(crate) fn write_protection(&self, record: &Record) -> Result<(), Error> {
+    pub(crate) fn write_protection(&self, record: &TreeRecord) -> Result<(), Error> {
         if mutant::is("tree-protect-unsynced") {
             return self.write_without_sync(record);
         }
@@ -79,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// The error names the act and the path; `before` is then still there.
-    pub(crate) fn write_next(&self, record: &Record, before: &Record) -> Result<(), Error> {
+    pub(crate) fn write_next(&self, record: &TreeRecord, before: &TreeRecord) -> Result<(), Error> {
         if mutant::is("tree-kept-trash-first") {
             let stays = record.layer_ids();
             for id in before.layer_ids().iter().filter(|id| !stays.contains(id)) {
@@ -90,7 +91,11 @@ impl Store {
     }
 
     /// Like [`Store::write_next`]; the newest generation of `record` is an earlier one of `before`.
-    pub(crate) fn write_restored(&self, record: &Record, before: &Record) -> Result<(), Error> {
+    pub(crate) fn write_restored(
+        &self,
+        record: &TreeRecord,
+        before: &TreeRecord,
+    ) -> Result<(), Error> {
         if mutant::is("tree-restore-unsynced") {
             return self.write_without_sync(record);
         }
@@ -98,37 +103,39 @@ impl Store {
     }
 
     /// Writes a record without a sync, for mutants.
-    fn write_without_sync(&self, record: &Record) -> Result<(), Error> {
+    fn write_without_sync(&self, record: &TreeRecord) -> Result<(), Error> {
         let path = self.record_path(&record.name);
         write_lightly(&path, &encode(&with_format(record), &path)?)
     }
 
     /// Removes the record of `name`, durably.
-    pub(crate) fn forget(&self, name: &Name) -> Result<(), Error> {
+    pub(crate) fn forget(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.record_path(name);
-        match mutant::is("tree-trash-first") {
-            false => replace::remove(&path)?,
-            true => fs::remove_file(&path).on("cannot remove", &path)?,
+        if mutant::is("tree-trash-first") {
+            fs::remove_file(&path).on("cannot remove", &path)?;
+        } else {
+            replace::remove(&path)?;
         }
         self.close_durably(name)
     }
 
     /// Renames the record of `name` to `new` durably, in one step. There must be no tree `new`,
     /// and `name` has no uncommitted changes.
-    pub(crate) fn rename(&self, name: &Name, new: &Name) -> Result<(), Error> {
+    pub(crate) fn rename(&self, name: &TreeName, new: &TreeName) -> Result<(), Error> {
         // A command that was killed may have left notes of changes that are committed or removed.
         self.close_durably(new)?;
         self.close_durably(name)?;
         let (from, to) = (self.record_path(name), self.record_path(new));
-        match mutant::is("tree-rename-unsynced") {
-            false => replace::rename(&from, &to),
-            true => fs::rename(&from, &to).on("cannot replace", &to),
+        if mutant::is("tree-rename-unsynced") {
+            fs::rename(&from, &to).on("cannot replace", &to)
+        } else {
+            replace::rename(&from, &to)
         }
     }
 
     /// Returns the uncommitted changes of `record`'s tree, if they are of its generation and
     /// of this boot epoch.
-    pub(crate) fn opened(&self, record: &Record) -> Result<Opened, Error> {
+    pub(crate) fn opened(&self, record: &TreeRecord) -> Result<Opened, Error> {
         let path = self.open_path(&record.name);
         let open = match read::<Open>(&path) {
             Ok(None) => return Ok(Opened::No),
@@ -150,7 +157,7 @@ impl Store {
     }
 
     /// Returns the stack in the note of `name`, if there is a readable note.
-    pub(crate) fn noted(&self, name: &Name) -> Result<Option<Vec<Layer>>, Error> {
+    pub(crate) fn noted(&self, name: &TreeName) -> Result<Option<Vec<Layer>>, Error> {
         match read::<Open>(&self.open_path(name)) {
             Err(error) if error.io().kind() != io::ErrorKind::InvalidData => Err(error),
             other => Ok(other.ok().flatten().map(|open| open.layers)),
@@ -159,7 +166,7 @@ impl Store {
 
     /// Notes the changes of a run. A system crash may lose the note; a crash of synconce does
     /// not.
-    pub(crate) fn note_open(&self, record: &Record, layers: Vec<Layer>) -> Result<(), Error> {
+    pub(crate) fn note_open(&self, record: &TreeRecord, layers: Vec<Layer>) -> Result<(), Error> {
         let path = self.open_path(&record.name);
         let (format, generation) = (FORMAT, record.generation);
         let open = Open { format, boot_epoch: self.boot_epoch()?, generation, layers };
@@ -168,13 +175,13 @@ impl Store {
 
     /// Removes the note of `name` durably. A note that came back after a power failure would
     /// be reported as lost changes: nothing distinguishes it from a newer note.
-    pub(crate) fn close_durably(&self, name: &Name) -> Result<(), Error> {
+    pub(crate) fn close_durably(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.open_path(name);
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
     /// Removes the note of `name` after a commit made its next generation.
-    pub(crate) fn close(&self, name: &Name) -> Result<(), Error> {
+    pub(crate) fn close(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.open_path(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -203,7 +210,7 @@ impl Store {
     }
 
     /// Returns the trees that have notes of uncommitted changes, by the notes' names.
-    pub(crate) fn open_names(&self) -> Result<Vec<Name>, Error> {
+    pub(crate) fn open_names(&self) -> Result<Vec<TreeName>, Error> {
         let paths = names(&self.path().join(OPEN))?;
         Ok(paths.iter().filter_map(|path| name_of(path)).collect())
     }
@@ -236,26 +243,26 @@ fn names(directory: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Returns the name of the tree whose record or note is at `path`.
-fn name_of(path: &Path) -> Option<Name> {
+fn name_of(path: &Path) -> Option<TreeName> {
     path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
 /// Returns `record` with the lowest format that has all its content, so that earlier versions
 /// read what they can keep.
-fn with_format(record: &Record) -> Record {
+fn with_format(record: &TreeRecord) -> TreeRecord {
     let keeps = record.keep > 0 || !record.kept.is_empty();
-    Record { format: if keeps { KEEPING } else { FORMAT }, ..record.clone() }
+    TreeRecord { format: if keeps { KEEPING } else { FORMAT }, ..record.clone() }
 }
 
 /// Reads a record, which must have the format [`FORMAT`] or [`KEEPING`].
-fn read_record(path: &Path) -> Result<Option<Record>, Error> {
-    let mut record = read::<Record>(path)?;
+fn read_record(path: &Path) -> Result<Option<TreeRecord>, Error> {
+    let mut record = read::<TreeRecord>(path)?;
     if let (Some(record), Some(name)) = (&mut record, name_of(path)) {
         record.name = name;
     }
     match record.as_ref().filter(|record| !(FORMAT..=KEEPING).contains(&record.format)) {
         None => Ok(record),
-        Some(Record { format, .. }) => {
+        Some(TreeRecord { format, .. }) => {
             let why = format!("format {format}, and this version knows {FORMAT} to {KEEPING}");
             Err(Error::new("cannot use", path, io::Error::other(why)))
         }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::Rig;
@@ -105,7 +105,7 @@ pub fn output(spec: &EnterSpec) -> String {
 
 /// Returns a manifest of the root, with the times of its directories and files.
 pub fn manifest(root: &Path) -> Manifest {
-    Manifest::with(root, &Options::default().mtimes()).expect("a manifest")
+    Manifest::with(root, &ManifestOptions::default().mtimes()).expect("a manifest")
 }
 
 pub fn write(path: &Path, text: &str) {

@@ -1,8 +1,8 @@
 //! A frozen layer shows the same as the clone that it was made from.
 
 use crate::support::{
-    Session, all_opened, borrowed, directory, frozen_is_the_same, isolated, on_every_disk, opened,
-    path_of, sh,
+    AttachedOverlay, all_opened, borrowed, directory, frozen_is_the_same, isolated, on_every_disk,
+    opened, path_of, sh,
 };
 use std::collections::HashSet;
 use std::fs;
@@ -50,8 +50,12 @@ fn without_the_freeze_the_other_names_would_be_the_old_file() {
     isolated(|| {
         on_every_disk(|_, place| {
             let whole = whole(place);
-            let session =
-                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(
+                place,
+                "s",
+                std::slice::from_ref(&whole),
+                Features::PRIVILEGED,
+            );
             sh(&session.root, "echo new >a/x");
             let upper = session.upper.clone();
             session.unmount();
@@ -156,7 +160,7 @@ fn a_stack_of_many_generations_shows_what_each_showed() {
 fn a_freeze_without_hard_links_looks_at_nothing() {
     isolated(|| {
         on_every_disk(|_, place| {
-            let session = Session::begin(place, "s", &[whole(place)], Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(place, "s", &[whole(place)], Features::PRIVILEGED);
             sh(&session.root, "echo new >p/q/alone && mkdir new");
             let [upper, work] = [&session.upper, &session.work].map(|path| opened(path));
             let frozen = overlay::freeze(session.mount.as_fd(), upper.as_fd(), work.as_fd());
@@ -174,8 +178,12 @@ fn a_tree_deeper_than_a_path_can_be_long_is_frozen() {
             let name = "d".repeat(200);
             // Longer than PATH_MAX, and deeper than the limit of open descriptors.
             deepen(&whole, &name);
-            let session =
-                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(
+                place,
+                "s",
+                std::slice::from_ref(&whole),
+                Features::PRIVILEGED,
+            );
             sh(&session.root, "echo new >top");
             let [upper, work] = [&session.upper, &session.work].map(|path| opened(path));
             let frozen = overlay::freeze(session.mount.as_fd(), upper.as_fd(), work.as_fd());

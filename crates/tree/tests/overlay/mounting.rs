@@ -1,8 +1,8 @@
 //! Properties of mounts.
 
 use crate::support::{
-    Session, all_opened, borrowed, directory, isolated, manifest, on_a_disk, on_every_disk, opened,
-    path_of, sh,
+    AttachedOverlay, all_opened, borrowed, directory, isolated, manifest, on_a_disk, on_every_disk,
+    opened, path_of, sh,
 };
 use std::fs;
 use std::io::ErrorKind;
@@ -18,8 +18,12 @@ fn a_clone_shows_its_base_and_keeps_what_is_written_from_it() {
             let whole = directory(place.join("whole"));
             sh(&whole, "mkdir d && echo old >d/f && echo gone >g && ln d/f h");
             let before = manifest(&whole);
-            let session =
-                Session::begin(place, "one", std::slice::from_ref(&whole), Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(
+                place,
+                "one",
+                std::slice::from_ref(&whole),
+                Features::PRIVILEGED,
+            );
             sh(&session.root, "echo new >d/f && rm g && mv d e");
             assert_eq!(fs::read_to_string(session.root.join("e/f")).unwrap(), "new\n");
             assert_eq!(fs::read_to_string(session.root.join("h")).unwrap(), "new\n", "a hard link");
@@ -63,8 +67,12 @@ fn the_root_of_a_clone_is_as_that_of_its_base() {
                 "chown 7:8 . && chmod 3751 . && setfattr -n user.a -v b . && \
                  setfattr -n trusted.c -v d . && setfacl -m u:9:rwx . && touch -d @1.5 .",
             );
-            let session =
-                Session::begin(place, "one", std::slice::from_ref(&whole), Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(
+                place,
+                "one",
+                std::slice::from_ref(&whole),
+                Features::PRIVILEGED,
+            );
             let roots = [&whole, &session.root].map(|root| manifest(root).entries["."].clone());
             assert_eq!(roots[0], roots[1]);
             assert!(roots[0].xattrs.len() >= 3, "xfs shows its own of an ACL: {roots:?}");
@@ -104,7 +112,7 @@ fn a_root_has_devices_and_set_id_programs_and_no_access_times() {
         on_a_disk(|place| {
             let whole = directory(place.join("whole"));
             sh(&whole, "mknod null c 1 3 && cp /usr/bin/id . && chown 7:7 id && chmod 6755 id");
-            let session = Session::begin(place, "one", &[whole], Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(place, "one", &[whole], Features::PRIVILEGED);
             sh(&session.root, "echo x >null && [ \"$(./id -ru)\" = 0 ] && ./id | grep -q 'euid=7'");
             let line = fs::read_to_string("/proc/self/mountinfo").unwrap();
             let line = line.lines().find(|line| line.contains("one-root")).unwrap().to_owned();
@@ -123,7 +131,7 @@ fn names_that_options_would_take_apart_and_very_long_ones_are_mounted() {
                 let place = directory(place.join(name));
                 let layers = ["one:1", "two\\,"].map(|name| directory(place.join(name)));
                 fs::write(layers[1].join("f"), "two").unwrap();
-                let session = Session::begin(&place, "s", &layers, Features::PRIVILEGED);
+                let session = AttachedOverlay::begin(&place, "s", &layers, Features::PRIVILEGED);
                 assert_eq!(fs::read_to_string(session.root.join("f")).unwrap(), "two");
                 fs::write(session.root.join("g"), "g").unwrap();
                 assert!(session.upper.join("g").exists());
@@ -139,14 +147,14 @@ fn a_hundred_layers_are_mounted() {
         on_a_disk(|place| {
             let layers: Vec<_> = (0..100).map(|n| directory(place.join(n.to_string()))).collect();
             fs::write(layers[99].join("lowest"), "").unwrap();
-            let session = Session::begin(place, "s", &layers, Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(place, "s", &layers, Features::PRIVILEGED);
             assert!(session.root.join("lowest").exists());
             session.unmount();
         });
     });
 }
 
-fn again(place: &Path, whole: &Path) -> Result<overlay::Mount, String> {
+fn again(place: &Path, whole: &Path) -> Result<overlay::DetachedMount, String> {
     let [upper, work] = ["s-upper", "s-work"].map(|name| opened(&place.join(name)));
     let whole = opened(whole);
     overlay::writable(&[whole.as_fd()], upper.as_fd(), work.as_fd(), Features::PRIVILEGED)
@@ -158,8 +166,12 @@ fn a_volatile_upper_is_guarded_until_the_guard_is_cleared() {
     isolated(|| {
         on_every_disk(|_, place| {
             let whole = directory(place.join("whole"));
-            let session =
-                Session::begin(place, "s", std::slice::from_ref(&whole), Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(
+                place,
+                "s",
+                std::slice::from_ref(&whole),
+                Features::PRIVILEGED,
+            );
             fs::write(session.root.join("f"), "kept").unwrap();
             let work = session.work.clone();
             session.unmount();
@@ -202,7 +214,7 @@ fn inode_numbers_stay_when_a_file_is_written_to() {
         on_every_disk(|_, place| {
             let whole = directory(place.join("whole"));
             sh(&whole, "echo old >f && mkdir d");
-            let session = Session::begin(place, "s", &[whole], Features::PRIVILEGED);
+            let session = AttachedOverlay::begin(place, "s", &[whole], Features::PRIVILEGED);
             let numbers =
                 || ["f", "d"].map(|name| fs::metadata(session.root.join(name)).unwrap().ino());
             let before = numbers();

@@ -6,9 +6,9 @@ use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::rig::{FsKind, Rig};
-use synconce_tree::overlay::{self, Features, Mount};
+use synconce_tree::overlay::{self, DetachedMount, Features};
 
 /// Runs a test's closure in a process and namespaces of its own.
 pub fn isolated<T: Fn()>(test: T) {
@@ -60,12 +60,12 @@ pub fn borrowed(descriptors: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
 }
 
 /// Returns a path below a mount that need not be attached.
-pub fn path_of(mount: &Mount) -> PathBuf {
+pub fn path_of(mount: &DetachedMount) -> PathBuf {
     format!("/proc/self/fd/{}", mount.as_fd().as_raw_fd()).into()
 }
 
 pub fn manifest(path: &Path) -> Manifest {
-    Manifest::with(path, &Options::default().mtimes()).expect("a manifest")
+    Manifest::with(path, &ManifestOptions::default().mtimes()).expect("a manifest")
 }
 
 pub fn assert_same(one: &Manifest, other: &Manifest, what: &str) {
@@ -74,14 +74,14 @@ pub fn assert_same(one: &Manifest, other: &Manifest, what: &str) {
 }
 
 /// An attached writable overlay.
-pub struct Session {
+pub struct AttachedOverlay {
     pub upper: PathBuf,
     pub work: PathBuf,
     pub root: PathBuf,
-    pub mount: Mount,
+    pub mount: DetachedMount,
 }
 
-impl Session {
+impl AttachedOverlay {
     /// Begins a session over `layers`, topmost first, in directories of `place` whose names
     /// begin with `name`.
     pub fn begin(place: &Path, name: &str, layers: &[PathBuf], features: Features) -> Self {
@@ -140,7 +140,7 @@ pub fn frozen_after(
     layers: &[PathBuf],
     write: impl FnOnce(&Path),
 ) -> Vec<PathBuf> {
-    let session = Session::begin(place, name, layers, Features::PRIVILEGED);
+    let session = AttachedOverlay::begin(place, name, layers, Features::PRIVILEGED);
     write(&session.root);
     let live = manifest(&session.root);
     let root = session.root.clone();

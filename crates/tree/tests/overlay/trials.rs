@@ -29,7 +29,7 @@ fn an_overlay_and_a_file_system_of_the_kernel_are_refused_with_a_reason() {
         on_every_disk(|_, place| {
             let whole = directory(place.join("whole"));
             let session =
-                crate::support::Session::begin(place, "s", &[whole], Features::PRIVILEGED);
+                crate::support::AttachedOverlay::begin(place, "s", &[whole], Features::PRIVILEGED);
             let reason = trial(opened(&session.root).as_fd()).expect_err("an overlay on one");
             assert!(reason.0.contains("cannot mount an overlay"), "{reason}");
             println!("{reason}");

@@ -1,7 +1,9 @@
 //! containerd, with its own client.
 
-use super::engine::{Act, Daemon, Engine, Seen, Way, spawn, succeed, terminate};
-use super::fixture::{Fixture, IMAGES, content, name, sha256};
+use super::engine::{
+    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepAct, spawn, succeed, terminate,
+};
+use super::fixture::{IMAGES, ImageArchives, content, name, sha256};
 use super::hold::Hold;
 use super::world::World;
 use crate::Result;
@@ -36,7 +38,7 @@ pub(super) struct Containerd {
     /// The directory of containerd, ctr, the shim and mkfs.erofs.
     pub programs: PathBuf,
     pub snapshotter: &'static str,
-    pub way: Way,
+    pub way: DatabaseSyncs,
 }
 
 struct Running<'a> {
@@ -45,7 +47,7 @@ struct Running<'a> {
     daemon: Group,
 }
 
-impl Engine for Containerd {
+impl DaemonKind for Containerd {
     fn name(&self) -> String {
         format!("containerd {}: {}", self.snapshotter, self.way.name())
     }
@@ -65,7 +67,7 @@ impl Engine for Containerd {
         root(world)
     }
 
-    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn RunningDaemon + 'a>> {
         let config = world.memory().join("containerd.toml");
         fs::write(&config, self.config(world))?;
         let mut command = self.program("containerd");
@@ -119,7 +121,7 @@ impl Containerd {
         }
         text += "[plugins.\"io.containerd.service.v1.diff-service\"]\n\
                  default = [\"erofs\", \"walking\"]\n";
-        if self.way == Way::SyncFs {
+        if self.way == DatabaseSyncs::SyncFs {
             text += "sync_fs = true\n";
         }
         if self.way.leaves_out() {
@@ -168,12 +170,12 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn add(&self, image: usize, fixture: &Fixture) -> Result<()> {
+    fn add(&self, image: usize, fixture: &ImageArchives) -> Result<()> {
         let archive = fixture.archive(image);
         let archive = archive.to_string_lossy();
         let import = ["images", "import", "--snapshotter", self.engine.snapshotter];
         let sync_fs: &[&str] =
-            if self.engine.way == Way::SyncFs { &["--sync-fs", "--local"] } else { &[] };
+            if self.engine.way == DatabaseSyncs::SyncFs { &["--sync-fs", "--local"] } else { &[] };
         self.ctr(&[&import, sync_fs, &[&*archive]].concat()).map(drop)
     }
 
@@ -242,7 +244,7 @@ impl Running<'_> {
     }
 
     /// Notes committed snapshots whose content is not that of their layers.
-    fn committed(&self, fixture: &Fixture, faults: &mut Vec<String>) -> Result<()> {
+    fn committed(&self, fixture: &ImageArchives, faults: &mut Vec<String>) -> Result<()> {
         let listed = self.snapshots(&["ls"])?;
         for line in listed.lines().filter(|line| line.trim_end().ends_with("Committed")) {
             let chain = line.split_whitespace().next().unwrap_or_default();
@@ -292,15 +294,15 @@ impl Running<'_> {
     }
 }
 
-impl Daemon for Running<'_> {
-    fn act(&self, act: Act, fixture: &Fixture) -> Result<()> {
+impl RunningDaemon for Running<'_> {
+    fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()> {
         match act {
-            Act::Add(image) => self.add(image, fixture),
-            Act::Start(image) => self.begin(image),
-            Act::End => self.end(),
-            Act::Remove(image) => self.ctr(&["images", "rm", &name(image)]).map(drop),
+            StepAct::Add(image) => self.add(image, fixture),
+            StepAct::Start(image) => self.begin(image),
+            StepAct::End => self.end(),
+            StepAct::Remove(image) => self.ctr(&["images", "rm", &name(image)]).map(drop),
             // "content prune references" would remove the layers of images that are listed.
-            Act::Collect => {
+            StepAct::Collect => {
                 let lease = next("lease");
                 self.ctr(&["leases", "create", "--id", &lease])?;
                 self.ctr(&["leases", "delete", "--sync", &lease]).map(drop)
@@ -308,7 +310,7 @@ impl Daemon for Running<'_> {
         }
     }
 
-    fn examine(&self, fixture: &Fixture) -> Result<Seen> {
+    fn examine(&self, fixture: &ImageArchives) -> Result<Seen> {
         let mut seen = Seen::default();
         self.images(&mut seen)?;
         self.blobs(&mut seen.faults)?;

@@ -1,12 +1,12 @@
 //! Cuts a recorded script, and counts what is found.
 
-use super::engine::{Act, Way};
-use super::judge::{Moment, Verdict, judge};
-use super::recording::{Recorded, Subject, mark};
-use super::script::{Images, Step, states};
+use super::engine::{DatabaseSyncs, StepAct};
+use super::judge::{CutVerdict, RequiredAtCut, judge};
+use super::recording::{RecordedDaemon, Subject, mark};
+use super::script::{Images, ScriptStep, states};
 use super::world::World;
 use crate::Result;
-use crate::cuts::{Place, cut_at, instants, mount, random_survivors};
+use crate::cuts::{CutPoint, cut_at, instants, mount, random_survivors};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const UNMOUNTING: Duration = Duration::from_secs(60);
 
 /// The findings of the cuts of a row.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct CutTally {
     pub cuts: usize,
     pub kept: usize,
     pub wiped: usize,
@@ -35,17 +35,17 @@ pub(super) struct Tally {
     pub first: BTreeMap<&'static str, String>,
 }
 
-impl Tally {
-    fn add(&mut self, verdict: Verdict, place: impl FnOnce() -> String) {
+impl CutTally {
+    fn add(&mut self, verdict: CutVerdict, place: impl FnOnce() -> String) {
         self.cuts += 1;
         let (kind, detail) = match verdict {
-            Verdict::Kept => return self.kept += 1,
-            Verdict::Wiped => return self.wiped += 1,
-            Verdict::Broken(kind, detail) => {
+            CutVerdict::Kept => return self.kept += 1,
+            CutVerdict::Wiped => return self.wiped += 1,
+            CutVerdict::Broken(kind, detail) => {
                 self.broken += 1;
                 (kind, detail)
             }
-            Verdict::Silent(detail) => {
+            CutVerdict::Silent(detail) => {
                 self.silent += 1;
                 ("silent", detail)
             }
@@ -82,7 +82,7 @@ struct Marks {
 }
 
 impl Marks {
-    fn find(log: &Log, way: Way) -> Result<Self> {
+    fn find(log: &Log, way: DatabaseSyncs) -> Result<Self> {
         let script = way.script();
         let place =
             |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
@@ -91,8 +91,10 @@ impl Marks {
             steps.push(place(&mark::step(index))?);
         }
         let stopped = place(mark::STOPPED)?..place(mark::STARTING)?;
-        let is_build =
-            |step: &Step| matches!(way, Way::Steps(_)) && matches!(step, Step::Act(Act::Add(_)));
+        let is_build = |step: &ScriptStep| {
+            matches!(way, DatabaseSyncs::Steps(_))
+                && matches!(step, ScriptStep::Act(StepAct::Add(_)))
+        };
         let ends = script.iter().zip(&steps[1..]);
         let returned = ends.filter(|(step, _)| is_build(step)).map(|(_, end)| *end).collect();
         Ok(Self { steps, stopped, returned, end: place(mark::END)? })
@@ -103,12 +105,17 @@ impl Marks {
         self.steps.iter().filter(|step| **step <= at).count().saturating_sub(1)
     }
 
-    fn moment<'a>(&self, at: usize, script: &[Step], states: &'a [Images]) -> Moment<'a> {
+    fn moment<'a>(
+        &self,
+        at: usize,
+        script: &[ScriptStep],
+        states: &'a [Images],
+    ) -> RequiredAtCut<'a> {
         let done = self.done(at);
         let images = [&states[done], states.get(done + 1).unwrap_or(&states[done])];
-        let began = script[..done].iter().rposition(|step| !matches!(step, Step::Act(_)));
+        let began = script[..done].iter().rposition(|step| !matches!(step, ScriptStep::Act(_)));
         let earlier = &states[began.map_or(0, |step| step + 1)..=done];
-        Moment { images, earlier, stopped: self.stopped.contains(&at) }
+        RequiredAtCut { images, earlier, stopped: self.stopped.contains(&at) }
     }
 }
 
@@ -116,10 +123,10 @@ impl Marks {
 pub(super) fn cut(
     subject: &Subject<'_>,
     world: &World,
-    recorded: &Recorded,
+    recorded: &RecordedDaemon,
     count: usize,
     seed: u64,
-) -> Result<Tally> {
+) -> Result<CutTally> {
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let script = subject.way.script();
@@ -128,10 +135,10 @@ pub(super) fn cut(
     let disk = recorded.disk.replay().at(world.disk()).up()?;
     let other = recorded.other.as_ref();
     let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;
-    let mut tally = Tally::default();
+    let mut tally = CutTally::default();
     for place in choose(&log, other_log.as_ref(), &marks, count, seed) {
         let verdict = match mounted(&disk, other.as_ref(), place)? {
-            Err(error) => Verdict::Broken("unmountable", error),
+            Err(error) => CutVerdict::Broken("unmountable", error),
             Ok(mounted) => {
                 world.boot()?;
                 let verdict = judge(subject, world, &marks.moment(place.disk, script, &states));
@@ -140,7 +147,7 @@ pub(super) fn cut(
                 verdict
             }
         };
-        let step = script.get(marks.done(place.disk)).unwrap_or(&Step::Settle);
+        let step = script.get(marks.done(place.disk)).unwrap_or(&ScriptStep::Settle);
         tally.add(verdict, || format!("in {step:?} at {place:?}"));
     }
     Ok(tally)
@@ -150,7 +157,7 @@ pub(super) fn cut(
 fn mounted<'a>(
     disk: &'a Replay,
     other: Option<&'a Replay>,
-    place: Place,
+    place: CutPoint,
 ) -> Result<std::result::Result<Vec<Mounted<'a>>, String>> {
     disk.cut(cut_at(place, place.disk))?;
     other.map(|other| other.cut(cut_at(place, place.other))).transpose()?;
@@ -176,7 +183,7 @@ fn unmount(mounted: Mounted<'_>) -> Result<()> {
 
 /// Chooses cuts in ascending order: about as many in each step, and some while all is stopped or
 /// when a build has returned.
-fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<CutPoint> {
     let mut random = fastrand::Rng::with_seed(seed);
     let all = instants(log, other, marks.steps[0]..marks.end);
     let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);
@@ -200,7 +207,7 @@ fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64
             range = 0..all.len();
         }
         let (disk, other) = all[random.usize(range)];
-        chosen.push(Place { disk, other, survivors, granularity });
+        chosen.push(CutPoint { disk, other, survivors, granularity });
     }
     chosen.sort_by_key(|place| (place.disk, place.other));
     chosen

@@ -1,7 +1,10 @@
 //! dockerd with its own BuildKit, whose databases are held.
 
-use super::engine::{Act, Daemon, Engine, Root, Seen, Way, spawn, succeed, terminate};
-use super::fixture::{Fixture, IMAGES, name};
+use super::engine::{
+    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepAct, StepRootKind, spawn, succeed,
+    terminate,
+};
+use super::fixture::{IMAGES, ImageArchives, name};
 use super::hold::Hold;
 use super::world::World;
 use crate::{Error, Result};
@@ -28,7 +31,7 @@ const DIGESTS: &str = "cd / && /bin/busybox find data -type f | /bin/busybox sor
 /// dockerd 20.10 or later.
 #[derive(Debug)]
 pub(super) struct Docker {
-    pub way: Way,
+    pub way: DatabaseSyncs,
     /// The program `synconce` of the steps.
     pub program: PathBuf,
 }
@@ -47,7 +50,7 @@ fn socket(world: &World) -> String {
     format!("unix://{}", world.memory().join("d").display())
 }
 
-impl Engine for Docker {
+impl DaemonKind for Docker {
     fn name(&self) -> String {
         format!("docker: {}", self.way.name())
     }
@@ -71,15 +74,15 @@ impl Engine for Docker {
         root(world)
     }
 
-    fn prepare(&self, world: &World, fixture: &Fixture) -> Result<()> {
-        let Way::Steps(_) = self.way else { return Ok(()) };
+    fn prepare(&self, world: &World, fixture: &ImageArchives) -> Result<()> {
+        let DatabaseSyncs::Steps(_) = self.way else { return Ok(()) };
         world.boot()?;
         let daemon = self.launch(world)?;
         daemon.import(0, fixture)?;
         terminate(&daemon.daemon)
     }
 
-    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn RunningDaemon + 'a>> {
         Ok(Box::new(self.launch(world)?))
     }
 }
@@ -96,7 +99,7 @@ impl Docker {
         });
         let file = memory.join("daemon.json");
         let mut command = Command::new("dockerd");
-        if let Way::Steps(Root::Volatile | Root::Unsynced) = self.way {
+        if let DatabaseSyncs::Steps(StepRootKind::Volatile | StepRootKind::Unsynced) = self.way {
             self.wrap_runtime(&memory, &mut config, &mut command)?;
         }
         fs::write(&file, config.to_string())?;
@@ -126,7 +129,7 @@ impl Docker {
         let path = std::env::var("PATH").unwrap_or_default();
         daemon.env("PATH", format!("{}:{path}", programs.display()));
         daemon.env("SYNCONCE_OCI_FILE", settings);
-        if self.way == Way::Steps(Root::Unsynced) {
+        if self.way == DatabaseSyncs::Steps(StepRootKind::Unsynced) {
             daemon.env("SYNCONCE_MUTANT", "step-root-unsynced");
         }
         Ok(())
@@ -134,14 +137,14 @@ impl Docker {
 
     /// Returns the instructions for one layer of an image.
     fn instructions(&self, layer: usize) -> String {
-        let Way::Steps(root) = self.way else {
+        let DatabaseSyncs::Steps(root) = self.way else {
             return format!(
                 "COPY {layer} /\nRUN [\"/bin/busybox\", \"touch\", \"/tmp/{layer}\"]\n"
             );
         };
         // The step itself writes the files that are looked at.
         let mut script = format!("cd /new{layer}; busybox cp -a data/. /data; busybox rm -r data");
-        if root != Root::AsMounted {
+        if root != StepRootKind::AsMounted {
             let volatile = "busybox grep -q ' / / .*volatile' /proc/self/mountinfo";
             script += &format!("; {volatile} || exit {KEPT}");
         }
@@ -167,7 +170,7 @@ impl Running<'_> {
     }
 
     /// Builds an image, with the cache: one step for each layer, and one that runs.
-    fn build(&self, image: usize, fixture: &Fixture) -> Result<()> {
+    fn build(&self, image: usize, fixture: &ImageArchives) -> Result<()> {
         self.import(image, fixture)?;
         let file = self.world.memory().join("Dockerfile");
         let mut text = format!("FROM {BASE}\n");
@@ -178,7 +181,7 @@ impl Running<'_> {
         let context = fixture.context(image);
         let mut client = self.engine.client(self.world);
         // Every other image of a build is by the classic builder.
-        if matches!(self.engine.way, Way::Steps(_)) && image % 2 == 1 {
+        if matches!(self.engine.way, DatabaseSyncs::Steps(_)) && image % 2 == 1 {
             client.env("DOCKER_BUILDKIT", "0").arg("build");
         } else {
             client.args(["build", "--progress", "plain"]);
@@ -197,7 +200,7 @@ impl Running<'_> {
     }
 
     /// Imports the image from which all others are built.
-    fn import(&self, image: usize, fixture: &Fixture) -> Result<()> {
+    fn import(&self, image: usize, fixture: &ImageArchives) -> Result<()> {
         if !self.images()?.lines().any(|line| line == BASE) {
             let archive = fixture.layer_archive(image, 0);
             self.docker(&["import", &archive.to_string_lossy(), BASE])?;
@@ -211,7 +214,7 @@ impl Running<'_> {
     }
 
     /// Notes images that do not run, or whose files are not those of their layers.
-    fn look_at(&self, image: usize, fixture: &Fixture, faults: &mut Vec<String>) {
+    fn look_at(&self, image: usize, fixture: &ImageArchives, faults: &mut Vec<String>) {
         match self.run(&["--rm"], image, DIGESTS) {
             Err(error) => faults.push(format!("image {image}: {error}")),
             Ok(found) => {
@@ -225,25 +228,27 @@ impl Running<'_> {
     }
 }
 
-impl Daemon for Running<'_> {
-    fn act(&self, act: Act, fixture: &Fixture) -> Result<()> {
+impl RunningDaemon for Running<'_> {
+    fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()> {
         match act {
-            Act::Add(image) => self.build(image, fixture),
-            Act::Start(image) => {
+            StepAct::Add(image) => self.build(image, fixture),
+            StepAct::Start(image) => {
                 self.run(&["--detach"], image, "while :; do echo x >/tmp/x; done").map(drop)
             }
-            Act::End => {
+            StepAct::End => {
                 for id in self.docker(&["ps", "--all", "--quiet"])?.split_whitespace() {
                     self.docker(&["rm", "--force", id])?;
                 }
                 Ok(())
             }
-            Act::Remove(image) => self.docker(&["image", "rm", "--force", &name(image)]).map(drop),
-            Act::Collect => self.docker(&["builder", "prune", "--all", "--force"]).map(drop),
+            StepAct::Remove(image) => {
+                self.docker(&["image", "rm", "--force", &name(image)]).map(drop)
+            }
+            StepAct::Collect => self.docker(&["builder", "prune", "--all", "--force"]).map(drop),
         }
     }
 
-    fn examine(&self, fixture: &Fixture) -> Result<Seen> {
+    fn examine(&self, fixture: &ImageArchives) -> Result<Seen> {
         let mut seen = Seen::default();
         let listed = self.images()?;
         for image in 0..IMAGES {
@@ -254,7 +259,7 @@ impl Daemon for Running<'_> {
         }
         if let Err(error) = self.docker(&["system", "df"]) {
             match self.engine.way {
-                Way::Steps(_) => seen.strays.push(error.to_string()),
+                DatabaseSyncs::Steps(_) => seen.strays.push(error.to_string()),
                 _ => seen.faults.push(error.to_string()),
             }
         }

@@ -1,8 +1,8 @@
 //! What a row does to a daemon, whichever it is.
 
-use super::fixture::Fixture;
+use super::fixture::ImageArchives;
 use super::hold::Hold;
-use super::script::{BUILDS, SCRIPT, Step};
+use super::script::{BUILDS, SCRIPT, ScriptStep};
 use super::world::World;
 use crate::Result;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const STARTING: Duration = Duration::from_secs(60);
 
 /// How a row treats the syncs of the daemon's databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum DatabaseSyncs {
     /// `synconce hold` holds the files.
     Held,
     /// The daemon as it is.
@@ -29,12 +29,12 @@ pub(super) enum Way {
     /// The daemon's own option leaves out syncs, and nothing recovers.
     NoSync,
     /// The daemon as it is; steps of builds have such a root.
-    Steps(Root),
+    Steps(StepRootKind),
 }
 
 /// The root of a step of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(super) enum StepRootKind {
     /// By runc.
     AsMounted,
     /// By synconce.
@@ -43,10 +43,10 @@ pub(super) enum Root {
     Unsynced,
 }
 
-impl Way {
+impl DatabaseSyncs {
     /// Whether the row is of the product.
     pub(super) fn is_ours(self) -> bool {
-        matches!(self, Self::Held | Self::Steps(Root::Volatile))
+        matches!(self, Self::Held | Self::Steps(StepRootKind::Volatile))
     }
 
     /// Whether files of the daemon are held.
@@ -55,7 +55,7 @@ impl Way {
     }
 
     /// Returns what is recorded.
-    pub(super) fn script(self) -> &'static [Step] {
+    pub(super) fn script(self) -> &'static [ScriptStep] {
         match self {
             Self::Steps(_) => &BUILDS,
             _ => &SCRIPT,
@@ -73,16 +73,16 @@ impl Way {
             Self::Plain => "plain",
             Self::SyncFs => "sync_fs",
             Self::NoSync => "no_sync",
-            Self::Steps(Root::AsMounted) => "steps by runc",
-            Self::Steps(Root::Volatile) => "steps with volatile roots",
-            Self::Steps(Root::Unsynced) => "steps with unsynced roots",
+            Self::Steps(StepRootKind::AsMounted) => "steps by runc",
+            Self::Steps(StepRootKind::Volatile) => "steps with volatile roots",
+            Self::Steps(StepRootKind::Unsynced) => "steps with unsynced roots",
         }
     }
 }
 
 /// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum StepAct {
     /// Import or build an image.
     Add(usize),
     /// Start a container of an image, which goes on.
@@ -108,7 +108,7 @@ pub(super) struct Seen {
 }
 
 /// A daemon of one kind.
-pub(super) trait Engine: Sync {
+pub(super) trait DaemonKind: Sync {
     /// Returns the name in the table.
     fn name(&self) -> String;
 
@@ -121,7 +121,7 @@ pub(super) trait Engine: Sync {
     fn hold(&self, world: &World, program: &Path) -> Hold;
 
     /// Makes what a recording starts from; a sync follows.
-    fn prepare(&self, _world: &World, _fixture: &Fixture) -> Result<()> {
+    fn prepare(&self, _world: &World, _fixture: &ImageArchives) -> Result<()> {
         Ok(())
     }
 
@@ -132,16 +132,16 @@ pub(super) trait Engine: Sync {
     ///
     /// # Errors
     /// Why it does not answer.
-    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>>;
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn RunningDaemon + 'a>>;
 }
 
 /// A daemon that runs.
-pub(super) trait Daemon {
+pub(super) trait RunningDaemon {
     /// Acts; the daemon has to succeed.
-    fn act(&self, act: Act, fixture: &Fixture) -> Result<()>;
+    fn act(&self, act: StepAct, fixture: &ImageArchives) -> Result<()>;
 
     /// Looks at everything that the daemon lists.
-    fn examine(&self, fixture: &Fixture) -> Result<Seen>;
+    fn examine(&self, fixture: &ImageArchives) -> Result<Seen>;
 
     /// Ends the daemon in order.
     fn stop(self: Box<Self>) -> Result<()>;

@@ -23,7 +23,7 @@ const SMALL: usize = 24;
 const LARGE: usize = 600 << 10;
 
 /// Archives of images in the format of OCI, and what their snapshots contain.
-pub(super) struct Fixture {
+pub(super) struct ImageArchives {
     directory: PathBuf,
     /// Content by chain id (OCI image specification), which is the name of the snapshot.
     pub chains: BTreeMap<String, Manifest>,
@@ -31,7 +31,7 @@ pub(super) struct Fixture {
     pub digests: Vec<String>,
 }
 
-impl Fixture {
+impl ImageArchives {
     /// Makes the images in the new directory `directory`.
     pub(super) fn make(directory: &Path) -> Result<Self> {
         fs::create_dir_all(directory)?;
@@ -48,7 +48,7 @@ impl Fixture {
         self.directory.join(format!("{image}.layers"))
     }
 
-    /// Returns the names of the layers in [`Fixture::context`] that are the image's own.
+    /// Returns the names of the layers in [`ImageArchives::context`] that are the image's own.
     pub(super) fn own_layers(&self) -> impl Iterator<Item = usize> {
         1..=OWN_LAYERS
     }

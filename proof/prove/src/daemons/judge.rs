@@ -1,6 +1,6 @@
 //! Judges what a power cut left of a daemon's state.
 
-use super::engine::{Act, Daemon, Root, Seen, Way};
+use super::engine::{DatabaseSyncs, RunningDaemon, Seen, StepAct, StepRootKind};
 use super::fixture::{IMAGES, name};
 use super::hold::output;
 use super::recording::Subject;
@@ -27,7 +27,7 @@ const SHOWN: usize = 3;
 
 /// What was found at a cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CutVerdict {
     /// Everything that was acknowledged is there and whole.
     Kept,
     /// The state was set aside, the recovery has said so, and the daemon works.
@@ -40,7 +40,7 @@ pub(super) enum Verdict {
 
 /// What has to be there at a cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment<'a> {
+pub(super) struct RequiredAtCut<'a> {
     /// The images after the last step that has ended, and after the one that was cut.
     pub images: [&'a Images; 2],
     /// The images after each step that has ended since the hold began.
@@ -51,7 +51,11 @@ pub(super) struct Moment<'a> {
 }
 
 /// Starts the daemon on the disk that a cut has left, and looks at all that it lists.
-pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -> Verdict {
+pub(super) fn judge(
+    subject: &Subject<'_>,
+    world: &World,
+    moment: &RequiredAtCut<'_>,
+) -> CutVerdict {
     let hold = subject.hold(world);
     let mut said = String::new();
     if let Some(hold) = &hold {
@@ -73,7 +77,7 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
         Err(error) => return broken("daemon", error.to_string()),
     };
     let verdict = compare(&seen, moment, &said, subject.engine.keeps_images());
-    if let Verdict::Broken(..) = verdict {
+    if let CutVerdict::Broken(..) = verdict {
         return verdict;
     }
     if let Err(error) = use_again(subject, moment, &*daemon) {
@@ -93,11 +97,11 @@ pub(super) fn judge(subject: &Subject<'_>, world: &World, moment: &Moment<'_>) -
     }
 }
 
-fn broken(what: &'static str, detail: String) -> Verdict {
-    Verdict::Broken(what, detail)
+fn broken(what: &'static str, detail: String) -> CutVerdict {
+    CutVerdict::Broken(what, detail)
 }
 
-fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> Verdict {
+fn compare(seen: &Seen, moment: &RequiredAtCut<'_>, said: &str, keeps_images: bool) -> CutVerdict {
     if !seen.faults.is_empty() {
         let first: Vec<_> = seen.faults.iter().take(SHOWN).cloned().collect();
         let (all, first) = (seen.faults.len(), first.join(" | "));
@@ -108,7 +112,7 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> 
     }
     let is_wiped = said.contains("set aside");
     if is_wiped && !keeps_images {
-        return Verdict::Wiped;
+        return CutVerdict::Wiped;
     }
     let gone = if is_wiped { gone(said) } else { Images::new() };
     if let Some(image) = gone.intersection(&seen.listed).next() {
@@ -116,17 +120,17 @@ fn compare(seen: &Seen, moment: &Moment<'_>, said: &str, keeps_images: bool) -> 
     }
     let is_seen = |images: &Images| images.difference(&gone).eq(&seen.listed);
     if is_wiped && said.contains(OLDER) && moment.earlier.iter().any(is_seen) {
-        return Verdict::Wiped;
+        return CutVerdict::Wiped;
     }
     let [before, after] = moment.images;
     let is_lost = |image: &&usize| !seen.listed.contains(image) && !gone.contains(image);
     let lost = before.intersection(after).find(is_lost);
     let back = seen.listed.iter().find(|image| !before.contains(image) && !after.contains(image));
     match (lost, back) {
-        (None, None) if is_wiped => Verdict::Wiped,
-        (None, None) => Verdict::Kept,
-        (Some(image), _) => Verdict::Silent(format!("image {image} is gone")),
-        (None, Some(image)) => Verdict::Silent(format!("image {image} is back")),
+        (None, None) if is_wiped => CutVerdict::Wiped,
+        (None, None) => CutVerdict::Kept,
+        (Some(image), _) => CutVerdict::Silent(format!("image {image} is gone")),
+        (None, Some(image)) => CutVerdict::Silent(format!("image {image} is back")),
     }
 }
 
@@ -142,11 +146,15 @@ fn gone(said: &str) -> Images {
 
 /// Imports an image and runs a container of it, in whatever the cut has left. Builds every image
 /// that a build was recorded of, with the layers that the daemon has kept.
-fn use_again(subject: &Subject<'_>, moment: &Moment<'_>, daemon: &dyn Daemon) -> Result<()> {
+fn use_again(
+    subject: &Subject<'_>,
+    moment: &RequiredAtCut<'_>,
+    daemon: &dyn RunningDaemon,
+) -> Result<()> {
     let [_, begun] = moment.images;
-    let again = begun.iter().filter(|_| matches!(subject.way, Way::Steps(_)));
-    let again = again.filter(|image| **image != AFTERWARDS).map(|image| Act::Add(*image));
-    let acts = [Act::Add(AFTERWARDS), Act::Start(AFTERWARDS), Act::End];
+    let again = begun.iter().filter(|_| matches!(subject.way, DatabaseSyncs::Steps(_)));
+    let again = again.filter(|image| **image != AFTERWARDS).map(|image| StepAct::Add(*image));
+    let acts = [StepAct::Add(AFTERWARDS), StepAct::Start(AFTERWARDS), StepAct::End];
     for act in again.chain(acts) {
         daemon.act(act, subject.fixture)?;
     }
@@ -160,41 +168,44 @@ fn use_again(subject: &Subject<'_>, moment: &Moment<'_>, daemon: &dyn Daemon) ->
 
 /// Whether the row has to find something broken: the daemon leaves out syncs and nothing
 /// recovers, or is known not to be consistent after a power cut.
-pub(super) fn has_to_fail(way: Way) -> bool {
-    matches!(way, Way::Plain | Way::NoSync | Way::Steps(Root::Unsynced))
+pub(super) fn has_to_fail(way: DatabaseSyncs) -> bool {
+    matches!(
+        way,
+        DatabaseSyncs::Plain | DatabaseSyncs::NoSync | DatabaseSyncs::Steps(StepRootKind::Unsynced)
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn judged(listed: &[usize], said: &str, stopped: bool) -> Verdict {
+    fn judged(listed: &[usize], said: &str, stopped: bool) -> CutVerdict {
         judged_of(listed, said, stopped, false)
     }
 
-    fn judged_of(listed: &[usize], said: &str, stopped: bool, is_kept: bool) -> Verdict {
+    fn judged_of(listed: &[usize], said: &str, stopped: bool, is_kept: bool) -> CutVerdict {
         let (before, after) = (Images::from([1]), Images::from([1, 2]));
         let earlier = [Images::from([3]), before.clone()];
-        let moment = Moment { images: [&before, &after], earlier: &earlier, stopped };
+        let moment = RequiredAtCut { images: [&before, &after], earlier: &earlier, stopped };
         let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
         compare(&seen, &moment, said, is_kept)
     }
 
     #[test]
     fn what_is_missing_has_to_be_said() {
-        assert_eq!(judged(&[1], "", false), Verdict::Kept);
-        assert_eq!(judged(&[1, 2], "", false), Verdict::Kept);
-        assert_eq!(judged(&[], "set aside", false), Verdict::Wiped);
-        assert!(matches!(judged(&[2], "", false), Verdict::Silent(_)));
-        assert!(matches!(judged(&[1, 3], "", false), Verdict::Silent(_)));
+        assert_eq!(judged(&[1], "", false), CutVerdict::Kept);
+        assert_eq!(judged(&[1, 2], "", false), CutVerdict::Kept);
+        assert_eq!(judged(&[], "set aside", false), CutVerdict::Wiped);
+        assert!(matches!(judged(&[2], "", false), CutVerdict::Silent(_)));
+        assert!(matches!(judged(&[1, 3], "", false), CutVerdict::Silent(_)));
     }
 
     #[test]
     fn an_older_list_of_images_has_to_be_said_and_to_be_one_that_was() {
         let said = format!("the files are set aside; docker's {OLDER}");
-        assert_eq!(judged_of(&[3], &said, false, true), Verdict::Wiped);
-        assert!(matches!(judged_of(&[3], "set aside", false, true), Verdict::Silent(_)));
-        assert!(matches!(judged_of(&[5], &said, false, true), Verdict::Silent(_)));
+        assert_eq!(judged_of(&[3], &said, false, true), CutVerdict::Wiped);
+        assert!(matches!(judged_of(&[3], "set aside", false, true), CutVerdict::Silent(_)));
+        assert!(matches!(judged_of(&[5], &said, false, true), CutVerdict::Silent(_)));
     }
 
     #[test]
@@ -205,29 +216,29 @@ mod tests {
             format!("the files are set aside{NEXT_LINE}2 {}", says.join(NEXT_LINE))
         };
         for (listed, said) in [(&[][..], named(1)), (&[2], named(1)), (&[], named(3))] {
-            assert_eq!(judged_of(listed, &said, false, true), Verdict::Wiped, "{said}");
+            assert_eq!(judged_of(listed, &said, false, true), CutVerdict::Wiped, "{said}");
         }
         let undamaged = named(1).replace(DAMAGED, "");
         let unnamed = named(1).replace(GONE, "");
         for said in [named(0), named(2), undamaged, unnamed] {
             let verdict = judged_of(&[], &said, false, true);
-            assert!(matches!(verdict, Verdict::Silent(_)), "{said}: {verdict:?}");
+            assert!(matches!(verdict, CutVerdict::Silent(_)), "{said}: {verdict:?}");
         }
         let listed = judged_of(&[1], &named(1), false, true);
-        assert!(matches!(listed, Verdict::Broken("false alarm", _)));
+        assert!(matches!(listed, CutVerdict::Broken("false alarm", _)));
     }
 
     #[test]
     fn after_an_orderly_stop_nothing_is_set_aside() {
-        assert_eq!(judged(&[1], "", true), Verdict::Kept);
-        assert!(matches!(judged(&[], "set aside", true), Verdict::Broken("false alarm", _)));
+        assert_eq!(judged(&[1], "", true), CutVerdict::Kept);
+        assert!(matches!(judged(&[], "set aside", true), CutVerdict::Broken("false alarm", _)));
     }
 
     #[test]
     fn what_is_listed_has_to_be_whole() {
         let images = Images::new();
-        let moment = Moment { images: [&images, &images], earlier: &[], stopped: false };
+        let moment = RequiredAtCut { images: [&images, &images], earlier: &[], stopped: false };
         let seen = Seen { faults: vec!["a blob".to_owned()], ..Seen::default() };
-        assert!(matches!(compare(&seen, &moment, "", false), Verdict::Broken("content", _)));
+        assert!(matches!(compare(&seen, &moment, "", false), CutVerdict::Broken("content", _)));
     }
 }

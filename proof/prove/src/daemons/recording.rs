@@ -1,13 +1,13 @@
 //! Records the script on one daemon.
 
-use super::engine::{Daemon, Engine, Way};
-use super::fixture::Fixture;
+use super::engine::{DaemonKind, DatabaseSyncs, RunningDaemon};
+use super::fixture::ImageArchives;
 use super::hold::Hold;
-use super::script::Step;
+use super::script::ScriptStep;
 use super::world::World;
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace};
 use crate::recording::{finish, wait_until};
 use std::fs;
 use std::path::Path;
@@ -42,16 +42,16 @@ pub(super) mod mark {
 
 /// What a row is about.
 pub(super) struct Subject<'a> {
-    pub engine: &'a dyn Engine,
-    pub way: Way,
-    pub disk: Disk,
+    pub engine: &'a dyn DaemonKind,
+    pub way: DatabaseSyncs,
+    pub disk: DiskKind,
     pub marker: MarkerPlace,
     pub program: &'a Path,
-    pub fixture: &'a Fixture,
+    pub fixture: &'a ImageArchives,
 }
 
 /// A recorded script.
-pub(super) struct Recorded {
+pub(super) struct RecordedDaemon {
     /// The disk of the daemon.
     pub disk: Tape,
     /// The disk of the marker, if that is another disk.
@@ -70,7 +70,7 @@ impl Subject<'_> {
     }
 
     /// Records the script in `world`.
-    pub(super) fn record(&self, world: &World, load: LoadKind) -> Result<Recorded> {
+    pub(super) fn record(&self, world: &World, load: LoadKind) -> Result<RecordedDaemon> {
         let builder = self.disk.rig(SIZE).record(true);
         let rig = builder.clone().at(world.disk()).up()?;
         let other = match self.marker {
@@ -81,7 +81,7 @@ impl Subject<'_> {
         let halted = self.halt(world);
         done.and(halted)?;
         let other = other.map(Rig::finish).transpose()?;
-        Ok(Recorded { disk: rig.finish()?, other })
+        Ok(RecordedDaemon { disk: rig.finish()?, other })
     }
 
     fn perform(&self, world: &World, rig: &Rig, load: LoadKind) -> Result<()> {
@@ -105,34 +105,34 @@ impl Subject<'_> {
         std::thread::sleep(AFTER);
         rig.disk().mark(mark::END)?;
         drop(background_load);
-        daemon.map_or(Ok(()), Daemon::stop)?;
+        daemon.map_or(Ok(()), RunningDaemon::stop)?;
         self.verb("stop", world)
     }
 
     fn step<'a>(
         &'a self,
-        step: Step,
-        daemon: Option<Box<dyn Daemon + 'a>>,
+        step: ScriptStep,
+        daemon: Option<Box<dyn RunningDaemon + 'a>>,
         world: &'a World,
         rig: &Rig,
-    ) -> Result<Option<Box<dyn Daemon + 'a>>> {
+    ) -> Result<Option<Box<dyn RunningDaemon + 'a>>> {
         match step {
-            Step::Begin => {
+            ScriptStep::Begin => {
                 world.boot()?;
                 return self.start(world).map(Some);
             }
-            Step::Act(act) => {
+            ScriptStep::Act(act) => {
                 daemon.as_ref().ok_or("no daemon runs")?.act(act, self.fixture)?;
             }
-            Step::Restart => {
-                daemon.map_or(Ok(()), Daemon::stop)?;
+            ScriptStep::Restart => {
+                daemon.map_or(Ok(()), RunningDaemon::stop)?;
                 self.verb("stop", world)?;
                 rig.disk().mark(mark::STOPPED)?;
                 std::thread::sleep(STOPPED_FOR);
                 rig.disk().mark(mark::STARTING)?;
                 return self.start(world).map(Some);
             }
-            Step::Crash => {
+            ScriptStep::Crash => {
                 drop(daemon);
                 self.halt(world)?;
                 // The background load opens files of the disk for a moment.
@@ -142,13 +142,13 @@ impl Subject<'_> {
                 world.boot()?;
                 return self.start(world).map(Some);
             }
-            Step::Settle => self.verb("settle", world)?,
+            ScriptStep::Settle => self.verb("settle", world)?,
         }
         Ok(daemon)
     }
 
     /// Recovers and starts the hold, and starts the daemon.
-    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn Daemon + 'a>> {
+    fn start<'a>(&'a self, world: &'a World) -> Result<Box<dyn RunningDaemon + 'a>> {
         self.verb("recover", world)?;
         self.verb("start", world)?;
         self.engine.start(world)

@@ -1,20 +1,20 @@
 //! The table of all rows, and whether each is as expected.
 
-use super::cuts::Tally;
-use super::engine::{Root, Way};
+use super::cuts::CutTally;
+use super::engine::{DatabaseSyncs, StepRootKind};
 use super::judge::{STARTS, STRAYS, has_to_fail};
 use std::fmt;
 
 /// A row of the table.
-pub(super) struct Row {
+pub(super) struct DaemonRow {
     pub name: String,
-    pub way: Way,
-    pub tally: Tally,
+    pub way: DatabaseSyncs,
+    pub tally: CutTally,
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for DaemonRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tally { cuts, kept, wiped, broken, silent, kinds, .. } = &self.tally;
+        let CutTally { cuts, kept, wiped, broken, silent, kinds, .. } = &self.tally;
         let name = &self.name;
         write!(f, "{name:58} {cuts:4} cuts {kept:4} ok {wiped:4} wiped and said ")?;
         write!(f, "{broken:4} broken {silent:4} silent")?;
@@ -24,7 +24,7 @@ impl fmt::Display for Row {
 }
 
 /// Prints the table and what is not as expected; returns whether all is.
-pub(super) fn print(rows: &[Row]) -> bool {
+pub(super) fn print(rows: &[DaemonRow]) -> bool {
     for row in rows {
         println!("{row}");
     }
@@ -43,11 +43,11 @@ pub(super) fn print(rows: &[Row]) -> bool {
 
 /// Returns what is not as expected: a finding in a row of the tool, or a control that has to
 /// fail and never does: on no file system, or a mutant on one of them.
-fn unexpected(rows: &[Row]) -> Vec<String> {
-    let findings = |row: &Row| match row.way {
+fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
+    let findings = |row: &DaemonRow| match row.way {
         // dockerd syncs neither its list of images nor new directories of layers, and panics at
         // some cuts: with runc alone, too.
-        Way::Steps(_) => {
+        DatabaseSyncs::Steps(_) => {
             let of_dockerd = [STRAYS, STARTS].map(|kind| row.tally.kinds.get(kind).unwrap_or(&0));
             row.tally.broken - of_dockerd.into_iter().sum::<usize>()
         }
@@ -55,15 +55,16 @@ fn unexpected(rows: &[Row]) -> Vec<String> {
     };
     let ours = rows.iter().filter(|row| row.way.is_ours() && findings(row) > 0);
     let mut wrong: Vec<_> = ours.map(|row| format!("{} has findings", row.name)).collect();
-    for way in [Way::Plain, Way::NoSync, Way::Steps(Root::Unsynced)]
-        .into_iter()
-        .filter(|way| has_to_fail(*way))
+    for way in
+        [DatabaseSyncs::Plain, DatabaseSyncs::NoSync, DatabaseSyncs::Steps(StepRootKind::Unsynced)]
+            .into_iter()
+            .filter(|way| has_to_fail(*way))
     {
         let controls: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
         let missed: Vec<_> = controls.iter().filter(|row| findings(row) == 0).collect();
         match way {
             // Each row cuts at the moments at which the mutant loses a layer.
-            Way::Steps(_) => {
+            DatabaseSyncs::Steps(_) => {
                 wrong.extend(
                     missed.iter().map(|row| format!("the control {} never fails", row.name)),
                 );
@@ -81,24 +82,34 @@ fn unexpected(rows: &[Row]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn row(way: Way, broken: usize, silent: usize) -> Row {
-        Row { name: String::new(), way, tally: Tally { broken, silent, ..Tally::default() } }
+    fn row(way: DatabaseSyncs, broken: usize, silent: usize) -> DaemonRow {
+        DaemonRow {
+            name: String::new(),
+            way,
+            tally: CutTally { broken, silent, ..CutTally::default() },
+        }
     }
 
     #[test]
     fn one_finding_of_ours_and_controls_without_any_are_unexpected() {
-        assert_eq!(unexpected(&[row(Way::Held, 0, 0), row(Way::NoSync, 1, 0)]).len(), 0);
-        assert_eq!(unexpected(&[row(Way::Plain, 0, 0), row(Way::Plain, 0, 1)]).len(), 0);
-        assert_eq!(unexpected(&[row(Way::SyncFs, 0, 0)]).len(), 0);
-        for wrong in [row(Way::Held, 1, 0), row(Way::Held, 0, 1)] {
+        assert_eq!(
+            unexpected(&[row(DatabaseSyncs::Held, 0, 0), row(DatabaseSyncs::NoSync, 1, 0)]).len(),
+            0
+        );
+        assert_eq!(
+            unexpected(&[row(DatabaseSyncs::Plain, 0, 0), row(DatabaseSyncs::Plain, 0, 1)]).len(),
+            0
+        );
+        assert_eq!(unexpected(&[row(DatabaseSyncs::SyncFs, 0, 0)]).len(), 0);
+        for wrong in [row(DatabaseSyncs::Held, 1, 0), row(DatabaseSyncs::Held, 0, 1)] {
             assert_eq!(unexpected(&[wrong]).len(), 1);
         }
-        assert_eq!(unexpected(&[row(Way::Plain, 0, 0)]).len(), 1);
+        assert_eq!(unexpected(&[row(DatabaseSyncs::Plain, 0, 0)]).len(), 1);
     }
 
     #[test]
     fn a_mutant_of_steps_has_to_fail_on_each_file_system() {
-        let mutant = |broken| row(Way::Steps(Root::Unsynced), broken, 0);
+        let mutant = |broken| row(DatabaseSyncs::Steps(StepRootKind::Unsynced), broken, 0);
         assert_eq!(unexpected(&[mutant(1), mutant(2)]).len(), 0);
         assert_eq!(unexpected(&[mutant(1), mutant(0)]).len(), 1);
     }

@@ -2,13 +2,13 @@
 //! recovered again.
 
 use super::cuts::{Replays, add};
-use super::fixture::{Content, Fixture, failed, mounted};
-use super::judge::{Fault, misplaced, put_back};
-use super::recording::{Marks, Recorded, mark, record_recovery};
+use super::fixture::{HeldContent, HoldFixture, failed, mounted};
+use super::judge::{BrokenPromise, misplaced, put_back};
+use super::recording::{Marks, RecordedHold, mark, record_recovery};
 use crate::Result;
 use crate::background_load::LoadKind;
-use crate::config::Disk;
-use crate::cuts::{Findings, Place, instants, random_survivors};
+use crate::config::DiskKind;
+use crate::cuts::{CutPoint, Findings, instants, random_survivors};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,9 +20,9 @@ const COPYING: Duration = Duration::from_secs(120);
 
 /// Cuts `recorded` once where a marker is left, and the recovery from that at `count` places.
 pub(super) fn cut(
-    fixture: &Fixture,
-    recorded: &Recorded,
-    disk: Disk,
+    fixture: &HoldFixture,
+    recorded: &RecordedHold,
+    disk: DiskKind,
     count: usize,
     seed: u64,
     until_broken: bool,
@@ -30,7 +30,7 @@ pub(super) fn cut(
     let began = Instant::now();
     let mut random = fastrand::Rng::with_seed(seed);
     let (images, first) = interrupted(fixture, recorded, &mut random)?;
-    let mut before = Content::new();
+    let mut before = HeldContent::new();
     let load = LoadKind::of(random.u64(..4));
     let recovery = record_recovery(fixture, disk, &images, load, || {
         before = fixture.content()?;
@@ -46,7 +46,7 @@ pub(super) fn cut(
     let mut findings = Findings::default();
     for (disk, other) in places {
         let (survivors, granularity) = random_survivors(&mut random);
-        let place = Place { disk, other, survivors, granularity };
+        let place = CutPoint { disk, other, survivors, granularity };
         let at = || format!("{place:?} after {first:?}");
         let seen = replays.look(fixture, place, || judge(fixture, &before));
         add(&mut findings, seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
@@ -60,10 +60,10 @@ pub(super) fn cut(
 
 /// Returns images of the disks after a cut that leaves a marker, and the place of the cut.
 fn interrupted(
-    fixture: &Fixture,
-    recorded: &Recorded,
+    fixture: &HoldFixture,
+    recorded: &RecordedHold,
     random: &mut fastrand::Rng,
-) -> Result<(Vec<PathBuf>, Place)> {
+) -> Result<(Vec<PathBuf>, CutPoint)> {
     let log = recorded.disk.log()?;
     let other = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let marks = Marks::find(&log)?;
@@ -73,7 +73,7 @@ fn interrupted(
     for _ in 0..TRIES {
         let (disk, other) = all[random.usize(..all.len())];
         let (survivors, granularity) = random_survivors(random);
-        let place = Place { disk, other, survivors, granularity };
+        let place = CutPoint { disk, other, survivors, granularity };
         replays.cut(place)?;
         let Ok(disks) = mounted(replays.all()) else { continue };
         let has_marker = fixture.marker_path().exists();
@@ -87,7 +87,7 @@ fn interrupted(
     Err("no cut leaves a marker".into())
 }
 
-fn images(fixture: &Fixture, replays: &Replays) -> Result<Vec<PathBuf>> {
+fn images(fixture: &HoldFixture, replays: &Replays) -> Result<Vec<PathBuf>> {
     let mut images = Vec::new();
     for (index, replay) in replays.all().enumerate() {
         let image = fixture.base().join(format!("image-{index}"));
@@ -102,7 +102,7 @@ fn images(fixture: &Fixture, replays: &Replays) -> Result<Vec<PathBuf>> {
 
 /// Recovers again: everything has to be set aside, whatever the first recovery did, and can be
 /// put back.
-fn judge(fixture: &Fixture, before: &Content) -> Result<Option<Fault>> {
+fn judge(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     let fault = |kind, detail| Ok(Some((kind, detail)));
     let recovered = fixture.verb("recover")?;

@@ -25,9 +25,10 @@ impl Copies {
         command.args(["sh", "-c", "mount --make-private \"$1\" && exec sleep 600", "sh"]).arg(disk);
         let process = Group::spawn(&mut command)?;
         let name = format!("/proc/{}/comm", process.pid());
-        match waited(|| fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")) {
-            true => Ok(Self(process)),
-            false => Err("unshare does not start".into()),
+        if waited(|| fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")) {
+            Ok(Self(process))
+        } else {
+            Err("unshare does not start".into())
         }
     }
 

@@ -1,10 +1,10 @@
 //! Cuts recorded holds.
 
-use super::fixture::{Fixture, mounted};
-use super::judge::{Fault, judge};
-use super::recording::{Marks, Recorded};
+use super::fixture::{HoldFixture, mounted};
+use super::judge::{BrokenPromise, judge};
+use super::recording::{Marks, RecordedHold};
 use crate::Result;
-use crate::cuts::{Findings, Place, cut_at, instants, random_survivors};
+use crate::cuts::{CutPoint, Findings, cut_at, instants, random_survivors};
 use std::time::Instant;
 use synconce_testkit::rig::{Log, Replay};
 
@@ -20,7 +20,7 @@ pub(super) struct Replays {
 
 impl Replays {
     /// Sets the disks up, not mounted.
-    pub(super) fn up(fixture: &Fixture, recorded: &Recorded) -> Result<Self> {
+    pub(super) fn up(fixture: &HoldFixture, recorded: &RecordedHold) -> Result<Self> {
         let disk = recorded.disk.replay().at(fixture.disk()).up()?;
         let other = recorded.other.as_ref();
         let other = other.map(|tape| tape.replay().at(fixture.other()).up()).transpose()?;
@@ -32,7 +32,7 @@ impl Replays {
     }
 
     /// Makes these the disks after a power cut.
-    pub(super) fn cut(&self, place: Place) -> Result<()> {
+    pub(super) fn cut(&self, place: CutPoint) -> Result<()> {
         self.disk.cut(cut_at(place, place.disk))?;
         self.other.as_ref().map(|other| other.cut(cut_at(place, place.other))).transpose()?;
         Ok(())
@@ -42,10 +42,10 @@ impl Replays {
     /// that does not recover.
     pub(super) fn look(
         &self,
-        fixture: &Fixture,
-        place: Place,
-        look: impl FnOnce() -> Result<Option<Fault>>,
-    ) -> Result<std::result::Result<Option<Fault>, String>> {
+        fixture: &HoldFixture,
+        place: CutPoint,
+        look: impl FnOnce() -> Result<Option<BrokenPromise>>,
+    ) -> Result<std::result::Result<Option<BrokenPromise>, String>> {
         self.cut(place)?;
         let mounted = match mounted(self.all()) {
             Ok(mounted) => mounted,
@@ -70,7 +70,7 @@ impl Replays {
 /// Adds what was seen at a cut.
 pub(super) fn add(
     findings: &mut Findings,
-    seen: std::result::Result<Option<Fault>, String>,
+    seen: std::result::Result<Option<BrokenPromise>, String>,
     is_promised: bool,
     at: impl Fn() -> String,
 ) {
@@ -87,8 +87,8 @@ pub(super) fn add(
 
 /// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(super) fn cut(
-    fixture: &Fixture,
-    recorded: &Recorded,
+    fixture: &HoldFixture,
+    recorded: &RecordedHold,
     count: usize,
     seed: u64,
     until_broken: bool,
@@ -115,7 +115,7 @@ pub(super) fn cut(
 
 /// Chooses cuts in ascending order: over everything, while a hold is in force, and where it
 /// ends.
-fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<Place> {
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<CutPoint> {
     let mut random = fastrand::Rng::with_seed(seed);
     let all = instants(log, other, marks.start..marks.end);
     let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);
@@ -134,7 +134,7 @@ fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64
         }
         let (disk, other) = all[random.usize(range)];
         let (survivors, granularity) = random_survivors(&mut random);
-        chosen.push(Place { disk, other, survivors, granularity });
+        chosen.push(CutPoint { disk, other, survivors, granularity });
     }
     chosen.sort_by_key(|place| (place.disk, place.other));
     chosen

@@ -23,7 +23,7 @@ pub(super) enum Database {
 
 /// What is in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum DatabaseState {
     /// Exactly these transactions.
     Whole(usize),
     /// The database passes its own check, and its content is that of no number of
@@ -33,7 +33,7 @@ pub(super) enum State {
     Damaged(String),
 }
 
-/// The exit code of the program for [`State::OtherContent`].
+/// The exit code of the program for [`DatabaseState::OtherContent`].
 const OTHER_CONTENT: i32 = 3;
 /// A check that takes longer has met a loop of pages.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -76,29 +76,30 @@ impl Database {
             }
             Self::Sqlite(directory) => sqlite(directory, &transactions(from, to))?,
         };
-        match finished.status.success() {
-            true => Ok(()),
-            false => Err(format!("{self}: {}: {}", finished.status, finished.stderr).into()),
+        if finished.status.success() {
+            Ok(())
+        } else {
+            Err(format!("{self}: {}: {}", finished.status, finished.stderr).into())
         }
     }
 
     /// Returns what is in the database. A missing database has no transaction.
-    pub(super) fn state(&self) -> Result<State> {
+    pub(super) fn state(&self) -> Result<DatabaseState> {
         match self {
-            Self::Bolt(path) if !path.exists() => Ok(State::Whole(0)),
-            Self::Sqlite(path) if !path.join("queue.db").exists() => Ok(State::Whole(0)),
+            Self::Bolt(path) if !path.exists() => Ok(DatabaseState::Whole(0)),
+            Self::Sqlite(path) if !path.join("queue.db").exists() => Ok(DatabaseState::Whole(0)),
             Self::Bolt(path) => {
                 let mut command = Command::new(bbolt()?);
                 // A check without an end is no verdict that the database is whole.
                 let checked = match run(command.arg("check").arg(path), patiently(LIMIT)) {
                     Ok(checked) => checked,
-                    Err(error) => return Ok(State::Damaged(error.to_string())),
+                    Err(error) => return Ok(DatabaseState::Damaged(error.to_string())),
                 };
                 let said = checked.stderr.lines().next().unwrap_or_default().to_owned();
                 Ok(match checked.status.code() {
-                    Some(0) => State::Whole(checked.stdout.trim().parse()?),
-                    Some(OTHER_CONTENT) => State::OtherContent(checked.stdout),
-                    _ => State::Damaged(said),
+                    Some(0) => DatabaseState::Whole(checked.stdout.trim().parse()?),
+                    Some(OTHER_CONTENT) => DatabaseState::OtherContent(checked.stdout),
+                    _ => DatabaseState::Damaged(said),
                 })
             }
             Self::Sqlite(path) => Ok(of_sqlite(&sqlite(path, &check())?)),
@@ -145,18 +146,18 @@ fn check() -> String {
     )
 }
 
-fn of_sqlite(checked: &Finished) -> State {
+fn of_sqlite(checked: &Finished) -> DatabaseState {
     let lines: Vec<&str> = checked.stdout.lines().collect();
     match (checked.status.success(), &lines[..]) {
         (true, ["ok", counts]) => match counts.split_once('|') {
-            Some((count, "0")) => {
-                count.parse().map_or_else(|_| State::Damaged(counts.to_string()), State::Whole)
-            }
-            _ => State::OtherContent(counts.to_string()),
+            Some((count, "0")) => count
+                .parse()
+                .map_or_else(|_| DatabaseState::Damaged(counts.to_string()), DatabaseState::Whole),
+            _ => DatabaseState::OtherContent(counts.to_string()),
         },
         // A database without the tables is whole for SQLite.
-        (false, ["ok", ..]) => State::OtherContent(checked.stderr.trim().to_owned()),
-        _ => State::Damaged(format!("{} {}", checked.stdout.trim(), checked.stderr.trim())),
+        (false, ["ok", ..]) => DatabaseState::OtherContent(checked.stderr.trim().to_owned()),
+        _ => DatabaseState::Damaged(format!("{} {}", checked.stdout.trim(), checked.stderr.trim())),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Holds whose steps no power cut shows: lost writes, and directories of root beside the held files.
 
-use super::fixture::{Fixture, NAME, failed};
-use super::judge::{Fault, misplaced, put_back};
+use super::fixture::{HoldFixture, NAME, failed};
+use super::judge::{BrokenPromise, misplaced, put_back};
 use crate::Result;
-use crate::config::{Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace};
 use crate::cuts::Findings;
 use crate::recording::without_sync;
 use crate::tool::Tool;
@@ -26,37 +26,37 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LOST: &str = "these bytes are lost";
 
 /// What happens to a hold, and the mutant that it catches.
-struct Scenario {
+struct FaultScenario {
     mutant: &'static str,
     /// Returns the promise that was broken.
-    run: fn(&Fixture, &Rig) -> Result<Option<Fault>>,
+    run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [Scenario; 11] = [
-    Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
-    Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
-    Scenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
-    Scenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
-    Scenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
-    Scenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
-    Scenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
-    Scenario { mutant: "hold-mark-unsynced", run: cut_without_the_marker },
-    Scenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
-    Scenario { mutant: "hold-unguarded", run: locked_below_the_hold },
-    Scenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
+const SCENARIOS: [FaultScenario; 11] = [
+    FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
+    FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
+    FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
+    FaultScenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
+    FaultScenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
+    FaultScenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
+    FaultScenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
+    FaultScenario { mutant: "hold-mark-unsynced", run: cut_without_the_marker },
+    FaultScenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
+    FaultScenario { mutant: "hold-unguarded", run: locked_below_the_hold },
+    FaultScenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
 ];
 
 /// Runs all scenarios; of a mutant the one that catches it.
 pub(super) fn all(tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let mut findings = Findings::default();
-    for Scenario { mutant: own, run } in SCENARIOS {
+    for FaultScenario { mutant: own, run } in SCENARIOS {
         if matches!(tool, Tool::Mutant { mutant, .. } if *mutant != own) {
             continue;
         }
         let _shared = without_sync();
-        let fixture = Fixture::new(tool, MarkerPlace::Other)?;
-        let rig = Disk::Ext4
+        let fixture = HoldFixture::new(tool, MarkerPlace::Other)?;
+        let rig = DiskKind::Ext4
             .rig(SIZE)
             .mount_options("commit=300")
             .passthrough(false)
@@ -78,14 +78,14 @@ pub(super) fn all(tool: &Tool) -> Result<Findings> {
 }
 
 /// Starts the hold, and lets the disk lose what is written from now on.
-fn lose_a_write(fixture: &Fixture, rig: &Rig) -> Result<()> {
+fn lose_a_write(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), LOST.repeat(200))?;
     Ok(rig.disk().fail(DiskFault::writes().holding(LOST))?)
 }
 
 /// Ends the fault of the disk, and stops twice: neither stop may say that all is durable.
-fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn stop_after_the_loss(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     rig.disk().recover()?;
     for _turn in 0..2 {
         if fixture.verb("stop")?.status.success() {
@@ -96,10 +96,10 @@ fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
 }
 
 /// The first sync of a stop takes the error, and the second one, of another disk, is not made.
-fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn killed_at_a_later_sync(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     let point = fixture.base().join("second");
     fs::create_dir(&point)?;
-    let second = Disk::Ext4.rig(SIZE).at(&point).up()?;
+    let second = DiskKind::Ext4.rig(SIZE).at(&point).up()?;
     fs::create_dir(point.join("held"))?;
     let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", point.join("held"));
     let file = fixture.base().join(format!("{NAME}.toml"));
@@ -112,17 +112,18 @@ fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>>
 }
 
 /// Kills `verb` at its call number `when` of `call`.
-fn kill_at(fixture: &Fixture, verb: &str, call: &str, when: usize) -> Result<()> {
+fn kill_at(fixture: &HoldFixture, verb: &str, call: &str, when: usize) -> Result<()> {
     let inject = format!("inject={call}:signal=SIGKILL:when={when}");
     let ended = traced(fixture, verb, call, &inject)?;
-    match ended.status.signal() == Some(Signal::KILL.as_raw()) {
-        true => Ok(()),
-        false => Err(format!("{} was not killed", failed(verb, &ended)).into()),
+    if ended.status.signal() == Some(Signal::KILL.as_raw()) {
+        Ok(())
+    } else {
+        Err(format!("{} was not killed", failed(verb, &ended)).into())
     }
 }
 
 /// Runs `verb`, whose calls of `call` a tracer changes as `inject` says.
-fn traced(fixture: &Fixture, verb: &str, call: &str, inject: &str) -> Result<Finished> {
+fn traced(fixture: &HoldFixture, verb: &str, call: &str, inject: &str) -> Result<Finished> {
     let verb = fixture.command(verb);
     let mut traced = Command::new("strace");
     traced.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")]);
@@ -131,14 +132,14 @@ fn traced(fixture: &Fixture, verb: &str, call: &str, inject: &str) -> Result<Fin
     Ok(run(&mut traced, patiently(LIMIT))?)
 }
 
-fn lost_at_the_last_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn lost_at_the_last_sync(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     lose_a_write(fixture, rig)?;
     // The sync before the unmounts does nothing.
     let stopped = traced(fixture, "stop", "syncfs", "inject=syncfs:retval=0:when=1")?;
     start_without_the_marker(fixture, rig, stopped.status.success())
 }
 
-fn lost_with_its_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn lost_with_its_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     lose_a_write(fixture, rig)?;
     let stopped = fixture.verb("stop")?;
     start_without_the_marker(fixture, rig, stopped.status.success())
@@ -146,10 +147,10 @@ fn lost_with_its_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
 
 /// Ends the fault of the disk, and loses the marker: a start has to be refused.
 fn start_without_the_marker(
-    fixture: &Fixture,
+    fixture: &HoldFixture,
     rig: &Rig,
     has_stopped: bool,
-) -> Result<Option<Fault>> {
+) -> Result<Option<BrokenPromise>> {
     rig.disk().recover()?;
     if has_stopped {
         return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
@@ -160,7 +161,7 @@ fn start_without_the_marker(
 }
 
 /// Lets a start, which has to be refused, find no marker.
-fn start_anew(fixture: &Fixture) -> Result<Option<Fault>> {
+fn start_anew(fixture: &HoldFixture) -> Result<Option<BrokenPromise>> {
     forget_the_marker(fixture)?;
     let started = fixture.verb("start")?;
     match started.status.success() {
@@ -173,13 +174,13 @@ fn start_anew(fixture: &Fixture) -> Result<Option<Fault>> {
 }
 
 /// Removes everything beside the disk, as a container that is made anew does.
-fn forget_the_marker(fixture: &Fixture) -> Result<()> {
+fn forget_the_marker(fixture: &HoldFixture) -> Result<()> {
     fixture.boot()?;
     fs::remove_dir_all(fixture.state())?;
     Ok(fs::create_dir(fixture.state())?)
 }
 
-fn cut_without_the_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn cut_without_the_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     // What is not durable now is lost, as in a power cut.
     rig.disk().fail_writes(true)?;
@@ -192,7 +193,7 @@ fn cut_without_the_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>>
 
 /// The processes and mounts of a container end, and its marker is lost, while the disk stays
 /// mounted: nothing is lost, so a start has to succeed.
-fn killed_without_the_marker(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn killed_without_the_marker(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fixture.release()?;
     forget_the_marker(fixture)?;
@@ -207,7 +208,7 @@ fn killed_without_the_marker(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>
 
 /// No process may lock a database without the hold: neither after a start, nor after a start that
 /// finds a guard killed.
-fn locked_below_the_hold(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn locked_below_the_hold(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     for _turn in 0..2 {
         fixture.must("start")?;
         let below = fixture.data().join(".synconce-hold/meta.db/upper/meta.db");
@@ -222,7 +223,7 @@ fn locked_below_the_hold(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
     Ok(None)
 }
 
-fn killed_between_renames(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn killed_between_renames(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), "old")?;
     fixture.crash()?;
@@ -242,7 +243,7 @@ fn killed_between_renames(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
     }
 }
 
-fn lost_with_a_full_state_disk(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn lost_with_a_full_state_disk(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
     lose_a_write(fixture, rig)?;
     let mut fill = fs::File::create(fixture.other().join("fill"))?;
     while fill.write(&[0; 4096]).is_ok() {}
@@ -255,14 +256,20 @@ fn lost_with_a_full_state_disk(fixture: &Fixture, rig: &Rig) -> Result<Option<Fa
     stop_after_the_loss(fixture, rig)
 }
 
-fn started_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn started_beside_a_directory_of_root(
+    fixture: &HoldFixture,
+    _: &Rig,
+) -> Result<Option<BrokenPromise>> {
     let kept = put(&fixture.data().join(".synconce-hold/meta.db/upper"))?;
     // Whether the verb fails does not matter here.
     let started = fixture.verb("start")?;
     is_kept(&kept, || failed("start", &started))
 }
 
-fn recovered_beside_another_directory(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn recovered_beside_another_directory(
+    fixture: &HoldFixture,
+    _: &Rig,
+) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fixture.crash()?;
     let held = fixture.data().join("jobs");
@@ -272,7 +279,10 @@ fn recovered_beside_another_directory(fixture: &Fixture, _: &Rig) -> Result<Opti
     is_kept(&kept, || failed("recover", &recovered))
 }
 
-fn settled_beside_a_directory_of_root(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+fn settled_beside_a_directory_of_root(
+    fixture: &HoldFixture,
+    _: &Rig,
+) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), "old")?;
     fixture.crash()?;
@@ -294,7 +304,7 @@ fn put(directory: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-fn is_kept(file: &Path, said: impl FnOnce() -> String) -> Result<Option<Fault>> {
+fn is_kept(file: &Path, said: impl FnOnce() -> String) -> Result<Option<BrokenPromise>> {
     match fs::read(file) {
         Ok(_) => Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -26,14 +26,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// The hold, and where its disks are mounted. A recorded disk and what is left of it after a
 /// cut are mounted at the same path, because the marker has the paths of the held files.
-pub(super) struct Fixture {
+pub(super) struct HoldFixture {
     pub tool: Tool,
     pub marker: MarkerPlace,
     control: TempDir,
     databases: [Database; 3],
 }
 
-impl Fixture {
+impl HoldFixture {
     /// Makes the directories and the file of the hold.
     pub(super) fn new(tool: &Tool, marker: MarkerPlace) -> Result<Self> {
         let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/dev/shm")?;
@@ -133,10 +133,7 @@ impl Fixture {
     /// Runs a verb that has to succeed.
     pub(super) fn must(&self, verb: &str) -> Result<()> {
         let finished = self.verb(verb)?;
-        match finished.status.success() {
-            true => Ok(()),
-            false => Err(failed(verb, &finished).into()),
-        }
+        if finished.status.success() { Ok(()) } else { Err(failed(verb, &finished).into()) }
     }
 
     /// From now on mutants run only in `recover`, where the mutant is one of the recovery.
@@ -165,9 +162,10 @@ impl Fixture {
             // It may have ended meanwhile.
             let _ = Pid::from_raw(guard.pid).map(|guard| kill_process(guard, Signal::KILL));
         }
-        match waited(|| !self.processes().iter().any(|process| process.is_guard)) {
-            true => Ok(()),
-            false => Err("a guard does not end".into()),
+        if waited(|| !self.processes().iter().any(|process| process.is_guard)) {
+            Ok(())
+        } else {
+            Err("a guard does not end".into())
         }
     }
 
@@ -196,7 +194,7 @@ impl Fixture {
     }
 
     /// Returns the content of all held files by path.
-    pub(super) fn content(&self) -> Result<Content> {
+    pub(super) fn content(&self) -> Result<HeldContent> {
         content(self.databases.iter().map(Database::held))
     }
 
@@ -261,11 +259,11 @@ pub(super) struct Process {
 }
 
 /// Held files by path, with their bytes. A file that cannot be read has the error instead.
-pub(super) type Content = BTreeMap<PathBuf, std::result::Result<Vec<u8>, ErrorKind>>;
+pub(super) type HeldContent = BTreeMap<PathBuf, std::result::Result<Vec<u8>, ErrorKind>>;
 
 /// Returns the content of the files at and below `paths`.
-pub(super) fn content<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Content> {
-    let mut found = Content::new();
+pub(super) fn content<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<HeldContent> {
+    let mut found = HeldContent::new();
     let mut open: Vec<PathBuf> = paths.filter(|path| path.exists()).map(Into::into).collect();
     while let Some(path) = open.pop() {
         if path.is_dir() {

@@ -1,22 +1,26 @@
 //! Judges what a power cut left of held databases.
 
-use super::database::State;
-use super::fixture::{Content, Fixture, NAME, content, failed, shell};
-use super::recording::Moment;
+use super::database::DatabaseState;
+use super::fixture::{HeldContent, HoldFixture, NAME, content, failed, shell};
+use super::recording::LogMoment;
 use crate::Result;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A broken promise: its kind, and what was found.
-pub(super) type Fault = (&'static str, String);
+pub(super) type BrokenPromise = (&'static str, String);
 
-fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Option<Fault>> {
+fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Option<BrokenPromise>> {
     Ok(Some((kind, detail.into())))
 }
 
 /// Recovers on the mounted disks, and judges the result. With `puts_back`, what is set aside is
 /// put back; otherwise the hold starts without it.
-pub(super) fn judge(fixture: &Fixture, moment: Moment, puts_back: bool) -> Result<Option<Fault>> {
+pub(super) fn judge(
+    fixture: &HoldFixture,
+    moment: LogMoment,
+    puts_back: bool,
+) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     let before = fixture.content()?;
     let recovered = fixture.verb("recover")?;
@@ -46,16 +50,16 @@ pub(super) fn judge(fixture: &Fixture, moment: Moment, puts_back: bool) -> Resul
 }
 
 /// Judges databases that the recovery left in place.
-fn in_place(fixture: &Fixture, moment: Moment) -> Result<Option<Fault>> {
+fn in_place(fixture: &HoldFixture, moment: LogMoment) -> Result<Option<BrokenPromise>> {
     let mut most = moment.durable;
     for database in fixture.databases() {
         match database.state()? {
-            State::Whole(count) if count >= moment.durable => most = most.max(count),
-            State::Whole(count) => {
+            DatabaseState::Whole(count) if count >= moment.durable => most = most.max(count),
+            DatabaseState::Whole(count) => {
                 let wanted = moment.durable;
                 return fault("lost", format!("{database} has {count} of {wanted}"));
             }
-            State::OtherContent(what) | State::Damaged(what) => {
+            DatabaseState::OtherContent(what) | DatabaseState::Damaged(what) => {
                 return fault("silent damage", format!("{database}: {what}"));
             }
         }
@@ -65,8 +69,8 @@ fn in_place(fixture: &Fixture, moment: Moment) -> Result<Option<Fault>> {
 
 /// Starts the hold, writes, stops and settles. `from` is the most transactions of a database;
 /// databases that are missing begin anew.
-fn used(fixture: &Fixture, from: usize) -> Result<Option<Fault>> {
-    let step = |verb: &str| -> Result<Option<Fault>> {
+fn used(fixture: &HoldFixture, from: usize) -> Result<Option<BrokenPromise>> {
+    let step = |verb: &str| -> Result<Option<BrokenPromise>> {
         let finished = fixture.verb(verb)?;
         let is_fault = !finished.status.success();
         Ok(is_fault.then(|| ("not usable", failed(verb, &finished))))
@@ -77,7 +81,7 @@ fn used(fixture: &Fixture, from: usize) -> Result<Option<Fault>> {
     let mut wanted = Vec::new();
     for database in fixture.databases() {
         let count = match database.state()? {
-            State::Whole(count) if count <= from => count,
+            DatabaseState::Whole(count) if count <= from => count,
             other => return Ok(Some(("not usable", format!("{database}: {other:?}")))),
         };
         database.write(count + 1, count + 2)?;
@@ -90,7 +94,7 @@ fn used(fixture: &Fixture, from: usize) -> Result<Option<Fault>> {
     }
     for (database, wanted) in fixture.databases().iter().zip(wanted) {
         let state = database.state()?;
-        if state != State::Whole(wanted) {
+        if state != DatabaseState::Whole(wanted) {
             return Ok(Some(("not usable", format!("{database}: {state:?}, not {wanted}"))));
         }
     }
@@ -99,7 +103,7 @@ fn used(fixture: &Fixture, from: usize) -> Result<Option<Fault>> {
 }
 
 /// Returns the directories of what is set aside.
-fn aside(fixture: &Fixture) -> Result<Vec<PathBuf>> {
+fn aside(fixture: &HoldFixture) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for directory in [fixture.data(), fixture.data().join("snapshots")] {
         for entry in fs::read_dir(&directory)? {
@@ -115,8 +119,8 @@ fn aside(fixture: &Fixture) -> Result<Vec<PathBuf>> {
 
 /// Returns what is wrong with the places of the files that were there `before`: each has to be
 /// set aside, with its content.
-pub(super) fn misplaced(fixture: &Fixture, before: &Content) -> Result<Option<String>> {
-    let mut places = Content::new();
+pub(super) fn misplaced(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<String>> {
+    let mut places = HeldContent::new();
     for directory in aside(fixture)? {
         let below = content(std::iter::once(directory.as_path()))?;
         let home = directory.parent().unwrap_or(Path::new("/"));
@@ -137,14 +141,17 @@ pub(super) fn misplaced(fixture: &Fixture, before: &Content) -> Result<Option<St
 }
 
 /// Returns what is wrong with the commands that were printed.
-fn said_wrong(fixture: &Fixture, said: &str) -> Result<Option<String>> {
+fn said_wrong(fixture: &HoldFixture, said: &str) -> Result<Option<String>> {
     let commands = fixture.put_back()?;
     let missing = commands.iter().find(|command| !said.contains(command.as_str()));
     Ok(missing.map(|command| format!("not printed: {command}")))
 }
 
 /// Runs the commands of the journal: everything has to be there as `before`.
-pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Option<Fault>> {
+pub(super) fn put_back(
+    fixture: &HoldFixture,
+    before: &HeldContent,
+) -> Result<Option<BrokenPromise>> {
     if let Err(error) = shell(&fixture.put_back()?) {
         return fault("put back wrong", error.to_string());
     }
@@ -161,8 +168,5 @@ pub(super) fn put_back(fixture: &Fixture, before: &Content) -> Result<Option<Fau
         return fault("put back wrong", "settle changed the files");
     }
     let left = fixture.leftovers()?;
-    match left.is_empty() {
-        true => Ok(None),
-        false => fault("left over", left.join("; ")),
-    }
+    if left.is_empty() { Ok(None) } else { fault("left over", left.join("; ")) }
 }

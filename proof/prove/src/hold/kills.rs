@@ -1,10 +1,10 @@
 //! Kills every verb at random moments, on a disk that stays up.
 
-use super::database::{Database, State};
-use super::fixture::{Fixture, failed, waited};
-use super::judge::{Fault, misplaced, put_back};
+use super::database::{Database, DatabaseState};
+use super::fixture::{HoldFixture, failed, waited};
+use super::judge::{BrokenPromise, misplaced, put_back};
 use crate::Result;
-use crate::config::{Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace};
 use crate::cuts::Findings;
 use crate::tool::Tool;
 use crate::tree::Trigger;
@@ -41,8 +41,8 @@ const CALLS: [(&str, u64); 14] = [
 ];
 
 /// Kills until `count` kills came in time.
-pub(super) fn kill(disk: Disk, tool: &Tool, count: usize, seed: u64) -> Result<Findings> {
-    let fixture = Fixture::new(tool, MarkerPlace::Same)?;
+pub(super) fn kill(disk: DiskKind, tool: &Tool, count: usize, seed: u64) -> Result<Findings> {
+    let fixture = HoldFixture::new(tool, MarkerPlace::Same)?;
     let rig = disk.rig(SIZE).at(fixture.disk()).up()?;
     fixture.make_directories()?;
     fixture.write(1, 2)?;
@@ -72,11 +72,11 @@ pub(super) fn kill(disk: Disk, tool: &Tool, count: usize, seed: u64) -> Result<F
 struct Done {
     in_time: bool,
     trigger: String,
-    fault: Option<Fault>,
+    fault: Option<BrokenPromise>,
 }
 
 struct Kills<'a> {
-    fixture: &'a Fixture,
+    fixture: &'a HoldFixture,
     random: fastrand::Rng,
     /// Duration of each verb without a kill.
     spans: BTreeMap<&'static str, Duration>,
@@ -135,14 +135,15 @@ impl Kills<'_> {
         // Ends a daemon that `run` has left.
         drop(group);
         let has_ended = || self.fixture.processes().iter().all(|one| one.is_guard);
-        match waited(has_ended) {
-            true => Ok(in_time),
-            false => Err(format!("still running: {:?}", self.fixture.processes()).into()),
+        if waited(has_ended) {
+            Ok(in_time)
+        } else {
+            Err(format!("still running: {:?}", self.fixture.processes()).into())
         }
     }
 
     /// Runs verbs that have to succeed.
-    fn all(&self, verbs: &[&str]) -> Result<Option<Fault>> {
+    fn all(&self, verbs: &[&str]) -> Result<Option<BrokenPromise>> {
         for verb in verbs {
             let finished = self.fixture.verb(verb)?;
             if !finished.status.success() {
@@ -154,7 +155,7 @@ impl Kills<'_> {
     }
 
     /// Finishes a recovery that was killed: everything is set aside, and is put back.
-    fn recovered(&self, before: &super::fixture::Content) -> Result<Option<Fault>> {
+    fn recovered(&self, before: &super::fixture::HeldContent) -> Result<Option<BrokenPromise>> {
         if let Some(fault) = self.all(&["recover"])? {
             return Ok(Some(fault));
         }
@@ -165,7 +166,7 @@ impl Kills<'_> {
     }
 
     /// Ends the hold in one of the ways in which a user would; the databases are whole then.
-    fn off(&mut self, known: &[usize]) -> Result<Option<Fault>> {
+    fn off(&mut self, known: &[usize]) -> Result<Option<BrokenPromise>> {
         let ways: [&[&str]; 4] = [
             &["recover", "start", "stop"],
             &["stop"],
@@ -187,7 +188,9 @@ impl Kills<'_> {
         self.fixture.make_directories()?;
         for (database, known) in self.fixture.databases().iter().zip(known) {
             match database.state()? {
-                State::Whole(count) if count >= *known => database.write(count + 1, count + 1)?,
+                DatabaseState::Whole(count) if count >= *known => {
+                    database.write(count + 1, count + 1)?;
+                }
                 other => return Ok(Some(("damaged", format!("{database}: {other:?}")))),
             }
         }
@@ -197,7 +200,7 @@ impl Kills<'_> {
     /// Returns the number of transactions in each database.
     fn counts(&self) -> Result<Vec<usize>> {
         let count = |database: &Database| match database.state()? {
-            State::Whole(count) => Ok(count),
+            DatabaseState::Whole(count) => Ok(count),
             other => Err(format!("{database}: {other:?}").into()),
         };
         self.fixture.databases().iter().map(count).collect()

@@ -1,10 +1,10 @@
 //! Records two holds, one after the other, on a disk with databases.
 
 use super::copies::Copies;
-use super::fixture::Fixture;
+use super::fixture::HoldFixture;
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::{Disk, MarkerPlace};
+use crate::config::{DiskKind, MarkerPlace};
 use crate::recording::{finish, without_sync};
 use rustix::mount::mount_bind;
 use std::fs;
@@ -49,7 +49,7 @@ pub(super) mod mark {
 }
 
 /// Recorded disks.
-pub(super) struct Recorded {
+pub(super) struct RecordedHold {
     /// The disk of the databases.
     pub disk: Tape,
     /// The disk of the marker, if that is another disk.
@@ -58,7 +58,7 @@ pub(super) struct Recorded {
 
 /// What is known at a place of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct LogMoment {
     /// Transactions that cannot be lost without a report.
     pub durable: usize,
     /// Whether no hold was in force: nothing can be damaged.
@@ -87,10 +87,10 @@ impl Marks {
     }
 
     /// Returns what is known at `place`.
-    pub(super) fn moment(&self, place: usize) -> Moment {
+    pub(super) fn moment(&self, place: usize) -> LogMoment {
         let stopped = self.holds.iter().filter(|hold| hold.end <= place).count();
         let written = self.written.iter().filter(|at| **at <= place).count();
-        Moment {
+        LogMoment {
             durable: BEFORE + WITHIN * stopped + BETWEEN * written,
             is_off: !self.holds.iter().any(|hold| hold.contains(&place)),
         }
@@ -98,7 +98,11 @@ impl Marks {
 }
 
 /// Records `HOLDS` holds on a disk of this kind.
-pub(super) fn record(fixture: &Fixture, disk: Disk, load: LoadKind) -> Result<Recorded> {
+pub(super) fn record(
+    fixture: &HoldFixture,
+    disk: DiskKind,
+    load: LoadKind,
+) -> Result<RecordedHold> {
     let _shared = without_sync();
     let builder = disk.rig(SIZE).record(true);
     let rig = builder.clone().at(fixture.disk()).up()?;
@@ -121,11 +125,11 @@ pub(super) fn record(fixture: &Fixture, disk: Disk, load: LoadKind) -> Result<Re
     fixture.release()?;
     done?;
     let other = other.map(Rig::finish).transpose()?;
-    Ok(Recorded { disk: rig.finish()?, other })
+    Ok(RecordedHold { disk: rig.finish()?, other })
 }
 
 /// Makes all transactions, with and without a hold.
-fn perform(fixture: &Fixture, rig: &Rig) -> Result<()> {
+fn perform(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
     rig.disk().mark(mark::START)?;
     let mut count = BEFORE;
     for hold in 0..HOLDS {
@@ -148,7 +152,7 @@ fn perform(fixture: &Fixture, rig: &Rig) -> Result<()> {
 }
 
 /// Makes transactions after a hold. What a copy of its overlays accepts must be durable, too.
-fn write_after(fixture: &Fixture, copies: &Copies, from: usize, to: usize) -> Result<()> {
+fn write_after(fixture: &HoldFixture, copies: &Copies, from: usize, to: usize) -> Result<()> {
     let [first, others @ ..] = fixture.databases() else { return Err("no database".into()) };
     if !copies.accept(&first.write_words(from, to)?)? {
         first.write(from, to)?;
@@ -158,12 +162,12 @@ fn write_after(fixture: &Fixture, copies: &Copies, from: usize, to: usize) -> Re
 
 /// Records `hold recover` on disks that begin as the `images`.
 pub(super) fn record_recovery(
-    fixture: &Fixture,
-    disk: Disk,
+    fixture: &HoldFixture,
+    disk: DiskKind,
     images: &[std::path::PathBuf],
     load: LoadKind,
     recover: impl FnOnce() -> Result<()>,
-) -> Result<Recorded> {
+) -> Result<RecordedHold> {
     let _shared = without_sync();
     let points = [fixture.disk(), fixture.other()];
     let up = |(image, point): (&_, _)| disk.rig(SIZE).image(image).record(true).at(point).up();
@@ -178,7 +182,7 @@ pub(super) fn record_recovery(
     rigs[0].disk().mark(mark::END)?;
     drop(background_load);
     let other = (rigs.len() > 1).then(|| rigs.remove(1).finish()).transpose()?;
-    Ok(Recorded { disk: rigs.remove(0).finish()?, other })
+    Ok(RecordedHold { disk: rigs.remove(0).finish()?, other })
 }
 
 fn sync(rig: &Rig) -> Result<()> {

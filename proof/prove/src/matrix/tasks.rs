@@ -1,27 +1,27 @@
 //! The list of rows.
 
-use crate::Arguments;
-use crate::config::{Config, Disk, MarkerPlace, Mode, Scope};
+use crate::ProveArguments;
+use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig, Scope};
 use crate::mutants::{MUTANTS, Mutant};
 use crate::row::Role;
 use crate::tool::Tool;
-use crate::work::{Kind, Programs, Real, Work};
+use crate::work::{ProgramKind, Programs, Real, Work};
 
 /// A row that has not been made yet.
 pub(super) struct Task {
     pub role: Role,
     pub name: String,
-    pub config: Config,
+    pub config: RunConfig,
     pub work: Work,
     pub tool: Tool,
     pub cuts: usize,
 }
 
 /// One mount of each kind of file system.
-const KINDS: [Disk; 3] = [Disk::Ext4, Disk::Xfs, Disk::Btrfs];
+const KINDS: [DiskKind; 3] = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
 
 /// Returns all rows that `arguments` select.
-pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
+pub(super) fn tasks(arguments: &ProveArguments) -> Vec<Task> {
     let mut tasks = promise(arguments);
     tasks.extend(random(arguments));
     if arguments.real {
@@ -37,18 +37,18 @@ pub(super) fn tasks(arguments: &Arguments) -> Vec<Task> {
 }
 
 /// Returns a supervised config with the marker on the same file system.
-fn same_disk(disk: Disk) -> Config {
-    Config::supervised(disk, MarkerPlace::Same)
+fn same_disk(disk: DiskKind) -> RunConfig {
+    RunConfig::supervised(disk, MarkerPlace::Same)
 }
 
 /// Like `same_disk`, for a `work` that may hold nothing.
-fn config_of(disk: Disk, work: Work) -> Config {
+fn config_of(disk: DiskKind, work: Work) -> RunConfig {
     let scope = if work.asks_for_syncs() { Scope::Held } else { Scope::All };
-    Config { scope, ..same_disk(disk) }
+    RunConfig { scope, ..same_disk(disk) }
 }
 
 /// Returns a row of the promise.
-fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
+fn kept(arguments: &ProveArguments, config: RunConfig, work: Work) -> Task {
     Task {
         role: Role::Promise,
         name: work.name(),
@@ -59,8 +59,8 @@ fn kept(arguments: &Arguments, config: Config, work: Work) -> Task {
     }
 }
 
-fn promise(arguments: &Arguments) -> Vec<Task> {
-    let works = |config: Config| match (config.marker, config.mode) {
+fn promise(arguments: &ProveArguments) -> Vec<Task> {
+    let works = |config: RunConfig| match (config.marker, config.mode) {
         (MarkerPlace::Same, Mode::Supervised) => {
             &[Work::Files, Work::Daemon, Work::Checkpoint, Work::Excepted, Work::OtherUser][..]
         }
@@ -69,43 +69,43 @@ fn promise(arguments: &Arguments) -> Vec<Task> {
         _ => &[Work::Files][..],
     };
     let row = |config| works(config).iter().map(move |work| kept(arguments, config, *work));
-    let all = Config::all().into_iter().flat_map(row);
+    let all = RunConfig::all().into_iter().flat_map(row);
     let unpack = |disk| kept(arguments, config_of(disk, Work::Unpack), Work::Unpack);
-    all.chain(Disk::SOUND.map(unpack)).collect()
+    all.chain(DiskKind::SOUND.map(unpack)).collect()
 }
 
 /// Random programs on every sound disk. For programs of three operations the marker is on
 /// another disk, because the journal of a shared disk would hide a wrong order between the
 /// two.
-fn random(arguments: &Arguments) -> Vec<Task> {
+fn random(arguments: &ProveArguments) -> Vec<Task> {
     let kinds = [
-        (Kind::Pairs, MarkerPlace::Same, arguments.pairs),
-        (Kind::Triples, MarkerPlace::Other, arguments.triples),
-        (Kind::Long, MarkerPlace::Same, arguments.programs),
+        (ProgramKind::Pairs, MarkerPlace::Same, arguments.pairs),
+        (ProgramKind::Triples, MarkerPlace::Other, arguments.triples),
+        (ProgramKind::Long, MarkerPlace::Same, arguments.programs),
     ];
     let row = |disk, (kind, marker, count)| {
         let programs = Programs { kind, seed: arguments.seed, count, batch: 0 };
         // A sync() of these programs would save data that another row has to lose.
-        let config = Config { scope: Scope::Only, ..Config::supervised(disk, marker) };
+        let config = RunConfig { scope: Scope::Only, ..RunConfig::supervised(disk, marker) };
         kept(arguments, config, Work::Random(programs))
     };
-    Disk::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
+    DiskKind::SOUND.iter().flat_map(|disk| kinds.map(|kind| row(*disk, kind))).collect()
 }
 
 /// Rows that lose data: a disk without flushes, and a run that asks for no sync and names no
 /// file system.
-fn controls(arguments: &Arguments) -> Vec<Task> {
+fn controls(arguments: &ProveArguments) -> Vec<Task> {
     let row = |name: &str, disk, work| Task {
         role: Role::Control,
         name: name.to_owned(),
         ..kept(arguments, same_disk(disk), work)
     };
     let bare = KINDS.map(|disk| row("tar x, not --commit-all", disk, Work::Unpack));
-    let unflushed = row("no flush reaches the disk", Disk::Ext4NoBarrier, Work::Files);
+    let unflushed = row("no flush reaches the disk", DiskKind::Ext4NoBarrier, Work::Files);
     [unflushed].into_iter().chain(bare).collect()
 }
 
-fn mutants(arguments: &Arguments) -> Vec<Task> {
+fn mutants(arguments: &ProveArguments) -> Vec<Task> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
     let row = |mutant: Mutant, config| Task {
         role: mutant.role(),
@@ -123,7 +123,7 @@ fn mutants(arguments: &Arguments) -> Vec<Task> {
     MUTANTS.into_iter().flat_map(rows).collect()
 }
 
-fn rivals(arguments: &Arguments) -> Vec<Task> {
+fn rivals(arguments: &ProveArguments) -> Vec<Task> {
     let row = |tool: Tool, name: String, work, disk| Task {
         role: Role::Rival,
         name,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use tempfile::TempDir;
 
@@ -39,9 +39,9 @@ pub(super) fn missing() -> Option<String> {
 
 /// The directory from which roots are copied.
 #[derive(Default)]
-pub(super) struct Base(Mutex<Option<TempDir>>);
+pub(super) struct RootTemplate(Mutex<Option<TempDir>>);
 
-impl Base {
+impl RootTemplate {
     /// Copies the base to `root`. Makes the base first if there is none.
     pub(super) fn copy_to(&self, root: &Root) -> Result<()> {
         let mut base = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +114,7 @@ impl Root {
 
     /// Returns the content of the root.
     pub(super) fn manifest(&self) -> Result<Manifest> {
-        let mut options = Options::default().ignore_calls_of_apt()?;
+        let mut options = ManifestOptions::default().ignore_calls_of_apt()?;
         for path in IGNORED {
             options = options.ignore(path)?;
         }

@@ -1,8 +1,8 @@
 //! A recorded disk that a run reaches by one of the ways.
 
-use super::{Content, End, Way};
+use super::{DiskContent, MountEnd, Way};
 use crate::Result;
-use crate::config::Config;
+use crate::config::RunConfig;
 use crate::recording::finish;
 use crate::work::Work;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 use synconce_testkit::rig::{Replay, Rig};
@@ -20,9 +20,9 @@ use synconce_testkit::rig::{Replay, Rig};
 const BYTES: usize = 4 << 20;
 
 /// A disk that is ready for a run.
-pub(super) struct Fixture {
+pub(super) struct ReachFixture {
     way: Way,
-    config: Config,
+    config: RunConfig,
     rig: Rig,
     /// The path by which the run reaches the tree or the device.
     pub path: PathBuf,
@@ -39,9 +39,9 @@ struct Server {
     point: Option<PathBuf>,
 }
 
-impl Fixture {
+impl ReachFixture {
     /// Makes the disk and hides it as `way` requires. `control` is on another disk.
-    pub(super) fn new(way: Way, config: Config, control: &Path) -> Result<Self> {
+    pub(super) fn new(way: Way, config: RunConfig, control: &Path) -> Result<Self> {
         let rig = config.disk.rig(384 << 20).record(true).up()?;
         let path = rig.path().join("tree");
         let mut fixture = Self { way, config, path, rig, open: None, server: None };
@@ -61,7 +61,7 @@ impl Fixture {
         finish("sync", Work::Files.limit(), Command::new("sync").arg("-f").arg(&self.path))
     }
 
-    fn hide(&mut self, config: Config, control: &Path) -> Result<()> {
+    fn hide(&mut self, config: RunConfig, control: &Path) -> Result<()> {
         match self.way {
             Way::OutsideCommitOnly => {}
             Way::Inside(_) => self.rig.unmount()?,
@@ -108,7 +108,7 @@ impl Fixture {
     }
 
     /// Returns the present content of the tree or the device.
-    pub(super) fn content(&self) -> Result<Content> {
+    pub(super) fn content(&self) -> Result<DiskContent> {
         content(self.way, &self.path)
     }
 
@@ -120,7 +120,7 @@ impl Fixture {
 
     /// Undoes the step that hides the disk; unmounts a disk that the run has mounted.
     pub(super) fn reveal(&mut self) -> Result<()> {
-        if matches!(self.way, Way::MountedOver | Way::Inside(End::Covered)) {
+        if matches!(self.way, Way::MountedOver | Way::Inside(MountEnd::Covered)) {
             unmount(self.rig.path(), UnmountFlags::empty())?;
         }
         if let Way::Inside(_) = self.way {
@@ -133,7 +133,7 @@ impl Fixture {
 
 /// Returns the content of the disk of `replay` after a power cut; `control` is a directory to
 /// work in.
-pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<Content> {
+pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<DiskContent> {
     match way {
         Way::Device { .. } => content(way, replay.device()),
         Way::FuseDisk => {
@@ -149,20 +149,20 @@ pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<Con
     }
 }
 
-fn content(way: Way, path: &Path) -> Result<Content> {
+fn content(way: Way, path: &Path) -> Result<DiskContent> {
     if let Way::Device { .. } = way {
         let mut bytes = vec![0; BYTES];
         std::os::unix::fs::FileExt::read_exact_at(&File::open(path)?, &mut bytes, 0)?;
-        return Ok(Content::Bytes(bytes));
+        return Ok(DiskContent::Bytes(bytes));
     }
     // ntfs-3g rounds times.
-    let options = Options::default();
+    let options = ManifestOptions::default();
     let options = if way == Way::FuseDisk { options } else { options.mtimes() };
-    Ok(Content::Tree(Manifest::with(path, &options)?))
+    Ok(DiskContent::Tree(Manifest::with(path, &options)?))
 }
 
 /// Mounts `device` at `point` in a mount namespace that only the returned process keeps alive.
-fn in_other_namespace(config: Config, device: &Path, point: &Path) -> Result<(Server, u32)> {
+fn in_other_namespace(config: RunConfig, device: &Path, point: &Path) -> Result<(Server, u32)> {
     let script = "mount -o \"$1\" \"$2\" \"$3\"; touch \"$3/../mounted\"; exec sleep 600";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh"]);

@@ -1,7 +1,7 @@
 //! The engine of a build: mounts a root, calls the runtime, and records the layer.
 
 use crate::Result;
-use crate::config::Disk;
+use crate::config::DiskKind;
 use crate::recording::finish;
 use crate::tool::Tool;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use synconce_testkit::rig::Rig;
 use tempfile::TempDir;
@@ -37,7 +37,7 @@ pub(super) enum Calls {
     CreateAndDelete,
 }
 
-pub(super) struct Engine {
+pub(super) struct StepEngine {
     rig: Rig,
     calls: Calls,
     control: TempDir,
@@ -45,9 +45,9 @@ pub(super) struct Engine {
     mutant: Option<&'static str>,
 }
 
-impl Engine {
+impl StepEngine {
     /// Makes the disk with the layers and, elsewhere, the bundle.
-    pub(super) fn new(disk: Disk, tool: &Tool, calls: Calls) -> Result<Self> {
+    pub(super) fn new(disk: DiskKind, tool: &Tool, calls: Calls) -> Result<Self> {
         let (program, mutant) = match tool {
             Tool::Synconce(program) => (program.clone(), None),
             Tool::Mutant { program, mutant, .. } => (program.clone(), Some(*mutant)),
@@ -175,9 +175,10 @@ impl Engine {
             }
         }
         let log = fs::read_to_string(log)?;
-        match log.contains("the root of this step is volatile") {
-            true => Ok(()),
-            false => Err(format!("the root was not volatile: {log}").into()),
+        if log.contains("the root of this step is volatile") {
+            Ok(())
+        } else {
+            Err(format!("the root was not volatile: {log}").into())
         }
     }
 
@@ -231,5 +232,5 @@ pub(super) fn is_recorded(disk: &Path) -> Result<bool> {
 
 /// Returns the content of the layer on `disk`.
 pub(super) fn layer(disk: &Path) -> Result<Manifest> {
-    Ok(Manifest::with(disk.join("upper"), &Options::default().mtimes())?)
+    Ok(Manifest::with(disk.join("upper"), &ManifestOptions::default().mtimes())?)
 }

@@ -1,19 +1,19 @@
 //! Checks the state of a store after a power cut or a kill.
 
-use super::script::{Effect, State, Trees};
-use super::store::{Interruption, Seen};
+use super::script::{Effect, StoreState, Trees};
+use super::store::{Interruption, SeenStore};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use synconce_testkit::manifest::{Manifest, diff};
 
 /// When the power was cut or the kill happened.
 #[derive(Clone, Debug)]
-pub(super) struct Moment<'a> {
+pub(super) struct TreeMoment<'a> {
     pub by: Interruption,
     /// The state when the last verb had returned.
-    pub before: &'a State,
+    pub before: &'a StoreState,
     /// The state when the interrupted verb returns.
-    pub after: &'a State,
+    pub after: &'a StoreState,
     /// The effect of the interrupted verb; `Nothing` after the last verb.
     pub interrupted: Effect,
     /// Number of sessions, by the tree that they are reported for, of verbs that have returned
@@ -22,10 +22,10 @@ pub(super) struct Moment<'a> {
 }
 
 /// A defect: its kind for the table, and the detail.
-pub(super) type Fault = (&'static str, String);
+pub(super) type Defect = (&'static str, String);
 
 /// Checks what was found; returns `None` if everything is as promised.
-pub(super) fn check(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
+pub(super) fn check(moment: &TreeMoment<'_>, seen: &SeenStore) -> Option<Defect> {
     if !seen.store {
         return no_store(moment, seen);
     }
@@ -51,14 +51,14 @@ pub(super) fn check(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
         .or_else(|| seen.unusable.clone().map(|why| ("unusable", why)))
 }
 
-fn no_store(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
+fn no_store(moment: &TreeMoment<'_>, seen: &SeenStore) -> Option<Defect> {
     if moment.before.store {
         return Some(("lost", "the store".to_owned()));
     }
     seen.unusable.clone().map(|why| ("unusable", why))
 }
 
-fn readable(seen: &Seen) -> Result<Trees, String> {
+fn readable(seen: &SeenStore) -> Result<Trees, String> {
     let one = |(name, tree): (&String, &Result<Arc<Manifest>, String>)| match tree {
         Ok(tree) => Ok((name.clone(), Arc::clone(tree))),
         Err(why) => Err(format!("{name}: {why}")),
@@ -74,7 +74,7 @@ struct Matched {
 }
 
 impl Matched {
-    fn find(moment: &Moment<'_>, seen: &Seen, trees: &Trees) -> Result<Self, Fault> {
+    fn find(moment: &TreeMoment<'_>, seen: &SeenStore, trees: &Trees) -> Result<Self, Defect> {
         let open: BTreeSet<String> = seen
             .listed
             .iter()
@@ -83,7 +83,7 @@ impl Matched {
             .collect();
         let protected = seen.listed.iter().filter(|tree| tree.protected);
         let protected: BTreeSet<String> = protected.map(|tree| tree.name.clone()).collect();
-        let is = |state: &State| {
+        let is = |state: &StoreState| {
             state.protected == protected
                 && match moment.by {
                     Interruption::PowerCut => state.durable == *trees,
@@ -91,21 +91,22 @@ impl Matched {
                 }
         };
         let matched = Self { before: is(moment.before), after: is(moment.after) };
-        match matched.before || matched.after {
-            true => Ok(matched),
-            false => Err(differs(moment, trees, &open, &protected)),
+        if matched.before || matched.after {
+            Ok(matched)
+        } else {
+            Err(differs(moment, trees, &open, &protected))
         }
     }
 }
 
 /// Describes how the trees differ from both states.
 fn differs(
-    moment: &Moment<'_>,
+    moment: &TreeMoment<'_>,
     trees: &Trees,
     open: &BTreeSet<String>,
     protected: &BTreeSet<String>,
-) -> Fault {
-    let content = |state: &State| match moment.by {
+) -> Defect {
+    let content = |state: &StoreState| match moment.by {
         Interruption::PowerCut => state.durable.clone(),
         Interruption::Kill => state.live(),
     };
@@ -135,7 +136,7 @@ fn differs(
 
 /// Checks the listed states: no tree is in use when nothing runs, and no tree is open after a
 /// power cut.
-fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
+fn states(moment: &TreeMoment<'_>, seen: &SeenStore) -> Option<Defect> {
     let wrong = |state: &str| match moment.by {
         Interruption::PowerCut => state != "committed",
         Interruption::Kill => state != "committed" && state != "open",
@@ -145,7 +146,7 @@ fn states(moment: &Moment<'_>, seen: &Seen) -> Option<Fault> {
 }
 
 /// Checks that the loss of every open tree after a power cut is reported, and no other loss.
-fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
+fn lost(moment: &TreeMoment<'_>, matched: Matched, seen: &SeenStore) -> Option<Defect> {
     let reported: BTreeSet<String> = seen.first.lost.iter().cloned().collect();
     let (may, must) = losses(moment, matched);
     let may = if moment.by == Interruption::Kill { BTreeSet::new() } else { may };
@@ -162,7 +163,7 @@ fn lost(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
 }
 
 /// Returns the trees for which a loss may be reported, and those for which it must be.
-fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<String>) {
+fn losses(moment: &TreeMoment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<String>) {
     let states = [(matched.before, moment.before), (matched.after, moment.after)];
     let mut possible = states.iter().filter(|(is, _)| *is).map(|(_, state)| state.open_names());
     let first = possible.next().unwrap_or_default();
@@ -173,7 +174,7 @@ fn losses(moment: &Moment<'_>, matched: Matched) -> (BTreeSet<String>, BTreeSet<
 }
 
 /// Whether work was lost with the power before a note of the work had reached the disk.
-pub(super) fn is_silent(moment: &Moment<'_>, seen: &Seen) -> bool {
+pub(super) fn is_silent(moment: &TreeMoment<'_>, seen: &SeenStore) -> bool {
     let matched = readable(seen).ok().and_then(|trees| Matched::find(moment, seen, &trees).ok());
     let Some(matched) = matched.filter(|_| moment.by == Interruption::PowerCut) else {
         return false;
@@ -185,7 +186,7 @@ pub(super) fn is_silent(moment: &Moment<'_>, seen: &Seen) -> bool {
 }
 
 /// Checks that every session that was cut short is reported once, and none that ended well.
-fn interrupted(moment: &Moment<'_>, matched: Matched, seen: &Seen) -> Option<Fault> {
+fn interrupted(moment: &TreeMoment<'_>, matched: Matched, seen: &SeenStore) -> Option<Defect> {
     let reported = &seen.first.interrupted;
     if reported.len() < seen.sessions {
         let sessions = seen.sessions;

@@ -1,11 +1,11 @@
 //! Chooses where a recorded script is cut, and checks what is found at each cut.
 
-use super::check::{Moment, check, is_silent};
-use super::recording::{END, Recorded, START, control, mark, store_on};
-use super::script::{Effect, State};
+use super::check::{TreeMoment, check, is_silent};
+use super::recording::{END, RecordedScript, START, control, mark, store_on};
+use super::script::{Effect, StoreState};
 use super::store::{Interruption, Store};
 use crate::Result;
-use crate::cuts::{Findings, Place, cut_at, mount, random_survivors};
+use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use synconce_testkit::rig::Log;
@@ -16,7 +16,7 @@ const NEAR: usize = 30;
 
 /// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
 pub(super) fn cut(
-    recorded: &Recorded,
+    recorded: &RecordedScript,
     count: usize,
     seed: u64,
     until_broken: bool,
@@ -43,7 +43,7 @@ pub(super) fn cut(
         let at = || format!("in `{verb}` at {place:?}");
         findings.cuts += 1;
         match mounted {
-            Err(error) if moment.before == &State::default() => {
+            Err(error) if moment.before == &StoreState::default() => {
                 findings.refuse(|| format!("{}: {error}", at()));
             }
             Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
@@ -70,14 +70,14 @@ pub(super) fn cut(
 }
 
 /// Returns the places of the start and of the end of every verb.
-fn marks(recorded: &Recorded, log: &Log) -> Result<Vec<usize>> {
+fn marks(recorded: &RecordedScript, log: &Log) -> Result<Vec<usize>> {
     let names = std::iter::once(START.to_owned()).chain((0..recorded.steps.len()).map(mark));
     let place = |name: String| log.mark(&name).ok_or_else(|| format!("the mark {name} is missing"));
     Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
 }
 
 /// Returns the states that are allowed at a place.
-fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'a> {
+fn moment<'a>(recorded: &'a RecordedScript, marks: &[usize], place: usize) -> TreeMoment<'a> {
     let done = marks.iter().filter(|mark| **mark <= place).count().saturating_sub(1);
     let mut accepted: BTreeMap<String, usize> = BTreeMap::new();
     for step in &recorded.steps[..done] {
@@ -85,7 +85,7 @@ fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'
             *accepted.entry(name.to_owned()).or_default() += 1;
         }
     }
-    Moment {
+    TreeMoment {
         by: Interruption::PowerCut,
         before: &recorded.states[done],
         after: recorded.states.get(done + 1).unwrap_or(&recorded.states[done]),
@@ -96,7 +96,7 @@ fn moment<'a>(recorded: &'a Recorded, marks: &[usize], place: usize) -> Moment<'
 
 /// Chooses cuts in ascending order. Every verb gets about as many: half of them anywhere in
 /// the verb, a quarter before its return and a quarter right after its start.
-fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<Place> {
+fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<CutPoint> {
     let mut random = fastrand::Rng::with_seed(seed);
     let end = log.mark(END).unwrap_or(log.len());
     let all: Vec<usize> = log.places(marks[0], end).collect();
@@ -115,7 +115,7 @@ fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<Place> {
             continue;
         }
         let (survivors, granularity) = random_survivors(&mut random);
-        chosen.push(Place { disk: all[random.usize(range)], other: 0, survivors, granularity });
+        chosen.push(CutPoint { disk: all[random.usize(range)], other: 0, survivors, granularity });
     }
     chosen.sort_by_key(|place| place.disk);
     chosen

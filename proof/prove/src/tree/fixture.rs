@@ -174,10 +174,7 @@ pub(super) fn filler(by: u64, file: usize, length: usize) -> Vec<u8> {
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     let mut command = std::process::Command::new("cp");
     command.arg("-a").arg("--").arg(from).arg(to);
-    match command.status()?.success() {
-        true => Ok(()),
-        false => Err(format!("{command:?} failed").into()),
-    }
+    if command.status()?.success() { Ok(()) } else { Err(format!("{command:?} failed").into()) }
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ mod trigger;
 
 pub(crate) use self::trigger::Trigger;
 use self::trigger::{Attempt, wait_until_unused};
-use super::check::{Moment, check};
+use super::check::{TreeMoment, check};
 use super::fixture;
 use super::recording::{control, store_on};
-use super::script::{Effect, State, Step, Trees, step};
+use super::script::{Effect, ScriptVerb, StoreState, Trees, step};
 use super::store::{Interruption, LIMIT, Store};
 use crate::Result;
-use crate::config::Disk;
+use crate::config::DiskKind;
 use crate::cuts::Findings;
 use crate::tool::Tool;
 use std::collections::BTreeMap;
@@ -32,19 +32,19 @@ const TRIES: usize = 4;
 const SPAN: Duration = Duration::from_millis(100);
 
 /// A verb that is killed, and the steps before it.
-struct Scenario {
+struct KillScenario {
     name: &'static str,
-    set_up: Vec<Step>,
-    killed: Step,
+    set_up: Vec<ScriptVerb>,
+    killed: ScriptVerb,
     /// Adds an unreferenced layer, as a crash leaves it.
     garbage: bool,
     /// Set for verbs of a mount, which outlives its command.
-    mount: Option<Mount>,
+    mount: Option<MountFate>,
 }
 
 /// What is done with the mount that the killed verb concerns.
 #[derive(Clone, Copy)]
-struct Mount {
+struct MountFate {
     /// The edit that is made in the mount before the kill.
     edit: Option<u64>,
     /// How the user ends the mount afterwards. The command fails if the mount no longer
@@ -52,18 +52,18 @@ struct Mount {
     end: &'static str,
 }
 
-fn scenarios(control: &Path) -> Vec<Scenario> {
+fn scenarios(control: &Path) -> Vec<KillScenario> {
     use Effect::{
         Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Protects, Removes,
         Renames, Reverts, Runs, Squashes,
     };
     let source = control.join("source");
     let clone = || step("clone base work", Clones("base", "work"));
-    let run = |number| Step::run("run work", number, SPREAD, Runs("work", number));
+    let run = |number| ScriptVerb::run("run work", number, SPREAD, Runs("work", number));
     let commit = || step("commit work", Commits("work"));
     let clean =
-        |name, set_up, killed| Scenario { name, set_up, killed, garbage: false, mount: None };
-    let becomes = |text, new| Step::run(text, 3, SPREAD, Becomes("work", new, 3));
+        |name, set_up, killed| KillScenario { name, set_up, killed, garbage: false, mount: None };
+    let becomes = |text, new| ScriptVerb::run(text, 3, SPREAD, Becomes("work", new, 3));
     let import_words = format!("import work {}", source.display());
     let export_words = format!("export base {}", control.join("out").display());
     vec![
@@ -82,7 +82,7 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         clean(
             "run --discard",
             vec![],
-            Step::run("run --from base --discard", 4, SPREAD, Discards("base")),
+            ScriptVerb::run("run --from base --discard", 4, SPREAD, Discards("base")),
         ),
         clean("squash", vec![clone(), run(1), commit()], step("squash work", Squashes("work"))),
         clean(
@@ -99,7 +99,7 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
         clean("discard", vec![clone(), run(1)], step("discard work", Reverts("work"))),
         clean("rename", vec![clone()], step("rename work new", Renames("work", "new"))),
         clean("protect", vec![clone()], step("protect work", Protects("work"))),
-        Scenario {
+        KillScenario {
             name: "gc",
             set_up: vec![clone()],
             killed: step("gc --wait", Nothing),
@@ -112,17 +112,17 @@ fn scenarios(control: &Path) -> Vec<Scenario> {
 }
 
 /// Returns the scenarios of older generations.
-fn scenarios_of_generations() -> Vec<Scenario> {
+fn scenarios_of_generations() -> Vec<KillScenario> {
     use Effect::{Clones, Keeps, Removes, Restores, Runs};
     let clean =
-        |name, set_up, killed| Scenario { name, set_up, killed, garbage: false, mount: None };
+        |name, set_up, killed| KillScenario { name, set_up, killed, garbage: false, mount: None };
     let changed = || {
-        let run = Step::run("run work", 1, SPREAD, Runs("work", 1));
+        let run = ScriptVerb::run("run work", 1, SPREAD, Runs("work", 1));
         vec![step("clone base work", Clones("base", "work")), run]
     };
     let keep = || step("commit work --keep 1", Keeps("work", "work@1"));
     let restore = || step("restore work@1", Restores("work@1", "work@2"));
-    let after = |steps: Vec<Step>| [changed(), steps].concat();
+    let after = |steps: Vec<ScriptVerb>| [changed(), steps].concat();
     let removal = step("remove work@2", Removes("work@2"));
     vec![
         clean("commit --keep", changed(), keep()),
@@ -132,14 +132,14 @@ fn scenarios_of_generations() -> Vec<Scenario> {
 }
 
 /// Returns the scenarios of mounts, which outlive their commands until the user ends them.
-fn scenarios_of_mounts(control: &Path) -> Vec<Scenario> {
+fn scenarios_of_mounts(control: &Path) -> Vec<KillScenario> {
     use Effect::{Clones, Nothing, Runs};
     let at = point(control);
     let mount = |options: &str| step(&format!("mount work {}{options}", at.display()), Nothing);
     let clone = || step("clone base work", Clones("base", "work"));
     let mounted = |name, set_up, killed, edit, end| {
-        let mount = Some(Mount { edit, end });
-        Scenario { name, set_up, killed, garbage: false, mount }
+        let mount = Some(MountFate { edit, end });
+        KillScenario { name, set_up, killed, garbage: false, mount }
     };
     let (keep, discard) = ("umount work", "umount work --discard");
     let before = || vec![clone(), mount("")];
@@ -158,7 +158,7 @@ fn point(control: &Path) -> PathBuf {
 
 /// Kills until `count` kills came in time; with a mutant stops at the first finding.
 pub(super) fn kill(
-    disk: Disk,
+    disk: DiskKind,
     strategy: Option<&'static str>,
     tool: &Tool,
     count: usize,
@@ -219,17 +219,17 @@ impl<'a> Kills<'a> {
     fn renew(&mut self, name: &str) -> Result<()> {
         self.store.path.set_file_name(name);
         self.perform(&step("init", Effect::Makes))?;
-        self.perform(&Step::import("base", &self.store.control.join("source")))
+        self.perform(&ScriptVerb::import("base", &self.store.control.join("source")))
     }
 
-    fn by(&self, step: &Step) -> Step {
+    fn by(&self, step: &ScriptVerb) -> ScriptVerb {
         match self.strategy {
             Some(strategy) => step.clone().by(strategy),
             None => step.clone(),
         }
     }
 
-    fn perform(&self, step: &Step) -> Result<()> {
+    fn perform(&self, step: &ScriptVerb) -> Result<()> {
         self.store.perform(&self.by(step))
     }
 
@@ -250,9 +250,9 @@ impl<'a> Kills<'a> {
     }
 
     /// Returns the states before and after the last of the steps.
-    fn states(&mut self, scenario: &Scenario) -> Result<[State; 2]> {
+    fn states(&mut self, scenario: &KillScenario) -> Result<[StoreState; 2]> {
         let base = self.edited(&[])?;
-        let mut state = State { store: true, ..State::default() };
+        let mut state = StoreState { store: true, ..StoreState::default() };
         state.durable = Trees::from([("base".to_owned(), base)]);
         state.protected.insert("base".to_owned());
         let mut edits: Vec<u64> = Vec::new();
@@ -275,7 +275,7 @@ impl<'a> Kills<'a> {
     /// Kills the verb of the scenario once and checks; returns whether the kill came in time.
     fn round(
         &mut self,
-        scenario: &Scenario,
+        scenario: &KillScenario,
         round: usize,
         findings: &mut Findings,
     ) -> Result<bool> {
@@ -311,14 +311,14 @@ impl<'a> Kills<'a> {
                     .map(|(name, tree)| (name.clone(), Arc::clone(tree))),
             );
         }
-        let moment = Moment {
+        let moment = TreeMoment {
             by: Interruption::Kill,
             before: &before,
             after: &after,
             interrupted: scenario.killed.effect,
             accepted: BTreeMap::new(),
         };
-        let partial = Moment { before: &between, ..moment.clone() };
+        let partial = TreeMoment { before: &between, ..moment.clone() };
         let found = check(&moment, &seen).filter(|_| check(&partial, &seen).is_some());
         if let Some((kind, detail)) = fault.or(found) {
             findings.note(kind, || format!("{} by {trigger:?}: {detail}", scenario.name));
@@ -341,7 +341,7 @@ impl<'a> Kills<'a> {
         &self,
         trigger: &Trigger,
         words: &[String],
-        mount: Option<Mount>,
+        mount: Option<MountFate>,
     ) -> Result<Attempt> {
         let mut command = trigger.traced(self.store.command(words));
         let group = Group::spawn(&mut command)?;
@@ -352,7 +352,7 @@ impl<'a> Kills<'a> {
             let error = format!("{words:?} still runs: {}", group.stderr()?);
             return Ok(Attempt { in_time, fault: Some(("still running", error)) });
         }
-        if let Some(Mount { end, .. }) = mount {
+        if let Some(MountFate { end, .. }) = mount {
             self.store.verb(end)?;
         }
         let fault =

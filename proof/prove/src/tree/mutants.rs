@@ -2,7 +2,7 @@
 
 /// A missing or misplaced step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mutant {
+pub(crate) struct TreeMutant {
     pub name: &'static str,
     pub about: &'static str,
     pub caught_by: CaughtBy,
@@ -19,20 +19,20 @@ pub(crate) enum CaughtBy {
     Walk,
 }
 
-const fn cut(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, caught_by: CaughtBy::Cut }
+const fn cut(name: &'static str, about: &'static str) -> TreeMutant {
+    TreeMutant { name, about, caught_by: CaughtBy::Cut }
 }
 
-const fn killed(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, caught_by: CaughtBy::Kill }
+const fn killed(name: &'static str, about: &'static str) -> TreeMutant {
+    TreeMutant { name, about, caught_by: CaughtBy::Kill }
 }
 
-const fn walked(name: &'static str, about: &'static str) -> Mutant {
-    Mutant { name, about, caught_by: CaughtBy::Walk }
+const fn walked(name: &'static str, about: &'static str) -> TreeMutant {
+    TreeMutant { name, about, caught_by: CaughtBy::Walk }
 }
 
 /// All mutants; the names are those of the crate `tree`.
-pub(crate) const MUTANTS: [Mutant; 15] = [
+pub(crate) const MUTANTS: [TreeMutant; 15] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),
     cut("tree-record-first", "a tree's record written before its file system is synced"),
     cut("tree-record-unsynced", "a tree's record not synced, nor its directory"),

@@ -1,11 +1,11 @@
 //! Records the script.
 
 use super::fixture;
-use super::script::{Effect, State, Step, script, tree_of};
+use super::script::{Effect, ScriptVerb, StoreState, script, tree_of};
 use super::store::{LIMIT, Store};
 use crate::Result;
 use crate::background_load::{BackgroundLoad, LoadKind};
-use crate::config::Disk;
+use crate::config::DiskKind;
 use crate::tool::Tool;
 use std::fs;
 use std::path::Path;
@@ -25,12 +25,12 @@ pub(super) const START: &str = "start";
 pub(super) const END: &str = "end";
 
 /// A recorded script.
-pub(super) struct Recorded {
+pub(super) struct RecordedScript {
     pub tool: Tool,
     pub disk: Tape,
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScriptVerb>,
     /// The state before the first step, and after each step.
-    pub states: Vec<State>,
+    pub states: Vec<StoreState>,
 }
 
 /// Returns the mark after step `index`.
@@ -53,11 +53,11 @@ pub(super) fn store_on(disk: &Path) -> std::path::PathBuf {
 
 /// Records every verb; clones are made by `strategy` if one is given.
 pub(super) fn record(
-    disk: Disk,
+    disk: DiskKind,
     strategy: Option<&'static str>,
     tool: &Tool,
     load: LoadKind,
-) -> Result<Recorded> {
+) -> Result<RecordedScript> {
     let _shared = crate::recording::without_sync();
     let control = control()?;
     let rig = disk.rig(SIZE).record(true).up()?;
@@ -78,7 +78,7 @@ pub(super) fn record(
         BackgroundLoad::start(load, &background_load, std::slice::from_ref(&store.path));
     rig.disk().mark(START)?;
     let steps = script(&control.path().join("source"), strategy);
-    let mut states = vec![State::default()];
+    let mut states = vec![StoreState::default()];
     let mut reference = Reference::new(control.path())?;
     for (index, step) in steps.iter().enumerate() {
         store.perform(step)?;
@@ -91,7 +91,7 @@ pub(super) fn record(
     std::thread::sleep(AFTER);
     rig.disk().mark(END)?;
     drop(background_load);
-    Ok(Recorded { tool: tool.clone(), disk: rig.finish()?, steps, states })
+    Ok(RecordedScript { tool: tool.clone(), disk: rig.finish()?, steps, states })
 }
 
 /// Repeats every verb in plain directories. Without this comparison an error would pass that
@@ -111,13 +111,10 @@ impl<'a> Reference<'a> {
     }
 
     fn forget(&self, name: &str) -> Result<()> {
-        match self.place(name).exists() {
-            true => Ok(fs::remove_dir_all(self.place(name))?),
-            false => Ok(()),
-        }
+        if self.place(name).exists() { Ok(fs::remove_dir_all(self.place(name))?) } else { Ok(()) }
     }
 
-    fn follow(&mut self, step: &Step, content: Option<&Arc<Manifest>>) -> Result<()> {
+    fn follow(&mut self, step: &ScriptVerb, content: Option<&Arc<Manifest>>) -> Result<()> {
         match step.effect {
             Effect::Makes
             | Effect::Nothing

@@ -53,7 +53,7 @@ pub(super) enum Effect {
 
 /// A verb of the script.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct ScriptVerb {
     /// The arguments after `tree --store DIR`.
     pub words: Vec<String>,
     pub effect: Effect,
@@ -106,7 +106,7 @@ pub(super) fn tree_of(generation: &str) -> &str {
     generation.split('@').next().unwrap_or(generation)
 }
 
-impl Step {
+impl ScriptVerb {
     fn new(text: &str, effect: Effect) -> Self {
         Self { words: text.split(' ').map(str::to_owned).collect(), effect }
     }
@@ -146,20 +146,20 @@ fn bind(program: &Path) -> String {
 }
 
 /// Returns a step, for scripts in other modules.
-pub(super) fn step(text: &str, effect: Effect) -> Step {
-    Step::new(text, effect)
+pub(super) fn step(text: &str, effect: Effect) -> ScriptVerb {
+    ScriptVerb::new(text, effect)
 }
 
 /// Returns the script that is recorded; clones are made by `strategy` if one is given.
-pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<Step> {
+pub(super) fn script(source: &Path, strategy: Option<&str>) -> Vec<ScriptVerb> {
     use Effect::{
         Becomes, Clones, Commits, CommitsAs, Discards, Keeps, Nothing, Protects, Removes, Renames,
         Restores, Reverts, Runs, Squashes, Unprotects,
     };
-    let run = |text: &str, number, effect| Step::run(text, number, SPREAD, effect);
+    let run = |text: &str, number, effect| ScriptVerb::run(text, number, SPREAD, effect);
     let steps = vec![
         step("init", Effect::Makes),
-        Step::import("base", source),
+        ScriptVerb::import("base", source),
         step("clone base work", Clones("base", "work")),
         run("run work", 1, Runs("work", 1)),
         step("commit work", Commits("work")),
@@ -209,7 +209,7 @@ pub(super) type Trees = BTreeMap<String, Arc<Manifest>>;
 
 /// The state of the store between two verbs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct StoreState {
     /// Whether the store exists.
     pub store: bool,
     /// Every tree as of its last commit.
@@ -220,7 +220,7 @@ pub(super) struct State {
     pub protected: BTreeSet<String>,
 }
 
-impl State {
+impl StoreState {
     /// Returns the content of the trees while the power stays on.
     pub(super) fn live(&self) -> Trees {
         let mut live = self.durable.clone();
@@ -235,7 +235,7 @@ impl State {
 
     /// Returns the state after `step`; `content` is the new content of the tree that the step
     /// changes.
-    pub(super) fn after(&self, step: &Step, content: Option<Arc<Manifest>>) -> Self {
+    pub(super) fn after(&self, step: &ScriptVerb, content: Option<Arc<Manifest>>) -> Self {
         let mut next = self.clone();
         let content = content.unwrap_or_default();
         match step.effect {

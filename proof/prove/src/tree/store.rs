@@ -1,7 +1,7 @@
 //! A store as a user sees it: by the tool's verbs, and by the names in its directories.
 
 use super::fixture;
-use super::script::{Step, step};
+use super::script::{ScriptVerb, step};
 use crate::Result;
 use crate::tool::Tool;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 
@@ -56,7 +56,7 @@ pub(super) struct Listed {
 
 /// What was found in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenStore {
     /// Whether the store exists.
     pub store: bool,
     /// Number of sessions that were cut short, counted before any command ran.
@@ -78,7 +78,7 @@ pub(super) struct Seen {
     pub unusable: Option<String>,
 }
 
-impl Seen {
+impl SeenStore {
     /// Whether the first command reported that work in `name` is lost, as a loss or as an
     /// interrupted session.
     pub(super) fn reports_loss(&self, name: &String) -> bool {
@@ -113,16 +113,17 @@ impl Store<'_> {
     }
 
     /// Runs a step, which must succeed.
-    pub(super) fn perform(&self, step: &Step) -> Result<()> {
+    pub(super) fn perform(&self, step: &ScriptVerb) -> Result<()> {
         let finished = self.finish(&step.words)?;
-        match finished.status.success() {
-            true => Ok(()),
-            false => Err(failure(&step.name(), &finished).into()),
+        if finished.status.success() {
+            Ok(())
+        } else {
+            Err(failure(&step.name(), &finished).into())
         }
     }
 
-    fn options(&self) -> Options {
-        if self.times { Options::default().mtimes() } else { Options::default() }
+    fn options(&self) -> ManifestOptions {
+        if self.times { ManifestOptions::default().mtimes() } else { ManifestOptions::default() }
     }
 
     /// Returns the content of the tree `name`.
@@ -130,9 +131,10 @@ impl Store<'_> {
         let to = self.control.join("exported");
         let words = ["export", name, &to.display().to_string()].map(str::to_owned);
         let finished = self.finish(&words)?;
-        let manifest = match finished.status.success() {
-            true => Manifest::with(&to, &self.options()).map_err(Into::into),
-            false => Err(failure("export", &finished).into()),
+        let manifest = if finished.status.success() {
+            Manifest::with(&to, &self.options()).map_err(Into::into)
+        } else {
+            Err(failure("export", &finished).into())
         };
         if to.exists() {
             fs::remove_dir_all(&to)?;
@@ -150,8 +152,9 @@ impl Store<'_> {
     }
 
     /// Inspects the whole store; `variant` selects the first command.
-    pub(super) fn inspect(&self, by: Interruption, variant: u64) -> Result<Seen> {
-        let mut seen = Seen { store: self.path.join("store.json").exists(), ..Seen::default() };
+    pub(super) fn inspect(&self, by: Interruption, variant: u64) -> Result<SeenStore> {
+        let mut seen =
+            SeenStore { store: self.path.join("store.json").exists(), ..SeenStore::default() };
         if !seen.store {
             seen.unusable =
                 self.perform(&step("init", super::script::Effect::Makes)).err().map(text);
@@ -256,11 +259,11 @@ impl Store<'_> {
         match base {
             Some(base) => self.perform(&step(&format!("clone {} {LATER}", base.name), nothing))?,
             None => {
-                self.perform(&Step::import(LATER, &self.control.join("source")))?;
+                self.perform(&ScriptVerb::import(LATER, &self.control.join("source")))?;
                 self.perform(&step(&format!("unprotect {LATER}"), nothing))?;
             }
         }
-        self.perform(&Step::run(&format!("run {LATER}"), LATER_EDIT, 0, nothing))?;
+        self.perform(&ScriptVerb::run(&format!("run {LATER}"), LATER_EDIT, 0, nothing))?;
         self.perform(&step(&format!("commit {LATER}"), nothing))?;
         let content = self.content(LATER)?;
         let new = format!("own{LATER_EDIT}/new0");

@@ -14,14 +14,14 @@ mod versions;
 mod worker;
 
 use self::model::{Model, WORKERS};
-use self::shared::{Ended, Shared, Walk};
+use self::shared::{Walk, WalkEnd, WalkState};
 use self::versions::Versions;
 use self::worker::Worker;
-use super::check::Fault;
+use super::check::Defect;
 use super::recording::{control, store_on};
-use super::store::{Interruption, Seen, Store};
+use super::store::{Interruption, SeenStore, Store};
 use crate::Result;
-use crate::config::Disk;
+use crate::config::DiskKind;
 use crate::cuts::Findings;
 use crate::tool::Tool;
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ const SIZE: u64 = 2 << 30;
 
 /// Walks for `seconds`, or until the first finding.
 pub(super) fn walk(
-    disk: Disk,
+    disk: DiskKind,
     tool: &Tool,
     seconds: u64,
     injection: Injection,
@@ -80,7 +80,7 @@ pub(super) fn walk(
     {
         shared.note((kind, format!("the end: {detail}")));
     }
-    let Shared { mut findings, counts, .. } = shared;
+    let WalkState { mut findings, counts, .. } = shared;
     findings.millis = began.elapsed().as_millis() as u64;
     eprintln!(
         "tree-walk, {}, seed {seed}: {counts} in {} s",
@@ -95,8 +95,8 @@ pub(super) fn walk(
 }
 
 /// Checks the whole store after the last process has ended.
-fn at_the_end(store: &Store<'_>, ended: &mut Ended) -> Result<Option<Fault>> {
-    let Ended { model, messages } = ended;
+fn at_the_end(store: &Store<'_>, ended: &mut WalkEnd) -> Result<Option<Defect>> {
+    let WalkEnd { model, messages } = ended;
     let seen = store.inspect(Interruption::Kill, 0)?;
     if let Some(fault) = messages.count(&seen.first).or_else(|| messages.count(&seen.second)) {
         return Ok(Some(fault));
@@ -108,13 +108,13 @@ fn at_the_end(store: &Store<'_>, ended: &mut Ended) -> Result<Option<Fault>> {
 }
 
 /// Returns what no case of the model explains in a store at rest.
-fn wrong(model: &Model, seen: &Seen) -> Option<Fault> {
+fn wrong(model: &Model, seen: &SeenStore) -> Option<Defect> {
     if !seen.faults.is_empty() {
         return Some(("false alarm", seen.faults.join(" | ")));
     }
     let open: BTreeSet<&str> =
         seen.listed.iter().filter(|tree| tree.state == "open").map(|tree| &*tree.name).collect();
-    let explains = |world: &model::World| {
+    let explains = |world: &model::TreesModel| {
         let is_open = |name: &str| open.contains(name);
         world.trees.len() == seen.trees.len()
             && world.trees.iter().all(|(name, tree)| {

@@ -18,7 +18,7 @@ use std::path::Path;
 
 /// The length of programs, and how they are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum ProgramKind {
     /// Sequences of one and of two operations.
     Pairs,
     /// Sequences of three operations.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 pub(crate) struct Programs {
     /// Choose programs of this kind
     #[arg(long)]
-    pub kind: Kind,
+    pub kind: ProgramKind,
     /// Seed the random choices with N
     #[arg(long, value_name = "N")]
     pub seed: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Programs {
 }
 
 /// Operations, one after the other.
-type Program = Vec<Operation>;
+type Operations = Vec<Operation>;
 
 /// The number of operations of a long program.
 const LENGTHS: std::ops::RangeInclusive<usize> = 20..=60;
@@ -55,9 +55,9 @@ impl Programs {
     pub(crate) fn name(self) -> String {
         let (count, words) = (self.all().len(), vocabulary().len());
         let (all, of) = match self.kind {
-            Kind::Pairs => (words + words.pow(2), "1-2"),
-            Kind::Triples => (words.pow(3), "3"),
-            Kind::Long => (usize::MAX, "20-60"),
+            ProgramKind::Pairs => (words + words.pow(2), "1-2"),
+            ProgramKind::Triples => (words.pow(3), "3"),
+            ProgramKind::Long => (usize::MAX, "20-60"),
         };
         let all = if count == all { "all " } else { "" };
         format!("random, {all}{count} of {of}")
@@ -69,16 +69,16 @@ impl Programs {
     }
 
     /// Returns the programs of the batch.
-    fn here(self) -> Vec<Program> {
+    fn here(self) -> Vec<Operations> {
         let size = self.kind.batch();
         self.all().into_iter().skip(self.batch * size).take(size).collect()
     }
 
-    fn all(self) -> Vec<Program> {
+    fn all(self) -> Vec<Operations> {
         let words = vocabulary();
         let mut random = fastrand::Rng::with_seed(self.seed);
         match self.kind {
-            Kind::Pairs => {
+            ProgramKind::Pairs => {
                 let (one, two) = (words.len(), words.len().pow(2));
                 let sequence = |index: usize| match index.checked_sub(one) {
                     None => decode(index, 1, &words),
@@ -86,12 +86,12 @@ impl Programs {
                 };
                 choose(self.count, one + two, &mut random).into_iter().map(sequence).collect()
             }
-            Kind::Triples => {
+            ProgramKind::Triples => {
                 let total = words.len().pow(3);
                 let chosen = choose(self.count, total, &mut random);
                 chosen.into_iter().map(|index| decode(index, 3, &words)).collect()
             }
-            Kind::Long => {
+            ProgramKind::Long => {
                 let mut one = || {
                     let length = random.usize(LENGTHS);
                     (0..length).map(|_| words[random.usize(..words.len())]).collect()
@@ -125,9 +125,9 @@ impl Programs {
     pub(crate) fn repeat(self) -> String {
         let Self { seed, count, batch, .. } = self;
         let kind = match self.kind {
-            Kind::Pairs => "pairs",
-            Kind::Triples => "triples",
-            Kind::Long => "long",
+            ProgramKind::Pairs => "pairs",
+            ProgramKind::Triples => "triples",
+            ProgramKind::Long => "long",
         };
         format!("perform --kind {kind} --seed {seed} --count {count} --batch {batch}")
     }
@@ -143,7 +143,7 @@ impl Programs {
     }
 }
 
-impl Kind {
+impl ProgramKind {
     /// Returns how many programs run in one recorded run.
     fn batch(self) -> usize {
         match self {
@@ -154,7 +154,7 @@ impl Kind {
 }
 
 /// Returns sequence number `index` of all sequences of `length` words.
-fn decode(mut index: usize, length: usize, words: &[Operation]) -> Program {
+fn decode(mut index: usize, length: usize, words: &[Operation]) -> Operations {
     let mut program = Vec::with_capacity(length);
     for _ in 0..length {
         program.push(words[index % words.len()]);
@@ -205,14 +205,14 @@ fn text(program: &[Operation]) -> String {
 mod tests {
     use super::*;
 
-    fn programs(kind: Kind, seed: u64, count: usize) -> Vec<Program> {
+    fn programs(kind: ProgramKind, seed: u64, count: usize) -> Vec<Operations> {
         Programs { kind, seed, count, batch: 0 }.all()
     }
 
     #[test]
     fn every_sequence_of_one_and_of_two_operations_is_there_exactly_once() {
         let words = vocabulary();
-        let all = programs(Kind::Pairs, 1, usize::MAX);
+        let all = programs(ProgramKind::Pairs, 1, usize::MAX);
         let distinct: HashSet<_> = all.iter().collect();
         assert_eq!(distinct.len(), all.len());
         for first in &words {
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn equal_seeds_give_equal_programs_and_other_seeds_other_programs() {
-        for kind in [Kind::Pairs, Kind::Triples, Kind::Long] {
+        for kind in [ProgramKind::Pairs, ProgramKind::Triples, ProgramKind::Long] {
             assert_eq!(programs(kind, 7, 50), programs(kind, 7, 50));
             assert_ne!(programs(kind, 7, 50), programs(kind, 8, 50));
         }
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn chosen_sequences_of_three_are_different_ones_and_all_when_all_are_asked_for() {
-        let chosen = programs(Kind::Triples, 3, 500);
+        let chosen = programs(ProgramKind::Triples, 3, 500);
         assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), 500);
         assert!(chosen.iter().all(|program| program.len() == 3));
         let random = &mut fastrand::Rng::with_seed(1);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn every_program_is_in_one_batch() {
-        let all = Programs { kind: Kind::Pairs, seed: 1, count: usize::MAX, batch: 0 };
+        let all = Programs { kind: ProgramKind::Pairs, seed: 1, count: usize::MAX, batch: 0 };
         let batches = (0..all.batches()).flat_map(|batch| Programs { batch, ..all }.here());
         assert_eq!(batches.collect::<Vec<_>>(), all.all());
     }

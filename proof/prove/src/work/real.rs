@@ -99,9 +99,10 @@ impl Real {
             }
         };
         let finished = process::run(&mut command, patiently(LIMIT))?;
-        match finished.status.success() {
-            true => Ok(()),
-            false => Err(format!("{command:?}: {finished:?}").into()),
+        if finished.status.success() {
+            Ok(())
+        } else {
+            Err(format!("{command:?}: {finished:?}").into())
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use synconce_testkit::manifest::{Manifest, Options, diff};
+use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::{Error, Result};
 
 const DIFFERENT: u8 = 1;
@@ -18,13 +18,13 @@ const FAILED: u8 = 2;
 /// List or compare trees: content, modes, owners, links, attributes, devices
 #[derive(Parser)]
 #[command(name = "manifest")]
-struct Arguments {
+struct ManifestArguments {
     #[command(subcommand)]
-    command: Command,
+    command: ManifestCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum ManifestCommand {
     /// Write the manifest of a tree to stdout, as JSON
     Of {
         /// List this tree
@@ -57,26 +57,30 @@ struct OptionArgs {
 }
 
 impl OptionArgs {
-    fn build(&self) -> Result<Options> {
-        let options = if self.mtimes { Options::default().mtimes() } else { Options::default() };
+    fn build(&self) -> Result<ManifestOptions> {
+        let options = if self.mtimes {
+            ManifestOptions::default().mtimes()
+        } else {
+            ManifestOptions::default()
+        };
         self.ignore.iter().try_fold(options, |options, glob| options.ignore(glob))
     }
 }
 
 fn main() -> ExitCode {
-    run(Arguments::parse().command).unwrap_or_else(|error| {
+    run(ManifestArguments::parse().command).unwrap_or_else(|error| {
         eprintln!("manifest: {error}");
         ExitCode::from(FAILED)
     })
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+fn run(command: ManifestCommand) -> Result<ExitCode> {
     match command {
-        Command::Of { tree, options } => {
+        ManifestCommand::Of { tree, options } => {
             println!("{}", json(&Manifest::with(tree, &options.build()?)?));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Diff { first, second, options, json: as_json } => {
+        ManifestCommand::Diff { first, second, options, json: as_json } => {
             let options = options.build()?;
             let differences = diff(&load(&first, &options)?, &load(&second, &options)?);
             if as_json {
@@ -89,7 +93,7 @@ fn run(command: Command) -> Result<ExitCode> {
     }
 }
 
-fn load(path: &Path, options: &Options) -> Result<Manifest> {
+fn load(path: &Path, options: &ManifestOptions) -> Result<Manifest> {
     if path.is_dir() {
         return Manifest::with(path, options);
     }

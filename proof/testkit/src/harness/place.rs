@@ -104,8 +104,8 @@ impl Place {
     }
 
     /// Starts `synconce run -- sh -c SCRIPT`.
-    pub fn start(&self, script: &str) -> Started {
-        Started::new(&mut self.held(&[], &["sh", "-c", script]))
+    pub fn start(&self, script: &str) -> StartedCommand {
+        StartedCommand::new(&mut self.held(&[], &["sh", "-c", script]))
     }
 
     /// Runs `synconce status ARGUMENTS`.
@@ -149,9 +149,9 @@ pub fn finish(command: &mut Command) -> Finished {
 }
 
 /// A command that was started.
-pub struct Started(Group);
+pub struct StartedCommand(Group);
 
-impl Started {
+impl StartedCommand {
     /// Starts `command` in a process group of its own.
     /// Makes an empty directory for the test `name`.
     pub fn new(command: &mut Command) -> Self {
@@ -170,7 +170,7 @@ impl Started {
     }
 }
 
-impl Deref for Started {
+impl Deref for StartedCommand {
     type Target = Group;
     fn deref(&self) -> &Group {
         &self.0

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Entry, Kind, Manifest};
+use super::{Entry, FileKind, Manifest};
 
 /// One difference between two trees. Displays as `path: what`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -121,7 +121,7 @@ pub fn diff(first: &Manifest, second: &Manifest) -> Vec<Difference> {
             (Some(_), None) => differences.push(Difference::OnlyInFirst { path: path.to_owned() }),
             (None, Some(_)) => differences.push(Difference::OnlyInSecond { path: path.to_owned() }),
             (Some(first), Some(second)) if first != second => {
-                Comparison { path, differences: &mut differences }.entries(first, second);
+                ManifestComparison { path, differences: &mut differences }.entries(first, second);
             }
             _ => {}
         }
@@ -129,12 +129,12 @@ pub fn diff(first: &Manifest, second: &Manifest) -> Vec<Difference> {
     differences
 }
 
-struct Comparison<'a> {
+struct ManifestComparison<'a> {
     path: &'a str,
     differences: &'a mut Vec<Difference>,
 }
 
-impl Comparison<'_> {
+impl ManifestComparison<'_> {
     fn entries(&mut self, first: &Entry, second: &Entry) {
         if first.kind != second.kind {
             return self.field(Field::Kind, name(first.kind), name(second.kind));
@@ -199,17 +199,17 @@ fn time(entry: &Entry) -> String {
     entry.mtime.map_or_else(String::new, |(seconds, nanos)| format!("{seconds}.{nanos:09}"))
 }
 
-fn name(kind: Kind) -> String {
+fn name(kind: FileKind) -> String {
     let name = match kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symbolic link",
-        Kind::CharDevice => "character device",
-        Kind::BlockDevice => "block device",
-        Kind::Fifo => "named pipe",
-        Kind::Socket => "socket",
-        Kind::Mount => "mount point",
-        Kind::Unknown => "unreadable",
+        FileKind::File => "file",
+        FileKind::Directory => "directory",
+        FileKind::Symlink => "symbolic link",
+        FileKind::CharDevice => "character device",
+        FileKind::BlockDevice => "block device",
+        FileKind::Fifo => "named pipe",
+        FileKind::Socket => "socket",
+        FileKind::Mount => "mount point",
+        FileKind::Unknown => "unreadable",
     };
     name.to_owned()
 }

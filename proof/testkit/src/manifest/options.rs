@@ -17,12 +17,12 @@ const CALLS: [&str; 6] = [
 /// What a manifest includes; by default everything but times.
 #[derive(Debug, Clone, Default)]
 #[must_use]
-pub struct Options {
+pub struct ManifestOptions {
     mtimes: bool,
     ignored: Vec<Pattern>,
 }
 
-impl Options {
+impl ManifestOptions {
     /// Includes the time of the last change.
     pub fn mtimes(mut self) -> Self {
         self.mtimes = true;
@@ -45,7 +45,7 @@ impl Options {
     /// Leaves out what each call of apt and each run changes in a Debian root.
     ///
     /// # Errors
-    /// As [`Options::ignore`].
+    /// As [`ManifestOptions::ignore`].
     pub fn ignore_calls_of_apt(self) -> Result<Self> {
         CALLS.iter().try_fold(self, |options, glob| options.ignore(glob))
     }

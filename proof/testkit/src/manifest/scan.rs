@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::escape::escape;
-use super::{Entry, Kind, Manifest, Options};
+use super::{Entry, FileKind, Manifest, ManifestOptions};
 use crate::Result;
 use crate::error::Context;
 
 type Inode = (u32, u32, u64);
 
-pub(super) fn scan(root: &Path, options: &Options) -> Result<Manifest> {
+pub(super) fn scan(root: &Path, options: &ManifestOptions) -> Result<Manifest> {
     let dir =
         openat(CWD, root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let dir = dir.context("open", root)?;
@@ -43,7 +43,7 @@ pub(super) fn scan(root: &Path, options: &Options) -> Result<Manifest> {
 }
 
 struct Scan<'a> {
-    options: &'a Options,
+    options: &'a ManifestOptions,
     entries: BTreeMap<String, Entry>,
     /// The paths of files with several links.
     paths: HashMap<Inode, Vec<String>>,
@@ -74,14 +74,17 @@ impl Scan<'_> {
         let data = match stat(dir.as_fd(), name) {
             Ok(data) => data,
             Err(errno) => {
-                return Entry { unreadable: Some(reason(&errno)), ..Entry::bare(Kind::Unknown) };
+                return Entry {
+                    unreadable: Some(reason(&errno)),
+                    ..Entry::bare(FileKind::Unknown)
+                };
             }
         };
         if data.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-            return Entry::bare(Kind::Mount);
+            return Entry::bare(FileKind::Mount);
         }
         let mut entry = self.describe(&data);
-        if data.stx_nlink > 1 && entry.kind != Kind::Directory {
+        if data.stx_nlink > 1 && entry.kind != FileKind::Directory {
             self.paths.entry(inode(&data)).or_default().push(path.to_owned());
         }
         self.note(&mut entry, |scan, entry| {
@@ -93,15 +96,15 @@ impl Scan<'_> {
             Ok(())
         });
         self.note(&mut entry, |scan, entry| match entry.kind {
-            Kind::File => {
+            FileKind::File => {
                 entry.sha256 = Some(scan.content(dir, name, &data)?);
                 Ok(())
             }
-            Kind::Symlink => {
+            FileKind::Symlink => {
                 entry.target = Some(escape(readlinkat(dir, name, Vec::new())?.as_bytes()));
                 Ok(())
             }
-            Kind::Directory => {
+            FileKind::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 scan.directory(&openat(dir, name, flags, Mode::empty())?, &format!("{path}/"))
             }
@@ -115,8 +118,8 @@ impl Scan<'_> {
         let mut entry = Entry::bare(kind(mode));
         entry.mode = mode & 0o7777;
         (entry.uid, entry.gid) = (data.stx_uid, data.stx_gid);
-        entry.size = (entry.kind == Kind::File).then_some(data.stx_size);
-        let device = matches!(entry.kind, Kind::CharDevice | Kind::BlockDevice);
+        entry.size = (entry.kind == FileKind::File).then_some(data.stx_size);
+        let device = matches!(entry.kind, FileKind::CharDevice | FileKind::BlockDevice);
         entry.rdev = device.then_some((data.stx_rdev_major, data.stx_rdev_minor));
         entry.mtime =
             self.options.wants_mtimes().then_some((data.stx_mtime.tv_sec, data.stx_mtime.tv_nsec));
@@ -188,7 +191,7 @@ impl Scan<'_> {
 }
 
 impl Entry {
-    fn bare(kind: Kind) -> Self {
+    fn bare(kind: FileKind) -> Self {
         Self {
             kind,
             mode: 0,
@@ -230,15 +233,15 @@ fn reason(errno: &Errno) -> String {
     io::Error::from(*errno).to_string()
 }
 
-fn kind(mode: u32) -> Kind {
+fn kind(mode: u32) -> FileKind {
     match FileType::from_raw_mode(mode) {
-        FileType::RegularFile => Kind::File,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::CharacterDevice => Kind::CharDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::Unknown => Kind::Unknown,
+        FileType::RegularFile => FileKind::File,
+        FileType::Directory => FileKind::Directory,
+        FileType::Symlink => FileKind::Symlink,
+        FileType::CharacterDevice => FileKind::CharDevice,
+        FileType::BlockDevice => FileKind::BlockDevice,
+        FileType::Fifo => FileKind::Fifo,
+        FileType::Socket => FileKind::Socket,
+        FileType::Unknown => FileKind::Unknown,
     }
 }

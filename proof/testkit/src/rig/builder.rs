@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use synconce_sys::search;
 
 use super::identity::ProcessId;
-use super::record::Record;
+use super::record::RigRecord;
 use super::recording::Recording;
 use super::teardown::{Busy, reap, teardown};
 use super::{FsKind, Latency, Limits, Preset, Rig, binary, sparse, system};
@@ -18,7 +18,7 @@ use crate::{Error, Result};
 /// new directory.
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Builder {
+pub struct RigBuilder {
     fs: FsKind,
     size: u64,
     latency: Latency,
@@ -32,7 +32,7 @@ pub struct Builder {
     record: bool,
 }
 
-impl Default for Builder {
+impl Default for RigBuilder {
     fn default() -> Self {
         Self {
             fs: FsKind::Ext4,
@@ -50,7 +50,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl RigBuilder {
     /// Sets the file system; the default is ext4.
     pub fn fs(mut self, fs: FsKind) -> Self {
         self.fs = fs;
@@ -117,7 +117,7 @@ impl Builder {
     }
 
     /// Starts with a copy of this image (see [`Rig::save_image`]) instead of an empty file
-    /// system. The disk gets the image's size; [`Builder::fs`] must name the file system of
+    /// system. The disk gets the image's size; [`RigBuilder::fs`] must name the file system of
     /// the image.
     pub fn image(mut self, image: impl Into<PathBuf>) -> Self {
         self.image = Some(image.into());
@@ -182,13 +182,13 @@ impl Builder {
         assemble(cleanup, image.as_deref(), &program)
     }
 
-    fn write_record(self, replays: Option<Recording>) -> Result<Record> {
+    fn write_record(self, replays: Option<Recording>) -> Result<RigRecord> {
         let mount_point = self
             .mount_point
             .map(|path| path.canonicalize().context("mount a rig at", &path))
             .transpose()?;
         let owner = ProcessId::current().context("look up", "/proc/self")?;
-        let dir = Record::new_dir()?;
+        let dir = RigRecord::new_dir()?;
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let file = |kind| self.backing_dir.join(format!("synconce-rig-{name}.{kind}"));
         let recording = self.record.then(|| Recording {
@@ -198,7 +198,7 @@ impl Builder {
             log: file("log"),
             mount_options: self.mount_options.clone(),
         });
-        let record = Record {
+        let record = RigRecord {
             owner: Some(owner),
             fs: self.fs,
             size: self.size,
@@ -216,7 +216,7 @@ impl Builder {
 }
 
 /// Takes a half-made rig down if a step fails.
-struct Cleanup(Option<Record>);
+struct Cleanup(Option<RigRecord>);
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
@@ -249,7 +249,7 @@ fn assemble(mut cleanup: Cleanup, image: Option<&Path>, program: &Path) -> Resul
 }
 
 /// Makes the file that contains the disk's data, with a file system or, for a replay, empty.
-fn fill_backing(record: &Record, image: Option<&Path>) -> Result<()> {
+fn fill_backing(record: &RigRecord, image: Option<&Path>) -> Result<()> {
     match image {
         Some(image) => sparse::copy(image, &record.backing)?,
         None => {
@@ -271,7 +271,7 @@ fn fill_backing(record: &Record, image: Option<&Path>) -> Result<()> {
     }
 }
 
-fn start_daemon(record: &Record, program: &Path) -> Result<Child> {
+fn start_daemon(record: &RigRecord, program: &Path) -> Result<Child> {
     let (fuse_dir, log_path) = (record.fuse_dir(), record.log_file());
     fs::create_dir(&fuse_dir).context("create", &fuse_dir)?;
     let log = File::create(&log_path).context("create", &log_path)?;

@@ -33,15 +33,15 @@ use self::faults::Faults;
 use self::flushes::Flushes;
 use self::pace::Pace;
 use self::requests::PendingFlush;
-use self::store::Store;
-use super::record::Record;
+use self::store::BareDisk;
+use super::record::RigRecord;
 use super::system;
 use crate::Result;
 use crate::error::Context;
 
 /// State shared by the FUSE threads, the flush thread and the control thread.
-struct Shared {
-    store: Store,
+struct DaemonState {
+    store: BareDisk,
     size: u64,
     /// Set at the mount.
     passthrough: OnceLock<bool>,
@@ -69,7 +69,7 @@ struct Transfers {
 /// # Errors
 /// The disk could not be set up.
 pub fn serve(dir: &Path) -> Result<()> {
-    let record = Record::read(dir)?;
+    let record = RigRecord::read(dir)?;
     // A signal typed at the owner's terminal must not reach the daemon, and the daemon must
     // not keep a directory in use.
     rustix::process::setsid().context("leave the session of", dir)?;
@@ -77,8 +77,8 @@ pub fn serve(dir: &Path) -> Result<()> {
     record.write_daemon()?;
     stay_out_of_write_back();
 
-    let shared = Arc::new(Shared {
-        store: Store::open(&record)?,
+    let shared = Arc::new(DaemonState {
+        store: BareDisk::open(&record)?,
         size: record.size,
         passthrough: OnceLock::new(),
         flushes: Flushes::default(),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::protocol::{Request, Response, VERSION};
+use super::protocol::{DiskRequest, Response, VERSION};
 use super::{Cut, Fault, Latency, Limits, Loss, Requests};
 use crate::error::Context;
 use crate::{Error, Result};
@@ -85,7 +85,7 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn set_latency(&self, latency: Latency) -> Result<()> {
-        self.tell(&Request::SetLatency(latency))
+        self.tell(&DiskRequest::SetLatency(latency))
     }
 
     /// Sets how fast data is read and written from now on.
@@ -94,7 +94,7 @@ impl Disk {
     /// The rig was set up with passthrough, so that data bypasses the daemon; or the daemon
     /// does not answer.
     pub fn set_limits(&self, limits: Limits) -> Result<()> {
-        self.tell(&Request::SetLimits(limits))
+        self.tell(&DiskRequest::SetLimits(limits))
     }
 
     /// Makes requests fail or hang from now on, in addition to the active faults.
@@ -103,7 +103,7 @@ impl Disk {
     /// The rig was set up with passthrough, so that only flushes can fail; or the daemon does
     /// not answer.
     pub fn fail(&self, fault: Fault) -> Result<()> {
-        self.tell(&Request::Fail(fault))
+        self.tell(&DiskRequest::Fail(fault))
     }
 
     /// Ends every fault, and performs the hanging requests. Errors in the state of the file
@@ -112,7 +112,7 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn recover(&self) -> Result<()> {
-        self.tell(&Request::Recover(Requests::Everything))
+        self.tell(&DiskRequest::Recover(Requests::Everything))
     }
 
     /// Fails the next `count` flushes with EIO, including the waiting ones, and no others. 0
@@ -121,8 +121,8 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn fail_flushes(&self, count: u64) -> Result<()> {
-        self.tell(&Request::Recover(Requests::Flushes))?;
-        self.tell(&Request::Fail(Fault::flushes().times(count)))
+        self.tell(&DiskRequest::Recover(Requests::Flushes))?;
+        self.tell(&DiskRequest::Fail(Fault::flushes().times(count)))
     }
 
     /// Fails every write and discard with EIO from now on, or stops doing so.
@@ -131,9 +131,10 @@ impl Disk {
     /// The rig was set up with passthrough, so that writes bypass the daemon; or the daemon
     /// does not answer.
     pub fn fail_writes(&self, fail: bool) -> Result<()> {
-        match fail {
-            true => self.fail(Fault::writes()),
-            false => self.tell(&Request::Recover(Requests::Writes)),
+        if fail {
+            self.fail(Fault::writes())
+        } else {
+            self.tell(&DiskRequest::Recover(Requests::Writes))
         }
     }
 
@@ -144,7 +145,7 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn stall_flushes(&self) -> Result<()> {
-        self.tell(&Request::StallFlushes(true))
+        self.tell(&DiskRequest::StallFlushes(true))
     }
 
     /// Answers the stalled flushes, each after its set time from now, and stops stalling.
@@ -152,7 +153,7 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn release_flushes(&self) -> Result<()> {
-        self.tell(&Request::StallFlushes(false))
+        self.tell(&DiskRequest::StallFlushes(false))
     }
 
     /// Waits until a fault has left a request without an answer.
@@ -188,7 +189,7 @@ impl Disk {
     /// # Errors
     /// The rig was set up without recording; or the daemon does not answer.
     pub fn mark(&self, name: &str) -> Result<usize> {
-        match self.ask(&Request::Mark(name.to_owned()))? {
+        match self.ask(&DiskRequest::Mark(name.to_owned()))? {
             Response::Place(place) => Ok(place),
             other => Err(self.unexpected(other)),
         }
@@ -197,7 +198,7 @@ impl Disk {
     /// Makes a replayed disk the one after `cut`. The disk ignores discards until
     /// [`Disk::settle`].
     pub(super) fn cut(&self, cut: Cut) -> Result<Loss> {
-        match self.ask(&Request::Cut(cut))? {
+        match self.ask(&DiskRequest::Cut(cut))? {
             Response::Cut(loss) => Ok(loss),
             other => Err(self.unexpected(other)),
         }
@@ -205,7 +206,7 @@ impl Disk {
 
     /// Ends the phase in which discards are ignored, which [`Disk::cut`] began.
     pub(super) fn settle(&self) -> Result<()> {
-        self.tell(&Request::Settle)
+        self.tell(&DiskRequest::Settle)
     }
 
     /// Returns what the disk has done so far.
@@ -213,7 +214,7 @@ impl Disk {
     /// # Errors
     /// The daemon does not answer.
     pub fn stats(&self) -> Result<Stats> {
-        match self.ask(&Request::Stats)? {
+        match self.ask(&DiskRequest::Stats)? {
             Response::Stats(stats) => Ok(stats),
             other => Err(self.unexpected(other)),
         }
@@ -230,20 +231,20 @@ impl Disk {
     /// Whether data bypasses the daemon. Fails if the daemon's binary is not of this library's
     /// version.
     pub(super) fn passthrough(&self) -> Result<bool> {
-        match self.ask(&Request::Hello)? {
+        match self.ask(&DiskRequest::Hello)? {
             Response::Hello { version: VERSION, passthrough } => Ok(passthrough),
             other => Err(self.unexpected(other)),
         }
     }
 
-    fn tell(&self, request: &Request) -> Result<()> {
+    fn tell(&self, request: &DiskRequest) -> Result<()> {
         match self.ask(request)? {
             Response::Done => Ok(()),
             other => Err(self.unexpected(other)),
         }
     }
 
-    fn ask(&self, request: &Request) -> Result<Response> {
+    fn ask(&self, request: &DiskRequest) -> Result<Response> {
         let exchange = || -> std::io::Result<Response> {
             let stream = UnixStream::connect(&self.socket)?;
             stream.set_read_timeout(Some(PATIENCE))?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::mount::UnmountFlags;
 use serde::Serialize;
 
-use super::record::Record;
+use super::record::RigRecord;
 use super::teardown::{self, Busy, teardown};
 use super::{Cut, Disk, FsKind, Loss, Recording, remount, replay, system};
 use crate::error::Context;
@@ -18,14 +18,14 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// A recorded rig, whichever process set it up.
 #[derive(Debug)]
-pub struct Entry {
-    record: Record,
+pub struct RecordedRig {
+    record: RigRecord,
 }
 
 /// The properties of a rig, for display.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct RigSummary {
     /// Where its file system is mounted.
     pub mount_point: PathBuf,
     /// The file system's kind.
@@ -43,12 +43,12 @@ pub struct Summary {
     pub stale: bool,
 }
 
-impl Entry {
+impl RecordedRig {
     /// Returns the properties of the rig, for display.
     #[must_use]
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> RigSummary {
         let record = &self.record;
-        Summary {
+        RigSummary {
             mount_point: record.mount_point.clone(),
             fs: record.fs,
             size: record.size,
@@ -78,7 +78,7 @@ impl Entry {
     /// # Errors
     /// The rig is not a replay of `recording`; or as [`super::Replay::cut`].
     pub fn recut(&self, recording: &Recording, cut: Cut) -> Result<Loss> {
-        let Record { mount_point, fs, mount_options, replays, .. } = &self.record;
+        let RigRecord { mount_point, fs, mount_options, replays, .. } = &self.record;
         let device = system::loop_device(&self.record.disk_file());
         let replayed = replays.as_ref().is_some_and(|replayed| replayed.log == recording.log);
         let (Some(device), true) = (device, replayed) else {
@@ -114,15 +114,15 @@ impl Entry {
 ///
 /// # Errors
 /// The work directory cannot be read.
-pub fn entries() -> Result<Vec<Entry>> {
-    Ok(Record::all()?.into_iter().map(|record| Entry { record }).collect())
+pub fn entries() -> Result<Vec<RecordedRig>> {
+    Ok(RigRecord::all()?.into_iter().map(|record| RecordedRig { record }).collect())
 }
 
 /// Returns the rig that is mounted at `mount_point`.
 ///
 /// # Errors
 /// No rig is mounted there.
-pub fn find(mount_point: &Path) -> Result<Entry> {
+pub fn find(mount_point: &Path) -> Result<RecordedRig> {
     let path = std::path::absolute(mount_point).context("resolve", mount_point)?;
     let path = path.canonicalize().unwrap_or(path);
     let found = entries()?.into_iter().find(|entry| entry.record.mount_point == path);

@@ -35,10 +35,8 @@ impl Limits {
 
     /// Returns how long a request takes; `contiguous` if it begins where the one before ended.
     pub(super) fn time(&self, write: bool, bytes: u64, contiguous: bool) -> Duration {
-        let (rate, requests) = match write {
-            true => (self.written_bytes, self.writes),
-            false => (self.read_bytes, self.reads),
-        };
+        let (rate, requests) =
+            if write { (self.written_bytes, self.writes) } else { (self.read_bytes, self.reads) };
         let nanos = |amount: u64, rate: Option<u64>| {
             let nanos =
                 rate.map_or(0, |rate| u128::from(amount) * 1_000_000_000 / u128::from(rate.max(1)));

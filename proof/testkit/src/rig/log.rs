@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-pub(super) use self::format::{HEADER, Header, Kind};
+pub(super) use self::format::{EntryKind, HEADER, Header};
 pub(super) use self::recorder::Recorder;
 use crate::Result;
 use crate::error::Context;
@@ -25,13 +25,13 @@ pub struct Event {
     /// same instant.
     pub nanos: u64,
     /// The kind of event.
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// The kinds of events. Offsets and lengths are in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum What {
+pub enum EventKind {
     /// Data was written; it is in the disk's cache until a flush.
     Write {
         /// Offset on the disk.
@@ -130,16 +130,16 @@ impl Log {
             return Err(invalid("an event beyond the end of all disks"));
         }
         let what = match header.kind {
-            Kind::Write => What::Write { offset, length, position },
-            Kind::Discard => What::Discard { offset, length },
-            Kind::Failed => What::Failed { offset, length },
-            Kind::FlushBegin => What::FlushBegin,
-            Kind::FlushEnd => What::FlushEnd { begin: begin()? },
-            Kind::FlushFailed => What::FlushFailed { begin: begin()? },
-            Kind::Mark => {
+            EntryKind::Write => EventKind::Write { offset, length, position },
+            EntryKind::Discard => EventKind::Discard { offset, length },
+            EntryKind::Failed => EventKind::Failed { offset, length },
+            EntryKind::FlushBegin => EventKind::FlushBegin,
+            EntryKind::FlushEnd => EventKind::FlushEnd { begin: begin()? },
+            EntryKind::FlushFailed => EventKind::FlushFailed { begin: begin()? },
+            EntryKind::Mark => {
                 let mut name = vec![0; usize::try_from(length).map_err(io::Error::other)?];
                 self.file.read_exact_at(&mut name, position)?;
-                What::Mark(String::from_utf8_lossy(&name).into_owned())
+                EventKind::Mark(String::from_utf8_lossy(&name).into_owned())
             }
         };
         Ok(Event { nanos, what })
@@ -149,7 +149,7 @@ impl Log {
     fn begin(&self, number: u64) -> io::Result<usize> {
         let begin = usize::try_from(number).ok();
         let begins = |begin: &usize| {
-            self.events.get(*begin).is_some_and(|event| event.what == What::FlushBegin)
+            self.events.get(*begin).is_some_and(|event| event.what == EventKind::FlushBegin)
         };
         begin.filter(begins).ok_or_else(|| invalid("the end of a flush that did not begin"))
     }
@@ -158,7 +158,7 @@ impl Log {
         let before = self.durable.last().copied().unwrap_or_default();
         // A flush that began earlier may end later: the one that covers most counts.
         let durable = match event.what {
-            What::FlushEnd { begin } => before.max(begin),
+            EventKind::FlushEnd { begin } => before.max(begin),
             _ => before,
         };
         self.durable.push(durable);
@@ -193,14 +193,14 @@ impl Log {
     /// Returns the place right after the first mark of this name.
     #[must_use]
     pub fn mark(&self, name: &str) -> Option<usize> {
-        let found = |event: &Event| matches!(&event.what, What::Mark(mark) if mark == name);
+        let found = |event: &Event| matches!(&event.what, EventKind::Mark(mark) if mark == name);
         Some(self.events.iter().position(found)? + 1)
     }
 
     /// Returns all marks, each with the place right after it.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(&self.events).filter_map(|(place, event)| match &event.what {
-            What::Mark(name) => Some((place, name.as_str())),
+            EventKind::Mark(name) => Some((place, name.as_str())),
             _ => None,
         })
     }
@@ -218,7 +218,10 @@ impl Log {
         let matters = |event: &Event| {
             matches!(
                 event.what,
-                What::Write { .. } | What::Discard { .. } | What::FlushEnd { .. } | What::Mark(_)
+                EventKind::Write { .. }
+                    | EventKind::Discard { .. }
+                    | EventKind::FlushEnd { .. }
+                    | EventKind::Mark(_)
             )
         };
         let inner = (from..to.min(self.len())).filter(move |&n| matters(&self.events[n]));
@@ -235,7 +238,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-impl fmt::Display for What {
+impl fmt::Display for EventKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Write { offset, length, .. } => write!(f, "write {length} at {offset}"),

@@ -9,7 +9,7 @@ use super::{Cut, Fault, Latency, Limits, Loss, Requests, Stats};
 pub(super) const VERSION: u32 = 3;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Request {
+pub(super) enum DiskRequest {
     Hello,
     Stats,
     SetLatency(Latency),

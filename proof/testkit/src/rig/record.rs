@@ -27,7 +27,7 @@ const MAKING: Duration = Duration::from_secs(60);
 /// The record of one rig. Its directory contains everything that the rig needs, except the
 /// backing file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct RigRecord {
     #[serde(skip)]
     pub(super) dir: PathBuf,
     /// The process with which the rig ends; `None` if the rig stays until it is taken down.
@@ -46,9 +46,9 @@ pub(super) struct Record {
 }
 
 /// Locked while a rig is taken down.
-pub(super) struct Lock(File);
+pub(super) struct TakedownLock(File);
 
-impl Drop for Lock {
+impl Drop for TakedownLock {
     fn drop(&mut self) {
         // A close alone does not suffice: a child that another thread forks at this moment has
         // the file open until its exec, and keeps the lock.
@@ -56,7 +56,7 @@ impl Drop for Lock {
     }
 }
 
-impl Record {
+impl RigRecord {
     /// Makes a directory for a new rig; its path is short enough for a socket in it.
     pub(super) fn new_dir() -> Result<PathBuf> {
         let work = work_dir();
@@ -125,7 +125,7 @@ impl Record {
 
     /// Locks the rig against a second teardown. Returns `None` if another process holds the
     /// lock.
-    pub(super) fn lock(&self) -> Result<Option<Lock>> {
+    pub(super) fn lock(&self) -> Result<Option<TakedownLock>> {
         let path = self.dir.join("lock");
         let file = File::options()
             .create(true)
@@ -134,7 +134,7 @@ impl Record {
             .open(&path)
             .context("open", &path)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock(file))),
+            Ok(()) => Ok(Some(TakedownLock(file))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno).context("lock", &path),
         }

@@ -35,9 +35,9 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 
 pub use self::cut::{Cut, Granularity, Loss, Survivors};
-pub(super) use self::extents::{Extents, Source};
+pub(super) use self::extents::{BytesFrom, Extents};
 pub use self::tape::Tape;
-use super::record::Record;
+use super::record::RigRecord;
 use super::recording::Recording;
 use super::{Rig, builder, system};
 use crate::error::Context;
@@ -50,9 +50,9 @@ const BUSY: Duration = Duration::from_secs(10);
 /// The configuration of a replay; made by [`Recording::replay`].
 #[derive(Debug, Clone)]
 #[must_use]
-pub struct Builder {
+pub struct ReplayBuilder {
     recording: Recording,
-    rig: builder::Builder,
+    rig: builder::RigBuilder,
 }
 
 /// A disk whose power can be cut. Dropping the value takes everything down but the recording.
@@ -71,12 +71,12 @@ pub struct Mounted<'a> {
 impl Recording {
     /// Configures a disk whose power can be cut repeatedly. Several may replay one recording
     /// in parallel.
-    pub fn replay(&self) -> Builder {
-        Builder::new(self.clone())
+    pub fn replay(&self) -> ReplayBuilder {
+        ReplayBuilder::new(self.clone())
     }
 }
 
-impl Builder {
+impl ReplayBuilder {
     fn new(recording: Recording) -> Self {
         let mut rig = Rig::builder().fs(recording.fs).size(recording.size);
         if let Some(options) = &recording.mount_options {
@@ -97,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// Sets the `rig` program to run as the daemon; see [`super::Builder::binary`].
+    /// Sets the `rig` program to run as the daemon; see [`super::RigBuilder::binary`].
     pub fn binary(mut self, program: impl Into<PathBuf>) -> Self {
         self.rig = self.rig.binary(program);
         self
@@ -106,7 +106,7 @@ impl Builder {
     /// Sets the disk up as it was when the recording began, not mounted.
     ///
     /// # Errors
-    /// As [`super::Builder::up`].
+    /// As [`super::RigBuilder::up`].
     pub fn up(self) -> Result<Replay> {
         Ok(Replay { rig: self.rig.replay(self.recording)? })
     }
@@ -184,7 +184,7 @@ impl Replay {
 }
 
 /// Cuts the replay of `record`, whichever process set it up.
-pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
+pub(super) fn recut(record: &RigRecord, device: &Path, cut: Cut) -> Result<Loss> {
     let claimed = claim(record, device)?;
     let loss = record.disk().cut(cut)?;
     forget(&claimed, record.size).context("empty the cache of", device)?;
@@ -197,7 +197,7 @@ pub(super) fn recut(record: &Record, device: &Path, cut: Cut) -> Result<Loss> {
 ///
 /// A process that has made a mount namespace has a copy of every mount. An unmount here
 /// therefore does not end the file system, which would write to the disk after the cut.
-fn claim(record: &Record, device: &Path) -> Result<File> {
+fn claim(record: &RigRecord, device: &Path) -> Result<File> {
     if system::is_mounted(device)? {
         let point = record.mount_point.display();
         return Err(Error::Refused(format!("cannot cut the disk of {point}: it is mounted")));
@@ -209,9 +209,12 @@ fn claim(record: &Record, device: &Path) -> Result<File> {
         _ => Vec::new(),
     };
     let opened = opened.map(File::from).context("claim", device);
-    opened.map_err(|error| match by.is_empty() {
-        true => error,
-        false => Error::Refused(format!("{error}; it is mounted for {}", by.join(", "))),
+    opened.map_err(|error| {
+        if by.is_empty() {
+            error
+        } else {
+            Error::Refused(format!("{error}; it is mounted for {}", by.join(", ")))
+        }
     })
 }
 

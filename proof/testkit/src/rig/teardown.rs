@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::mount::UnmountFlags;
 
-use super::record::Record;
+use super::record::RigRecord;
 use super::system;
 use crate::patiently;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ pub(super) enum Busy {
 /// no error.
 ///
 /// Returns false if another process is taking the rig down at this moment.
-pub(super) fn teardown(record: &Record, busy: Busy) -> Result<bool> {
+pub(super) fn teardown(record: &RigRecord, busy: Busy) -> Result<bool> {
     let Some(_lock) = record.lock()? else {
         return Ok(false);
     };
@@ -43,7 +43,7 @@ pub(super) fn teardown(record: &Record, busy: Busy) -> Result<bool> {
 }
 
 /// Takes the rig down except its record and its recording, which the record leads to.
-pub(super) fn retire(record: &Record) -> Result<()> {
+pub(super) fn retire(record: &RigRecord) -> Result<()> {
     let Some(_lock) = record.lock()? else {
         return Err(Error::Refused("another process is taking the rig down".to_owned()));
     };
@@ -52,7 +52,7 @@ pub(super) fn retire(record: &Record) -> Result<()> {
     Ok(())
 }
 
-fn take_apart(record: &Record, busy: Busy) -> Result<()> {
+fn take_apart(record: &RigRecord, busy: Busy) -> Result<()> {
     // A daemon that does not answer would block the unmount for ever; without the daemon, I/O
     // fails at once.
     if record.disk().calm().is_err() {
@@ -69,7 +69,7 @@ fn take_apart(record: &Record, busy: Busy) -> Result<()> {
     }
 }
 
-fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
+fn dismantle(record: &RigRecord, flags: UnmountFlags) -> Result<()> {
     let (file, fuse) = (record.disk_file(), record.fuse_dir());
     if let Some(device) = system::loop_device(&file) {
         system::unmount_all(|mount| mount.source == device, flags, BUSY)?;
@@ -87,14 +87,14 @@ fn dismantle(record: &Record, flags: UnmountFlags) -> Result<()> {
     Ok(())
 }
 
-fn end_daemon(record: &Record) {
+fn end_daemon(record: &RigRecord) {
     if let Some(daemon) = record.daemon() {
         daemon.kill();
     }
 }
 
 /// Never recursive: if something is still mounted here, its files must not be removed.
-fn remove_files(record: &Record) {
+fn remove_files(record: &RigRecord) {
     let _ = fs::remove_file(&record.backing);
     if let Some(recording) = &record.recording {
         // Separately: a rig whose set-up was killed has only one of them.
@@ -113,7 +113,7 @@ fn remove_files(record: &Record) {
 }
 
 /// Returns the error with the names of the processes that use the file system.
-fn named(record: &Record, error: &Error) -> Error {
+fn named(record: &RigRecord, error: &Error) -> Error {
     let users = system::users(&record.mount_point);
     let by =
         if users.is_empty() { String::new() } else { format!("; in use by {}", users.join(", ")) };
@@ -125,11 +125,11 @@ fn named(record: &Record, error: &Error) -> Error {
 /// Returns the mount points of the rigs that were taken down. A rig that cannot be taken down
 /// is named on stderr and retried next time: it is no error of the rig that is being set up.
 pub(super) fn reap() -> Result<Vec<std::path::PathBuf>> {
-    for dir in Record::stillborn()? {
+    for dir in RigRecord::stillborn()? {
         let _ = fs::remove_dir(dir);
     }
     let mut reaped = Vec::new();
-    for record in Record::all()?.into_iter().filter(Record::is_stale) {
+    for record in RigRecord::all()?.into_iter().filter(RigRecord::is_stale) {
         match teardown(&record, Busy::Force) {
             Ok(true) => reaped.push(record.mount_point),
             Ok(false) => {}

@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use synconce_tree::record::Name;
+use synconce_tree::record::TreeName;
 
 /// `synconce tree run`
 #[derive(Debug, Args)]
@@ -17,16 +17,16 @@ use synconce_tree::record::Name;
 pub struct RunIn {
     /// The clone to run in; taken from the words by `parse`.
     #[arg(skip)]
-    pub name: Option<Name>,
+    pub name: Option<TreeName>,
     /// The command line with `--from NAME` in place of NAME; made by `parse`.
     #[arg(skip)]
     pub from_name: Vec<OsString>,
     /// Run in a clone of BASE that has no name
     #[arg(long, value_name = "BASE", add = ArgValueCompleter::new(tree_names))]
-    pub from: Option<Name>,
+    pub from: Option<TreeName>,
     /// Commit the result as the tree NEW; BASE's own name makes its next generation
     #[arg(long, value_name = "NEW", requires = "from", add = ArgValueCompleter::new(tree_names))]
-    pub commit: Option<Name>,
+    pub commit: Option<TreeName>,
     /// Keep N older generations of the committed tree, from now on [default: as before; at first 0]
     #[arg(long, value_name = "N", requires = "commit", value_parser = super::keep())]
     pub keep: Option<u32>,

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use synconce_durable::record::{Record, seconds};
+use synconce_durable::record::{RunRecord, seconds};
 
 /// Programs that call dpkg for the system on which they run.
 const INSTALLERS: [&str; 9] = [
@@ -168,7 +168,7 @@ impl Installs {
 /// Whether dpkg's files in the system at `root` changed between the start of the run and the last
 /// `boot`, if one ended it. dpkg writes the files of each package that it installs to one directory.
 pub(super) fn has_changed_packages(
-    record: &Record,
+    record: &RunRecord,
     boot: Option<u64>,
     root: Option<&Path>,
 ) -> bool {

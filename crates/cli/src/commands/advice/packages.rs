@@ -29,7 +29,7 @@ pub(super) struct CalledByProgram;
 
 /// A command that mends a system.
 #[derive(Debug)]
-pub struct Step {
+pub struct MendStep {
     /// What the command does, as the object of "cannot".
     pub act: &'static str,
     /// The command, as a user types it. A line that is indented continues the line above.
@@ -75,7 +75,12 @@ pub struct Step {
 /// `boot` is the time of the last boot, in seconds since 1970, if one ended the run. Without one the
 /// kernel has written all that it was given, and what changed can be a user's: only what is empty
 /// is removed.
-pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Path>) -> Vec<Step> {
+pub(super) fn steps(
+    started: &str,
+    boot: Option<u64>,
+    now: u64,
+    root: Option<&Path>,
+) -> Vec<MendStep> {
     let enter =
         root.map(|root| format!("chroot {} ", shell(&[root.to_string_lossy().into_owned()])));
     let enter = enter.unwrap_or_default();
@@ -138,7 +143,7 @@ pub(super) fn steps(started: &str, boot: Option<u64>, now: u64, root: Option<&Pa
 /// Returns the step that restores dpkg's own lists. `enter` is the start of each command for
 /// another root. Without diversions the list of them is empty, and the former one may not be. So
 /// an empty list counts as lost only if it is `changed`, an expression of find(1).
-fn restore_lists(enter: &str, changed: &str) -> Step {
+fn restore_lists(enter: &str, changed: &str) -> MendStep {
     step(
         "restore dpkg's lists",
         &[
@@ -158,7 +163,7 @@ fn restore_lists(enter: &str, changed: &str) -> Step {
 /// of a package until it is removed, also if a removed package has configuration files left.
 /// Versions are those of dpkg's log, or else the newest ones that apt knows: with an older version
 /// the scripts of a package would change what they changed in an upgrade long ago.
-fn list_packages(enter: &str) -> Step {
+fn list_packages(enter: &str) -> MendStep {
     let listed = step(
         "list the installed packages",
         &[
@@ -186,12 +191,12 @@ fn list_packages(enter: &str) -> Step {
         ],
     );
     let remedy = Some("restore /var/lib/dpkg/status from a backup");
-    Step { remedy, ..listed }
+    MendStep { remedy, ..listed }
 }
 
 /// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
 /// stay: two processes could lock a removed file and a new one.
-fn fetch_lists(enter: &str, fetched: &str) -> Step {
+fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
     step(
         "fetch the lists of packages",
         &[
@@ -206,7 +211,7 @@ fn fetch_lists(enter: &str, fetched: &str) -> Step {
 
 /// Returns the steps that install every package again, and check that. `enter` is the start of each
 /// command for another root.
-fn reinstall(enter: &str, now: u64) -> [Step; 3] {
+fn reinstall(enter: &str, now: u64) -> [MendStep; 3] {
     let [configure, install, check] = [
         step(
             "configure the packages",
@@ -235,11 +240,11 @@ fn reinstall(enter: &str, now: u64) -> [Step; 3] {
         ),
     ];
     let remedy = Some("install what is named above from where you had it");
-    [configure, install, Step { remedy, ..check }]
+    [configure, install, MendStep { remedy, ..check }]
 }
 
-fn step(act: &'static str, lines: &[&str]) -> Step {
-    Step { act, command: lines.join("\n    "), remedy: None }
+fn step(act: &'static str, lines: &[&str]) -> MendStep {
+    MendStep { act, command: lines.join("\n    "), remedy: None }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce_doctor::{CommandReport, Error, RecordSums, examine_record};
-use synconce_run::{Ending, Options, Recording};
+use synconce_run::{Ending, Recording, RunOptions};
 use synconce_sys::reason;
 
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
@@ -47,7 +47,8 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
         }
     };
     let recording = Some(Arc::new(recording));
-    let watched = Options { command: arguments.command, record: recording, ..Options::default() };
+    let watched =
+        RunOptions { command: arguments.command, record: recording, ..RunOptions::default() };
     let finished = synconce_run::run(&watched, &mut screen);
     if !finished.began {
         return run::end(&finished);
@@ -103,9 +104,10 @@ fn record(path: Option<&Path>) -> Result<File, String> {
     let name = path.map_or_else(|| "memory".to_owned(), |path| path.display().to_string());
     let file = made.map_err(|error| format!("cannot write to {name}: {}", reason(&error)))?;
     // The report is made from the file.
-    match file.metadata().is_ok_and(|meta| meta.is_file()) {
-        true => Ok(file),
-        false => Err(format!("cannot write to {name}: not a regular file")),
+    if file.metadata().is_ok_and(|meta| meta.is_file()) {
+        Ok(file)
+    } else {
+        Err(format!("cannot write to {name}: not a regular file"))
     }
 }
 

@@ -7,10 +7,12 @@ use std::env;
 use std::ffi::OsString;
 use std::io::{Error as IoError, ErrorKind};
 use std::path::{Path, PathBuf};
-use synconce_doctor::{Engine, Error, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
+use synconce_doctor::{
+    ContainerEngine, Error, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman,
+};
 use synconce_probe::docker::SOCKET;
 use synconce_setup::host::RUNTIME_NAME;
-use synconce_setup::{Daemon, Engine as Configured};
+use synconce_setup::{Engine as Configured, HeldDaemon};
 
 /// An engine on the command line.
 #[derive(Clone, Copy)]
@@ -19,7 +21,7 @@ struct Asked {
     program: &'static str,
     set_up: Configured,
     /// What has the databases that can be held.
-    databases: Option<Daemon>,
+    databases: Option<HeldDaemon>,
     /// The variable that names its socket, and the socket without it; none without a daemon.
     socket: Option<(&'static str, &'static str)>,
     start: &'static str,
@@ -29,7 +31,7 @@ const DOCKER: Asked = Asked {
     flag: "--docker",
     program: "dockerd",
     set_up: Configured::Docker,
-    databases: Some(Daemon::Docker),
+    databases: Some(HeldDaemon::Docker),
     socket: Some(("DOCKER_HOST", SOCKET)),
     start: "start dockerd: systemctl start docker",
 };
@@ -45,7 +47,7 @@ const CONTAINERD: Asked = Asked {
     flag: "--containerd",
     program: "containerd",
     set_up: Configured::Containerd,
-    databases: Some(Daemon::Containerd),
+    databases: Some(HeldDaemon::Containerd),
     socket: Some(("CONTAINERD_ADDRESS", "/run/containerd/containerd.sock")),
     start: "start containerd: systemctl start containerd",
 };
@@ -53,7 +55,7 @@ const BUILDKIT: Asked = Asked {
     flag: "--buildkit",
     program: "buildkitd",
     set_up: Configured::Buildkit,
-    databases: Some(Daemon::Buildkit),
+    databases: Some(HeldDaemon::Buildkit),
     socket: Some(("BUILDKIT_HOST", "/run/buildkit/buildkitd.sock")),
     start: "start buildkitd: systemctl start buildkit; of Docker: synconce doctor --docker",
 };
@@ -62,7 +64,7 @@ const BUILDKIT: Asked = Asked {
 ///
 /// # Errors
 /// The engine does not answer.
-pub(super) fn ask(arguments: &Doctor) -> Result<Option<Engine>, Error> {
+pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> {
     let Some(asked) = asked(arguments) else { return Ok(None) };
     let mut engine = match asked.set_up {
         Configured::Docker => ask_docker(&asked.socket()?)?,

@@ -1,7 +1,7 @@
 //! `synconce hold recover`, `settle` and `run`
 
 use super::{Trouble, begun, known, read, read_or_recall, say_left, say_waiting};
-use crate::arguments::hold::{Named, Recover, Run};
+use crate::arguments::hold::{HoldRunArguments, NamedHold, Recover};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{notice, say};
@@ -10,7 +10,7 @@ use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
 use synconce_hold::runtime::only_runner;
-use synconce_hold::start::{Daemon, Started, refuse_second_daemon};
+use synconce_hold::start::{DaemonStart, Started, refuse_second_daemon};
 use synconce_hold::stop::{Stopped, stop};
 use synconce_sys::reason;
 
@@ -41,9 +41,10 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
 
 fn say_set_aside(config: &Config, aside: &SetAside) {
     let cost = config.cost.as_ref().map(|cost| format!(": {cost}")).unwrap_or_default();
-    let done = match aside.paths.is_empty() {
-        true => "no file was there to be set aside",
-        false => "the files are set aside",
+    let done = if aside.paths.is_empty() {
+        "no file was there to be set aside"
+    } else {
+        "the files are set aside"
     };
     say(&format!("hold {}: {}; {done}{cost}", config.name, aside.reason));
     say_layers(&aside.layers);
@@ -102,7 +103,7 @@ impl From<AsideError> for Trouble {
 }
 
 /// Removes what was set aside.
-pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
+pub(super) fn settle(named: &NamedHold) -> Result<(), Trouble> {
     Ok(settled(&known(&named.name)?)?)
 }
 
@@ -115,14 +116,14 @@ fn settled(name: &str) -> Result<(), AsideError> {
 }
 
 /// Runs a daemon whose files are held.
-pub(super) fn run(arguments: &Run) -> ExitCode {
+pub(super) fn run(arguments: &HoldRunArguments) -> ExitCode {
     match held(arguments) {
         Ok(code) => code,
         Err(trouble) => trouble.report(),
     }
 }
 
-fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
+fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
@@ -130,7 +131,7 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
-    let started = begun(&config, Daemon::Child)?;
+    let started = begun(&config, DaemonStart::Child)?;
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
@@ -155,7 +156,10 @@ fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     })
 }
 
-fn command(arguments: &Run, forwarder: &SignalForwarder) -> Result<ExitStatus, exit::Code> {
+fn command(
+    arguments: &HoldRunArguments,
+    forwarder: &SignalForwarder,
+) -> Result<ExitStatus, exit::Code> {
     let (program, words) = arguments.command.split_first().ok_or(exit::FAILED)?;
     let cannot = |act: &str, error: &std::io::Error| {
         say(&format!("cannot {act} {}: {}", program.display(), reason(error)));

@@ -1,7 +1,7 @@
 //! `synconce hold status`
 
 use super::{Trouble, read};
-use crate::arguments::hold::Status as Arguments;
+use crate::arguments::hold::HoldStatusArguments as Arguments;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
 use crate::table;
@@ -14,36 +14,36 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_hold::aside::{Journal, Set};
 use synconce_hold::config::{AfterCrash, Config, name_of, path_of};
-use synconce_hold::error::Failure;
-use synconce_hold::record::Record;
-use synconce_hold::status::{Look, State, Status, status};
+use synconce_hold::error::HoldFailure;
+use synconce_hold::record::HoldRecord;
+use synconce_hold::status::{HoldState, HoldStatus, Look, status};
 use synconce_sys::reason;
 
 /// A hold, as it is shown.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct HoldReport {
     /// What the daemon crate found.
     #[serde(flatten)]
-    pub status: Status,
+    pub status: HoldStatus,
     /// The directories with files that were set aside.
     pub set_aside: Vec<PathBuf>,
     /// A command that helps.
     pub advice: Option<String>,
 }
 
-impl Report {
-    fn of(status: Status) -> Self {
+impl HoldReport {
+    fn of(status: HoldStatus) -> Self {
         let name = &status.name;
         let advice = match status.state {
-            State::Off | State::Held => None,
-            State::Incomplete if status.is_changing => None,
+            HoldState::Off | HoldState::Held => None,
+            HoldState::Incomplete if status.is_changing => None,
             // The stop says what is to be done about overlays that are elsewhere.
-            State::Incomplete if status.missing.is_empty() => {
+            HoldState::Incomplete if status.missing.is_empty() => {
                 Some(format!("synconce hold stop {name}"))
             }
-            State::Incomplete => Some(format!("synconce hold start {name}")),
-            State::Failed => Some(format!("synconce hold stop {name}")),
-            State::Interrupted => Some(format!("synconce hold recover {name}")),
+            HoldState::Incomplete => Some(format!("synconce hold start {name}")),
+            HoldState::Failed => Some(format!("synconce hold stop {name}")),
+            HoldState::Interrupted => Some(format!("synconce hold recover {name}")),
         };
         let journal = Journal::read(name);
         let sets = journal.map(|journal| journal.sets).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Report {
 
     /// Whether a crash or a failed disk may have damaged the files.
     pub fn is_interrupted(&self) -> bool {
-        matches!(self.status.state, State::Failed | State::Interrupted)
+        matches!(self.status.state, HoldState::Failed | HoldState::Interrupted)
     }
 
     /// Returns what a crash now costs. Nothing is in doubt while nothing is held.
@@ -66,7 +66,7 @@ impl Report {
             AfterCrash::Refuse => "the daemon does not start before you decide",
         };
         match (status.state, &status.cost) {
-            (State::Off, _) => "nothing".to_owned(),
+            (HoldState::Off, _) => "nothing".to_owned(),
             (_, Some(cost)) => format!("{what}: {cost}"),
             (_, None) => what.to_owned(),
         }
@@ -82,10 +82,11 @@ impl Report {
         for path in &status.missing {
             lines.push(format!("  not held: {}", printable(&path.display().to_string())));
         }
-        if !status.guarded && status.state == State::Held {
+        if !status.guarded && status.state == HoldState::Held {
             lines.push("  no guard: a second daemon could open the files without the hold".into());
         }
-        let is_held = matches!(status.state, State::Held | State::Incomplete | State::Failed);
+        let is_held =
+            matches!(status.state, HoldState::Held | HoldState::Incomplete | HoldState::Failed);
         if is_held && status.paths.iter().any(|path| path.is_dir()) {
             lines.push(
                 "  a held directory is a file system of its own: tar --one-file-system and \
@@ -108,12 +109,13 @@ impl Report {
 /// Shows holds.
 pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let (reports, troubles) = match arguments.names.is_empty() {
-        true => reports()?,
-        false => split({
+    let (reports, troubles) = if arguments.names.is_empty() {
+        reports()?
+    } else {
+        split({
             let look = Look::default();
             arguments.names.iter().map(move |name| report(name, &look))
-        }),
+        })
     };
     match json {
         Some(sink) => sink.write(&reports).map_err(String::from)?,
@@ -123,34 +125,36 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
     for trouble in &troubles {
         trouble.report();
     }
-    Ok(match () {
-        () if reports.iter().any(Report::is_interrupted) => exit::INTERRUPTED.into(),
-        () if !troubles.is_empty() => exit::FAILED.into(),
-        () => ExitCode::SUCCESS,
+    Ok(if reports.iter().any(HoldReport::is_interrupted) {
+        exit::INTERRUPTED.into()
+    } else if !troubles.is_empty() {
+        exit::FAILED.into()
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
 fn split(
-    all: impl Iterator<Item = (Option<Report>, Option<Trouble>)>,
-) -> (Vec<Report>, Vec<Trouble>) {
+    all: impl Iterator<Item = (Option<HoldReport>, Option<Trouble>)>,
+) -> (Vec<HoldReport>, Vec<Trouble>) {
     let (reports, troubles): (Vec<_>, Vec<_>) = all.unzip();
     (reports.into_iter().flatten().collect(), troubles.into_iter().flatten().collect())
 }
 
 /// Returns the hold that `word` names, and what is wrong with it: also a hold in force can have a
 /// file with which it does not start again.
-fn report(word: &OsStr, look: &Look) -> (Option<Report>, Option<Trouble>) {
+fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<Trouble>) {
     let name = match name_of(word) {
         Ok(name) => name,
         Err(error) => return (None, Some(error.into())),
     };
     let config = read(word);
     match status(&name, config.as_ref().ok(), look) {
-        Err(error) => (None, Some(Failure::of_marker(&name, error).into())),
+        Err(error) => (None, Some(HoldFailure::of_marker(&name, error).into())),
         Ok(None) => (None, config.err()),
         // The file of a hold may be removed while the hold is in force.
         Ok(Some(found)) => {
-            (Some(Report::of(found)), config.err().filter(|_| path_of(word).exists()))
+            (Some(HoldReport::of(found)), config.err().filter(|_| path_of(word).exists()))
         }
     }
 }
@@ -160,17 +164,17 @@ fn report(word: &OsStr, look: &Look) -> (Option<Report>, Option<Trouble>) {
 ///
 /// # Errors
 /// A message for the user: the directories cannot be read.
-pub fn reports() -> Result<(Vec<Report>, Vec<Trouble>), String> {
+pub fn reports() -> Result<(Vec<HoldReport>, Vec<Trouble>), String> {
     let configured = Config::names();
     let configured =
         configured.map_err(|error| format!("cannot list holds: {}", reason(&error)))?;
-    let marked = Record::names().map_err(|error| error.to_string())?;
+    let marked = HoldRecord::names().map_err(|error| error.to_string())?;
     let names: BTreeSet<_> = configured.into_iter().chain(marked).collect();
     let look = Look::default();
     Ok(split(names.iter().map(|name| report(OsStr::new(name), &look))))
 }
 
-fn text(reports: &[Report]) -> String {
+fn text(reports: &[HoldReport]) -> String {
     if reports.is_empty() {
         return "no holds\n".to_owned();
     }
@@ -197,7 +201,7 @@ fn text(reports: &[Report]) -> String {
     text.join("\n") + "\n"
 }
 
-fn row(report: &Report) -> [String; 5] {
+fn row(report: &HoldReport) -> [String; 5] {
     let status = &report.status;
     let started = status.started.clone().unwrap_or_else(|| "-".to_owned());
     let state = status.state.word().to_owned();

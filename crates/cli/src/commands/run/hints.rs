@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use synconce_durable::{pins, standard_paths};
 use synconce_probe::mounts;
-use synconce_run::{Ending, Finished, Outcome, PassReason, RunError};
-use synconce_setup::{Daemon, Engine};
+use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
+use synconce_setup::{Engine, HeldDaemon};
 
 /// Prints a hint if the command failed after its io_uring was refused: some programs then say
 /// that the kernel has none.
@@ -80,7 +80,8 @@ fn is_off_disk(path: &str) -> bool {
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
 /// not part of the run.
 pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
-    if finished.ending != Ending::Exited(0) || !matches!(finished.outcome, Outcome::NothingHeld) {
+    if finished.ending != Ending::Exited(0) || !matches!(finished.outcome, RunOutcome::NothingHeld)
+    {
         return;
     }
     let is_elsewhere = |name| env::var_os(name).is_some();
@@ -122,10 +123,10 @@ fn daemon_of(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
     };
     Some(match program {
         "docker" if builds => ("dockerd", Some(Engine::Docker)),
-        "docker" => ("dockerd", Some(Engine::Held(Daemon::Docker))),
+        "docker" => ("dockerd", Some(Engine::Held(HeldDaemon::Docker))),
         "buildctl" => ("buildkitd", Some(Engine::Buildkit)),
         "podman" | "podman-remote" if is_remote => ("the Podman service", Some(Engine::Podman)),
-        "nerdctl" => ("containerd", Some(Engine::Held(Daemon::Containerd))),
+        "nerdctl" => ("containerd", Some(Engine::Held(HeldDaemon::Containerd))),
         _ => return None,
     })
 }
@@ -144,9 +145,10 @@ pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
     let is_line = |text: &&str| is_missing && text.contains(' ') && !Path::new(text).exists();
     let Some(text) = only.to_str().filter(is_line) else { return };
     // Quotes and operators have a meaning for a shell only.
-    let hint = match text.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c)) {
-        true => format!("synconce run -- sh -c {}", shell(&[text.to_owned()])),
-        false => format!("leave the quotes out: synconce run -- {text}"),
+    let hint = if text.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c)) {
+        format!("synconce run -- sh -c {}", shell(&[text.to_owned()]))
+    } else {
+        format!("leave the quotes out: synconce run -- {text}")
     };
     say(&format!("hint: {hint}"));
 }

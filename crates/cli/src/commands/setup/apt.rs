@@ -1,37 +1,33 @@
 //! `synconce setup apt`
 
-use super::{Changed, DRY_RUN, Failure, Report};
+use super::{Changed, DRY_RUN, MessageAndHint, SetupReport};
 use crate::arguments::Setup;
 use synconce_setup::apt::{self, Plan};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 
 /// Puts the wrappers in place, or takes them away.
-pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<Report, Failure> {
+pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<SetupReport, MessageAndHint> {
     if arguments.runtime.is_some() {
         let hint = format!("leave it out: {}", host.setup("apt"));
         return Err(("cannot use --runtime for apt: it calls no runtime".to_owned(), Some(hint)));
     }
-    let result = match arguments.undo {
-        true => undo(arguments, host),
-        false => set_up(arguments, host),
-    };
+    let result = if arguments.undo { undo(arguments, host) } else { set_up(arguments, host) };
     result.map_err(|error| (error.to_string(), error.remedy().map(str::to_owned)))
 }
 
-fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
-    let plan = match arguments.check || arguments.dry_run {
-        true => apt::plan(host)?,
-        false => apt::set_up(host)?,
-    };
+fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
+    let plan =
+        if arguments.check || arguments.dry_run { apt::plan(host)? } else { apt::set_up(host)? };
     let mut report = report(&plan, host, arguments);
     let is_set_up = report.changes.is_empty();
     let setup = host.setup("apt");
     if arguments.check {
         report.set_up = Some(is_set_up);
-        report.notes.push(match is_set_up {
-            true => "apt is set up".to_owned(),
-            false => format!("apt is not set up: it would be by {setup}"),
+        report.notes.push(if is_set_up {
+            "apt is set up".to_owned()
+        } else {
+            format!("apt is not set up: it would be by {setup}")
         });
         return Ok(report);
     }
@@ -45,17 +41,19 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<Report, Error> {
         report.notes.push(DRY_RUN.to_owned());
         return Ok(report);
     }
-    report.notes.push(match is_set_up {
-        true => "apt is set up already: nothing was changed".to_owned(),
-        false => "from now on, each call that changes packages is a run".to_owned(),
+    report.notes.push(if is_set_up {
+        "apt is set up already: nothing was changed".to_owned()
+    } else {
+        "from now on, each call that changes packages is a run".to_owned()
     });
     Ok(report)
 }
 
-fn undo(arguments: &Setup, host: &Host) -> Result<Report, Error> {
-    let plan = match arguments.dry_run {
-        true => apt::plan_undo(host, arguments.force)?,
-        false => apt::undo(host, arguments.force)?,
+fn undo(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
+    let plan = if arguments.dry_run {
+        apt::plan_undo(host, arguments.force)?
+    } else {
+        apt::undo(host, arguments.force)?
     };
     let mut report = report(&plan, host, arguments);
     if arguments.dry_run {
@@ -69,7 +67,7 @@ fn undo(arguments: &Setup, host: &Host) -> Result<Report, Error> {
 }
 
 /// Returns the changes of `plan`; for a dry run or a check, a line of text for each.
-fn report(plan: &Plan, host: &Host, arguments: &Setup) -> Report {
+fn report(plan: &Plan, host: &Host, arguments: &Setup) -> SetupReport {
     let changes = plan.changes(host);
     let dry_run = arguments.dry_run || arguments.check;
     let lines = changes.iter().map(|change| {
@@ -86,5 +84,5 @@ fn report(plan: &Plan, host: &Host, arguments: &Setup) -> Report {
         path: change.path.display().to_string(),
         saved: None,
     });
-    Report { dry_run, changes: changed.collect(), diff, ..Report::default() }
+    SetupReport { dry_run, changes: changed.collect(), diff, ..SetupReport::default() }
 }

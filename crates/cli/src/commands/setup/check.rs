@@ -1,13 +1,13 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
-use crate::commands::setup::Report;
+use crate::commands::setup::SetupReport;
 use std::path::Path;
-use synconce_hold::status::{Look, State, status};
+use synconce_hold::status::{HoldState, Look, status};
 use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
-use synconce_setup::running::{self, Finding};
+use synconce_setup::running::{self, DaemonFinding};
 use synconce_setup::{Engine, apply, diff, new_databases};
 
 /// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would change.
@@ -15,12 +15,12 @@ use synconce_setup::{Engine, apply, diff, new_databases};
 /// # Errors
 /// The engine's files cannot be read.
 pub(super) fn check(
-    mut report: Report,
+    mut report: SetupReport,
     plan: &Plan,
     engine: Engine,
     host: &Host,
     root: &Path,
-) -> Result<Report, Error> {
+) -> Result<SetupReport, Error> {
     let (name, setup) = (engine.command(), host.setup(engine.command()));
     report.set_up = Some(plan.changes.is_empty());
     if !plan.changes.is_empty() {
@@ -47,8 +47,8 @@ pub(super) fn check(
         }
     }
     match running::look(engine, host, &unheld)? {
-        Some(Finding::Well(text)) => report.notes.push(text),
-        Some(Finding::Fault(text)) => report.faults.push(text),
+        Some(DaemonFinding::Well(text)) => report.notes.push(text),
+        Some(DaemonFinding::Fault(text)) => report.faults.push(text),
         None => {}
     }
     probe(&mut report, engine, root);
@@ -67,9 +67,9 @@ fn unheld(name: &str) -> Option<String> {
     };
     let missing = status.missing.first().map(|path| format!("{} is not mounted", path.display()));
     match status.state {
-        State::Held => None,
-        State::Off => Some("its databases are not held".to_owned()),
-        State::Incomplete | State::Failed | State::Interrupted => {
+        HoldState::Held => None,
+        HoldState::Off => Some("its databases are not held".to_owned()),
+        HoldState::Incomplete | HoldState::Failed | HoldState::Interrupted => {
             let why = status.reason.or(missing).unwrap_or_default();
             Some(format!("the hold of its databases is {}: {why}", status.state.word()))
         }
@@ -77,7 +77,7 @@ fn unheld(name: &str) -> Option<String> {
 }
 
 /// Adds whether the containers would be held that are to be held, and no others.
-fn probe(report: &mut Report, engine: Engine, root: &Path) {
+fn probe(report: &mut SetupReport, engine: Engine, root: &Path) {
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
         Engine::Podman => (Container::BuildahStep, "a build step"),
@@ -102,7 +102,7 @@ fn probe(report: &mut Report, engine: Engine, root: &Path) {
 }
 
 /// Adds what is configured for the roots of build steps.
-fn step_roots(report: &mut Report, engine: Engine, root: &Path) {
+fn step_roots(report: &mut SetupReport, engine: Engine, root: &Path) {
     // Podman and Buildah mount their roots as volatile themselves.
     if !matches!(engine, Engine::Docker | Engine::Buildkit | Engine::Containerd) {
         return;

@@ -19,7 +19,7 @@ pub struct Account {
     /// All groups of the user in `/etc/group`: a home may be open to one of these groups
     /// alone.
     pub groups: Vec<u32>,
-    pub places: Vec<Place>,
+    pub places: Vec<MarkerDirectory>,
     /// Whether there are more places, which are not read.
     pub has_more: bool,
 }
@@ -32,14 +32,14 @@ impl Account {
 
 /// A directory in which markers may be.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MarkerDirectory {
     pub directory: PathBuf,
     /// The pointer that names it; `None` for the default directory in a home.
     pub pointer: Option<Registered>,
 }
 
 /// A line of passwd(5).
-struct Entry<'a> {
+struct PasswdLine<'a> {
     name: &'a str,
     user: u32,
     group: u32,
@@ -76,10 +76,10 @@ fn text(path: &str) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-fn entry(line: &str) -> Option<Entry<'_>> {
+fn entry(line: &str) -> Option<PasswdLine<'_>> {
     let fields: Vec<_> = line.split(':').collect();
     let [name, _, user, group, _, home, _] = fields[..] else { return None };
-    Some(Entry { name, user: user.parse().ok()?, group: group.parse().ok()?, home })
+    Some(PasswdLine { name, user: user.parse().ok()?, group: group.parse().ok()?, home })
 }
 
 /// Returns the groups of each member in `group`, the text of group(5).
@@ -104,7 +104,7 @@ fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
         account.groups.extend(groups.get(entry.name).into_iter().flatten());
         let directory = standard_paths::state_in_home(Path::new(entry.home));
         if directory.is_absolute() && !account.places.iter().any(|it| it.directory == directory) {
-            account.places.push(Place { directory, pointer: None });
+            account.places.push(MarkerDirectory { directory, pointer: None });
         }
     }
     for registered in pointers {
@@ -118,7 +118,7 @@ fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
         if let Some(same) = account.places.iter_mut().find(|it| it.directory == directory) {
             same.pointer = Some(registered);
         } else if account.places.len() < MOST {
-            account.places.push(Place { directory, pointer: Some(registered) });
+            account.places.push(MarkerDirectory { directory, pointer: Some(registered) });
         } else {
             account.has_more = true;
         }

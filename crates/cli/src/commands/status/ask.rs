@@ -4,14 +4,14 @@
 //! A process with the user's own rights reads them (see [`apart`]), and root accepts from its
 //! answer only what that user may claim.
 
-use super::accounts::{Account, Place};
+use super::accounts::{Account, MarkerDirectory};
 use super::apart;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::ErrorKind;
-use synconce_durable::recovery::{self, Found, State};
+use synconce_durable::recovery::{self, FoundMarker, MarkerState};
 use synconce_sys::reason;
 
 /// The most files that are read in all directories of one user.
@@ -19,13 +19,13 @@ pub const MOST_FILES: usize = 4096;
 
 /// The result for one directory.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Answer {
+pub enum DirectoryAnswer {
     /// The directory does not exist.
     Gone,
     /// The user's interrupted runs.
-    Runs(Vec<Found>),
+    Runs(Vec<FoundMarker>),
     /// The user's interrupted runs among the first [`MOST_FILES`] files; there are more files.
-    Some(Vec<Found>),
+    Some(Vec<FoundMarker>),
     /// Why the directory cannot be read.
     Failed(String),
 }
@@ -40,7 +40,7 @@ pub enum Order<'a> {
 
 /// Returns one answer for each place of each of `accounts`, in order, or why the places of the
 /// user were not read.
-pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, String>> {
+pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<DirectoryAnswer>, String>> {
     let jobs = accounts.iter().map(|account| move || read_all(account, order)).collect();
     let complete = |(answers, account): (Result<Result<_, String>, String>, &Account)| {
         let answers: Vec<_> = answers??;
@@ -51,7 +51,7 @@ pub fn ask(accounts: &[Account], order: Order<'_>) -> Vec<Result<Vec<Answer>, St
 }
 
 /// Runs in the child: becomes the user and reads the user's directories.
-fn read_all(account: &Account, order: Order<'_>) -> Result<Vec<Answer>, String> {
+fn read_all(account: &Account, order: Order<'_>) -> Result<Vec<DirectoryAnswer>, String> {
     become_user(account).map_err(|error| reason(&error.into()))?;
     let mut left = MOST_FILES;
     let answer = |place| read_place(place, account.user, order, &mut left);
@@ -70,28 +70,35 @@ fn become_user(account: &Account) -> rustix::io::Result<()> {
     set_thread_res_uid(user, user, user)
 }
 
-fn read_place(place: &Place, user: u32, order: Order<'_>, left: &mut usize) -> Answer {
+fn read_place(
+    place: &MarkerDirectory,
+    user: u32,
+    order: Order<'_>,
+    left: &mut usize,
+) -> DirectoryAnswer {
     use ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     match fs::metadata(&place.directory) {
         Ok(_) => {}
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Answer::Gone,
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
+            return DirectoryAnswer::Gone;
+        }
         // A home that its user cannot enter holds no run of that user.
         Err(error) if error.kind() == PermissionDenied && place.pointer.is_none() => {
-            return Answer::Gone;
+            return DirectoryAnswer::Gone;
         }
-        Err(error) => return Answer::Failed(reason(&error)),
+        Err(error) => return DirectoryAnswer::Failed(reason(&error)),
     }
     let (mut found, all) = match recovery::markers_among(&place.directory, left) {
         Ok(found) => found,
-        Err(error) => return Answer::Failed(reason(error.io())),
+        Err(error) => return DirectoryAnswer::Failed(reason(error.io())),
     };
     // Markers of other users are read in those users' own directories.
-    found.retain(|found| found.state == State::Interrupted && found.owner == user);
+    found.retain(|found| found.state == MarkerState::Interrupted && found.owner == user);
     if let Order::Clear(id) = order {
         found.retain(|found| found.id == id);
         if let Some(error) = found.iter().find_map(|found| recovery::clear(found).err()) {
-            return Answer::Failed(reason(error.io()));
+            return DirectoryAnswer::Failed(reason(error.io()));
         }
     }
-    if all { Answer::Runs(found) } else { Answer::Some(found) }
+    if all { DirectoryAnswer::Runs(found) } else { DirectoryAnswer::Some(found) }
 }

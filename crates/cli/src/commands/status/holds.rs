@@ -1,21 +1,21 @@
 //! Holds of daemons' files, among the runs.
 
 use super::Shown;
-use crate::commands::hold::{Report, reports};
+use crate::commands::hold::{HoldReport, reports};
 use crate::text::{printable, say};
 use synconce_hold::record;
-use synconce_hold::status::State;
+use synconce_hold::status::HoldState;
 
 /// Returns the holds that are in force or interrupted, and whether all could be read; says why
 /// not to root. Only root makes holds, and may hide them from users.
-pub(super) fn noteworthy() -> (Vec<Report>, bool) {
+pub(super) fn noteworthy() -> (Vec<HoldReport>, bool) {
     let (mut holds, messages) = match reports() {
         Ok((holds, troubles)) => {
             (holds, troubles.into_iter().map(|trouble| trouble.message).collect())
         }
         Err(error) => (Vec::new(), vec![error]),
     };
-    holds.retain(|hold| hold.status.state != State::Off);
+    holds.retain(|hold| hold.status.state != HoldState::Off);
     if !rustix::process::geteuid().is_root() {
         return (holds, true);
     }
@@ -25,7 +25,7 @@ pub(super) fn noteworthy() -> (Vec<Report>, bool) {
 
 /// Returns the hold with the fields of a run: a reader of the JSON finds each interrupted hold as
 /// the reader finds each interrupted run. Holds are root's.
-pub(super) fn shown(hold: Report) -> Shown {
+pub(super) fn shown(hold: HoldReport) -> Shown {
     Shown {
         id: hold.status.name.clone(),
         state: hold.status.state.word(),
@@ -44,8 +44,8 @@ pub(super) fn shown(hold: Report) -> Shown {
 }
 
 /// Returns the lines of the holds.
-pub(super) fn render(holds: &[Report]) -> String {
-    let render = |hold: &Report| {
+pub(super) fn render(holds: &[HoldReport]) -> String {
+    let render = |hold: &HoldReport| {
         let status = &hold.status;
         let since = status.started.as_deref().unwrap_or("an unknown time");
         let state = status.state.word();

@@ -1,8 +1,8 @@
 //! `synconce status --mend ID`
 
 use super::{id, markers, names, processes_left, target, write};
-use crate::arguments::Status;
-use crate::commands::advice::{Step, after_steps, command, steps};
+use crate::arguments::StatusArguments;
+use crate::commands::advice::{MendStep, after_steps, command, steps};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{printable, say, shell};
@@ -12,15 +12,15 @@ use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use synconce_durable::record::{Private, Record};
-use synconce_durable::recovery::{Found, State};
+use synconce_durable::record::{Private, RunRecord};
+use synconce_durable::recovery::{FoundMarker, MarkerState};
 use synconce_sys::reason;
 
 /// A message, and a hint.
-type Failure = (String, Option<String>);
+type MessageAndHint = (String, Option<String>);
 
 /// Runs the commands that install every package again, or prints them.
-pub(super) fn mend(arguments: &Status, typed: &str) -> ExitCode {
+pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> ExitCode {
     carry_out(arguments, typed).unwrap_or_else(|(error, hint)| {
         say(&error);
         hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
@@ -28,7 +28,7 @@ pub(super) fn mend(arguments: &Status, typed: &str) -> ExitCode {
     })
 }
 
-fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
+fn carry_out(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, MessageAndHint> {
     let found = find(typed)?;
     let (id, root) = (&found.id, arguments.root.as_deref());
     let (record, private) = parts(&found)?;
@@ -79,7 +79,7 @@ fn carry_out(arguments: &Status, typed: &str) -> Result<ExitCode, Failure> {
 
 /// Returns the user's own interrupted run whose ID is `typed` or begins with it. The commands are
 /// made from the record, so the record of another user is not taken.
-fn find(typed: &str) -> Result<Found, Failure> {
+fn find(typed: &str) -> Result<FoundMarker, MessageAndHint> {
     let plain = |error| (error, None);
     let own = markers().map_err(plain)?;
     let ids = own.iter().map(|found| found.id.clone()).collect();
@@ -92,12 +92,12 @@ fn find(typed: &str) -> Result<Found, Failure> {
         (error, Some("synconce status".to_owned()))
     })?;
     match found.state {
-        State::Interrupted => Ok(found),
-        State::InFlight => Err((format!("the run {id} is in flight, not interrupted"), None)),
+        MarkerState::Interrupted => Ok(found),
+        MarkerState::InFlight => Err((format!("the run {id} is in flight, not interrupted"), None)),
     }
 }
 
-fn parts(found: &Found) -> Result<(&Record, &Private), Failure> {
+fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), MessageAndHint> {
     let record = found.record.as_ref();
     record.and_then(|record| Some((record, record.private.as_ref()?))).ok_or_else(|| {
         let error = format!("cannot mend {}: its marker is damaged", found.id);
@@ -110,10 +110,10 @@ fn parts(found: &Found) -> Result<(&Record, &Private), Failure> {
 /// that it is the same one.
 fn system(
     root: Option<&Path>,
-    found: &Found,
+    found: &FoundMarker,
     private: &Private,
     again: &str,
-) -> Result<Option<PathBuf>, Failure> {
+) -> Result<Option<PathBuf>, MessageAndHint> {
     let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
     let marked = target::markers(root).map_err(|error| (error, None))?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
@@ -124,7 +124,7 @@ fn system(
     Ok(Some(root.to_owned()))
 }
 
-fn refuse_running(found: &Found) -> Result<(), Failure> {
+fn refuse_running(found: &FoundMarker) -> Result<(), MessageAndHint> {
     let left = processes_left([(found.run(), found.record.as_ref())].into_iter());
     let Some(left) = left.into_values().find(|left| !left.is_empty()) else { return Ok(()) };
     let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));
@@ -134,7 +134,7 @@ fn refuse_running(found: &Found) -> Result<(), Failure> {
 
 /// Refuses if another process has one of the locks of apt and dpkg. The commands that remove their
 /// files take no lock. Only root can look at the locks.
-fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Failure> {
+fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), MessageAndHint> {
     const LOCKS: [&str; 4] = [
         "lib/dpkg/lock-frontend",
         "lib/dpkg/lock",
@@ -160,7 +160,7 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Failu
 }
 
 /// Runs `step` in a shell with the terminal of synconce.
-fn run(step: &Step, forwarder: &SignalForwarder) -> Result<ExitStatus, Failure> {
+fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, MessageAndHint> {
     let mut shell = Command::new("sh");
     let child = shell.args(["-ec", &step.command]).spawn();
     let ended = child.and_then(|mut child| {

@@ -1,7 +1,7 @@
 //! The same as metrics, in Prometheus' text format, for a collector that reads files.
 
 use super::Shown;
-use crate::commands::hold::Report;
+use crate::commands::hold::HoldReport;
 use synconce_oci::held_steps::HeldSteps;
 
 /// The states of a run, with their labels.
@@ -15,7 +15,7 @@ const HOLDS: [&str; 4] = ["held", "incomplete", "failed", "interrupted"];
 
 /// Returns the metrics. A state without runs or holds is there with 0, so that an alert sees its
 /// change.
-pub(super) fn text(runs: &[Shown], holds: &[Report], steps: &[HeldSteps]) -> String {
+pub(super) fn text(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> String {
     let mut text = head("synconce_runs", "Runs, by their state.", "gauge");
     for (state, label) in RUNS {
         let count = runs.iter().filter(|run| run.counts && run.state == state).count();

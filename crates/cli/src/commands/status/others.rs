@@ -1,10 +1,10 @@
 //! Interrupted runs of other users: of every user for root, of root for a user.
 
-use super::accounts::{self, MOST, Place};
-use super::ask::{Answer, MOST_FILES, Order, ask};
+use super::accounts::{self, MOST, MarkerDirectory};
+use super::ask::{DirectoryAnswer, MOST_FILES, Order, ask};
 use crate::text::{is_typable, say, shell};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use synconce_durable::recovery::{self, Found, State};
+use synconce_durable::recovery::{self, FoundMarker, MarkerState};
 use synconce_durable::replace;
 use synconce_durable::standard_paths;
 
@@ -26,7 +26,7 @@ fn is_root() -> bool {
 
 /// Returns the interrupted runs of every user, for root. A notice is printed for what cannot
 /// be read; the rest is still returned.
-pub fn of_every_user() -> Vec<Found> {
+pub fn of_every_user() -> Vec<FoundMarker> {
     each(Order::Show, |_| true)
 }
 
@@ -36,7 +36,7 @@ pub fn of_every_user() -> Vec<Found> {
 /// # Errors
 /// Fails if several users have a run with this id: `status` printed the same command for each,
 /// and one user may have copied the id of another user's run to have that run cleared.
-pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<Found>, String> {
+pub fn clear(id: &str, users: &HashSet<u32>) -> Result<Vec<FoundMarker>, String> {
     let is_wanted = |user: u32| users.is_empty() || users.contains(&user);
     let mut found = each(Order::Show, is_wanted);
     found.retain(|found| found.id == id);
@@ -79,7 +79,7 @@ impl Missed {
     }
 }
 
-fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
+fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<FoundMarker> {
     if !are_wanted() || !is_root() {
         return Vec::new();
     }
@@ -89,7 +89,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
         (Vec::new(), Missed::default(), Missed::default());
     for (account, answers) in accounts.iter().zip(ask(&accounts, order)) {
         // The owner in the answer is not trusted: a process with the user's rights wrote it.
-        let of_user = |run| Found { owner: account.user, ..run };
+        let of_user = |run| FoundMarker { owner: account.user, ..run };
         let mut missed = |why| users.add(why, &account.name);
         if account.has_more {
             missed(format!("they have more than {MOST}"));
@@ -100,13 +100,15 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
         });
         for (place, answer) in account.places.iter().zip(answers) {
             match answer {
-                Answer::Runs(runs) => found.extend(runs.into_iter().map(of_user)),
-                Answer::Some(runs) => {
+                DirectoryAnswer::Runs(runs) => found.extend(runs.into_iter().map(of_user)),
+                DirectoryAnswer::Some(runs) => {
                     found.extend(runs.into_iter().map(of_user));
                     missed(format!("they have more than {MOST_FILES} files"));
                 }
-                Answer::Failed(why) => directories.add(why, &place.directory.to_string_lossy()),
-                Answer::Gone => gone(place),
+                DirectoryAnswer::Failed(why) => {
+                    directories.add(why, &place.directory.to_string_lossy());
+                }
+                DirectoryAnswer::Gone => gone(place),
             }
         }
     }
@@ -120,7 +122,7 @@ fn each(order: Order<'_>, is_wanted: impl Fn(u32) -> bool) -> Vec<Found> {
 }
 
 /// Removes the pointer to a directory that was removed, or prints why the pointer is kept.
-fn gone(place: &Place) {
+fn gone(place: &MarkerDirectory) {
     let Some(registered) = &place.pointer else { return };
     match registered.is_mounted() {
         // If the removal fails, the next `status` of root repeats it.
@@ -147,11 +149,11 @@ fn gone(place: &Place) {
 
 /// Returns the public parts of root's interrupted runs, for a user; empty if root has closed
 /// the directory.
-pub fn of_root() -> Vec<Found> {
+pub fn of_root() -> Vec<FoundMarker> {
     if !are_wanted() || is_root() {
         return Vec::new();
     }
     let mut found = recovery::markers(&standard_paths::systems()).unwrap_or_default();
-    found.retain(|found| found.state == State::Interrupted);
+    found.retain(|found| found.state == MarkerState::Interrupted);
     found
 }

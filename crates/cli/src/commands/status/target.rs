@@ -7,7 +7,7 @@ use super::apart;
 use crate::commands::root;
 use std::collections::HashSet;
 use std::path::Path;
-use synconce_durable::recovery::{self, Found, Run, State};
+use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 
 /// Returns why `root` cannot be used, in lines for the terminal.
@@ -18,16 +18,17 @@ pub fn unusable(root: &Path) -> Option<Vec<String>> {
 }
 
 /// Returns the markers in `root`.
-pub fn markers(root: &Path) -> Result<Vec<Found>, String> {
+pub fn markers(root: &Path) -> Result<Vec<FoundMarker>, String> {
     let look = || recovery::markers(&below(root)).map_err(|error| error.to_string());
     apart::one(look).unwrap_or_else(|why| Err(no_answer(root, &why)))
 }
 
 /// Clears the markers of the interrupted `runs` in `root`.
-pub fn clear(root: &Path, runs: &HashSet<Run>) -> Result<(), String> {
+pub fn clear(root: &Path, runs: &HashSet<RunKey>) -> Result<(), String> {
     let look = || {
         let mut found = recovery::markers(&below(root))?;
-        found.retain(|found| found.state == State::Interrupted && runs.contains(&found.run()));
+        found
+            .retain(|found| found.state == MarkerState::Interrupted && runs.contains(&found.run()));
         found.iter().try_for_each(recovery::clear)
     };
     let look = || look().map_err(|error| error.to_string());

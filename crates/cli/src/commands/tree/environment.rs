@@ -1,6 +1,6 @@
 //! The environment that `tree run` gives its command. The names are in docs/trees.md.
 
-use super::failure::Failure;
+use super::failure::VerbFailure;
 use crate::arguments::tree::RunIn;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -47,11 +47,8 @@ pub(super) fn for_command(
     arguments: &RunIn,
     ours: &Variables,
     is_directory: impl Fn(&Path) -> bool,
-) -> Result<Vec<(OsString, OsString)>, Failure> {
-    let mut made = match arguments.keep_env {
-        true => kept(ours, is_directory),
-        false => passed(ours),
-    };
+) -> Result<Vec<(OsString, OsString)>, VerbFailure> {
+    let mut made = if arguments.keep_env { kept(ours, is_directory) } else { passed(ours) };
     for path in &arguments.env_file {
         let text = std::fs::read(path).on("cannot read", path)?;
         set_lines(&mut made, &text, ours).map_err(|number| {

@@ -8,18 +8,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::{fmt, io};
 use synconce_durable::error::{Context, Error};
-use synconce_tree::namespace::Refusal;
-use synconce_tree::{Busy, Guard, Guarded, User, default_path};
+use synconce_tree::namespace::NamespaceRefusal;
+use synconce_tree::{Busy, Guard, Guarded, TreeUser, default_path};
 
 /// Why a verb failed, and a hint.
-pub struct Failure {
+pub struct VerbFailure {
     why: String,
     hint: Option<String>,
     /// Whether the reader of standard output has ended, as `head` does.
     reader_ended: bool,
 }
 
-impl Failure {
+impl VerbFailure {
     /// Adds a line that says what to do.
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
@@ -45,19 +45,19 @@ impl Failure {
     }
 }
 
-impl From<String> for Failure {
+impl From<String> for VerbFailure {
     fn from(why: String) -> Self {
         Self { why, hint: None, reader_ended: false }
     }
 }
 
-impl From<WriteError> for Failure {
+impl From<WriteError> for VerbFailure {
     fn from(WriteError { message, reader_ended }: WriteError) -> Self {
         Self { reader_ended, ..Self::from(message) }
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for VerbFailure {
     fn from(error: Error) -> Self {
         let failure = Self::from(error.to_string());
         if let Some(busy) = Busy::in_error(error.io()) {
@@ -76,8 +76,8 @@ impl From<Error> for Failure {
 }
 
 /// Returns the failure of an act outside the store, which no space in the store would help.
-pub fn outside(error: Error) -> Failure {
-    Failure::from(error.to_string())
+pub fn outside(error: Error) -> VerbFailure {
+    VerbFailure::from(error.to_string())
 }
 
 /// Returns the command that frees a tree which is in use.
@@ -85,15 +85,17 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
     let umount = format!("`{}`", verb_on(store, &["umount", tree]));
     let path = |path: &Path| shell(&[path.display().to_string()]);
     match by {
-        User::Process(pid) => format!("`kill {pid}` ends that command, if you cannot wait for it"),
-        User::Mount(_) | User::Unmounted(_) => {
+        TreeUser::Process(pid) => {
+            format!("`kill {pid}` ends that command, if you cannot wait for it")
+        }
+        TreeUser::Mount(_) | TreeUser::Unmounted(_) => {
             format!("{umount} frees it and keeps its changes; --discard drops them")
         }
-        User::Covered(at) => format!("`umount {}`, then {umount}", path(at)),
-        User::Workers(at) => {
+        TreeUser::Covered(at) => format!("`umount {}`, then {umount}", path(at)),
+        TreeUser::Workers(at) => {
             format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
         }
-        User::Elsewhere(upper) => format!(
+        TreeUser::Elsewhere(upper) => format!(
             "`grep -l {} /proc/[0-9]*/mountinfo` lists the processes that still have it; when \
              they have ended: {umount}",
             path(upper)
@@ -134,20 +136,20 @@ pub(super) fn verb_on(store: &Path, verb: &[&str]) -> String {
     shell(&words)
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let Refusal { error, remedy: hint } = refusal;
+impl From<NamespaceRefusal> for VerbFailure {
+    fn from(refusal: NamespaceRefusal) -> Self {
+        let NamespaceRefusal { error, remedy: hint } = refusal;
         Self { hint, ..Self::from(error.to_string()) }
     }
 }
 
 /// Writes `text` to standard output.
-pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), VerbFailure> {
     use io::Write;
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
     let reader_ended =
         written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     let written = written.on("cannot write to", Path::new("standard output"));
-    written.map_err(|error| Failure { reader_ended, ..outside(error) })
+    written.map_err(|error| VerbFailure { reader_ended, ..outside(error) })
 }

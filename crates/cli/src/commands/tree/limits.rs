@@ -1,6 +1,6 @@
 //! Limits of a run: its control groups, and what is said when a limit was reached.
 
-use super::failure::Failure;
+use super::failure::VerbFailure;
 use super::store::say_left;
 use crate::arguments::tree::RunIn;
 use crate::text::say;
@@ -13,20 +13,21 @@ pub struct Limited(Option<Groups>);
 
 impl Limited {
     /// Makes the control groups for the limits among the arguments.
-    pub fn begin(session: &Session<'_>, arguments: &RunIn) -> Result<Self, Failure> {
+    pub fn begin(session: &Session<'_>, arguments: &RunIn) -> Result<Self, VerbFailure> {
         let &RunIn { memory, cpus, pids_limit: pids, .. } = arguments;
         let limits = Limits { memory, cpus, pids };
         if limits == Limits::default() {
             return Ok(Self(None));
         }
         session.limit(&limits).map(Some).map(Self).map_err(|error| {
-            let failure = Failure::from(error);
-            match !namespace::is_first_user_namespace() && is_delegated_by_systemd() {
-                true => failure.hint(
+            let failure = VerbFailure::from(error);
+            if !namespace::is_first_user_namespace() && is_delegated_by_systemd() {
+                failure.hint(
                     "`systemd-run --user --scope --property=Delegate=yes sh` starts a shell whose \
                      runs can have limits",
-                ),
-                false => failure,
+                )
+            } else {
+                failure
             }
         })
     }

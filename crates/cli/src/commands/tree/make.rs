@@ -2,7 +2,7 @@
 //! `unprotect`, `rename`, `restore`, `squash`.
 
 use super::bar::Bar;
-use super::failure::{Failure, print};
+use super::failure::{VerbFailure, print};
 use super::output::Output;
 use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
-use synconce_tree::record::Name;
+use synconce_tree::record::TreeName;
 use synconce_tree::{ImportReport, Store};
 
 /// How many paths a notice lists.
 const NAMED: usize = 5;
 
-pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), Failure> {
+pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), VerbFailure> {
     let path = match arguments.directory {
         Some(path) => path,
         None => default.path()?,
@@ -38,17 +38,19 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
-pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), Failure> {
+pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), VerbFailure> {
     let Import { ref name, ref source, strategy, .. } = arguments;
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
     let is_directory = source != Path::new("-") && source.is_dir();
-    let (record, imported) =
-        synconce_tree::import(store, name, strategy, &bar, |target| match is_directory {
-            true => copy_in(&arguments, target, store.path(), &bar),
-            false => unpack_in(source, target, &bar),
-        })
-        .map_err(|error| unreadable(error, &arguments))?;
+    let (record, imported) = synconce_tree::import(store, name, strategy, &bar, |target| {
+        if is_directory {
+            copy_in(&arguments, target, store.path(), &bar)
+        } else {
+            unpack_in(source, target, &bar)
+        }
+    })
+    .map_err(|error| unreadable(error, &arguments))?;
     drop(bar);
     imported.notices.iter().for_each(|line| notice(line));
     notice(&format!("{}: clones by {}: {}", record.name, record.strategy, record.reason));
@@ -74,15 +76,16 @@ impl ImportReport for Imported {
 }
 
 /// Returns the failure of an import; if a file cannot be read, with the option that leaves it out.
-fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> Failure {
+fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> VerbFailure {
     let is_denied = error.io().kind() == io::ErrorKind::PermissionDenied;
     // The path in an error of the copy has no symbolic links.
     let is_below = fs::canonicalize(source)
         .is_ok_and(|source| error.path().starts_with(&source) && error.path() != source);
-    let failure = Failure::from(error);
-    match is_denied && is_below && !skip_unreadable {
-        true => failure.hint("--skip-unreadable leaves out what this user may not read"),
-        false => failure,
+    let failure = VerbFailure::from(error);
+    if is_denied && is_below && !skip_unreadable {
+        failure.hint("--skip-unreadable leaves out what this user may not read")
+    } else {
+        failure
     }
 }
 
@@ -164,7 +167,7 @@ pub(super) fn left_out(left: &LeftOut) -> Vec<String> {
     notices
 }
 
-pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Failure> {
+pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), VerbFailure> {
     let Clone { base, name: wanted, strategy } = arguments;
     let is_new = wanted.is_none();
     let name = wanted.map_or_else(|| synconce_tree::new_name(&base), Ok)?;
@@ -178,7 +181,7 @@ pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Fail
     output.write_or(&result, || if is_new { print(format!("{name}\n")) } else { Ok(()) })
 }
 
-pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), Failure> {
+pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), VerbFailure> {
     let &Commit { ref name, ref new, keep } = arguments;
     let bar = Bar::new("looked at");
     let record = synconce_tree::commit(store, name, new.as_ref(), keep, &bar)?;
@@ -186,33 +189,33 @@ pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), F
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
-pub fn discard(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+pub fn discard(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
     let discarded = synconce_tree::discard(store, name)?;
     output.write(&json!({ "name": name, "discarded": discarded }))
 }
 
-pub fn protect(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+pub fn protect(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
     synconce_tree::protect(store, name)?;
     output.write(&json!({ "name": name, "protected": true }))
 }
 
-pub fn unprotect(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+pub fn unprotect(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
     synconce_tree::unprotect(store, name)?;
     output.write(&json!({ "name": name, "protected": false }))
 }
 
-pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), Failure> {
+pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), VerbFailure> {
     let Rename { name, new } = arguments;
     synconce_tree::rename(store, name, new)?;
     output.write(&json!({ "name": new, "from": name }))
 }
 
-pub fn restore(store: &Store, generation: &Name, output: Output) -> Result<(), Failure> {
+pub fn restore(store: &Store, generation: &TreeName, output: Output) -> Result<(), VerbFailure> {
     let record = synconce_tree::restore(store, generation)?;
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
-pub fn squash(store: &Store, name: &Name, output: Output) -> Result<(), Failure> {
+pub fn squash(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
     let bar = Bar::new("squashed");
     let record = synconce_tree::squash(store, name, &bar)?;
     drop(bar);

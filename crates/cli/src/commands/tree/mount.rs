@@ -1,9 +1,9 @@
 //! `synconce tree mount` and `umount`: clones that other programs than a run work in.
 
 use super::bar::Bar;
-use super::failure::Failure;
+use super::failure::VerbFailure;
 use super::output::Output;
-use crate::arguments::tree::{Mount, Umount};
+use crate::arguments::tree::{MountArguments, Umount};
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -13,12 +13,12 @@ use synconce_tree::{MountOf, Store};
 
 pub fn mount(
     store: &Store,
-    arguments: &Mount,
+    arguments: &MountArguments,
     is_root: bool,
     output: Output,
-) -> Result<(), Failure> {
+) -> Result<(), VerbFailure> {
     if !is_root {
-        let failure = Failure::from(
+        let failure = VerbFailure::from(
             "cannot mount: only a mount of root is seen by other processes".to_owned(),
         );
         return Err(failure.hint("`synconce tree run` works without"));
@@ -31,9 +31,10 @@ pub fn mount(
         let why = io::Error::other("the store is there, and would be out of reach");
         return Err(Error::new("cannot mount on", &at, why).into());
     }
-    let begun = match arguments.read_only {
-        true => synconce_tree::open_read_only(store, &arguments.name, &at)?,
-        false => synconce_tree::open_mounted(store, &arguments.name, &at)?,
+    let begun = if arguments.read_only {
+        synconce_tree::open_read_only(store, &arguments.name, &at)?
+    } else {
+        synconce_tree::open_mounted(store, &arguments.name, &at)?
     };
     let session = begun.prepare(&Bar::new("copied"))?;
     match session.attach_at(&at) {
@@ -49,7 +50,7 @@ pub fn mount(
     }
 }
 
-pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), Failure> {
+pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), VerbFailure> {
     // A word without a slash is the name of a tree first, and a path only if no tree has the
     // name.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
@@ -67,7 +68,7 @@ pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), F
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what).display();
         let why = "no tree of this store is mounted there, or has this name and is mounted";
-        return Err(Failure::from(format!("cannot unmount {what}: {why}")));
+        return Err(VerbFailure::from(format!("cannot unmount {what}: {why}")));
     };
     session.detach_from(&point)?;
     let is_kept = !arguments.discard && session.can_be_kept();

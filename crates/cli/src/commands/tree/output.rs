@@ -1,6 +1,6 @@
 //! What a verb prints: text, or JSON for `--json[=FILE]`.
 
-use super::failure::Failure;
+use super::failure::VerbFailure;
 use crate::commands::json::{Sink, Stream};
 use serde::Serialize;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub struct Output(Option<Sink>);
 
 impl Output {
     /// Opens the output of `--json[=FILE]`.
-    pub fn open(json: Option<&Path>, stream: Stream) -> Result<Self, Failure> {
+    pub fn open(json: Option<&Path>, stream: Stream) -> Result<Self, VerbFailure> {
         Ok(Self(Sink::open(json, stream)?))
     }
 
@@ -28,8 +28,8 @@ impl Output {
     pub fn write_or(
         self,
         value: &impl Serialize,
-        text: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        text: impl FnOnce() -> Result<(), VerbFailure>,
+    ) -> Result<(), VerbFailure> {
         match self.0 {
             Some(sink) => Ok(sink.write(value)?),
             None => text(),
@@ -37,7 +37,7 @@ impl Output {
     }
 
     /// Writes `value` if JSON is asked for.
-    pub fn write(self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn write(self, value: &impl Serialize) -> Result<(), VerbFailure> {
         self.write_or(value, || Ok(()))
     }
 }

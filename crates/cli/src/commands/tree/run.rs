@@ -2,7 +2,7 @@
 
 use super::bar::Bar;
 use super::environment;
-use super::failure::{Failure, verb_on};
+use super::failure::{VerbFailure, verb_on};
 use super::limits::Limited;
 use super::modes::Modes;
 use super::output::Output;
@@ -23,26 +23,26 @@ use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
-use synconce_run::{Accounts, Balance, Ending, Finished, Options, Outcome, RunError};
+use synconce_run::{Accounts, Balance, Ending, Finished, RunError, RunOptions, RunOutcome};
 use synconce_sys::reason;
 use synconce_tree::enter::{Bind, TIME_IS_OVER};
-use synconce_tree::record::Name;
+use synconce_tree::record::TreeName;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 
 /// How long the disk of a bind may complete no request during its commit.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What becomes of the changes of the command.
-enum Fate {
+enum ChangesFate {
     /// They stay in the clone.
     Kept,
     /// They become this tree, which keeps as many older generations, if the command exits with 0.
-    Committed(Name, Base, Option<u32>),
+    Committed(TreeName, Base, Option<u32>),
     /// They are discarded.
     Discarded,
 }
 
-pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, Failure> {
+pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, VerbFailure> {
     let clock = Clock::start();
     let json = output.into_sink();
     let counts = arguments.stats || json.is_some();
@@ -87,25 +87,28 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     })
 }
 
-fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>, Fate), Failure> {
+fn begin<'a>(
+    store: &'a Store,
+    arguments: &RunIn,
+) -> Result<(Session<'a, Begun>, ChangesFate), VerbFailure> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
         if arguments.discard {
             let session = synconce_tree::open_to_discard(store, name, strategy)?;
-            return Ok((session, Fate::Discarded));
+            return Ok((session, ChangesFate::Discarded));
         }
         let session = synconce_tree::open_session(store, name, strategy);
-        return Ok((session.map_err(|error| refused(error, arguments))?, Fate::Kept));
+        return Ok((session.map_err(|error| refused(error, arguments))?, ChangesFate::Kept));
     }
     let base = arguments
         .from
         .as_ref()
-        .ok_or_else(|| Failure::from("name a clone or a base".to_owned()))?;
+        .ok_or_else(|| VerbFailure::from("name a clone or a base".to_owned()))?;
     let (session, base) = synconce_tree::open_anonymous(store, base, strategy)?;
-    let Some(new) = &arguments.commit else { return Ok((session, Fate::Discarded)) };
+    let Some(new) = &arguments.commit else { return Ok((session, ChangesFate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
     match synconce_tree::next_generation(store, new, Some(&base)) {
-        Ok(_) => Ok((session, Fate::Committed(new.clone(), base, arguments.keep))),
+        Ok(_) => Ok((session, ChangesFate::Committed(new.clone(), base, arguments.keep))),
         Err(error) => {
             session.discard()?;
             Err(error.into())
@@ -115,7 +118,7 @@ fn begin<'a>(store: &'a Store, arguments: &RunIn) -> Result<(Session<'a, Begun>,
 
 /// Returns the failure of a run in a tree; for a protected tree or a generation with the command
 /// line that works.
-fn refused(error: Error, arguments: &RunIn) -> Failure {
+fn refused(error: Error, arguments: &RunIn) -> VerbFailure {
     let (store, tree, by) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => (store, tree, by),
         None => return error.into(),
@@ -124,9 +127,10 @@ fn refused(error: Error, arguments: &RunIn) -> Failure {
         return error.into();
     }
     // Values of variables and words of the command may be secrets, which belong in no log.
-    let mut from = match arguments.setenv.is_empty() {
-        true => options_from(arguments),
-        false => format!("{} ...", verb_on(store, &["run", "--from", tree])),
+    let mut from = if arguments.setenv.is_empty() {
+        options_from(arguments)
+    } else {
+        format!("{} ...", verb_on(store, &["run", "--from", tree]))
     };
     if !arguments.words.is_empty() {
         from += " -- COMMAND";
@@ -138,7 +142,7 @@ fn refused(error: Error, arguments: &RunIn) -> Failure {
             "; --commit {tree} makes the result the next generation; `{unprotect}` allows changes"
         );
     }
-    Failure::from(error.to_string()).hint(hint)
+    VerbFailure::from(error.to_string()).hint(hint)
 }
 
 /// Returns the command line with `--from` in place of the name, and without the command.
@@ -157,8 +161,8 @@ fn options_from(arguments: &RunIn) -> String {
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.
-fn bind(text: &str) -> Result<Bind, Failure> {
-    let refuse = |why: &str| Failure::from(format!("cannot use --bind {text}: {why}"));
+fn bind(text: &str) -> Result<Bind, VerbFailure> {
+    let refuse = |why: &str| VerbFailure::from(format!("cannot use --bind {text}: {why}"));
     let mut words = text.split(':');
     let (source, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let read_only = match (words.next(), words.next()) {
@@ -182,7 +186,7 @@ fn work(
     arguments: &RunIn,
     binds: &[Bind],
     report: (&mut Screen, bool),
-) -> Result<Finished, Failure> {
+) -> Result<Finished, VerbFailure> {
     // In a chroot the kernel shows another path once this process has left the mount namespace.
     let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     namespace::enter_private()?;
@@ -256,19 +260,19 @@ fn hold(
     (command, environment): (Vec<OsString>, Vec<(OsString, OsString)>),
     binds: &[Bind],
     (screen, counts): (&mut Screen, bool),
-) -> Result<Finished, Failure> {
+) -> Result<Finished, VerbFailure> {
     // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = binds.iter().filter(|bind| !bind.read_only);
     let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
     let commit_only: Vec<PathBuf> = elsewhere.filter(|path| is_on_a_disk(path)).collect();
-    let options = Options {
+    let options = RunOptions {
         command,
         environment: Some(environment),
         commit: !commit_only.is_empty(),
         commit_only,
         patience: PATIENCE,
         by_program: counts,
-        ..Options::default()
+        ..RunOptions::default()
     };
     if arguments.no_hold || synconce_run::is_held() {
         return bare(&options);
@@ -283,10 +287,10 @@ fn is_on_a_disk(path: &Path) -> bool {
 }
 
 /// Runs the command without a hold: every sync is done, or held by an outer run.
-fn bare(options: &Options) -> Result<Finished, Failure> {
+fn bare(options: &RunOptions) -> Result<Finished, VerbFailure> {
     use std::os::unix::process::ExitStatusExt;
     let failed =
-        |error: io::Error| Failure::from(format!("cannot run the command: {}", reason(&error)));
+        |error: io::Error| VerbFailure::from(format!("cannot run the command: {}", reason(&error)));
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut command = std::process::Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -302,7 +306,7 @@ fn bare(options: &Options) -> Result<Finished, Failure> {
         (None, None) => Ending::Unknown,
     };
     let accounts = Accounts::default();
-    let (outcome, balance, unfinished) = (Outcome::NotAsked, Balance::default(), Vec::new());
+    let (outcome, balance, unfinished) = (RunOutcome::NotAsked, Balance::default(), Vec::new());
     let (commit, error) = (None, None);
     Ok(Finished { began: true, ending, accounts, balance, outcome, commit, error, unfinished })
 }
@@ -310,34 +314,37 @@ fn bare(options: &Options) -> Result<Finished, Failure> {
 /// Keeps, commits or discards the session.
 fn end(
     session: Session<'_>,
-    fate: Fate,
+    fate: ChangesFate,
     finished: &Finished,
     timeout: Option<Duration>,
-) -> Result<(), Failure> {
-    let fate = if finished.error.is_some() { Fate::Discarded } else { fate };
+) -> Result<(), VerbFailure> {
+    let fate = if finished.error.is_some() { ChangesFate::Discarded } else { fate };
     if let Some(timeout) = timeout {
-        let lost =
-            if matches!(fate, Fate::Discarded) { "" } else { "; its changes are thrown away" };
+        let lost = if matches!(fate, ChangesFate::Discarded) {
+            ""
+        } else {
+            "; its changes are thrown away"
+        };
         let seconds = timeout.as_secs_f64();
         say(&format!("the command was ended after {seconds} s (--timeout){lost}"));
         return Ok(session.discard()?);
     }
     match (fate, finished.ending) {
-        (Fate::Discarded, _) => session.discard()?,
-        (Fate::Kept | Fate::Committed(..), Ending::Killed(signal)) => {
+        (ChangesFate::Discarded, _) => session.discard()?,
+        (ChangesFate::Kept | ChangesFate::Committed(..), Ending::Killed(signal)) => {
             session.discard()?;
             say(&format!("signal {signal} ended the command; its changes are thrown away"));
         }
-        (Fate::Kept, _) => session.freeze(&())?.keep(&())?,
-        (Fate::Committed(name, base, keep), Ending::Exited(0)) => {
+        (ChangesFate::Kept, _) => session.freeze(&())?.keep(&())?,
+        (ChangesFate::Committed(name, base, keep), Ending::Exited(0)) => {
             if let Err(error) = synconce_run::make_syncs_real() {
                 session.discard()?;
-                return Err(Failure::from(format!("cannot commit {name}: {error}")));
+                return Err(VerbFailure::from(format!("cannot commit {name}: {error}")));
             }
             let bar = Bar::silent_to_signals("looked at");
             session.freeze(&bar)?.commit_as(&name, Some(base), keep, &bar)?;
         }
-        (Fate::Committed(name, ..), _) => {
+        (ChangesFate::Committed(name, ..), _) => {
             session.discard()?;
             say(&format!("the command failed; {name} is not committed"));
         }

@@ -1,7 +1,7 @@
 //! Verbs that read trees: `list`, `log`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
-use super::failure::{Failure, print, verb_on};
+use super::failure::{VerbFailure, print, verb_on};
 use super::output::Output;
 use crate::arguments::tree::Diff;
 use crate::table;
@@ -13,17 +13,17 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use synconce_durable::error::Error;
 use synconce_durable::record::time;
-use synconce_fs::{Change, ChangeKind};
-use synconce_tree::record::Name;
-use synconce_tree::{Listed, Store};
+use synconce_fs::{ChangeKind, TreeDifference};
+use synconce_tree::record::TreeName;
+use synconce_tree::{ListedTree, Store};
 
 /// How many paths are listed.
 const NAMED: usize = 10;
 
 /// A tree, as `list` shows it.
 #[derive(Serialize)]
-struct Shown<'a> {
-    name: &'a Name,
+struct ShownTree<'a> {
+    name: &'a TreeName,
     /// committed, open (some changes are not committed) or in use.
     state: &'static str,
     /// Whether runs and mounts may leave no changes in the tree.
@@ -41,14 +41,14 @@ struct Shown<'a> {
     keep: u32,
     /// How many older generations there are.
     kept: usize,
-    parent: Option<&'a Name>,
+    parent: Option<&'a TreeName>,
     /// When this generation was made: ISO 8601, UTC.
     made: String,
     used: Option<&'a str>,
 }
 
-impl<'a> From<&'a Listed> for Shown<'a> {
-    fn from(listed: &'a Listed) -> Self {
+impl<'a> From<&'a ListedTree> for ShownTree<'a> {
+    fn from(listed: &'a ListedTree) -> Self {
         let record = &listed.record;
         let state = match (&listed.used, listed.is_open) {
             (Some(_), _) => "in use",
@@ -74,9 +74,9 @@ impl<'a> From<&'a Listed> for Shown<'a> {
     }
 }
 
-pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
+pub fn list(store: &Store, output: Output) -> Result<(), VerbFailure> {
     let (listed, broken) = synconce_tree::list(store)?;
-    let shown: Vec<Shown<'_>> = listed.iter().map(Into::into).collect();
+    let shown: Vec<ShownTree<'_>> = listed.iter().map(Into::into).collect();
     broken.iter().for_each(|error| say(&error.to_string()));
     output.write_or(&shown, || {
         if shown.is_empty() && broken.is_empty() {
@@ -89,13 +89,13 @@ pub fn list(store: &Store, output: Output) -> Result<(), Failure> {
     })?;
     match broken.len() {
         0 => Ok(()),
-        1 => Err(Failure::from("1 record cannot be read".to_owned())),
-        count => Err(Failure::from(format!("{count} records cannot be read"))),
+        1 => Err(VerbFailure::from("1 record cannot be read".to_owned())),
+        count => Err(VerbFailure::from(format!("{count} records cannot be read"))),
     }
 }
 
 /// Returns the table. A time of day gives way to the width of the terminal, and the date does not.
-fn table(shown: &[Shown<'_>]) -> String {
+fn table(shown: &[ShownTree<'_>]) -> String {
     let width = table::width_of(io::stdout());
     let whole = table::render(&rows(shown, "GENERATION", str::to_owned), None);
     let widest = whole.lines().map(|line| line.chars().count()).max();
@@ -108,7 +108,11 @@ fn table(shown: &[Shown<'_>]) -> String {
     }
 }
 
-fn rows(shown: &[Shown<'_>], generation: &str, time: impl Fn(&str) -> String) -> Vec<[String; 8]> {
+fn rows(
+    shown: &[ShownTree<'_>],
+    generation: &str,
+    time: impl Fn(&str) -> String,
+) -> Vec<[String; 8]> {
     let head = ["NAME", "STATE", generation, "STRATEGY", "OWN", "SHARED", "MADE", "PARENT"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(shown.iter().map(|one| {
@@ -126,7 +130,7 @@ fn rows(shown: &[Shown<'_>], generation: &str, time: impl Fn(&str) -> String) ->
     rows
 }
 
-pub fn log(store: &Store, tree: &Name, output: Output) -> Result<(), Failure> {
+pub fn log(store: &Store, tree: &TreeName, output: Output) -> Result<(), VerbFailure> {
     let logged = synconce_tree::log(store, tree)?;
     let shown = logged.iter().map(|one| {
         let generation = &one.generation;
@@ -162,7 +166,7 @@ struct Difference {
     path: String,
 }
 
-pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, Failure> {
+pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, VerbFailure> {
     let reading = synconce_tree::read(store, &arguments.a)?;
     let other = arguments.b.as_ref().map(|b| synconce_tree::read(store, b)).transpose()?;
     let (a, b) = match &other {
@@ -172,7 +176,7 @@ pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode,
     let bar = Bar::new("compared");
     let changes = synconce_fs::compare(a.as_fd(), b.as_fd(), &bar)?;
     drop(bar);
-    let word = |change: &Change| match change.kind {
+    let word = |change: &TreeDifference| match change.kind {
         ChangeKind::Added => "added",
         ChangeKind::Changed => "changed",
         ChangeKind::Removed => "removed",
@@ -187,7 +191,7 @@ pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode,
 }
 
 /// Prints bytes, because a name may be any bytes.
-fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
+fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), VerbFailure> {
     let mut text = Vec::new();
     for change in changes {
         text.extend_from_slice(match change.kind {
@@ -201,7 +205,7 @@ fn print_changes(changes: &[Change], end: u8) -> Result<(), Failure> {
     print(&text)
 }
 
-pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Failure> {
+pub fn verify(store: &Store, name: &TreeName, output: Output) -> Result<ExitCode, VerbFailure> {
     let bar = Bar::new("looked at");
     let altered = synconce_tree::verify(store, name, &bar)?;
     drop(bar);
@@ -231,15 +235,15 @@ pub fn verify(store: &Store, name: &Name, output: Output) -> Result<ExitCode, Fa
 
 /// A fault, as JSON.
 #[derive(Serialize)]
-struct Fault {
+struct FaultAsJson {
     fault: String,
 }
 
-pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, Failure> {
+pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, VerbFailure> {
     let bar = Bar::new("looked at");
     let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
     drop(bar);
-    let all = faults.iter().map(|fault| Fault { fault: fault.to_string() });
+    let all = faults.iter().map(|fault| FaultAsJson { fault: fault.to_string() });
     output.write_or(&all.collect::<Vec<_>>(), || {
         faults.iter().for_each(|fault| say(&fault.to_string()));
         if faults.is_empty() {

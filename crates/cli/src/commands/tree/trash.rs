@@ -1,7 +1,7 @@
 //! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
-use super::failure::{Failure, print, verb_on};
+use super::failure::{VerbFailure, print, verb_on};
 use super::output::Output;
 use super::store::{self, purpose};
 use crate::arguments::tree::{Gc, Remove};
@@ -16,7 +16,7 @@ use synconce_tree::{Changes, Emptied, Guard, Guarded, Store};
 /// How many failed removals are listed.
 const NAMED: usize = 5;
 
-pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), Failure> {
+pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), VerbFailure> {
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
     let changes = if arguments.force { Changes::Dropped } else { Changes::Kept };
     // The other trees are removed all the same, as with rm(1).
@@ -39,7 +39,7 @@ pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), F
     last.map_or(Ok(()), |(_, error)| Err(refused(error)))
 }
 
-fn refused(error: Error) -> Failure {
+fn refused(error: Error) -> VerbFailure {
     let (forced, with) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => {
             let with = if *by == Guard::Changes { " with its changes" } else { "" };
@@ -47,11 +47,11 @@ fn refused(error: Error) -> Failure {
         }
         None => return error.into(),
     };
-    Failure::from(error.to_string()).hint(format!("`{forced}` removes it{with}"))
+    VerbFailure::from(error.to_string()).hint(format!("`{forced}` removes it{with}"))
 }
 
 /// Shows the trees that `remove` would remove, and the space that is freed with each.
-pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), Failure> {
+pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), VerbFailure> {
     let (listed, _) = synconce_tree::list(store)?;
     let mut shown = Vec::new();
     for name in &arguments.names {
@@ -61,11 +61,11 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
             continue;
         };
         if let Some(used) = &one.used {
-            return Err(Failure::from(format!("cannot remove {name}: {used}")));
+            return Err(VerbFailure::from(format!("cannot remove {name}: {used}")));
         }
         if one.is_open && !arguments.force {
             let why = "it has changes that are not committed";
-            return Err(Failure::from(format!("cannot remove {name}: {why}"))
+            return Err(VerbFailure::from(format!("cannot remove {name}: {why}"))
                 .hint("`--force` removes it with its changes"));
         }
         shown.push(json!({ "name": name, "frees": one.own }));
@@ -77,7 +77,7 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
     output.write_or(&shown, || print(text.collect::<String>()))
 }
 
-pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), Failure> {
+pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), VerbFailure> {
     let (recovered, layers) = synconce_tree::gc(store)?;
     store::report(&recovered);
     let emptied = empty(store, arguments.wait)?;
@@ -94,7 +94,7 @@ pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), Failure> 
 }
 
 /// Shows what `gc` would remove.
-pub fn preview_gc(store: &Store, output: Output) -> Result<(), Failure> {
+pub fn preview_gc(store: &Store, output: Output) -> Result<(), VerbFailure> {
     let garbage = synconce_tree::garbage(store)?;
     let interrupted = garbage.interrupted.iter();
     let interrupted =
@@ -116,7 +116,7 @@ pub fn preview_gc(store: &Store, output: Output) -> Result<(), Failure> {
 }
 
 /// Empties the trash; returns how many entries were removed.
-fn empty(store: &Store, wait: bool) -> Result<u64, Failure> {
+fn empty(store: &Store, wait: bool) -> Result<u64, VerbFailure> {
     let bar = Bar::new("removed");
     let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
     drop(bar);
@@ -124,14 +124,14 @@ fn empty(store: &Store, wait: bool) -> Result<u64, Failure> {
     Ok(emptied.entries)
 }
 
-fn report(emptied: &Emptied) -> Result<(), Failure> {
+fn report(emptied: &Emptied) -> Result<(), VerbFailure> {
     if emptied.busy {
         notice("another process empties the trash; --wait waits for it");
     }
     emptied.left.iter().take(NAMED).for_each(|error| say(&error.to_string()));
     match emptied.left.len() {
         0 => Ok(()),
-        left => Err(Failure::from(format!("{left} paths stay in the trash"))
+        left => Err(VerbFailure::from(format!("{left} paths stay in the trash"))
             .hint("what is mounted there has to be unmounted; then `synconce tree gc`")),
     }
 }

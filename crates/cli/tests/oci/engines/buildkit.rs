@@ -1,7 +1,9 @@
 //! buildkitd, which executes steps itself or through containerd.
 
 use super::containerd::{ADDRESS, Containerd};
-use super::{Builder, SOCKET, Site, USERS, assert_steps_bare, assert_steps_held, prepare, stop};
+use super::{
+    ImageBuilder, SOCKET, Site, USERS, assert_steps_bare, assert_steps_held, prepare, stop,
+};
 use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::{Need, engine};
@@ -92,7 +94,7 @@ fn program(site: &Site<'_>, name: &str) -> Command {
     site.command(engine(name).unwrap().to_str().unwrap())
 }
 
-impl Builder for BuildKit<'_> {
+impl ImageBuilder for BuildKit<'_> {
     fn build(&self, options: &[&str]) -> Finished {
         let archive = self.archive();
         let output = "type=docker,name=probed,rewrite-timestamp=true,dest=";

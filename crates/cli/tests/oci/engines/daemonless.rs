@@ -1,7 +1,7 @@
 //! Podman and Buildah, which have no daemon.
 
 use super::{
-    Builder, HOLD, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
+    HOLD, ImageBuilder, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
     assert_steps_held, prepare,
 };
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ fn archive(site: &Site<'_>) -> PathBuf {
     to
 }
 
-impl Builder for Buildah<'_> {
+impl ImageBuilder for Buildah<'_> {
     fn build(&self, options: &[&str]) -> Finished {
         let mut command = stored(self.0, "buildah");
         command.args(["bud", "--isolation", "oci", "--runtime"]).arg(self.0.runtime()).args(BUILD);
@@ -92,7 +92,7 @@ impl Podman<'_> {
     }
 }
 
-impl Builder for Podman<'_> {
+impl ImageBuilder for Podman<'_> {
     fn build(&self, options: &[&str]) -> Finished {
         finish(self.command().args(self.building(options)))
     }

@@ -1,7 +1,7 @@
 //! dockerd, with each of its builders.
 
 use super::{
-    Builder, Given, HOLD, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
+    Given, HOLD, ImageBuilder, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
     assert_steps_held, prepare, stop,
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -125,12 +125,10 @@ impl<'a> Docker<'a> {
     }
 }
 
-impl Builder for With<'_> {
+impl ImageBuilder for With<'_> {
     fn build(&self, options: &[&str]) -> Finished {
-        let (value, own) = match self.buildkit {
-            true => ("1", &["--progress", "plain"][..]),
-            false => ("0", &[][..]),
-        };
+        let (value, own) =
+            if self.buildkit { ("1", &["--progress", "plain"][..]) } else { ("0", &[][..]) };
         let first = ["build", "--network", "none", "--no-cache", "--tag", "probed"];
         self.docker.client(value, &[&first, own, options, &["context"]].concat())
     }

@@ -1,6 +1,6 @@
 //! The calls of a shim of containerd for a step of BuildKit: `create`, `start` and `delete`.
 
-use super::step::{FILES, Step, assert_well};
+use super::step::{FILES, StepOnDisk, assert_well};
 use super::{FEW, runtimes};
 use libtest_mimic::Trial;
 use rustix::io::Errno;
@@ -31,13 +31,13 @@ pub fn trials() -> Vec<Trial> {
 
 /// A step in the given namespace of containerd.
 struct Shim<'a> {
-    step: Step<'a>,
+    step: StepOnDisk<'a>,
     namespace: &'static str,
 }
 
 impl<'a> Shim<'a> {
     fn new(place: &'a Place, rig: &Rig) -> Self {
-        Self { step: Step::new(place, rig.path()), namespace: "buildkit" }
+        Self { step: StepOnDisk::new(place, rig.path()), namespace: "buildkit" }
     }
 
     /// Returns the arguments of the shim's call `verb`.

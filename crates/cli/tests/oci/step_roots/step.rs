@@ -8,13 +8,13 @@ use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::harness::{Place, Started, eventually, finish};
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish};
 use synconce_testkit::process::Finished;
 
 /// The files of the layer below.
 pub const FILES: usize = 200;
 /// A layer on a disk, mounted as the root of a step, and the step's bundle.
-pub struct Step<'a> {
+pub struct StepOnDisk<'a> {
     place: &'a Place,
     pub runtime: Runtime<'a>,
     pub layer: PathBuf,
@@ -22,7 +22,7 @@ pub struct Step<'a> {
     pub id: String,
 }
 
-impl<'a> Step<'a> {
+impl<'a> StepOnDisk<'a> {
     /// Makes a layer in `disk` over one with [`FILES`] files, and mounts both as the root.
     pub fn new(place: &'a Place, disk: &Path) -> Self {
         let runtime = Runtime::new(place, "runc");
@@ -142,8 +142,8 @@ impl<'a> Step<'a> {
     }
 
     /// Starts a step, and waits until it prints "begun".
-    pub fn start(&self, words: &[&str]) -> Started {
-        let started = Started::new(&mut self.command(words));
+    pub fn start(&self, words: &[&str]) -> StartedCommand {
+        let started = StartedCommand::new(&mut self.command(words));
         eventually("the step begins", || started.text().contains("begun"));
         started
     }

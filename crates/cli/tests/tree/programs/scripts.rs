@@ -1,9 +1,9 @@
 //! The scripts of each program, for the base and for the clone.
 
-use super::{Program, Root};
+use super::{ProgramRoot, TestedProgram};
 
-pub const GIT: Program = Program {
-    root: Root::Small,
+pub const GIT: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@invalid GIT_AUTHOR_DATE='@1700000000 +0000'
 export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@invalid GIT_COMMITTER_DATE='@1700000000 +0000'
@@ -49,8 +49,8 @@ done
     ignored: &["**/.git/index", "**/.git/worktrees/*/index", "**/.git/objects", "**/.git/logs"],
 };
 
-pub const RSYNC: Program = Program {
-    root: Root::Small,
+pub const RSYNC: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 mkdir from
 cd from
@@ -73,8 +73,8 @@ stat -c '%n %h %a %u %g %s' to/large to/below/hard linked/large
     ignored: &[],
 };
 
-pub const TAR: Program = Program {
-    root: Root::Small,
+pub const TAR: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 mkdir -p tree/a/b
 cd tree; for n in 1 2 3 4 5 6 7 8 9; do seq 1 $n >a/$n; ln a/$n a/b/$n; done; chmod 000 a/3
@@ -101,8 +101,8 @@ tar -tf two.tar
     ignored: &["data/*.tar", "data/snapshot"],
 };
 
-pub const MAKE: Program = Program {
-    root: Root::Small,
+pub const MAKE: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 mkdir src
 for n in 1 2 3 4 5 6; do
@@ -148,8 +148,8 @@ make -s -j4 | sort
     ignored: &[],
 };
 
-pub const RPM: Program = Program {
-    root: Root::Small,
+pub const RPM: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 mkdir -p spec; cd spec
 for version in 1 2; do
@@ -199,8 +199,8 @@ rpm -qa
     ignored: &["root/.rpmdb", "var/lib/rpm", "root/.rpmdb*"],
 };
 
-pub const DPKG: Program = Program {
-    root: Root::Small,
+pub const DPKG: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: r#"
 mkdir -p /var/lib/dpkg/updates /var/lib/dpkg/info /var/log /var/lib/dpkg/triggers
 : >/var/lib/dpkg/status; : >/var/lib/dpkg/available
@@ -223,8 +223,8 @@ dpkg --root=/made --log=/dev/null --audit
     ignored: &["var/log"],
 };
 
-pub const APT: Program = Program {
-    root: Root::Debian,
+pub const APT: TestedProgram = TestedProgram {
+    root: ProgramRoot::Debian,
     prepare: r#"
 rm -f /etc/apt/sources.list.d/*
 echo 'deb [trusted=yes] file:/mnt/1 ./' >/etc/apt/sources.list
@@ -256,8 +256,8 @@ apt-get -qq check
     ],
 };
 
-pub const BOOTSTRAP: Program = Program {
-    root: Root::Small,
+pub const BOOTSTRAP: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: "",
     // Without the network: a root of one package, in the mode that does not call chroot(8).
     script: r#"
@@ -272,8 +272,8 @@ tar -tf /data/made.tar | sort
     ignored: &["data/made/var", "data/made.tar", "data/made/etc", "data/made/tmp", "tmp"],
 };
 
-pub const BUILDAH: Program = Program {
-    root: Root::Small,
+pub const BUILDAH: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: "",
     script: r#"
 mkdir context
@@ -296,8 +296,8 @@ b rm $c >/dev/null
     ignored: &["data/storage", "run"],
 };
 
-pub const PODMAN: Program = Program {
-    root: Root::Small,
+pub const PODMAN: TestedProgram = TestedProgram {
+    root: ProgramRoot::Small,
     prepare: "",
     script: r#"
 mkdir -p image/bin

@@ -102,7 +102,7 @@ enum Path {
 
 /// A call, and the caller's memory.
 #[derive(Clone, Debug, Arbitrary)]
-pub(super) struct Request {
+pub(super) struct FuzzedCall {
     abi: u8,
     call: u8,
     any_call: Option<(u32, i32)>,
@@ -116,7 +116,7 @@ pub(super) struct Request {
     patches: Vec<(u16, u8)>,
 }
 
-impl Request {
+impl FuzzedCall {
     /// Returns the architecture and number, as in a notification.
     pub(super) fn number(&self) -> (u32, i32) {
         let abi = Abi::ALL[usize::from(self.abi) % 3];

@@ -1,7 +1,7 @@
 //! The hold of containerd.
 
 use super::{CONTAINERD, KINDS, held, set_aside};
-use crate::support::{Tree, refusal, there_and_back};
+use crate::support::{TestSystem, refusal, there_and_back};
 use std::fs;
 
 const FIRST_SERIES: &str = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1";
@@ -91,7 +91,7 @@ fn a_snapshotter_whose_snapshots_a_wipe_does_not_reach_is_refused_with_its_place
 
 #[test]
 fn what_a_wipe_costs_other_users_of_containerd_is_noted() {
-    let notes = |tree: Tree| tree.plan(CONTAINERD, "").unwrap().notes.join("\n");
+    let notes = |tree: TestSystem| tree.plan(CONTAINERD, "").unwrap().notes.join("\n");
     let alone = notes(KINDS[0].tree());
     for word in ["kubelet", "dockerd", "namespaces"] {
         assert!(!alone.contains(word), "{alone}");

@@ -1,7 +1,7 @@
 //! The hold of dockerd's BuildKit.
 
 use super::{DOCKER, KINDS, document, held, set_aside};
-use crate::support::{Tree, refusal, there_and_back};
+use crate::support::{TestSystem, refusal, there_and_back};
 
 #[test]
 fn dockerd_holds_the_databases_of_its_buildkit_and_nothing_else() {
@@ -58,12 +58,12 @@ fn dockerd_with_remapped_users_or_a_root_that_is_not_known_is_refused_with_the_l
     }
     for flag in ["--userns-remap=default", "--data-root=/srv/%i", "-g $DATA"] {
         let unit = format!("[Service]\nExecStart=/usr/bin/dockerd {flag}\n");
-        let tree = Tree::new().with("/etc/systemd/system/docker.service", &unit);
+        let tree = TestSystem::new().with("/etc/systemd/system/docker.service", &unit);
         let printed = refusal(tree.set_up(DOCKER, ""));
         assert!(printed.contains("docker.service, line 2: gives"), "{printed}");
     }
     let unit = "[Service]\nExecStart=/usr/bin/dockerd --data-root /srv/flag\n";
-    let tree = Tree::new().with("/etc/systemd/system/docker.service", unit);
+    let tree = TestSystem::new().with("/etc/systemd/system/docker.service", unit);
     there_and_back(&tree, DOCKER, "");
     tree.set_up(DOCKER, "").unwrap();
     assert_eq!(set_aside(&tree, "docker"), ["/srv/flag/buildkit"]);

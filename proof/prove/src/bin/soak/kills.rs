@@ -25,7 +25,7 @@ const INTERRUPTED: i32 = 4;
 
 /// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum SoakVictim {
     Supervisor,
     Frontend,
     Both,
@@ -55,7 +55,7 @@ impl fmt::Display for Method {
 /// The kill of one run.
 #[derive(Clone, Copy, Debug)]
 struct Kill {
-    target: Target,
+    target: SoakVictim,
     method: Method,
     delay: Duration,
 }
@@ -67,11 +67,14 @@ impl Kill {
         let signals = [Signal::KILL, Signal::ILL, Signal::STOP].map(Method::Signal);
         let method = signals.get(random.usize(..=signals.len())).copied();
         let method = method.unwrap_or(Method::OutOfMemory);
-        let targets: &[Target] = match method {
-            Method::OutOfMemory => &[Target::Supervisor, Target::Command],
-            Method::Signal(_) => {
-                &[Target::Supervisor, Target::Frontend, Target::Both, Target::Command]
-            }
+        let targets: &[SoakVictim] = match method {
+            Method::OutOfMemory => &[SoakVictim::Supervisor, SoakVictim::Command],
+            Method::Signal(_) => &[
+                SoakVictim::Supervisor,
+                SoakVictim::Frontend,
+                SoakVictim::Both,
+                SoakVictim::Command,
+            ],
         };
         let target = targets[random.usize(..targets.len())];
         Self { target, method, delay: Duration::from_micros(random.u64(..800_000)) }
@@ -131,14 +134,14 @@ fn run_and_kill(
         runs.any(|file| file.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "json")))
     });
     let pids: Vec<u64> = match kill.target {
-        Target::Supervisor => supervisor.into_iter().collect(),
-        Target::Frontend => vec![frontend],
-        Target::Both => supervisor.into_iter().chain([frontend]).collect(),
-        Target::Command => payload.into_iter().collect(),
+        SoakVictim::Supervisor => supervisor.into_iter().collect(),
+        SoakVictim::Frontend => vec![frontend],
+        SoakVictim::Both => supervisor.into_iter().chain([frontend]).collect(),
+        SoakVictim::Command => payload.into_iter().collect(),
     };
     let killed = kill_all(kill.method, &pids, cgroup.as_ref())?;
     // The marker existed, and the run cannot have finished.
-    let orphaned = kill.target == Target::Supervisor && !supervisor.is_some_and(is_alive);
+    let orphaned = kill.target == SoakVictim::Supervisor && !supervisor.is_some_and(is_alive);
     let cut_short = marked && orphaned && payload.is_some_and(is_alive);
     let (since, flushes) = (Instant::now(), rig.disk().stats()?.flushes);
     let Some(status) = run.wait(patiently(LIMIT))? else {
@@ -160,7 +163,7 @@ fn run_and_kill(
         return Err("it returned 0 and is reported as interrupted".into());
     }
     let missed = if killed { "" } else { "missed, " };
-    if status.code() == Some(FAILED) && !reported && kill.target != Target::Command {
+    if status.code() == Some(FAILED) && !reported && kill.target != SoakVictim::Command {
         // Nothing was held yet, or everything was already committed.
         return Ok(format!("{missed}125, nothing to repair"));
     }

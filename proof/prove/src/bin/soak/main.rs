@@ -20,13 +20,13 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 /// Load one run for a long time, or kill processes of runs at random moments
 #[derive(Debug, Parser)]
-struct Arguments {
+struct SoakArguments {
     #[command(subcommand)]
-    what: What,
+    what: SoakKind,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SoakKind {
     /// Load one run steadily; fail on a stuck call or on growth of the supervisor
     Steady {
         /// Test the tool PROGRAM
@@ -65,11 +65,11 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().what {
-        What::Steady { synconce, seconds } => steady::run(&synconce, seconds),
-        What::Kills { synconce, rounds, seed } => kills::run(&synconce, rounds, seed),
-        What::Load { directory, millis } => load::run(&directory, millis),
-        What::Allocate { cgroup } => memory::allocate(&cgroup),
+    let result = match SoakArguments::parse().what {
+        SoakKind::Steady { synconce, seconds } => steady::run(&synconce, seconds),
+        SoakKind::Kills { synconce, rounds, seed } => kills::run(&synconce, rounds, seed),
+        SoakKind::Load { directory, millis } => load::run(&directory, millis),
+        SoakKind::Allocate { cgroup } => memory::allocate(&cgroup),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

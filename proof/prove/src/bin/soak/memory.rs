@@ -35,7 +35,7 @@ const PREFIX: &str = "synconce-soak-";
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
@@ -44,7 +44,7 @@ enum Version {
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
-    version: Version,
+    version: CgroupVersion,
     /// A detached mount: in no mount namespace, unmounted when the descriptor is closed.
     _mount: Option<OwnedFd>,
 }
@@ -61,8 +61,12 @@ impl Hierarchy {
             let mut fields = line.split(' ').skip(1);
             let (root, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
             let version = match kind {
-                "cgroup" if options.split(',').any(|option| option == "memory") => Version::One,
-                "cgroup2" if lists(&Path::new(root).join("cgroup.controllers")) => Version::Two,
+                "cgroup" if options.split(',').any(|option| option == "memory") => {
+                    CgroupVersion::One
+                }
+                "cgroup2" if lists(&Path::new(root).join("cgroup.controllers")) => {
+                    CgroupVersion::Two
+                }
                 _ => return None,
             };
             Some(Self { root: root.into(), version, _mount: None })
@@ -82,7 +86,7 @@ impl Hierarchy {
         let mount = mount().map_err(|errno| format!("no memory cgroups here: {errno}"))?;
         // The allocator, another process, opens the hierarchy by the same name.
         let root = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
-        Ok(Self { root: root.into(), version: Version::One, _mount: Some(mount) })
+        Ok(Self { root: root.into(), version: CgroupVersion::One, _mount: Some(mount) })
     }
 }
 
@@ -115,7 +119,7 @@ pub(crate) struct Cgroup {
 impl Cgroup {
     pub(crate) fn new(hierarchy: &Hierarchy) -> Result<Self> {
         let root = hierarchy.root.clone();
-        let two = hierarchy.version == Version::Two;
+        let two = hierarchy.version == CgroupVersion::Two;
         let shared = root.join("cgroup.subtree_control");
         if two && !lists(&shared) {
             // The controller stays enabled: another process may rely on it by the time the
@@ -125,10 +129,11 @@ impl Cgroup {
         let path = root.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&path).map_err(|error| act("create", &path, error))?;
         let cgroup = Self { root, path };
-        let (memory, swap, none) = match two {
-            true => ("memory.max", "memory.swap.max", "0".to_owned()),
+        let (memory, swap, none) = if two {
+            ("memory.max", "memory.swap.max", "0".to_owned())
+        } else {
             // The limit of memory and swap together.
-            false => ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", BYTES.to_string()),
+            ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", BYTES.to_string())
         };
         cgroup.set(memory, &BYTES.to_string())?;
         match cgroup.set(swap, &none) {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::process::Group;
 
-use crate::tree::check::Fault;
+use crate::tree::check::Defect;
 
 /// Calls by which a store changes. A process is killed when it makes one of them.
 const CALLS: [&str; 8] =
@@ -23,7 +23,7 @@ const ENDING: Duration = Duration::from_secs(20);
 
 /// Which process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum KilledProcess {
     /// The process of the command line itself.
     Itself,
     /// Its process group, which does not include the supervisor.
@@ -38,7 +38,7 @@ pub(crate) enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// A delay.
-    AfterDelay { target: Target, delay: Duration },
+    AfterDelay { target: KilledProcess, delay: Duration },
     /// The nth call of this kind.
     AtCall { call: &'static str, nth: u64 },
 }
@@ -47,7 +47,7 @@ pub(crate) enum Trigger {
 pub(super) struct Attempt {
     /// Whether the kill came before the verb ended.
     pub in_time: bool,
-    pub fault: Option<Fault>,
+    pub fault: Option<Defect>,
 }
 
 impl Trigger {
@@ -69,10 +69,10 @@ impl Trigger {
             return Self::AtCall { call, nth: random.u64(1..=most) };
         }
         let target = match random.u8(..6) {
-            0 | 1 => Target::Itself,
-            2 => Target::Group,
-            3 => Target::All,
-            _ => Target::Descendant { which: random.usize(..8) },
+            0 | 1 => KilledProcess::Itself,
+            2 => KilledProcess::Group,
+            3 => KilledProcess::All,
+            _ => KilledProcess::Descendant { which: random.usize(..8) },
         };
         Self::AfterDelay { target, delay: span.mul_f64(random.f64()) }
     }
@@ -101,16 +101,16 @@ impl Trigger {
         std::thread::sleep(*delay);
         let own = group.pid();
         match target {
-            Target::Itself => kill(own),
+            KilledProcess::Itself => kill(own),
             // The group's leader is reaped when `group` is dropped, so its pid cannot be
             // reused yet.
-            Target::Group => drop(group.signal(Signal::KILL)),
-            Target::All => {
+            KilledProcess::Group => drop(group.signal(Signal::KILL)),
+            KilledProcess::All => {
                 let below = descendants(own);
                 kill(own);
                 below.into_iter().for_each(kill);
             }
-            Target::Descendant { which } => {
+            KilledProcess::Descendant { which } => {
                 let below = descendants(own);
                 if !below.is_empty() {
                     kill(below[which % below.len()]);

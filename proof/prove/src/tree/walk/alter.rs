@@ -62,7 +62,7 @@ pub(super) fn alter(root: &Path, seed: u64, spread: Duration) -> Result<()> {
     for step in 0..steps {
         let mut all = Entries::default();
         all.list(root, Path::new(""))?;
-        Change { root, all: &all, random: &mut random, seed, step }.make()?;
+        Alteration { root, all: &all, random: &mut random, seed, step }.make()?;
         std::thread::sleep(spread / steps);
     }
     // The line makes every content unique, and every alteration a change.
@@ -145,7 +145,7 @@ impl Entries {
 }
 
 /// A single change.
-struct Change<'a> {
+struct Alteration<'a> {
     root: &'a Path,
     all: &'a Entries,
     random: &'a mut fastrand::Rng,
@@ -153,7 +153,7 @@ struct Change<'a> {
     step: u32,
 }
 
-impl Change<'_> {
+impl Alteration<'_> {
     fn make(&mut self) -> Result<()> {
         match self.random.u8(..8) {
             0 | 1 => self.new_entry(),
@@ -294,10 +294,10 @@ impl Change<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use synconce_testkit::manifest::{Manifest, Options, diff};
+    use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 
     fn content(root: &Path) -> Manifest {
-        Manifest::with(root, &Options::default().mtimes()).unwrap()
+        Manifest::with(root, &ManifestOptions::default().mtimes()).unwrap()
     }
 
     #[test]

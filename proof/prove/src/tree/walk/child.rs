@@ -35,7 +35,7 @@ pub(crate) struct RunChild {
 
 /// How the command ended; written as JSON to standard output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(super) struct WalkReport {
     /// The pid of the command.
     pub pid: u32,
     /// The exit code, unless a signal ended the command.
@@ -68,12 +68,12 @@ pub(crate) fn perform(arguments: &RunChild) -> Result<()> {
         trigger.fire(&group);
     }
     let ended = group.wait(patiently(LIMIT))?;
-    let mut report = Report {
+    let mut report = WalkReport {
         pid: group.pid(),
         code: ended.and_then(|status| status.code()),
         stdout: group.stdout()?,
         stderr: group.stderr()?,
-        ..Report::default()
+        ..WalkReport::default()
     };
     if ended.is_none() {
         report.still_running = Some("the command itself".to_owned());

@@ -1,20 +1,20 @@
 //! Compares the commands' reports of interrupted sessions with the kills, and counts the
 //! commands.
 
-use super::super::check::Fault;
+use super::super::check::Defect;
 use super::super::store::Reported;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// Numbers of commands.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CommandCounts {
     pub done: usize,
     pub refused: usize,
     pub killed: usize,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for CommandCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { done, refused, killed } = self;
         let all = done + refused + killed;
@@ -33,7 +33,7 @@ pub(super) struct Messages {
 
 impl Messages {
     /// Counts the reports of one command; returns a fault if a report is wrong.
-    pub(super) fn count(&mut self, reported: &Reported) -> Option<Fault> {
+    pub(super) fn count(&mut self, reported: &Reported) -> Option<Defect> {
         if !reported.lost.is_empty() {
             return Some((
                 "false alarm",
@@ -54,7 +54,7 @@ impl Messages {
     }
 
     /// Returns a fault if an interruption was never reported.
-    pub(super) fn unreported(&self) -> Option<Fault> {
+    pub(super) fn unreported(&self) -> Option<Defect> {
         let (name, count) = self.must.iter().find(|(_, count)| **count > 0)?;
         Some((
             "interruption not reported",

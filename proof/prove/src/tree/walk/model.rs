@@ -6,9 +6,9 @@
 //! may or may not have taken effect. If no case is left, no order of the commands explains
 //! what the tool did.
 
-use super::output::{Outcome, Refusal, Shown};
+use super::output::{Shown, VerbOutcome, VerbRefusal};
 use super::verbs::{Name, Verb};
-use super::versions::{Version, Versions};
+use super::versions::{ContentNumber, Versions};
 use crate::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,20 @@ pub(super) const WORKERS: usize = 2;
 
 /// A tree in one case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Tree {
+pub(super) struct ModelTree {
     pub generation: u64,
     /// The content of the last commit.
-    pub durable: Version,
+    pub durable: ContentNumber,
     /// The content with uncommitted changes, if there are any.
-    pub open: Option<Version>,
+    pub open: Option<ContentNumber>,
     /// Whether no run or mount may change the tree.
     pub protected: bool,
     /// The worker that has mounted the tree, and the content of the mount.
-    pub mount: Option<(usize, Version)>,
+    pub mount: Option<(usize, ContentNumber)>,
 }
 
-impl Tree {
-    pub(super) fn live(&self) -> Version {
+impl ModelTree {
+    pub(super) fn live(&self) -> ContentNumber {
         self.open.unwrap_or(self.durable)
     }
 
@@ -46,31 +46,31 @@ impl Tree {
 
 /// The trees at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct World {
-    pub trees: BTreeMap<Name, Tree>,
+pub(super) struct TreesModel {
+    pub trees: BTreeMap<Name, ModelTree>,
 }
 
 /// The progress of a pending command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Progress {
+pub(super) enum CommandProgress {
     /// The command has neither taken effect nor read anything.
     Waiting,
     /// The command has read this content of its first tree, at this generation.
-    Read(Version, u64),
+    Read(ContentNumber, u64),
     /// The command has read both of its trees.
-    Both(Version, Version),
+    Both(ContentNumber, ContentNumber),
     /// The command has written the first of two records. Only a kill leaves this state.
     Half,
     /// The command has taken effect.
     Done,
     /// The command has seen these trees, which it lists or which make it refuse.
-    Seen(World),
+    Seen(TreesModel),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
-    pub world: World,
-    pub progress: [Progress; WORKERS],
+    pub world: TreesModel,
+    pub progress: [CommandProgress; WORKERS],
 }
 
 struct Pending {
@@ -89,13 +89,15 @@ pub(super) struct Model {
 impl Model {
     /// Returns the model of an empty store.
     pub(super) fn new(versions: Versions) -> Self {
-        let nothing =
-            Case { world: World::default(), progress: [const { Progress::Waiting }; WORKERS] };
+        let nothing = Case {
+            world: TreesModel::default(),
+            progress: [const { CommandProgress::Waiting }; WORKERS],
+        };
         Self { versions, cases: BTreeSet::from([nothing]), pending: [None, None] }
     }
 
     /// Returns the worlds that are possible now.
-    pub(super) fn worlds(&self) -> BTreeSet<&World> {
+    pub(super) fn worlds(&self) -> BTreeSet<&TreesModel> {
         self.cases.iter().map(|case| &case.world).collect()
     }
 
@@ -111,22 +113,22 @@ impl Model {
 
     /// Ends the command of `worker` with `outcome`. Returns whether some case explains the
     /// outcome; if none does, the cases stay as they were.
-    pub(super) fn end(&mut self, worker: usize, outcome: &Outcome) -> Result<bool> {
+    pub(super) fn end(&mut self, worker: usize, outcome: &VerbOutcome) -> Result<bool> {
         self.take_steps()?;
         let Some(Pending { verb, concurrent }) = self.pending[worker].take() else {
             return Ok(true);
         };
         let explains = |case: &Case| match outcome {
-            Outcome::Killed => true,
-            Outcome::Refused(why) => is_refused(case, worker, verb, &concurrent, *why),
-            Outcome::Done(shown) => self.is_done(case, worker, verb, &concurrent, shown),
+            VerbOutcome::Killed => true,
+            VerbOutcome::Refused(why) => is_refused(case, worker, verb, &concurrent, *why),
+            VerbOutcome::Done(shown) => self.is_done(case, worker, verb, &concurrent, shown),
         };
         let mut left: BTreeSet<Case> =
             self.cases.iter().filter(|case| explains(case)).cloned().collect();
         if left.is_empty() {
             return Ok(false);
         }
-        left = left.into_iter().map(|case| case.with(worker, Progress::Waiting)).collect();
+        left = left.into_iter().map(|case| case.with(worker, CommandProgress::Waiting)).collect();
         self.cases = left;
         self.forget()?;
         Ok(true)
@@ -136,7 +138,8 @@ impl Model {
     pub(super) fn edited(&mut self, worker: usize, tree: Name, seed: u64) -> Result<()> {
         let mut edited = BTreeSet::new();
         for mut case in std::mem::take(&mut self.cases) {
-            if let Some(Tree { mount: Some((by, content)), .. }) = case.world.trees.get_mut(tree)
+            if let Some(ModelTree { mount: Some((by, content)), .. }) =
+                case.world.trees.get_mut(tree)
                 && *by == worker
             {
                 *content = self.versions.altered(*content, seed)?;
@@ -174,11 +177,13 @@ impl Model {
     ) -> bool {
         let content = |version| self.versions.content(version);
         match (&case.progress[worker], shown) {
-            (Progress::Read(version, _), Shown::Content(found)) => content(*version) == found,
-            (Progress::Both(one, other), Shown::Changes(found)) => {
+            (CommandProgress::Read(version, _), Shown::Content(found)) => {
+                content(*version) == found
+            }
+            (CommandProgress::Both(one, other), Shown::Changes(found)) => {
                 super::output::changes(content(*one), content(*other)) == *found
             }
-            (Progress::Seen(world), Shown::Trees(listed)) => {
+            (CommandProgress::Seen(world), Shown::Trees(listed)) => {
                 let in_use = |name: Name| concurrent.iter().any(|verb| verb.uses() == Some(name));
                 listed.len() == world.trees.len()
                     && world.trees.iter().all(|(name, tree)| {
@@ -190,7 +195,7 @@ impl Model {
                         })
                     })
             }
-            (progress, Shown::Nothing) => *progress == Progress::Done || verb.is_idle(),
+            (progress, Shown::Nothing) => *progress == CommandProgress::Done || verb.is_idle(),
             _ => false,
         }
     }
@@ -205,8 +210,8 @@ impl Model {
             }
             for progress in &case.progress {
                 match progress {
-                    Progress::Read(one, _) => wanted.extend([*one]),
-                    Progress::Both(one, other) => wanted.extend([*one, *other]),
+                    CommandProgress::Read(one, _) => wanted.extend([*one]),
+                    CommandProgress::Both(one, other) => wanted.extend([*one, *other]),
                     _ => {}
                 }
             }
@@ -223,25 +228,31 @@ impl Verb {
 }
 
 /// Whether `verb` can be refused for the reason `why`.
-fn is_refused(case: &Case, worker: usize, verb: Verb, concurrent: &[Verb], why: Refusal) -> bool {
-    let Progress::Seen(world) = &case.progress[worker] else { return false };
+fn is_refused(
+    case: &Case,
+    worker: usize,
+    verb: Verb,
+    concurrent: &[Verb],
+    why: VerbRefusal,
+) -> bool {
+    let CommandProgress::Seen(world) = &case.progress[worker] else { return false };
     let tree = |name: Name| world.trees.get(name);
     match why {
-        Refusal::Absent(name) => tree(name).is_none(),
-        Refusal::Exists(name) => tree(name).is_some(),
-        Refusal::Open(name) => tree(name).is_some_and(|tree| tree.open.is_some()),
-        Refusal::Protected(name) => tree(name).is_some_and(|tree| tree.protected),
-        Refusal::InUse(name) => {
+        VerbRefusal::Absent(name) => tree(name).is_none(),
+        VerbRefusal::Exists(name) => tree(name).is_some(),
+        VerbRefusal::Open(name) => tree(name).is_some_and(|tree| tree.open.is_some()),
+        VerbRefusal::Protected(name) => tree(name).is_some_and(|tree| tree.protected),
+        VerbRefusal::InUse(name) => {
             tree(name).is_some_and(|tree| tree.mount.is_some())
                 || concurrent.iter().any(|verb| verb.uses() == Some(name))
         }
-        Refusal::Changed(name) => {
+        VerbRefusal::Changed(name) => {
             // No other command changes a tree while a run uses it.
             let can_be =
                 matches!(verb, Verb::Commit(_) | Verb::CommitAs(..) | Verb::Becomes { .. });
             can_be && concurrent.iter().any(|verb| verb.names().contains(&name))
         }
-        Refusal::NotMounted => match verb {
+        VerbRefusal::NotMounted => match verb {
             Verb::Umount { tree: name, .. } => {
                 tree(name).is_none_or(|tree| tree.mount.is_none_or(|(by, _)| by != worker))
             }

@@ -1,19 +1,19 @@
 //! Parses a command's result from its exit code and its messages.
 
-use super::child::Report;
+use super::child::WalkReport;
 use super::verbs::{NAMES, Name, Verb};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use synconce_testkit::manifest::{Entry, Kind, Manifest};
+use synconce_testkit::manifest::{Entry, FileKind, Manifest};
 
 /// The result of a command.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum VerbOutcome {
     /// The command succeeded and showed this.
     Done(Shown),
     /// The command did nothing, for this reason.
-    Refused(Refusal),
+    Refused(VerbRefusal),
     /// The command or one of its processes was killed.
     Killed,
 }
@@ -37,7 +37,7 @@ pub(super) struct Listed {
 
 /// Why a command did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum VerbRefusal {
     Absent(Name),
     Exists(Name),
     /// The tree has uncommitted changes.
@@ -52,28 +52,28 @@ pub(super) enum Refusal {
 }
 
 /// Words of a message, and the refusal that the message means.
-type Known = (&'static [&'static str], fn(Name) -> Refusal);
+type Known = (&'static [&'static str], fn(Name) -> VerbRefusal);
 
 /// Returns why `verb` was refused, if the message is one of those that the verb may end with.
-pub(super) fn refusal(verb: Verb, report: &Report) -> Option<Refusal> {
+pub(super) fn refusal(verb: Verb, report: &WalkReport) -> Option<VerbRefusal> {
     const FAILED: i32 = 125;
     if report.code != Some(FAILED) {
         return None;
     }
-    let of = |line: &str| -> Option<Refusal> {
+    let of = |line: &str| -> Option<VerbRefusal> {
         if line.contains("no tree of this store is mounted there") {
-            return Some(Refusal::NotMounted);
+            return Some(VerbRefusal::NotMounted);
         }
         let has = |name: &Name| line.contains(&format!(" {name}: "));
         let name =
             *NAMES.iter().filter(|name| verb.names().contains(name)).find(|name| has(name))?;
         let kinds: [Known; 6] = [
-            (&["no such tree"], Refusal::Absent),
-            (&["already exists"], Refusal::Exists),
-            (&["it has changes that are not committed"], Refusal::Open),
-            (&["it is a protected base"], Refusal::Protected),
-            (&["it is in use by process", "it is mounted at", "its mount at"], Refusal::InUse),
-            (&["meanwhile", "by now, or another tree"], Refusal::Changed),
+            (&["no such tree"], VerbRefusal::Absent),
+            (&["already exists"], VerbRefusal::Exists),
+            (&["it has changes that are not committed"], VerbRefusal::Open),
+            (&["it is a protected base"], VerbRefusal::Protected),
+            (&["it is in use by process", "it is mounted at", "its mount at"], VerbRefusal::InUse),
+            (&["meanwhile", "by now, or another tree"], VerbRefusal::Changed),
         ];
         let is = |texts: &[&str]| texts.iter().any(|text| line.contains(text));
         kinds.into_iter().find(|(texts, _)| is(texts)).map(|(_, kind)| kind(name))
@@ -110,7 +110,7 @@ pub(super) fn changes(one: &Manifest, other: &Manifest) -> Changes {
 fn compared(entry: &Entry) -> Entry {
     let mut entry = entry.clone();
     entry.links = None;
-    if entry.kind == Kind::Directory {
+    if entry.kind == FileKind::Directory {
         entry.mtime = None;
     }
     entry
@@ -120,26 +120,30 @@ fn compared(entry: &Entry) -> Entry {
 mod tests {
     use super::*;
 
-    fn report(stderr: &str) -> Report {
-        Report { code: Some(125), stderr: format!("synconce: {stderr}\n"), ..Report::default() }
+    fn report(stderr: &str) -> WalkReport {
+        WalkReport {
+            code: Some(125),
+            stderr: format!("synconce: {stderr}\n"),
+            ..WalkReport::default()
+        }
     }
 
     #[test]
     fn a_refusal_is_read_from_the_message_and_names_a_tree_of_the_verb() {
         let clone = Verb::Clone("a", "b");
         let known = [
-            ("cannot find the tree a: no such tree", Refusal::Absent("a")),
-            ("cannot clone to b: a tree of this name already exists", Refusal::Exists("b")),
-            ("cannot use a: it has changes that are not committed", Refusal::Open("a")),
-            ("cannot use a: it is mounted at /point-b: it", Refusal::InUse("a")),
-            ("cannot use a: its mount at /point is gone, and its", Refusal::InUse("a")),
+            ("cannot find the tree a: no such tree", VerbRefusal::Absent("a")),
+            ("cannot clone to b: a tree of this name already exists", VerbRefusal::Exists("b")),
+            ("cannot use a: it has changes that are not committed", VerbRefusal::Open("a")),
+            ("cannot use a: it is mounted at /point-b: it", VerbRefusal::InUse("a")),
+            ("cannot use a: its mount at /point is gone, and its", VerbRefusal::InUse("a")),
         ];
         for (text, refusal_known) in known {
             assert_eq!(refusal(clone, &report(text)), Some(refusal_known), "{text}");
         }
         assert_eq!(refusal(clone, &report("cannot find the tree c: no such tree")), None);
         assert_eq!(refusal(clone, &report("cannot read /x: Input/output error")), None);
-        let killed = Report { code: Some(1), ..report(known[0].0) };
+        let killed = WalkReport { code: Some(1), ..report(known[0].0) };
         assert_eq!(refusal(clone, &killed), None);
     }
 }

@@ -1,8 +1,8 @@
 //! State of both workers: the model, the findings and the recent commands.
 
-use super::super::check::Fault;
+use super::super::check::Defect;
 use super::super::store::Store;
-use super::messages::{Counts, Messages};
+use super::messages::{CommandCounts, Messages};
 use super::model::Model;
 use crate::Result;
 use crate::cuts::Findings;
@@ -25,19 +25,19 @@ pub(super) struct Walk<'a> {
     latest: Instant,
     until_found: bool,
     pub began: Instant,
-    shared: Mutex<Shared>,
+    shared: Mutex<WalkState>,
 }
 
 /// The state behind the lock.
-pub(super) struct Shared {
-    pub ended: Ended,
+pub(super) struct WalkState {
+    pub ended: WalkEnd,
     pub findings: Findings,
-    pub counts: Counts,
+    pub counts: CommandCounts,
     recent: VecDeque<String>,
 }
 
 /// What both workers have left for the final check.
-pub(super) struct Ended {
+pub(super) struct WalkEnd {
     pub model: Model,
     pub messages: Messages,
 }
@@ -49,15 +49,15 @@ impl<'a> Walk<'a> {
         until: Instant,
         until_found: bool,
     ) -> Self {
-        let ended = Ended { model, messages: Messages::default() };
-        let (findings, counts) = (Findings::default(), Counts::default());
-        let shared = Shared { ended, findings, counts, recent: VecDeque::new() };
+        let ended = WalkEnd { model, messages: Messages::default() };
+        let (findings, counts) = (Findings::default(), CommandCounts::default());
+        let shared = WalkState { ended, findings, counts, recent: VecDeque::new() };
         let latest = until + patiently(Duration::from_secs(120));
         let (began, shared) = (Instant::now(), Mutex::new(shared));
         Self { store, until, latest, until_found, began, shared }
     }
 
-    pub(super) fn shared(&self) -> MutexGuard<'_, Shared> {
+    pub(super) fn shared(&self) -> MutexGuard<'_, WalkState> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,12 +69,12 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the state after both workers have ended.
-    pub(super) fn into_shared(self) -> Result<Shared> {
+    pub(super) fn into_shared(self) -> Result<WalkState> {
         Ok(self.shared.into_inner().map_err(|_| "a worker panicked")?)
     }
 }
 
-impl Shared {
+impl WalkState {
     /// Keeps a line about a command.
     pub(super) fn record(&mut self, line: String) {
         if self.recent.len() == RECENT {
@@ -84,7 +84,7 @@ impl Shared {
     }
 
     /// Adds a finding, with the lines about recent commands.
-    pub(super) fn note(&mut self, (kind, detail): Fault) {
+    pub(super) fn note(&mut self, (kind, detail): Defect) {
         let recent = self.recent.iter().map(|line| format!("\n    {line}")).collect::<String>();
         self.findings.note(kind, || format!("{detail}; before:{recent}"));
     }

@@ -1,8 +1,8 @@
 //! The steps of each command: when each can be taken, and how it changes the trees.
 
-use super::model::{Case, Progress, Tree, World};
+use super::model::{Case, CommandProgress, ModelTree, TreesModel};
 use super::verbs::{Name, Verb};
-use super::versions::{FIRST, Version, Versions};
+use super::versions::{ContentNumber, FIRST, Versions};
 use crate::Result;
 use std::collections::btree_map::Entry;
 
@@ -17,12 +17,12 @@ impl Case {
     ) -> Result<Option<Self>> {
         let mut next = self.clone();
         let progress = match &self.progress[worker] {
-            Progress::Waiting => next.world.begin(worker, verb, versions)?,
-            Progress::Read(version, generation) => {
+            CommandProgress::Waiting => next.world.begin(worker, verb, versions)?,
+            CommandProgress::Read(version, generation) => {
                 next.world.go_on(verb, *version, *generation, versions)?
             }
-            Progress::Half => next.world.end(verb),
-            Progress::Both(..) | Progress::Done | Progress::Seen(_) => None,
+            CommandProgress::Half => next.world.end(verb),
+            CommandProgress::Both(..) | CommandProgress::Done | CommandProgress::Seen(_) => None,
         };
         Ok(progress.map(|progress| next.with(worker, progress)))
     }
@@ -30,37 +30,43 @@ impl Case {
     /// Returns the case in which the command of `worker` has seen the present trees and takes
     /// no further step.
     pub(super) fn look(&self, worker: usize) -> Option<Self> {
-        let can = matches!(self.progress[worker], Progress::Waiting | Progress::Read(..));
-        can.then(|| self.clone().with(worker, Progress::Seen(self.world.clone())))
+        let can =
+            matches!(self.progress[worker], CommandProgress::Waiting | CommandProgress::Read(..));
+        can.then(|| self.clone().with(worker, CommandProgress::Seen(self.world.clone())))
     }
 
-    pub(super) fn with(mut self, worker: usize, progress: Progress) -> Self {
+    pub(super) fn with(mut self, worker: usize, progress: CommandProgress) -> Self {
         self.progress[worker] = progress;
         self
     }
 }
 
-impl World {
+impl TreesModel {
     /// Returns the tree if it is not mounted.
-    fn free(&mut self, name: Name) -> Option<&mut Tree> {
+    fn free(&mut self, name: Name) -> Option<&mut ModelTree> {
         self.trees.get_mut(name).filter(|tree| tree.mount.is_none())
     }
 
     /// Returns the tree if a run or mount may change it.
-    fn changeable(&mut self, name: Name) -> Option<&mut Tree> {
+    fn changeable(&mut self, name: Name) -> Option<&mut ModelTree> {
         self.free(name).filter(|tree| !tree.protected)
     }
 
     /// Returns the tree if it has no uncommitted changes.
-    fn closed(&self, name: Name) -> Option<&Tree> {
+    fn closed(&self, name: Name) -> Option<&ModelTree> {
         self.trees.get(name).filter(|tree| tree.open.is_none())
     }
 
     /// Creates the tree if no tree has the name.
-    fn make(&mut self, name: Name, generation: u64, durable: Version) -> Option<Progress> {
+    fn make(
+        &mut self,
+        name: Name,
+        generation: u64,
+        durable: ContentNumber,
+    ) -> Option<CommandProgress> {
         let Entry::Vacant(place) = self.trees.entry(name) else { return None };
-        place.insert(Tree { generation, durable, open: None, protected: false, mount: None });
-        Some(Progress::Done)
+        place.insert(ModelTree { generation, durable, open: None, protected: false, mount: None });
+        Some(CommandProgress::Done)
     }
 
     /// Takes the first step.
@@ -69,7 +75,7 @@ impl World {
         worker: usize,
         verb: Verb,
         versions: &mut Versions,
-    ) -> Result<Option<Progress>> {
+    ) -> Result<Option<CommandProgress>> {
         Ok(match verb {
             Verb::Import(name) => {
                 let made = self.make(name, 1, FIRST);
@@ -85,21 +91,23 @@ impl World {
             Verb::Run { tree, seed } => match self.changeable(tree) {
                 Some(tree) => {
                     tree.open = Some(versions.altered(tree.live(), seed)?);
-                    Some(Progress::Done)
+                    Some(CommandProgress::Done)
                 }
                 None => None,
             },
-            Verb::Discards { from, .. } => self.closed(from).map(|_| Progress::Done),
+            Verb::Discards { from, .. } => self.closed(from).map(|_| CommandProgress::Done),
             Verb::Becomes { from, .. } => {
-                self.closed(from).map(|base| Progress::Read(base.durable, base.generation))
+                self.closed(from).map(|base| CommandProgress::Read(base.durable, base.generation))
             }
             Verb::CommitAs(name, new) => {
                 let content = self.free(name).map(|tree| tree.live());
-                content.and_then(|content| self.make(new, 1, content)).map(|_| Progress::Half)
+                content
+                    .and_then(|content| self.make(new, 1, content))
+                    .map(|_| CommandProgress::Half)
             }
             Verb::Export(name) | Verb::Look(name) | Verb::Diff(name, _) => {
                 let tree = self.trees.get(name);
-                tree.map(|tree| Progress::Read(tree.live(), tree.generation))
+                tree.map(|tree| CommandProgress::Read(tree.live(), tree.generation))
             }
             Verb::Mount(_) | Verb::Umount { .. } => self.mounting(worker, verb),
             _ => self.renewed(verb),
@@ -107,13 +115,13 @@ impl World {
     }
 
     /// Sets whether the tree is protected.
-    fn protect(&mut self, name: Name, protected: bool) -> Option<Progress> {
+    fn protect(&mut self, name: Name, protected: bool) -> Option<CommandProgress> {
         self.trees.get_mut(name)?.protected = protected;
-        Some(Progress::Done)
+        Some(CommandProgress::Done)
     }
 
     /// Takes the step of a commit or another verb of one step.
-    fn renewed(&mut self, verb: Verb) -> Option<Progress> {
+    fn renewed(&mut self, verb: Verb) -> Option<CommandProgress> {
         match verb {
             Verb::Commit(name) => {
                 let tree = self.free(name)?;
@@ -152,11 +160,11 @@ impl World {
             }
             _ => return None,
         }
-        Some(Progress::Done)
+        Some(CommandProgress::Done)
     }
 
     /// Takes the step of a mount or of its end.
-    fn mounting(&mut self, worker: usize, verb: Verb) -> Option<Progress> {
+    fn mounting(&mut self, worker: usize, verb: Verb) -> Option<CommandProgress> {
         match verb {
             Verb::Mount(name) => {
                 let tree = self.changeable(name)?;
@@ -172,24 +180,24 @@ impl World {
             }
             _ => return None,
         }
-        Some(Progress::Done)
+        Some(CommandProgress::Done)
     }
 
     /// Takes the step after the content was read.
     fn go_on(
         &mut self,
         verb: Verb,
-        version: Version,
+        version: ContentNumber,
         generation: u64,
         versions: &mut Versions,
-    ) -> Result<Option<Progress>> {
+    ) -> Result<Option<CommandProgress>> {
         match verb {
             Verb::Diff(_, other) => {
-                Ok(self.trees.get(other).map(|tree| Progress::Both(version, tree.live())))
+                Ok(self.trees.get(other).map(|tree| CommandProgress::Both(version, tree.live())))
             }
             Verb::Becomes { from, to, seed } => {
                 let is_base =
-                    |tree: &Tree| (tree.durable, tree.generation) == (version, generation);
+                    |tree: &ModelTree| (tree.durable, tree.generation) == (version, generation);
                 let is_next =
                     self.free(to).is_some_and(|tree| is_base(tree) && tree.open.is_none());
                 let is_gone = from == to && !self.trees.contains_key(to);
@@ -209,9 +217,9 @@ impl World {
     }
 
     /// Takes the step of the second of two records.
-    fn end(&mut self, verb: Verb) -> Option<Progress> {
+    fn end(&mut self, verb: Verb) -> Option<CommandProgress> {
         let Verb::CommitAs(name, _) = verb else { return None };
         self.trees.get_mut(name)?.open = None;
-        Some(Progress::Done)
+        Some(CommandProgress::Done)
     }
 }

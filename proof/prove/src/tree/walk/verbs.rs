@@ -60,7 +60,7 @@ pub(super) enum Verb {
 
 /// The next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum NextAction {
     /// A single command.
     One { verb: Verb, by_copy: bool, disturbance: Disturbance },
     /// A mount, changes in the mount, and its end. Each of the two commands may be killed.
@@ -88,7 +88,7 @@ fn kill(random: &mut fastrand::Rng) -> Option<u64> {
     (random.u8(..10) < 6).then_some(seed)
 }
 
-impl Step {
+impl NextAction {
     /// Returns a random next action.
     pub(super) fn random(random: &mut fastrand::Rng) -> Self {
         let mut name = || NAMES[random.usize(..NAMES.len())];
@@ -290,15 +290,15 @@ mod tests {
     fn a_seed_decides_all_steps() {
         let steps = |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
-            (0..300).map(|_| Step::random(&mut random)).collect::<Vec<_>>()
+            (0..300).map(|_| NextAction::random(&mut random)).collect::<Vec<_>>()
         };
         assert_eq!(steps(5), steps(5));
         assert_ne!(steps(5), steps(6));
         let verbs = steps(5).into_iter().filter_map(|step| match step {
-            Step::One { verb, .. } => {
+            NextAction::One { verb, .. } => {
                 Some(format!("{verb:?}").split(['(', ' ']).next()?.to_owned())
             }
-            Step::Mounted { .. } => None,
+            NextAction::Mounted { .. } => None,
         });
         assert!(verbs.collect::<std::collections::BTreeSet<_>>().len() >= 20);
     }

@@ -8,24 +8,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use synconce_testkit::manifest::{Manifest, Options};
+use synconce_testkit::manifest::{Manifest, ManifestOptions};
 
 /// The number of a content.
-pub(super) type Version = u32;
+pub(super) type ContentNumber = u32;
 /// The content that is imported.
-pub(super) const FIRST: Version = 0;
+pub(super) const FIRST: ContentNumber = 0;
 
 /// The contents that a tree has in at least one case.
 pub(super) struct Versions {
     place: PathBuf,
-    next: Version,
-    made: HashMap<(Version, u64), Version>,
-    known: BTreeMap<Version, Arc<Manifest>>,
+    next: ContentNumber,
+    made: HashMap<(ContentNumber, u64), ContentNumber>,
+    known: BTreeMap<ContentNumber, Arc<Manifest>>,
 }
 
 /// Returns the manifest of `root`, with times.
 pub(super) fn manifest(root: &Path) -> Result<Arc<Manifest>> {
-    Ok(Arc::new(Manifest::with(root, &Options::default().mtimes())?))
+    Ok(Arc::new(Manifest::with(root, &ManifestOptions::default().mtimes())?))
 }
 
 impl Versions {
@@ -39,11 +39,11 @@ impl Versions {
         Ok(versions)
     }
 
-    fn directory(&self, version: Version) -> PathBuf {
+    fn directory(&self, version: ContentNumber) -> PathBuf {
         self.place.join(version.to_string())
     }
 
-    fn add(&mut self) -> Result<Version> {
+    fn add(&mut self) -> Result<ContentNumber> {
         let version = self.next;
         self.known.insert(version, manifest(&self.directory(version))?);
         self.next += 1;
@@ -51,7 +51,7 @@ impl Versions {
     }
 
     /// Returns the version that the changes of `seed` make of `of`.
-    pub(super) fn altered(&mut self, of: Version, seed: u64) -> Result<Version> {
+    pub(super) fn altered(&mut self, of: ContentNumber, seed: u64) -> Result<ContentNumber> {
         if let Some(version) = self.made.get(&(of, seed)) {
             return Ok(*version);
         }
@@ -64,19 +64,19 @@ impl Versions {
     }
 
     /// Returns the content of a version.
-    pub(super) fn content(&self, version: Version) -> &Arc<Manifest> {
+    pub(super) fn content(&self, version: ContentNumber) -> &Arc<Manifest> {
         &self.known[&version]
     }
 
     /// Returns every content that a tree has in at least one case.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Version, &Arc<Manifest>)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (ContentNumber, &Arc<Manifest>)> {
         self.known.iter().map(|(version, content)| (*version, content))
     }
 
     /// Drops all versions but `wanted` and the first.
-    pub(super) fn keep(&mut self, wanted: &BTreeSet<Version>) -> Result<()> {
-        let is_wanted = |version: &Version| *version == FIRST || wanted.contains(version);
-        let gone: Vec<Version> =
+    pub(super) fn keep(&mut self, wanted: &BTreeSet<ContentNumber>) -> Result<()> {
+        let is_wanted = |version: &ContentNumber| *version == FIRST || wanted.contains(version);
+        let gone: Vec<ContentNumber> =
             self.known.keys().copied().filter(|version| !is_wanted(version)).collect();
         for version in gone {
             self.known.remove(&version);

@@ -1,14 +1,14 @@
 //! One of the two processes: takes one action after the other and checks the result of each.
 
-use super::super::check::Fault;
+use super::super::check::Defect;
 use super::super::store::{Interruption, LIMIT, parse_reports};
 use super::alter::alter;
-use super::child::Report;
+use super::child::WalkReport;
 use super::injection::{Injection, swap};
 use super::model::{Model, WORKERS};
-use super::output::{Listed, Outcome, Shown, refusal, written};
-use super::shared::{Ended, Shared, Walk};
-use super::verbs::{Disturbance, NAMES, Name, Step, Verb};
+use super::output::{Listed, Shown, VerbOutcome, refusal, written};
+use super::shared::{Walk, WalkEnd, WalkState};
+use super::verbs::{Disturbance, NAMES, Name, NextAction, Verb};
 use super::versions::manifest;
 use crate::Result;
 use rustix::mount::{UnmountFlags, unmount};
@@ -54,12 +54,12 @@ impl<'a> Worker<'a> {
             self.verb(Verb::Import(name), false, Disturbance::None)?;
         }
         while self.walk.continues() {
-            let step = Step::random(&mut self.random);
+            let step = NextAction::random(&mut self.random);
             match step {
-                Step::One { verb, by_copy, disturbance } => {
+                NextAction::One { verb, by_copy, disturbance } => {
                     self.verb(verb, by_copy, disturbance)?;
                 }
-                Step::Mounted { tree, keep, seed, kills } => {
+                NextAction::Mounted { tree, keep, seed, kills } => {
                     self.mounted(tree, keep, seed, kills)?;
                 }
             }
@@ -86,7 +86,7 @@ impl<'a> Worker<'a> {
         command: &Command,
         disturbance: Disturbance,
         span: u64,
-    ) -> Result<Report> {
+    ) -> Result<WalkReport> {
         let mut child = Command::new(std::env::current_exe()?);
         child.arg("run-child").arg("--span").arg(span.to_string());
         match disturbance {
@@ -143,9 +143,9 @@ impl<'a> Worker<'a> {
         }
         let mut shared = self.walk.shared();
         let outcome = match (shown?, refusal(verb, &report)) {
-            (Some(shown), _) => Some(Outcome::Done(shown)),
-            (None, Some(refusal)) => Some(Outcome::Refused(refusal)),
-            (None, None) => report.killed.is_some().then_some(Outcome::Killed),
+            (Some(shown), _) => Some(VerbOutcome::Done(shown)),
+            (None, Some(refusal)) => Some(VerbOutcome::Refused(refusal)),
+            (None, None) => report.killed.is_some().then_some(VerbOutcome::Killed),
         };
         let line = format!(
             "{:7.3} to {:7.3} s, worker {}: {verb:?}{}: {}, {}{}",
@@ -163,14 +163,14 @@ impl<'a> Worker<'a> {
             shared.note(fault);
         }
         Ok(match outcome {
-            Some(Outcome::Done(_)) => Some(true),
-            Some(Outcome::Refused(_)) => Some(false),
-            Some(Outcome::Killed) | None => None,
+            Some(VerbOutcome::Done(_)) => Some(true),
+            Some(VerbOutcome::Refused(_)) => Some(false),
+            Some(VerbOutcome::Killed) | None => None,
         })
     }
 
     /// Returns what a successful command has shown.
-    fn shown(&self, verb: Verb, report: &Report) -> Result<Option<Shown>> {
+    fn shown(&self, verb: Verb, report: &WalkReport) -> Result<Option<Shown>> {
         let is_done = match verb {
             Verb::Diff(..) => matches!(report.code, Some(0 | 1)),
             _ => report.code == Some(0),
@@ -189,17 +189,17 @@ impl<'a> Worker<'a> {
 
     fn check(
         &self,
-        shared: &mut Shared,
+        shared: &mut WalkState,
         verb: Verb,
         disturbance: Disturbance,
-        report: &Report,
-        outcome: Option<&Outcome>,
-    ) -> Result<Option<Fault>> {
-        let Shared { ended: Ended { model, messages }, counts, findings, .. } = shared;
+        report: &WalkReport,
+        outcome: Option<&VerbOutcome>,
+    ) -> Result<Option<Defect>> {
+        let WalkState { ended: WalkEnd { model, messages }, counts, findings, .. } = shared;
         match outcome {
-            Some(Outcome::Done(_)) => counts.done += 1,
-            Some(Outcome::Refused(_)) => counts.refused += 1,
-            Some(Outcome::Killed) => {
+            Some(VerbOutcome::Done(_)) => counts.done += 1,
+            Some(VerbOutcome::Refused(_)) => counts.refused += 1,
+            Some(VerbOutcome::Killed) => {
                 counts.killed += 1;
                 findings.cuts += 1;
                 // The killed command may have been about to report the sessions that it had
@@ -209,7 +209,7 @@ impl<'a> Worker<'a> {
             None => {}
         }
         let fault = messages.count(&parse_reports(&report.stderr));
-        let killed = matches!(outcome, Some(Outcome::Killed));
+        let killed = matches!(outcome, Some(VerbOutcome::Killed));
         if let Some(name) = verb.reported().filter(|_| disturbance != Disturbance::None) {
             if killed && self.is_cut_short(report.pid)? {
                 *messages.must.entry(name.to_owned()).or_default() += 1;
@@ -241,7 +241,8 @@ impl<'a> Worker<'a> {
         }
         let worlds: Vec<String> =
             model.worlds().iter().take(4).map(|world| format!("{world:?}")).collect();
-        let kind = if matches!(outcome, Outcome::Refused(_)) { "false refusal" } else { "wrong" };
+        let kind =
+            if matches!(outcome, VerbOutcome::Refused(_)) { "false refusal" } else { "wrong" };
         let found = describe_mismatch(model, outcome);
         Ok(Some((kind, format!("{verb:?}: {found} in none of {}", worlds.join(" or ")))))
     }
@@ -318,8 +319,8 @@ impl<'a> Worker<'a> {
 
 /// Describes a result that is in no case; for a content, with the differences from the nearest
 /// one.
-fn describe_mismatch(model: &Model, outcome: &Outcome) -> String {
-    let Outcome::Done(Shown::Content(found)) = outcome else { return format!("{outcome:?}") };
+fn describe_mismatch(model: &Model, outcome: &VerbOutcome) -> String {
+    let VerbOutcome::Done(Shown::Content(found)) = outcome else { return format!("{outcome:?}") };
     let nearest = model.versions.all().map(|(version, known)| (diff(known, found), version));
     let (nearest, version) = nearest.min_by_key(|(all, _)| all.len()).unwrap_or_default();
     let shown: Vec<String> = nearest.iter().take(5).map(ToString::to_string).collect();

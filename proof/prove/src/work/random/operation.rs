@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What an operation does. Each is one system call that changes a tree, or one that syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Verb {
+pub(crate) enum OperationVerb {
     /// Creates a file or empties it, and writes to it.
     Put,
     /// Like `Put`, with `O_DSYNC`.
@@ -38,7 +38,7 @@ pub(crate) enum Verb {
 /// A verb and its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Operation {
-    pub verb: Verb,
+    pub verb: OperationVerb,
     pub path: &'static str,
     /// The second path of a verb with two paths; otherwise empty.
     pub other: &'static str,
@@ -51,31 +51,36 @@ pub(crate) const DIRECTORIES: [&str; 2] = ["a", "b"];
 /// The target of symbolic links: a name in the link's directory that no operation uses.
 pub(crate) const TARGET: &str = "g";
 
-const ON_A_FILE: [Verb; 15] = [
-    Verb::Put,
-    Verb::PutSynced,
-    Verb::Append,
-    Verb::Overwrite,
-    Verb::WriteBeyond,
-    Verb::Shrink,
-    Verb::Grow,
-    Verb::Allocate,
-    Verb::Punch,
-    Verb::Chmod,
-    Verb::SetAttribute,
-    Verb::Symlink,
-    Verb::Unlink,
-    Verb::Fsync,
-    Verb::Fdatasync,
+const ON_A_FILE: [OperationVerb; 15] = [
+    OperationVerb::Put,
+    OperationVerb::PutSynced,
+    OperationVerb::Append,
+    OperationVerb::Overwrite,
+    OperationVerb::WriteBeyond,
+    OperationVerb::Shrink,
+    OperationVerb::Grow,
+    OperationVerb::Allocate,
+    OperationVerb::Punch,
+    OperationVerb::Chmod,
+    OperationVerb::SetAttribute,
+    OperationVerb::Symlink,
+    OperationVerb::Unlink,
+    OperationVerb::Fsync,
+    OperationVerb::Fdatasync,
 ];
-const ON_A_DIRECTORY: [Verb; 3] = [Verb::Mkdir, Verb::Rmdir, Verb::FsyncDirectory];
-const ON_TWO: [Verb; 2] = [Verb::Link, Verb::Rename];
+const ON_A_DIRECTORY: [OperationVerb; 3] =
+    [OperationVerb::Mkdir, OperationVerb::Rmdir, OperationVerb::FsyncDirectory];
+const ON_TWO: [OperationVerb; 2] = [OperationVerb::Link, OperationVerb::Rename];
 
 /// Returns every operation.
 pub(crate) fn vocabulary() -> Vec<Operation> {
-    let one = |verb: Verb, path| Operation { verb, path, other: "" };
-    let two = |verb: Verb, (path, other)| Operation { verb, path, other };
-    let mut all = vec![one(Verb::Sync, ""), one(Verb::Syncfs, ""), one(Verb::FsyncDirectory, ".")];
+    let one = |verb: OperationVerb, path| Operation { verb, path, other: "" };
+    let two = |verb: OperationVerb, (path, other)| Operation { verb, path, other };
+    let mut all = vec![
+        one(OperationVerb::Sync, ""),
+        one(OperationVerb::Syncfs, ""),
+        one(OperationVerb::FsyncDirectory, "."),
+    ];
     all.extend(ON_A_FILE.iter().flat_map(|verb| FILES.map(|path| one(*verb, path))));
     all.extend(ON_A_DIRECTORY.iter().flat_map(|verb| DIRECTORIES.map(|path| one(*verb, path))));
     let ordered = || FILES.iter().flat_map(|path| FILES.map(|other| (*path, other)));
@@ -84,8 +89,8 @@ pub(crate) fn vocabulary() -> Vec<Operation> {
     }
     // An exchange is symmetric.
     let pairs = [("f", "a/f"), ("f", "b/f"), ("a/f", "b/f"), ("a", "b")];
-    all.extend(pairs.map(|pair| two(Verb::Exchange, pair)));
-    all.extend([("a", "b"), ("b", "a")].map(|pair| two(Verb::Rename, pair)));
+    all.extend(pairs.map(|pair| two(OperationVerb::Exchange, pair)));
+    all.extend([("a", "b"), ("b", "a")].map(|pair| two(OperationVerb::Rename, pair)));
     all
 }
 

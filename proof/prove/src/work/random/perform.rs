@@ -1,7 +1,7 @@
 //! Runs a batch of programs: the hidden command `prove perform`, whose syncs are held and
 //! which is cut.
 
-use super::operation::{Operation, TARGET, Verb};
+use super::operation::{Operation, OperationVerb, TARGET};
 use super::{Programs, directory, filler, text};
 use crate::Result;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,39 +79,41 @@ impl Operation {
         let writable = || file(OFlags::WRONLY);
         let fresh = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
         match verb {
-            Verb::Put => fill(&file(fresh)?, step, 5000),
-            Verb::PutSynced => fill(&file(fresh | OFlags::DSYNC)?, step, 5000),
-            Verb::Append => fill(&file(OFlags::WRONLY | OFlags::APPEND)?, step, 3000),
-            Verb::Overwrite => fill_at(&writable()?, step, 1000, 4000),
-            Verb::WriteBeyond => fill_at(&writable()?, step, 20_000, 3000),
-            Verb::Shrink => ftruncate(writable()?, 100),
-            Verb::Grow => ftruncate(writable()?, 30_000),
-            Verb::Allocate => fallocate(writable()?, FallocateFlags::empty(), 2000, 40_000),
-            Verb::Punch => {
+            OperationVerb::Put => fill(&file(fresh)?, step, 5000),
+            OperationVerb::PutSynced => fill(&file(fresh | OFlags::DSYNC)?, step, 5000),
+            OperationVerb::Append => fill(&file(OFlags::WRONLY | OFlags::APPEND)?, step, 3000),
+            OperationVerb::Overwrite => fill_at(&writable()?, step, 1000, 4000),
+            OperationVerb::WriteBeyond => fill_at(&writable()?, step, 20_000, 3000),
+            OperationVerb::Shrink => ftruncate(writable()?, 100),
+            OperationVerb::Grow => ftruncate(writable()?, 30_000),
+            OperationVerb::Allocate => {
+                fallocate(writable()?, FallocateFlags::empty(), 2000, 40_000)
+            }
+            OperationVerb::Punch => {
                 let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 fallocate(writable()?, flags, 1000, 8000)
             }
-            Verb::Chmod => fchmod(file(OFlags::RDONLY)?, Mode::from_raw_mode(0o600)),
-            Verb::SetAttribute => {
+            OperationVerb::Chmod => fchmod(file(OFlags::RDONLY)?, Mode::from_raw_mode(0o600)),
+            OperationVerb::SetAttribute => {
                 let value = format!("step {step}");
                 let file = file(OFlags::RDONLY)?;
                 fsetxattr(file, c"user.step", value.as_bytes(), XattrFlags::empty())
             }
-            Verb::Symlink => symlinkat(TARGET, own, path),
-            Verb::Unlink => unlinkat(own, path, AtFlags::empty()),
-            Verb::Fsync => fsync(file(OFlags::RDONLY)?),
-            Verb::Fdatasync => fdatasync(file(OFlags::RDONLY)?),
-            Verb::Link => linkat(own, path, own, other, AtFlags::empty()),
-            Verb::Rename => renameat(own, path, own, other),
-            Verb::Exchange => renameat_with(own, path, own, other, RenameFlags::EXCHANGE),
-            Verb::Mkdir => mkdirat(own, path, Mode::from_raw_mode(0o755)),
-            Verb::Rmdir => unlinkat(own, path, AtFlags::REMOVEDIR),
-            Verb::FsyncDirectory => fsync(open_directory(own, Path::new(path))?),
-            Verb::Sync => {
+            OperationVerb::Symlink => symlinkat(TARGET, own, path),
+            OperationVerb::Unlink => unlinkat(own, path, AtFlags::empty()),
+            OperationVerb::Fsync => fsync(file(OFlags::RDONLY)?),
+            OperationVerb::Fdatasync => fdatasync(file(OFlags::RDONLY)?),
+            OperationVerb::Link => linkat(own, path, own, other, AtFlags::empty()),
+            OperationVerb::Rename => renameat(own, path, own, other),
+            OperationVerb::Exchange => renameat_with(own, path, own, other, RenameFlags::EXCHANGE),
+            OperationVerb::Mkdir => mkdirat(own, path, Mode::from_raw_mode(0o755)),
+            OperationVerb::Rmdir => unlinkat(own, path, AtFlags::REMOVEDIR),
+            OperationVerb::FsyncDirectory => fsync(open_directory(own, Path::new(path))?),
+            OperationVerb::Sync => {
                 sync();
                 Ok(())
             }
-            Verb::Syncfs => syncfs(own),
+            OperationVerb::Syncfs => syncfs(own),
         }
     }
 }

@@ -12,13 +12,13 @@ use synconce_testkit::{Error, Result, units};
 /// Set up disks that are slow, fail, are recorded and lose their power on demand
 #[derive(Parser)]
 #[command(name = "rig")]
-pub struct Arguments {
+pub struct RigArguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: RigCommand,
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+pub enum RigCommand {
     /// Set up a rig, which stays until `rig down`
     Up(Up),
     /// Take a rig down
@@ -36,7 +36,7 @@ pub enum Command {
         json: bool,
     },
     /// Change the speed and the failures of the disk of a rig
-    Set(Set),
+    Set(SetArguments),
     /// Fail or hang requests to the disk of a rig from now on
     Fail(Fail),
     /// End every fault of a rig's disk, and complete the requests that hang
@@ -135,7 +135,7 @@ pub struct LimitArgs {
 }
 
 #[derive(Args)]
-pub struct Set {
+pub struct SetArguments {
     /// Select the rig by its mount point
     pub mount_point: PathBuf,
     #[command(flatten)]

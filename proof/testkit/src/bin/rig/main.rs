@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
-use synconce_testkit::rig::{self, PRESETS, Rig, Stats, Summary, What};
+use synconce_testkit::rig::{self, EventKind, PRESETS, Rig, RigSummary, Stats};
 use synconce_testkit::{Error, Result};
 
-use self::arguments::{Arguments, Command, CutArgs, Set, Up};
+use self::arguments::{CutArgs, RigArguments, RigCommand, SetArguments, Up};
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match run(RigArguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rig: {error}");
@@ -27,25 +27,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: RigCommand) -> Result<()> {
     match command {
-        Command::Up(up) => set_up(up),
-        Command::Down { mount_point, force } => rig::find(&mount_point)?.down(force),
-        Command::List { json } => list(json),
-        Command::Set(set) => set_disk(&set),
-        Command::Fail(fail) => rig::find(&fail.mount_point)?.disk().fail(fail.fault()),
-        Command::Recover { mount_point } => rig::find(&mount_point)?.disk().recover(),
-        Command::Mark { mount_point, name } => {
+        RigCommand::Up(up) => set_up(up),
+        RigCommand::Down { mount_point, force } => rig::find(&mount_point)?.down(force),
+        RigCommand::List { json } => list(json),
+        RigCommand::Set(set) => set_disk(&set),
+        RigCommand::Fail(fail) => rig::find(&fail.mount_point)?.disk().fail(fail.fault()),
+        RigCommand::Recover { mount_point } => rig::find(&mount_point)?.disk().recover(),
+        RigCommand::Mark { mount_point, name } => {
             println!("{}", rig::find(&mount_point)?.disk().mark(&name)?);
             Ok(())
         }
-        Command::Log { mount_point, marks } => print_log(&mount_point, marks),
-        Command::Cut(cut) => cut_power(&cut),
-        Command::Presets => {
+        RigCommand::Log { mount_point, marks } => print_log(&mount_point, marks),
+        RigCommand::Cut(cut) => cut_power(&cut),
+        RigCommand::Presets => {
             PRESETS.iter().for_each(|preset| print!("{preset}"));
             Ok(())
         }
-        Command::Stats { mount_point, json } => {
+        RigCommand::Stats { mount_point, json } => {
             let stats = rig::find(&mount_point)?.disk().stats()?;
             if json {
                 print_json(&stats);
@@ -54,13 +54,13 @@ fn run(command: Command) -> Result<()> {
             }
             Ok(())
         }
-        Command::Reap => {
+        RigCommand::Reap => {
             for mount_point in rig::reap()? {
                 println!("{}", mount_point.display());
             }
             Ok(())
         }
-        Command::Serve { dir } => rig::serve(&dir),
+        RigCommand::Serve { dir } => rig::serve(&dir),
     }
 }
 
@@ -114,7 +114,7 @@ fn print_log(mount_point: &Path, marks: bool) -> Result<()> {
     let log = rig::find(mount_point)?.recording()?.log()?;
     let start = log.events().first().map_or(0, |event| event.nanos);
     for (number, event) in log.events().iter().enumerate() {
-        if !marks || matches!(event.what, What::Mark(_)) {
+        if !marks || matches!(event.what, EventKind::Mark(_)) {
             let time = Duration::from_nanos(event.nanos - start).as_secs_f64();
             println!("{number} {time:.6} {}", event.what);
         }
@@ -122,7 +122,7 @@ fn print_log(mount_point: &Path, marks: bool) -> Result<()> {
     Ok(())
 }
 
-fn set_disk(set: &Set) -> Result<()> {
+fn set_disk(set: &SetArguments) -> Result<()> {
     let disk = rig::find(&set.mount_point)?.disk();
     if let Some(latency) = set.latency.get() {
         disk.set_latency(latency)?;
@@ -144,7 +144,8 @@ fn set_disk(set: &Set) -> Result<()> {
 }
 
 fn list(json: bool) -> Result<()> {
-    let summaries: Vec<Summary> = rig::entries()?.iter().map(rig::Entry::summary).collect();
+    let summaries: Vec<RigSummary> =
+        rig::entries()?.iter().map(rig::RecordedRig::summary).collect();
     if json {
         print_json(&summaries);
         return Ok(());

@@ -7,19 +7,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
-use super::store::Store;
-use super::{Shared, Transfers};
-use crate::rig::protocol::{Request, Response, VERSION};
+use super::store::BareDisk;
+use super::{DaemonState, Transfers};
+use crate::rig::protocol::{DiskRequest, Response, VERSION};
 use crate::rig::{Cut, Fault, Limits, Requests, Stats, disk};
 
-pub(super) fn serve(listener: &UnixListener, shared: &Arc<Shared>) {
+pub(super) fn serve(listener: &UnixListener, shared: &Arc<DaemonState>) {
     for stream in listener.incoming().flatten() {
         // A client that disconnects in the middle of a request does not affect the disk.
         let _ = converse(&stream, shared);
     }
 }
 
-fn converse(stream: &UnixStream, shared: &Arc<Shared>) -> std::io::Result<()> {
+fn converse(stream: &UnixStream, shared: &Arc<DaemonState>) -> std::io::Result<()> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     let response = match serde_json::from_str(&line) {
@@ -32,30 +32,30 @@ fn converse(stream: &UnixStream, shared: &Arc<Shared>) -> std::io::Result<()> {
     stream.write_all(format!("{}\n", serde_json::to_string(&response)?).as_bytes())
 }
 
-impl Shared {
-    fn obey(self: &Arc<Self>, request: Request) -> Response {
+impl DaemonState {
+    fn obey(self: &Arc<Self>, request: DiskRequest) -> Response {
         match request {
-            Request::Mark(name) => return self.mark(&name),
-            Request::Cut(cut) => return self.cut(&cut),
-            Request::Settle => self.settle(),
-            Request::Hello => {
+            DiskRequest::Mark(name) => return self.mark(&name),
+            DiskRequest::Cut(cut) => return self.cut(&cut),
+            DiskRequest::Settle => self.settle(),
+            DiskRequest::Hello => {
                 return Response::Hello { version: VERSION, passthrough: self.bypassed() };
             }
-            Request::Stats => return Response::Stats(self.stats()),
-            Request::Fail(fault) if self.bypassed() && fault.requests != Requests::Flushes => {
+            DiskRequest::Stats => return Response::Stats(self.stats()),
+            DiskRequest::Fail(fault) if self.bypassed() && fault.requests != Requests::Flushes => {
                 return refuse("writes bypass the daemon: set the rig up without passthrough");
             }
-            Request::Fail(fault) => self.fail(fault),
-            Request::Recover(requests) => {
+            DiskRequest::Fail(fault) => self.fail(fault),
+            DiskRequest::Recover(requests) => {
                 self.faults.end(requests);
                 self.faults.release();
             }
-            Request::SetLimits(limits) if self.bypassed() && limits != Limits::NONE => {
+            DiskRequest::SetLimits(limits) if self.bypassed() && limits != Limits::NONE => {
                 return refuse("data bypasses the daemon: set the rig up without passthrough");
             }
-            Request::SetLimits(limits) => self.pace.set(limits),
-            Request::SetLatency(latency) => self.flushes.set_latency(latency),
-            Request::StallFlushes(stall) => self.flushes.stall(stall),
+            DiskRequest::SetLimits(limits) => self.pace.set(limits),
+            DiskRequest::SetLatency(latency) => self.flushes.set_latency(latency),
+            DiskRequest::StallFlushes(stall) => self.flushes.stall(stall),
         }
         Response::Done
     }
@@ -74,7 +74,7 @@ impl Shared {
     }
 
     fn settle(&self) {
-        if let Store::Replayed(disk) = &self.store {
+        if let BareDisk::Replayed(disk) = &self.store {
             disk.settle();
         }
     }
@@ -90,7 +90,7 @@ impl Shared {
     }
 
     fn cut(&self, cut: &Cut) -> Response {
-        let Store::Replayed(disk) = &self.store else {
+        let BareDisk::Replayed(disk) = &self.store else {
             return refuse("only a replay can be cut");
         };
         match disk.cut(cut) {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::rig::fault::{Fault, Requests};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RequestFate {
     Do,
     Fail,
     Hang,
@@ -17,11 +17,11 @@ type Hanging = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 pub(super) struct Faults {
-    state: Mutex<State>,
+    state: Mutex<FaultState>,
 }
 
 #[derive(Default)]
-struct State {
+struct FaultState {
     standing: Vec<Standing>,
     hanging: Vec<Hanging>,
 }
@@ -40,10 +40,10 @@ impl Faults {
     }
 
     /// Returns what to do with a request of one kind; `data` is the data of a write.
-    pub(super) fn verdict(&self, kind: Requests, data: &[u8]) -> Verdict {
+    pub(super) fn verdict(&self, kind: Requests, data: &[u8]) -> RequestFate {
         let mut state = self.state();
         if state.standing.is_empty() {
-            return Verdict::Do;
+            return RequestFate::Do;
         }
         let now = Instant::now();
         state.standing.retain(|standing| !standing.is_over(now));
@@ -51,9 +51,9 @@ impl Faults {
             (standing.fits(kind, data) && standing.strikes()).then_some(standing.fault.hangs)
         };
         match state.standing.iter_mut().find_map(strikes) {
-            None => Verdict::Do,
-            Some(false) => Verdict::Fail,
-            Some(true) => Verdict::Hang,
+            None => RequestFate::Do,
+            Some(false) => RequestFate::Fail,
+            Some(true) => RequestFate::Hang,
         }
     }
 
@@ -81,7 +81,7 @@ impl Faults {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, FaultState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn verdicts(fault: Fault, count: usize, kind: Requests) -> Vec<Verdict> {
+    fn verdicts(fault: Fault, count: usize, kind: Requests) -> Vec<RequestFate> {
         let faults = Faults::default();
         faults.add(fault);
         (0..count).map(|_| faults.verdict(kind, b"")).collect()
@@ -136,15 +136,15 @@ mod tests {
     #[test]
     fn the_third_flush_fails_and_no_other() {
         let fault = Fault::flushes().after(2).times(1);
-        let expected = [Verdict::Do, Verdict::Do, Verdict::Fail, Verdict::Do];
+        let expected = [RequestFate::Do, RequestFate::Do, RequestFate::Fail, RequestFate::Do];
         assert_eq!(verdicts(fault.clone(), 4, Requests::Flushes), expected);
-        assert_eq!(verdicts(fault, 4, Requests::Writes), [Verdict::Do; 4]);
+        assert_eq!(verdicts(fault, 4, Requests::Writes), [RequestFate::Do; 4]);
     }
 
     #[test]
     fn everything_fails_on_a_dead_disk() {
         for kind in [Requests::Reads, Requests::Writes, Requests::Flushes] {
-            assert_eq!(verdicts(Fault::everything(), 3, kind), [Verdict::Fail; 3]);
+            assert_eq!(verdicts(Fault::everything(), 3, kind), [RequestFate::Fail; 3]);
         }
     }
 
@@ -152,21 +152,21 @@ mod tests {
     fn a_write_fails_if_it_holds_the_bytes() {
         let faults = Faults::default();
         faults.add(Fault::writes().holding("poison").times(1));
-        assert_eq!(faults.verdict(Requests::Writes, b"popoiso"), Verdict::Do);
-        assert_eq!(faults.verdict(Requests::Reads, b""), Verdict::Do);
-        assert_eq!(faults.verdict(Requests::Writes, b"popoisonous"), Verdict::Fail);
-        assert_eq!(faults.verdict(Requests::Writes, b"poison"), Verdict::Do);
+        assert_eq!(faults.verdict(Requests::Writes, b"popoiso"), RequestFate::Do);
+        assert_eq!(faults.verdict(Requests::Reads, b""), RequestFate::Do);
+        assert_eq!(faults.verdict(Requests::Writes, b"popoisonous"), RequestFate::Fail);
+        assert_eq!(faults.verdict(Requests::Writes, b"poison"), RequestFate::Do);
     }
 
     #[test]
     fn a_fault_whose_time_is_over_is_gone() {
         assert_eq!(
             verdicts(Fault::reads().lasting(Duration::ZERO), 1, Requests::Reads),
-            [Verdict::Do]
+            [RequestFate::Do]
         );
         assert_eq!(
             verdicts(Fault::reads().lasting(Duration::from_secs(3600)), 1, Requests::Reads),
-            [Verdict::Fail]
+            [RequestFate::Fail]
         );
     }
 
@@ -174,13 +174,13 @@ mod tests {
     fn what_hangs_is_done_at_the_release() {
         let faults = Faults::default();
         faults.add(Fault::everything().hanging());
-        assert_eq!(faults.verdict(Requests::Writes, b""), Verdict::Hang);
+        assert_eq!(faults.verdict(Requests::Writes, b""), RequestFate::Hang);
         let (sender, done) = std::sync::mpsc::channel();
         faults.hang(Box::new(move || sender.send(()).unwrap()));
         assert_eq!((faults.hanging(), done.try_recv().is_ok()), (1, false));
         faults.end(Requests::Everything);
         faults.release();
         assert_eq!((faults.hanging(), done.try_recv().is_ok()), (0, true));
-        assert_eq!(faults.verdict(Requests::Writes, b""), Verdict::Do);
+        assert_eq!(faults.verdict(Requests::Writes, b""), RequestFate::Do);
     }
 }

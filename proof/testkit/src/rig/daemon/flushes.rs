@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::rig::latency::{Draws, Latency};
 
 /// The reply of a waiting flush.
-pub(super) trait Answer {
+pub(super) trait FlushReply {
     /// Answers the flush; returns false if the answer is an error.
     fn answer(self) -> bool;
 }
@@ -27,11 +27,11 @@ struct Queue<A> {
     free: bool,
     times: Draws,
     stalled: bool,
-    counts: Counts,
+    counts: FlushCounts,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct FlushCounts {
     pub(super) arrived: u64,
     pub(super) failed: u64,
     /// Nanoseconds from arrival to answer, summed.
@@ -48,13 +48,13 @@ impl<A> Default for Flushes<A> {
             free: true,
             times: Latency::NONE.draws(),
             stalled: false,
-            counts: Counts::default(),
+            counts: FlushCounts::default(),
         };
         Self { queue: Mutex::new(queue), changed: Condvar::new() }
     }
 }
 
-impl<A: Answer> Flushes<A> {
+impl<A: FlushReply> Flushes<A> {
     /// Accepts a flush. A flush that costs nothing is answered at once, without a switch of
     /// threads.
     pub(super) fn arrive(&self, answer: A) {
@@ -109,7 +109,7 @@ impl<A: Answer> Flushes<A> {
     }
 
     /// Returns the counts, and how many flushes wait for their answer.
-    pub(super) fn counts(&self) -> (Counts, u64) {
+    pub(super) fn counts(&self) -> (FlushCounts, u64) {
         let queue = self.queue();
         (queue.counts, queue.waiting.len() as u64 + u64::from(queue.busy))
     }
@@ -119,7 +119,7 @@ impl<A: Answer> Flushes<A> {
     }
 }
 
-impl<A: Answer> Queue<A> {
+impl<A: FlushReply> Queue<A> {
     fn finish(&mut self, arrived: Instant, takes: Duration, answer: A) {
         self.counts.nanos += nanos(arrived.elapsed());
         self.counts.planned += nanos(takes);
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Sender, channel};
 
-    impl Answer for Sender<bool> {
+    impl FlushReply for Sender<bool> {
         fn answer(self) -> bool {
             self.send(true).is_ok()
         }
@@ -160,7 +160,7 @@ mod tests {
         flushes.stall(false);
         flushes.answer_one();
         assert_eq!(answered.try_recv(), Ok(true));
-        assert_eq!(flushes.counts(), (Counts { arrived: 1, ..flushes.counts().0 }, 0));
+        assert_eq!(flushes.counts(), (FlushCounts { arrived: 1, ..flushes.counts().0 }, 0));
     }
 
     #[test]

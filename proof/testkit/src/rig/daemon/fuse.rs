@@ -12,7 +12,7 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use super::Shared;
+use super::DaemonState;
 use super::requests::PendingFlush;
 
 const DISK: INodeNo = INodeNo(2);
@@ -22,14 +22,14 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 const MAX_WRITE: u32 = 1 << 20;
 
 pub(super) struct OneFile {
-    shared: Arc<Shared>,
+    shared: Arc<DaemonState>,
     wanted: Option<bool>,
     /// Kept open for as long as the kernel may use the id.
     backing_id: Mutex<Option<BackingId>>,
 }
 
 impl OneFile {
-    pub(super) fn new(shared: Arc<Shared>, wanted: Option<bool>) -> Self {
+    pub(super) fn new(shared: Arc<DaemonState>, wanted: Option<bool>) -> Self {
         Self { shared, wanted, backing_id: Mutex::new(None) }
     }
 

@@ -8,11 +8,11 @@ use crate::rig::Limits;
 
 #[derive(Default)]
 pub(super) struct Pace {
-    state: Mutex<State>,
+    state: Mutex<PaceState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PaceState {
     limits: Limits,
     /// When the disk will have finished all its requests.
     free: Option<Instant>,
@@ -44,7 +44,7 @@ impl Pace {
     }
 }
 
-impl State {
+impl PaceState {
     fn plan(&mut self, write: bool, offset: u64, bytes: u64, now: Instant) -> Duration {
         let takes = self.limits.time(write, bytes, offset == self.end);
         self.end = offset + bytes;
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn requests_that_come_at_once_are_done_one_after_the_other() {
         let limits = Limits { writes: Some(100), ..Limits::NONE };
-        let mut state = State { limits, ..State::default() };
+        let mut state = PaceState { limits, ..PaceState::default() };
         let (now, tenth) = (Instant::now(), Duration::from_millis(10));
         assert_eq!(state.plan(true, 0, 4096, now), tenth);
         assert_eq!(state.plan(true, 0, 4096, now), tenth * 2);

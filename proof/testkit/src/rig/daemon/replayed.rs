@@ -15,19 +15,19 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::Result;
 use crate::error::{Context, Error};
-use crate::rig::log::{Log, What};
+use crate::rig::log::{EventKind, Log};
 use crate::rig::recording::Recording;
-use crate::rig::replay::{Cut, Extents, Loss, Source};
+use crate::rig::replay::{BytesFrom, Cut, Extents, Loss};
 
 pub(super) struct Replayed {
     base: File,
     /// Data written after the cut: by recovery, by fsck, by the test itself.
     scratch: File,
     size: u64,
-    state: RwLock<State>,
+    state: RwLock<ReplayState>,
 }
 
-struct State {
+struct ReplayState {
     log: Log,
     /// How many events are in `durable`.
     applied: usize,
@@ -44,7 +44,7 @@ impl Replayed {
         let base = File::open(&recording.base).context("open", &recording.base)?;
         let mut options = File::options();
         let scratch_file = options.read(true).write(true).open(scratch).context("open", scratch)?;
-        let state = State {
+        let state = ReplayState {
             log: Log::open(&recording.log)?,
             applied: 0,
             durable: Extents::default(),
@@ -87,9 +87,9 @@ impl Replayed {
                 let (from, to) = (range.start - offset, range.end - offset);
                 let part = &mut data[index(from)?..index(to)?];
                 let (file, position) = match source {
-                    Some(Source::Log(position)) => (state.log.file(), position),
-                    Some(Source::Scratch(position)) => (&self.scratch, position),
-                    Some(Source::Zero) => {
+                    Some(BytesFrom::Log(position)) => (state.log.file(), position),
+                    Some(BytesFrom::Scratch(position)) => (&self.scratch, position),
+                    Some(BytesFrom::Zero) => {
                         part.fill(0);
                         continue;
                     }
@@ -106,28 +106,28 @@ impl Replayed {
         let (position, length) = (state.scratch_end, data.len() as u64);
         self.scratch.write_all_at(data, position)?;
         state.scratch_end += length;
-        state.overlay.insert(offset..offset + length, Source::Scratch(position));
+        state.overlay.insert(offset..offset + length, BytesFrom::Scratch(position));
         Ok(())
     }
 
     pub(super) fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
         let mut state = self.change();
         if !state.settling {
-            state.overlay.insert(clip(offset, length, self.size), Source::Zero);
+            state.overlay.insert(clip(offset, length, self.size), BytesFrom::Zero);
         }
         Ok(())
     }
 
-    fn look(&self) -> RwLockReadGuard<'_, State> {
+    fn look(&self) -> RwLockReadGuard<'_, ReplayState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, State> {
+    fn change(&self) -> RwLockWriteGuard<'_, ReplayState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ReplayState {
     fn cut(&mut self, cut: &Cut, size: u64) -> Loss {
         let durable = self.log.durable(cut.at);
         if durable < self.applied {
@@ -158,12 +158,14 @@ impl State {
 }
 
 /// Returns the range of the disk that an event changes, and the source of the new data.
-fn change(what: &What, size: u64) -> Option<(Range<u64>, Source)> {
+fn change(what: &EventKind, size: u64) -> Option<(Range<u64>, BytesFrom)> {
     match *what {
-        What::Write { offset, length, position } => {
-            Some((clip(offset, length, size), Source::Log(position)))
+        EventKind::Write { offset, length, position } => {
+            Some((clip(offset, length, size), BytesFrom::Log(position)))
         }
-        What::Discard { offset, length } => Some((clip(offset, length, size), Source::Zero)),
+        EventKind::Discard { offset, length } => {
+            Some((clip(offset, length, size), BytesFrom::Zero))
+        }
         _ => None,
     }
 }

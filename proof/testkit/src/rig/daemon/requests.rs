@@ -6,37 +6,37 @@ use std::sync::atomic::Ordering::Relaxed;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use rustix::fs::FallocateFlags;
 
-use super::Shared;
-use super::faults::Verdict;
-use super::flushes::Answer;
+use super::DaemonState;
+use super::faults::RequestFate;
+use super::flushes::FlushReply;
 use crate::rig::Requests;
 
 /// A flush that waits for its answer.
 pub(super) struct PendingFlush {
     reply: ReplyEmpty,
-    shared: Arc<Shared>,
+    shared: Arc<DaemonState>,
     /// The number of its begin in the log.
     begin: u64,
 }
 
 impl PendingFlush {
-    pub(super) fn new(reply: ReplyEmpty, shared: Arc<Shared>, begin: u64) -> Self {
+    pub(super) fn new(reply: ReplyEmpty, shared: Arc<DaemonState>, begin: u64) -> Self {
         Self { reply, shared, begin }
     }
 }
 
-impl Answer for PendingFlush {
+impl FlushReply for PendingFlush {
     fn answer(self) -> bool {
         let Self { reply, shared, begin } = self;
         match shared.faults.verdict(Requests::Flushes, &[]) {
-            Verdict::Do => shared.store.flush_end(begin, true, |logged| {
+            RequestFate::Do => shared.store.flush_end(begin, true, |logged| {
                 if logged { reply.ok() } else { reply.error(Errno::EIO) }
             }),
-            Verdict::Fail => {
+            RequestFate::Fail => {
                 shared.store.flush_end(begin, false, |_| reply.error(Errno::EIO));
                 return false;
             }
-            Verdict::Hang => {
+            RequestFate::Hang => {
                 let again = Self { reply, shared: shared.clone(), begin };
                 shared.faults.hang(Box::new(move || {
                     again.answer();
@@ -47,15 +47,15 @@ impl Answer for PendingFlush {
     }
 }
 
-impl Shared {
+impl DaemonState {
     pub(super) fn read(self: &Arc<Self>, offset: u64, size: u32, reply: ReplyData) {
         match self.faults.verdict(Requests::Reads, &[]) {
-            Verdict::Do => {}
-            Verdict::Fail => {
+            RequestFate::Do => {}
+            RequestFate::Fail => {
                 self.transfers.failed_reads.fetch_add(1, Relaxed);
                 return reply.error(Errno::EIO);
             }
-            Verdict::Hang => {
+            RequestFate::Hang => {
                 let shared = self.clone();
                 return self.faults.hang(Box::new(move || shared.read(offset, size, reply)));
             }
@@ -76,11 +76,11 @@ impl Shared {
 
     pub(super) fn write(self: &Arc<Self>, offset: u64, data: &[u8], reply: ReplyWrite) {
         match self.faults.verdict(Requests::Writes, data) {
-            Verdict::Do => {}
-            Verdict::Fail => {
+            RequestFate::Do => {}
+            RequestFate::Fail => {
                 return self.fail_change(offset, data.len() as u64, || reply.error(Errno::EIO));
             }
-            Verdict::Hang => {
+            RequestFate::Hang => {
                 let (shared, data) = (self.clone(), data.to_vec());
                 return self.faults.hang(Box::new(move || shared.write(offset, &data, reply)));
             }
@@ -107,9 +107,11 @@ impl Shared {
             return reply.error(Errno::EOPNOTSUPP);
         }
         match self.faults.verdict(Requests::Writes, &[]) {
-            Verdict::Do => {}
-            Verdict::Fail => return self.fail_change(offset, length, || reply.error(Errno::EIO)),
-            Verdict::Hang => {
+            RequestFate::Do => {}
+            RequestFate::Fail => {
+                return self.fail_change(offset, length, || reply.error(Errno::EIO));
+            }
+            RequestFate::Hang => {
                 let shared = self.clone();
                 let again = move || shared.discard(offset, length, mode, reply);
                 return self.faults.hang(Box::new(again));

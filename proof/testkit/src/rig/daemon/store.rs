@@ -11,18 +11,18 @@ use super::replayed::Replayed;
 use crate::Result;
 use crate::error::Context;
 use crate::rig::log::Recorder;
-use crate::rig::record::Record;
+use crate::rig::record::RigRecord;
 
 /// The bare disk: no latency, no faults.
-pub(super) enum Store {
+pub(super) enum BareDisk {
     /// A working disk, recorded or not.
     Live { backing: File, recorder: Option<Mutex<Recorder>> },
     /// A disk after a power cut.
     Replayed(Box<Replayed>),
 }
 
-impl Store {
-    pub(super) fn open(record: &Record) -> Result<Self> {
+impl BareDisk {
+    pub(super) fn open(record: &RigRecord) -> Result<Self> {
         if let Some(recording) = &record.replays {
             return Replayed::open(recording, &record.backing).map(Box::new).map(Self::Replayed);
         }

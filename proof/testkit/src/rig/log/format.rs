@@ -13,7 +13,7 @@ pub(in crate::rig) const HEADER: u64 = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"rig\x01");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::rig) enum Kind {
+pub(in crate::rig) enum EntryKind {
     Write = 1,
     Discard = 2,
     Failed = 3,
@@ -26,7 +26,7 @@ pub(in crate::rig) enum Kind {
 /// The header of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::rig) struct Header {
-    pub(in crate::rig) kind: Kind,
+    pub(in crate::rig) kind: EntryKind,
     /// Offset on the disk; for the end of a flush, the number of its begin.
     pub(in crate::rig) offset: u64,
     pub(in crate::rig) length: u64,
@@ -37,7 +37,7 @@ impl Header {
     /// Returns how many bytes follow the header.
     pub(in crate::rig) fn payload(&self) -> u64 {
         match self.kind {
-            Kind::Write | Kind::Mark => self.length,
+            EntryKind::Write | EntryKind::Mark => self.length,
             _ => 0,
         }
     }
@@ -65,13 +65,13 @@ impl Header {
         let number = |place: usize| u64::from_le_bytes(words[place]);
         let (magic, kind) = (number(0) as u32, (number(0) >> 32) as u32);
         let kinds = [
-            Kind::Write,
-            Kind::Discard,
-            Kind::Failed,
-            Kind::FlushBegin,
-            Kind::FlushEnd,
-            Kind::FlushFailed,
-            Kind::Mark,
+            EntryKind::Write,
+            EntryKind::Discard,
+            EntryKind::Failed,
+            EntryKind::FlushBegin,
+            EntryKind::FlushEnd,
+            EntryKind::FlushFailed,
+            EntryKind::Mark,
         ];
         let kind = kinds.into_iter().find(|known| *known as u32 == kind)?;
         (magic == MAGIC).then_some(Self {
@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_header_reads_as_it_was_written() {
-        let header = Header { kind: Kind::Discard, offset: 1 << 40, length: u64::MAX, nanos: 7 };
+        let header =
+            Header { kind: EntryKind::Discard, offset: 1 << 40, length: u64::MAX, nanos: 7 };
         assert_eq!(Header::parse(&header.bytes()), Some(header));
         assert_eq!(Header::parse(&[0; 32]), None);
     }

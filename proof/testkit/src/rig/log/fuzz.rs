@@ -19,7 +19,7 @@ fn any_bytes_are_a_log_that_can_be_cut_anywhere_or_none() {
         assert!(log.places(0, usize::MAX).all(|place| (1..=log.len()).contains(&place)));
         log.marks().for_each(|(place, name)| assert!(log.mark(name) <= Some(place)));
         for (number, event) in log.events().iter().enumerate() {
-            let (What::Write { offset, length, .. } | What::Discard { offset, length }) =
+            let (EventKind::Write { offset, length, .. } | EventKind::Discard { offset, length }) =
                 event.what
             else {
                 continue;
@@ -34,7 +34,7 @@ fn any_bytes_are_a_log_that_can_be_cut_anywhere_or_none() {
 }
 
 #[derive(Debug, Arbitrary)]
-enum Act {
+enum LogAct {
     Write(u32, Vec<u8>),
     Discard(u64, u32),
     Failed(u64, u32),
@@ -47,35 +47,35 @@ enum Act {
 fn every_log_reads_as_it_was_recorded() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("log");
-    synconce_fuzz::values("logs", 1_000, |acts: Vec<Act>| {
+    synconce_fuzz::values("logs", 1_000, |acts: Vec<LogAct>| {
         let mut recorder = Recorder::create(&path).unwrap();
         let (mut begins, mut wanted) = (Vec::new(), Vec::new());
         for act in acts {
             wanted.push(match act {
-                Act::Write(offset, data) => {
+                LogAct::Write(offset, data) => {
                     recorder.write(offset.into(), &data).unwrap();
                     format!("write {} at {offset}", data.len())
                 }
-                Act::Discard(offset, length) => {
+                LogAct::Discard(offset, length) => {
                     let offset = offset >> 1;
                     recorder.discard(offset, length.into()).unwrap();
                     format!("discard {length} at {offset}")
                 }
-                Act::Failed(offset, length) => {
+                LogAct::Failed(offset, length) => {
                     let offset = offset >> 1;
                     recorder.failed(offset, length.into()).unwrap();
                     format!("failed {length} at {offset}")
                 }
-                Act::End(which, done) if !begins.is_empty() => {
+                LogAct::End(which, done) if !begins.is_empty() => {
                     let begin = begins[usize::from(which) % begins.len()];
                     recorder.flush_end(begin, done).unwrap();
                     format!("flush {begin} {}", if done { "ends" } else { "fails" })
                 }
-                Act::Begin | Act::End(..) => {
+                LogAct::Begin | LogAct::End(..) => {
                     begins.push(recorder.flush_begin().unwrap());
                     "flush begins".to_owned()
                 }
-                Act::Mark(name) => {
+                LogAct::Mark(name) => {
                     recorder.mark(&name).unwrap();
                     format!("mark {name}")
                 }

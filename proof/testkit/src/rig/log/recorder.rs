@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::io::pwritev;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::format::{HEADER, Header, Kind};
+use super::format::{EntryKind, HEADER, Header};
 use crate::Result;
 use crate::error::Context;
 
@@ -32,35 +32,41 @@ impl Recorder {
 
     /// Records data; the caller writes it to the disk only if this succeeds.
     pub(in crate::rig) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.append(Kind::Write, offset, data.len() as u64, data).map(drop)
+        self.append(EntryKind::Write, offset, data.len() as u64, data).map(drop)
     }
 
     pub(in crate::rig) fn discard(&mut self, offset: u64, length: u64) -> io::Result<()> {
-        self.append(Kind::Discard, offset, length, &[]).map(drop)
+        self.append(EntryKind::Discard, offset, length, &[]).map(drop)
     }
 
     pub(in crate::rig) fn failed(&mut self, offset: u64, length: u64) -> io::Result<()> {
-        self.append(Kind::Failed, offset, length, &[]).map(drop)
+        self.append(EntryKind::Failed, offset, length, &[]).map(drop)
     }
 
     /// Records the arrival of a flush and returns its number, which the end of the flush
     /// refers to.
     pub(in crate::rig) fn flush_begin(&mut self) -> io::Result<u64> {
-        self.append(Kind::FlushBegin, 0, 0, &[])
+        self.append(EntryKind::FlushBegin, 0, 0, &[])
     }
 
     pub(in crate::rig) fn flush_end(&mut self, begin: u64, done: bool) -> io::Result<()> {
-        let kind = if done { Kind::FlushEnd } else { Kind::FlushFailed };
+        let kind = if done { EntryKind::FlushEnd } else { EntryKind::FlushFailed };
         self.append(kind, begin, 0, &[]).map(drop)
     }
 
     /// Records a mark and returns the place right after it.
     pub(in crate::rig) fn mark(&mut self, name: &str) -> io::Result<u64> {
-        Ok(self.append(Kind::Mark, 0, name.len() as u64, name.as_bytes())? + 1)
+        Ok(self.append(EntryKind::Mark, 0, name.len() as u64, name.as_bytes())? + 1)
     }
 
     /// Appends an event in one call, so that a killed daemon leaves complete events.
-    fn append(&mut self, kind: Kind, offset: u64, length: u64, data: &[u8]) -> io::Result<u64> {
+    fn append(
+        &mut self,
+        kind: EntryKind,
+        offset: u64,
+        length: u64,
+        data: &[u8],
+    ) -> io::Result<u64> {
         if self.broken {
             return Err(io::Error::other("the log could not be written: an event is missing"));
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// Where the bytes of a range are stored; the number is the position of the first byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::rig) enum Source {
+pub(in crate::rig) enum BytesFrom {
     /// In the log.
     Log(u64),
     /// In the file of data written since the cut.
@@ -14,7 +14,7 @@ pub(in crate::rig) enum Source {
     Zero,
 }
 
-impl Source {
+impl BytesFrom {
     /// Returns the source of the bytes that are `bytes` further on.
     pub(in crate::rig) fn skip(self, bytes: u64) -> Self {
         match self {
@@ -28,7 +28,7 @@ impl Source {
 /// Disjoint ranges, by their start. A position in none of them belongs to the layer below.
 #[derive(Debug, Default)]
 pub(in crate::rig) struct Extents {
-    by_start: BTreeMap<u64, (u64, Source)>,
+    by_start: BTreeMap<u64, (u64, BytesFrom)>,
 }
 
 impl Extents {
@@ -37,7 +37,7 @@ impl Extents {
     }
 
     /// Puts a range over the existing ranges.
-    pub(in crate::rig) fn insert(&mut self, range: Range<u64>, source: Source) {
+    pub(in crate::rig) fn insert(&mut self, range: Range<u64>, source: BytesFrom) {
         if range.is_empty() {
             return;
         }
@@ -62,7 +62,7 @@ impl Extents {
     }
 
     /// Returns the parts of `range`, in order and without gaps; `None` is the layer below.
-    pub(in crate::rig) fn pieces(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<Source>)> {
+    pub(in crate::rig) fn pieces(&self, range: Range<u64>) -> Vec<(Range<u64>, Option<BytesFrom>)> {
         let first = self.by_start.range(..=range.start).next_back();
         let first = first.filter(|(_, (end, _))| *end > range.start).map(|(&start, _)| start);
         let from = first.unwrap_or(range.start);
@@ -90,17 +90,17 @@ mod tests {
     #[test]
     fn a_range_in_the_middle_of_another_leaves_both_its_ends() {
         let mut extents = Extents::default();
-        extents.insert(10..40, Source::Log(1000));
-        extents.insert(20..30, Source::Zero);
+        extents.insert(10..40, BytesFrom::Log(1000));
+        extents.insert(20..30, BytesFrom::Zero);
         let expected = [
             (0..10, None),
-            (10..20, Some(Source::Log(1000))),
-            (20..30, Some(Source::Zero)),
-            (30..40, Some(Source::Log(1020))),
+            (10..20, Some(BytesFrom::Log(1000))),
+            (20..30, Some(BytesFrom::Zero)),
+            (30..40, Some(BytesFrom::Log(1020))),
             (40..50, None),
         ];
         assert_eq!(extents.pieces(0..50), expected);
-        assert_eq!(extents.pieces(35..38), [(35..38, Some(Source::Log(1025)))]);
+        assert_eq!(extents.pieces(35..38), [(35..38, Some(BytesFrom::Log(1025)))]);
         assert_eq!(extents.pieces(45..46), [(45..46, None)]);
     }
 
@@ -111,7 +111,7 @@ mod tests {
         for step in 0..2000u64 {
             let (a, b) = (random.u64(0..=200), random.u64(0..=200));
             let range = a.min(b)..a.max(b);
-            extents.insert(range.clone(), Source::Log(step * 1000));
+            extents.insert(range.clone(), BytesFrom::Log(step * 1000));
             for at in range.clone() {
                 plain[at as usize] = Some(step * 1000 + at - range.start);
             }
@@ -119,7 +119,7 @@ mod tests {
             for (piece, source) in extents.pieces(0..200) {
                 for at in piece.clone() {
                     read.push(match source.map(|source| source.skip(at - piece.start)) {
-                        Some(Source::Log(position)) => Some(position),
+                        Some(BytesFrom::Log(position)) => Some(position),
                         _ => None,
                     });
                 }

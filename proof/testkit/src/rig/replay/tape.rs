@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use crate::rig::record::Record;
+use crate::rig::record::RigRecord;
 use crate::rig::recording::Recording;
 use crate::rig::teardown::{Busy, teardown};
 
@@ -10,12 +10,12 @@ use crate::rig::teardown::{Busy, teardown};
 /// killed, the reaper removes them.
 #[derive(Debug)]
 pub struct Tape {
-    record: Record,
+    record: RigRecord,
     recording: Recording,
 }
 
 impl Tape {
-    pub(in crate::rig) fn new(record: Record, recording: Recording) -> Self {
+    pub(in crate::rig) fn new(record: RigRecord, recording: Recording) -> Self {
         Self { record, recording }
     }
 }

@@ -1,0 +1,73 @@
+//! `synconce status --clear ID`
+
+use super::{id, markers, names, others, processes_left, target};
+use crate::arguments::StatusArguments;
+use crate::commands::json::{Sink, Stream};
+use crate::text::{notice, say};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
+use synconce_run::forget_failed_commit;
+
+pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, String> {
+    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let (own, mut in_targets) = (markers()?, Vec::new());
+    if let Some(root) = &arguments.root {
+        in_targets.push((root.clone(), target::markers(root)?));
+    }
+    let known = own.iter().chain(in_targets.iter().flat_map(|(_, found)| found));
+    let id = &id::complete(typed, known.map(|found| found.id.clone()).collect())?;
+    let of_id = |mut found: Vec<FoundMarker>| {
+        found.retain(|found| found.id == *id);
+        found
+    };
+    let own = of_id(own);
+    let own_runs: HashSet<RunKey> = own.iter().map(FoundMarker::run).collect();
+    let mut in_targets: Vec<_> =
+        in_targets.into_iter().map(|(root, found)| (root, of_id(found))).collect();
+    // The target that a marker names is not trusted: only the user's own markers name one
+    // here.
+    if let Some(root) =
+        own.iter().find_map(root_of).filter(|it| Some(it) != arguments.root.as_ref())
+    {
+        let mut found = of_id(target::markers(&root)?);
+        found.retain(|found| own_runs.contains(&found.run()));
+        in_targets.push((root, found));
+    }
+    let found = || in_targets.iter().flat_map(|(_, found)| found).chain(&own);
+    if found().any(|found| found.state == MarkerState::InFlight) {
+        return Err(format!("the run {id} is in flight, not interrupted"));
+    }
+    let others = others::clear(id, &found().map(|found| found.owner).collect())?;
+    if others.is_empty() && found().next().is_none() {
+        let is_roots = others::of_root().iter().any(|found| found.id == *id);
+        return Err(if is_roots {
+            format!("the run {id} is root's; type: sudo synconce status --clear {id}")
+        } else {
+            format!("there is no run {id}; `synconce status` lists them")
+        });
+    }
+    for one in &own {
+        recovery::clear(one).map_err(|error| error.to_string())?;
+        forget_failed_commit(id);
+    }
+    for (root, found) in &in_targets {
+        target::clear(root, &found.iter().map(FoundMarker::run).collect())?;
+    }
+    if let Some(sink) = json {
+        sink.write(&serde_json::json!({ "cleared": id }))?;
+    } else if id != typed {
+        notice(&format!("cleared {id}"));
+    }
+    let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
+    for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {
+        say(&format!("processes of {id} still run: {}", names(&left)));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the `--root` of the run of `found`.
+fn root_of(found: &FoundMarker) -> Option<PathBuf> {
+    found.record.as_ref()?.private.as_ref()?.root.clone()
+}
