@@ -44,6 +44,8 @@ pub struct Engine {
     pub build_cache: Option<BuildCache>,
     /// Whether the roots of build steps are mounted volatile by the engine itself.
     pub builds_are_volatile: bool,
+    /// Whether the roots of held build steps are configured to be mounted volatile by synconce.
+    pub step_roots_are_volatile: bool,
     /// What `synconce setup ENGINE --check` finds; none before it was asked, and of an engine that
     /// cannot be set up.
     pub set_up: Option<SetUp>,
@@ -85,6 +87,12 @@ impl Engine {
     /// Adds to the report that `what` could not be examined, with the reason.
     pub fn add_not_measured(&mut self, what: &'static str, why: String) {
         self.unknown.push(NotMeasured::new(what, why));
+    }
+
+    /// Whether the kernel mounts the roots of containers, as overlays.
+    pub(crate) fn mounts_overlays(&self) -> bool {
+        let is_overlay = ["overlay", "overlay2", "overlayfs"].contains(&&*self.storage_driver);
+        is_overlay && self.mount_program.is_none()
     }
 
     /// Returns the remark about the engine for one line.

@@ -37,6 +37,27 @@ const CHOWNED: f64 = 10_000.0;
 /// File systems that are this full, in percent, slow down.
 const NEARLY_FULL: u64 = 95;
 
+/// The names of all findings.
+pub const FINDINGS: [&str; 17] = [
+    "cpu-limit",
+    "eatmydata",
+    "flushes-ignored",
+    "full",
+    "fuse-overlayfs",
+    "io-limit-bytes",
+    "io-limit-writes",
+    "native",
+    "nearly-full",
+    "no-native-diff",
+    "no-sync",
+    "overlay-copy-up",
+    "set-up-not-in-force",
+    "slow-sync",
+    "slow-writes",
+    "step-copy-up",
+    "vfs",
+];
+
 /// A cause, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -99,11 +120,15 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
         found.extend(engine::of_set_up(engine));
         found.extend(engine::of_no_sync(engine));
         found.extend(engine::of_storage(engine));
+        found.extend(measured.layers.and_then(|layers| engine::of_copy_up(engine, &layers)));
     }
     found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));
     found.extend(full(facts));
+    let slow_sync = found.iter().find(|it| it.name == "slow-sync").and_then(|it| it.seconds);
     let rank = |finding: &Finding| match finding.name {
         "full" => f64::INFINITY,
+        // The remedy begins with that of the slow syncs.
+        "step-copy-up" => finding.seconds.unwrap_or(0.0).min(slow_sync.unwrap_or(f64::INFINITY)),
         // Nothing to change follows from it.
         "flushes-ignored" => -1.0,
         _ => finding.seconds.unwrap_or(0.0),
@@ -118,6 +143,7 @@ pub(crate) fn verdict(
     in_force: &[InForce],
     measured: &Measured,
     findings: &[Finding],
+    ignored: &[&str],
 ) -> String {
     let path = facts.subject();
     if let Some(Finding { name, seconds: Some(seconds), workload, cause, .. }) = findings.first() {
@@ -126,6 +152,9 @@ pub(crate) fn verdict(
     }
     if let Some(first) = findings.first() {
         return format!("{path}: {}: {}", first.name, first.cause);
+    }
+    if !ignored.is_empty() {
+        return format!("{path}: nothing beside what --ignore leaves out: {}", ignored.join(", "));
     }
     if let Some(held) = in_force.iter().find(|it| it.skipping == Skipping::OfThisProcess) {
         return format!("{path}: nothing to change: {} holds the syncs already", held.name);

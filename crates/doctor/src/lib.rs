@@ -31,9 +31,9 @@ pub use context::{Amount, Context, Part, examine_context};
 pub use device::Device;
 pub use engine::{BuildCache, Engine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman};
 pub use error::Error;
-pub use finding::Finding;
+pub use finding::{FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
-pub use measure::{Flushes, Measured, Names, Times, Writes};
+pub use measure::{AtOnce, Flushes, Layers, Measured, Names, Times, Writes};
 pub use place::{Overlay, Place};
 pub use report::{NotMeasured, Report};
 
@@ -61,6 +61,8 @@ pub struct Options {
     pub is_held: bool,
     /// The engine whose data are at `path`.
     pub engine: Option<Engine>,
+    /// Names of findings that are left out.
+    pub ignored: Vec<String>,
 }
 
 /// What is told about the examination while it goes on, and asked whether it goes on.
@@ -81,8 +83,8 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
     let place = place::look(&options.path)?;
     let limits = cgroup::limits(&place);
     let in_force = in_force::find(options.is_held)?;
-    let budget = Budget::of(options.depth);
     let engine = options.engine.as_ref();
+    let budget = Budget::of(options.depth, engine);
     let mut not_measured = engine.map_or_else(Vec::new, |engine| engine.unknown.clone());
     let space = place.space_for(budget.bytes());
     let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);
@@ -105,8 +107,22 @@ pub fn examine(options: &Options, observer: &mut dyn Observer) -> Result<Report,
     };
     let host = report::Host::read();
     let facts = finding::Facts { place: &place, host: &host, limits: &limits, space, engine };
-    let findings = finding::derive(&facts, &in_force, &measured);
-    let verdict = finding::verdict(&facts, &in_force, &measured, &findings);
+    let all = finding::derive(&facts, &in_force, &measured);
+    let is_ignored = |found: &Finding| options.ignored.iter().any(|name| name == found.name);
+    let (ignored, findings): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ignored);
+    let ignored = ignored.into_iter().map(|found| found.name).collect::<Vec<_>>();
+    let verdict = finding::verdict(&facts, &in_force, &measured, &findings, &ignored);
     let engine = options.engine.clone();
-    Ok(Report { verdict, engine, place, host, limits, in_force, measured, not_measured, findings })
+    Ok(Report {
+        verdict,
+        engine,
+        place,
+        host,
+        limits,
+        in_force,
+        measured,
+        not_measured,
+        findings,
+        ignored,
+    })
 }

@@ -29,6 +29,8 @@ pub struct Report {
     pub not_measured: Vec<NotMeasured>,
     /// Causes, the most costly first.
     pub findings: Vec<Finding>,
+    /// Names of findings that were left out, as asked.
+    pub ignored: Vec<&'static str>,
 }
 
 impl Report {

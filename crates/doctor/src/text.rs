@@ -2,7 +2,7 @@
 
 use crate::cgroup::{Limit, LimitKind};
 use crate::finding::Finding;
-use crate::measure::{Measured, Times, Writes};
+use crate::measure::{AtOnce, Layers, Measured, Times, Writes};
 use crate::place::Place;
 use crate::report::Report;
 use std::fmt::Write;
@@ -56,15 +56,17 @@ fn summary(place: &Place, measured: &Measured) -> String {
             .map(|times| format!("fsync p50 {}, p99 {}", micros(times.median), micros(times.p99))),
     );
     parts.extend(measured.fdatasync.map(|times| etcd(&times)));
-    parts.extend(measured.names.map(|names| format!("{} creates a second", whole(names.creates))));
+    // A line has no room for all figures.
+    let names = measured.names.filter(|_| measured.fsync.is_none());
+    parts.extend(names.map(|names| format!("{} creates a second", whole(names.creates))));
     parts.extend(measured.random.map(|writes| random(&writes)));
     parts.extend(measured.sequential.map(|writes| sequential(&writes)));
     parts.join("; ")
 }
 
 fn etcd(times: &Times) -> String {
-    let verdict = if times.p99 < ETCD { "within" } else { "above" };
-    format!("fdatasync p99 {}, {verdict} etcd's limit of 10 ms", micros(times.p99))
+    let verdict = if times.p99 < ETCD { "" } else { ", above etcd's limit of 10 ms" };
+    format!("fdatasync p99 {}{verdict}", micros(times.p99))
 }
 
 fn random(writes: &Writes) -> String {
@@ -125,6 +127,7 @@ fn figures(text: &mut String, measured: &Measured) {
             100.0 * (1.0 - flushes.share)
         );
     }
+    at_once(text, &measured.at_once);
     if let Some(names) = measured.names {
         let links = names.links.map_or("no".to_owned(), whole);
         let (creates, unlinks) = (whole(names.creates), whole(names.unlinks));
@@ -133,10 +136,42 @@ fn figures(text: &mut String, measured: &Measured) {
             "  names        {creates} creates, {links} links, {unlinks} unlinks a second"
         );
     }
+    if let Some(layers) = &measured.layers {
+        layered(text, layers);
+    }
     let writes =
         [measured.random.map(|it| random(&it)), measured.sequential.map(|it| sequential(&it))];
     for line in writes.into_iter().flatten() {
         let _ = writeln!(text, "  writes       {line}");
+    }
+}
+
+fn at_once(text: &mut String, all: &[AtOnce]) {
+    let rate = |it: &AtOnce| match it.writers {
+        1 => format!("1 writer {} fsyncs a second", whole(it.per_second)),
+        writers => format!("{writers} writers {} each", whole(it.per_second)),
+    };
+    if !all.is_empty() {
+        let rates = all.iter().map(rate).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(text, "  at once      {rates}");
+    }
+}
+
+fn layered(text: &mut String, layers: &Layers) {
+    for (name, times, what) in
+        [("copy-up", layers.file, "file"), ("", layers.directory, "directory")]
+    {
+        let (median, p99) = (micros(times.median), micros(times.p99));
+        let _ = writeln!(
+            text,
+            "  {name:<12} p50 {median:>8}  p99 {p99:>8}  {} times a {what} of a lower layer",
+            times.samples
+        );
+    }
+    let unmount = micros(layers.unmount);
+    let _ = writeln!(text, "  unmount      {unmount} of an overlay; it syncs the file system");
+    if let Some(writes) = &layers.random {
+        let _ = writeln!(text, "  in a layer   {}", random(writes));
     }
 }
 

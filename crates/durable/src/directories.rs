@@ -195,7 +195,7 @@ fn is_synced_alone(directory: BorrowedFd<'_>, up: usize) -> Result<bool, Errno> 
         Err(Errno::ACCESS | Errno::PERM) => return Ok(false),
         other => other?,
     };
-    match rustix::fs::fsync(holder.as_fd()) {
+    match file_system::sync_directory(holder.as_fd()) {
         Ok(()) => Ok(true),
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
         Err(error) => Err(error),

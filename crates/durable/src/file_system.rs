@@ -1,8 +1,13 @@
 //! Syncs a file system, and fails if the file system has stopped writing.
 
+mod ext4;
+
+pub(crate) use self::ext4::find_aborted_journal;
+
 use rustix::fs::{FileType, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use synconce_sys::btrfs;
 use synconce_sys::overlay::kernel_is_at_least;
 
@@ -20,12 +25,21 @@ const EXT4: u64 = 0xEF53;
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
 pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+    sync_by(handle, Path::new(""))
+}
+
+/// Syncs the file system of `handle`, as [`sync`] does. The user of this process may own `owned`, a
+/// path below the directory `handle`, and not that directory.
+///
+/// # Errors
+/// As for [`sync`].
+pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &Path) -> Result<(), Errno> {
     rustix::fs::syncfs(handle)?;
     let flags = rustix::fs::fstatvfs(handle)?.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17) {
-        return find_stop(handle);
+        find_stop(handle)?;
     }
-    if magic(handle)? == EXT4 { find_aborted_journal(handle) } else { Ok(()) }
+    if magic(handle)? == EXT4 { find_aborted_journal(handle, owned) } else { Ok(()) }
 }
 
 /// Returns the type of the file system in `statfs`, whose width differs between C libraries.
@@ -33,16 +47,16 @@ fn magic(handle: BorrowedFd<'_>) -> Result<u64, Errno> {
     Ok(rustix::fs::fstatfs(handle)?.f_type as u64 & 0xFFFF_FFFF)
 }
 
-/// Fails if the journal of ext4 was aborted by a commit of its own timer. Until something begins a
-/// transaction, ext4 does not know (`ext4_journal_check_start`): it is not read-only, and neither
-/// syncfs(2) nor fsync(2) fails. The removal of an attribute that no file has begins one, and
-/// writes nothing.
-fn find_aborted_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
-    match rustix::fs::fremovexattr(handle, "user.synconce.none") {
-        Err(error @ (Errno::ROFS | Errno::IO)) => Err(error),
-        // No such attribute; or a directory of somebody else's, a special file, no attributes.
-        _ => Ok(()),
-    }
+/// Syncs the directory `handle`, whose names are durable then.
+///
+/// fsync(2) alone returns success on ext4 if a commit of the journal's own timer has failed since
+/// the change (`jbd2_complete_transaction`).
+///
+/// # Errors
+/// Those of fsync(2), or the journal has stopped.
+pub fn sync_directory(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+    rustix::fs::fsync(handle)?;
+    if magic(handle)? == EXT4 { find_aborted_journal(handle, Path::new("")) } else { Ok(()) }
 }
 
 /// Returns the error of a file system that has stopped writing. Finds nothing by a special file: a
@@ -56,6 +70,9 @@ pub(crate) fn find_stop(handle: BorrowedFd<'_>) -> Result<(), Errno> {
         // syncfs(2) has returned the error of the journal (`bch2_sync_fs`), and fsync(2) fails with
         // EROFS whenever the file system is read-only (`bch2_flush_inode`).
         return Ok(());
+    }
+    if magic(handle)? == EXT4 {
+        ext4::find_unfinished_journal(handle)?;
     }
     // fsync(2) of btrfs has nothing to do for a directory that did not change.
     if btrfs::is_btrfs(handle).unwrap_or(false) {

@@ -19,6 +19,7 @@ mod files;
 use self::files::{Armed, Content};
 use crate::directories::Directories;
 use crate::error::{Context, Error};
+use crate::file_system;
 use crate::in_flight::InFlight;
 use crate::mutant;
 use crate::record::{FileSystem, Record, line};
@@ -148,7 +149,8 @@ impl Marker {
 
     fn sync_directories(&self, handle: &OwnedFd) -> Result<(), Error> {
         if !mutant::is("marker-unsynced") && !mutant::is("marker-directory-unsynced") {
-            rustix::fs::fsync(handle).on("cannot sync", &self.directory)?;
+            let synced = file_system::sync_directory(handle.as_fd());
+            synced.on("cannot sync", &self.directory)?;
         }
         if !mutant::is("marker-unsynced") && !mutant::is("marker-parents-unsynced") {
             self.directories.sync_names(handle.as_fd(), &self.directory)?;

@@ -49,6 +49,8 @@ pub struct Pin {
     pub early: bool,
     /// The mount that the descriptor keeps busy.
     pub mount: u64,
+    /// A path below the mount point that the user of the run may own; empty if none is known.
+    owned: PathBuf,
     handle: Handle,
 }
 
@@ -80,6 +82,7 @@ impl Pin {
             in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
+            owned: PathBuf::new(),
             handle,
         }
     }
@@ -147,12 +150,13 @@ impl Pin {
                 rustix::fs::syncfs(handle)?;
                 rustix::fs::fsync(handle)
             }
-            Kind::Disk { flushes: true } => file_system::sync(handle.as_fd()),
+            Kind::Disk { flushes: true } => file_system::sync_by(handle.as_fd(), &self.owned),
             // No pin of the upper file system shows its error. fsync(2) of the overlay's root reaches
             // the upper directory (`ovl_dir_fsync`).
             Kind::Stacked if self.uppers.is_empty() => {
                 rustix::fs::syncfs(handle)?;
-                file_system::find_stop(handle.as_fd())
+                file_system::find_stop(handle.as_fd())?;
+                file_system::find_aborted_journal(handle.as_fd(), &self.owned)
             }
             _ => rustix::fs::syncfs(handle),
         }
@@ -189,7 +193,10 @@ impl Pins {
             wanted.extend(uppers_of(mount, mounts, Path::new("/")));
         }
         let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
-        let pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
+        let mut pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
+        for path in paths.iter().filter_map(|path| std::path::absolute(path).ok()) {
+            pins.note_owned(&path);
+        }
         match asked.iter().find(|(_, device)| !pins.covers(*device)) {
             None => Ok(pins),
             Some((path, _)) => {
@@ -228,6 +235,18 @@ impl Pins {
             }
         }
         self.find_uppers(mounts, prefix);
+    }
+
+    /// Notes that the user of the run may own `path`, an absolute path, which shows whether its file
+    /// system has stopped. The first path on a file system counts.
+    pub fn note_owned(&mut self, path: &Path) {
+        let above = self.0.iter_mut().filter(|pin| path.starts_with(&pin.point));
+        let pin = above.max_by_key(|pin| pin.point.components().count());
+        if let Some(pin) = pin.filter(|pin| pin.owned == Path::new(""))
+            && let Ok(below) = path.strip_prefix(&pin.point)
+        {
+            pin.owned = below.to_owned();
+        }
     }
 
     /// Drops the pins without descriptors.

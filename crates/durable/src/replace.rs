@@ -2,7 +2,7 @@
 //! new file, whole. When a function returns, its change is durable.
 
 use crate::error::{Context, Error};
-use crate::mutant;
+use crate::{file_system, mutant};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -251,7 +251,8 @@ impl<'a> Place<'a> {
         if mutant::is("hold-marker-directory-unsynced") || mutant::is("setup-directory-unsynced") {
             return Ok(());
         }
-        rustix::fs::fsync(&self.directory).on("cannot sync the directory of", self.path)
+        let synced = file_system::sync_directory(self.directory.as_fd());
+        synced.on("cannot sync the directory of", self.path)
     }
 }
 

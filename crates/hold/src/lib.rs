@@ -10,6 +10,7 @@
 
 pub mod aside;
 mod attributes;
+pub mod awaited_lock;
 pub mod config;
 mod directories;
 pub mod docker_layers;

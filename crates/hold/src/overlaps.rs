@@ -6,7 +6,7 @@ use crate::live;
 use crate::namespaces::device;
 use crate::record::Record;
 use crate::unclean::unclean;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
@@ -58,15 +58,15 @@ pub(crate) fn refuse(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the devices of the file systems of the paths of `config`, or of what will be made there.
-/// They are the same for all names of a file.
+/// Returns the devices of the file systems of the paths of `config`, or of what will be made there,
+/// each with one of the paths. The devices are the same for all names of a file.
 ///
 /// # Errors
 /// Names the file that cannot be read.
-pub(crate) fn devices(config: &Config) -> Result<BTreeSet<u64>, Error> {
+pub(crate) fn devices(config: &Config) -> Result<BTreeMap<u64, PathBuf>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let spots = config.hold.iter().filter_map(|held| spot_of_missing(&held.path, &mounts));
-    Ok(spots.map(|(device, _)| device).collect())
+    let device = |path: &PathBuf| Some((spot_of_missing(path, &mounts)?.0, path.clone()));
+    Ok(config.hold.iter().filter_map(|held| device(&held.path)).collect())
 }
 
 /// The device of a file system, and a path in it.

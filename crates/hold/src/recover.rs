@@ -12,6 +12,7 @@ pub use self::error::RecoverError;
 
 use self::state::State;
 use crate::aside::{self, Journal, Request};
+use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Found};
 use crate::overlay::{self, Place};
@@ -93,17 +94,22 @@ enum Fate {
 }
 
 /// Recovers the hold of `config`, before the daemon and the hold start. After a crash of this
-/// function, the next call continues. Waits until no other command changes the hold.
+/// function, the next call continues. Waits until no other command changes the hold, and calls
+/// `on_wait` before.
 ///
 /// # Errors
 /// [`RecoverError::Refused`] if an operator must decide; [`RecoverError::NotMounted`] and
 /// [`RecoverError::Elsewhere`] if the files cannot be there; [`RecoverError::NotFound`] and
 /// [`RecoverError::Other`] if they are not; [`RecoverError::InUse`] if the daemon
 /// runs. Otherwise names the path. The marker stays, and the hold does not start.
-pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
+pub fn recover(
+    config: &Config,
+    decision: Decision,
+    on_wait: OnWait<'_>,
+) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
-    let lock = Lock::take(name)?;
+    let lock = Lock::take(name, on_wait)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
     let state = match State::read(name)? {
         State::Clean if !has_begun => State::without_marker(config)?,

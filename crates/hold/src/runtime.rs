@@ -5,6 +5,7 @@
 //! reaches the file without the hold would get the lock as well, and write to the same
 //! database. The hold itself does not depend on the guard.
 
+use crate::awaited_lock::{self, AwaitedLock, LockOf, OnWait};
 use crate::error::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -12,14 +13,14 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::standard_paths;
+use synconce_durable::{mutant, standard_paths};
 use synconce_sys::process::{self, Side};
 use synconce_sys::signals;
 
@@ -46,22 +47,28 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Waits until no other command changes the hold `name`.
-    pub(crate) fn take(name: &str) -> Result<Self, Error> {
+    pub(crate) fn take(name: &str, on_wait: OnWait<'_>) -> Result<Self, Error> {
         let directory = directory();
         // Both directories: all users may read the files of guards and of runs.
         for made in directory.parent().into_iter().chain([&*directory]) {
             standard_paths::make_runtime(made).on("cannot create", made)?;
         }
-        let file = Some(locked(&format!("{name}.lock"))?);
+        let of = || LockOf::Hold(name.to_owned());
+        let file = Some(locked(&format!("{name}.lock"), of, on_wait)?);
         Ok(Self { name: name.to_owned(), file, disks: Vec::new() })
     }
 
     /// Waits until no other command starts a hold on one of `devices`, whatever the name of that
     /// hold is. Two names can lead to one file.
-    pub(crate) fn take_disks(&mut self, devices: &BTreeSet<u64>) -> Result<(), Error> {
+    pub(crate) fn take_disks(
+        &mut self,
+        devices: &BTreeMap<u64, PathBuf>,
+        on_wait: OnWait<'_>,
+    ) -> Result<(), Error> {
         // In order: two commands never wait for each other.
-        for device in devices {
-            self.disks.push(locked(&format!("{device}.disk"))?);
+        for (device, path) in devices {
+            let of = || LockOf::Disk(path.clone());
+            self.disks.push(locked(&format!("{device}.disk"), of, on_wait)?);
         }
         Ok(())
     }
@@ -82,6 +89,9 @@ impl Lock {
 
     /// Starts the guard, which keeps `locked` open. The calling process must have one thread.
     pub(crate) fn guard(&mut self, locked: Vec<OwnedFd>) -> Result<(), Error> {
+        if mutant::is("hold-unguarded") {
+            return Ok(());
+        }
         let path = self.guard_path();
         let (ready, started) = pipe_with(PipeFlags::CLOEXEC).on("cannot make a pipe for", &path)?;
         match process::fork().on("cannot start the guard of", &path)? {
@@ -153,11 +163,15 @@ impl Lock {
     }
 }
 
-/// Opens the file `name`, and waits for its lock.
-fn locked(name: &str) -> Result<OwnedFd, Error> {
+/// Opens the file `name`, and waits for its lock. Calls `on_wait` before a wait.
+fn locked(name: &str, of: impl Fn() -> LockOf, on_wait: OnWait<'_>) -> Result<OwnedFd, Error> {
     let path = directory().join(name);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        on_wait(&AwaitedLock { of: of(), owner: awaited_lock::owner(&file) });
+    }
+    // Changes nothing if the lock was free.
     flock(&file, FlockOperation::LockExclusive).on("cannot lock", &path)?;
     Ok(file)
 }

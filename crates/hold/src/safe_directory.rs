@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::file_system;
 use synconce_fs::{RemoveOptions, remove};
 use synconce_sys::overlay::link_to;
 
@@ -267,7 +268,7 @@ impl SafeDirectory {
 
     /// Syncs the directory.
     pub fn sync(&self) -> Result<(), Error> {
-        rustix::fs::fsync(self.readable()?).on("cannot sync", &self.path)
+        file_system::sync_directory(self.readable()?.as_fd()).on("cannot sync", &self.path)
     }
 
     /// Returns a descriptor of the directory that is not of `O_PATH`.

@@ -1,6 +1,7 @@
 //! The start of a hold.
 
 use crate::aside;
+use crate::awaited_lock::OnWait;
 use crate::config::{Config, Held, Kind};
 use crate::error::{Failure, Unclean};
 use crate::file_id::FileId;
@@ -56,7 +57,8 @@ pub enum Daemon {
     Elsewhere,
 }
 
-/// Starts the hold of `config`. The calling process must have one thread.
+/// Starts the hold of `config`. The calling process must have one thread. Waits for other commands
+/// that change the hold, or start a hold on one of its disks, and calls `on_wait` before.
 ///
 /// The marker is durable before the first mount. An error leaves nothing mounted, no
 /// marker, and nothing that this call made. A hold of which only a part is mounted is stopped
@@ -64,10 +66,10 @@ pub enum Daemon {
 ///
 /// # Errors
 /// Why nothing is held.
-pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
+pub fn start(config: &Config, daemon: Daemon, on_wait: OnWait<'_>) -> Result<Started, Failure> {
     // Without it the next start could not tell a stop of the machine from an orderly end.
     let boot = boot_id().map_err(Failure::Boot)?;
-    let mut lock = Lock::take(&config.name)?;
+    let mut lock = Lock::take(&config.name, on_wait)?;
     let marker = Record::read(&config.name);
     if let Some(record) = marker.map_err(|error| Failure::of_marker(&config.name, error))? {
         if let Some(why) = unclean(&record) {
@@ -85,7 +87,7 @@ pub fn start(config: &Config, daemon: Daemon) -> Result<Started, Failure> {
         stop::end(&lock, record).map_err(again)?;
     }
     // Until the overlays are mounted: a start by another name may look for markers meanwhile.
-    lock.take_disks(&overlaps::devices(config)?)?;
+    lock.take_disks(&overlaps::devices(config)?, on_wait)?;
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
     marker_place::refuse(config)?;

@@ -1,5 +1,6 @@
 //! The end of a hold.
 
+use crate::awaited_lock::OnWait;
 use crate::error::Failure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
@@ -12,10 +13,12 @@ use crate::runtime::Lock;
 use crate::safe_directory::SafeDirectory;
 use crate::unclean::unclean;
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::pins::mount_id;
 use synconce_durable::record::boot_id;
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::{self, Mount};
@@ -39,11 +42,12 @@ pub struct Left {
 }
 
 /// Stops the hold `name`: unmounts, syncs the file systems, and removes what the hold added.
+/// Waits for other commands that change the hold, and calls `on_wait` before.
 ///
 /// # Errors
 /// Why the hold is still in force, or what is not durable. The marker then stays.
-pub fn stop(name: &str) -> Result<Stopped, Failure> {
-    let lock = Lock::take(name)?;
+pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, Failure> {
+    let lock = Lock::take(name, on_wait)?;
     let record = Record::read(name).map_err(|error| Failure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     // A sandbox that hides the boot ends no hold.
@@ -184,7 +188,7 @@ fn unmount_copies(record: &Record) -> Result<Vec<Left>, Error> {
     Ok(left.collect())
 }
 
-/// Opens the file systems of the held files.
+/// Opens the file systems of the held files, each once.
 fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
     let open = |path: &Path| -> Result<_, Error> {
         Ok((SafeDirectory::open(path)?.readable()?, path.to_owned()))
@@ -218,7 +222,20 @@ fn pins(record: &Record) -> Result<Vec<(OwnedFd, PathBuf)>, Error> {
             () => {}
         }
     }
+    keep_one_of_each(&mut pins)?;
     Ok(pins)
+}
+
+/// Keeps the first of the pins of each file system. A pin on an unlisted mount stays.
+fn keep_one_of_each(pins: &mut Vec<(OwnedFd, PathBuf)>) -> Result<(), Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let mut seen = HashSet::new();
+    pins.retain(|(pin, _)| {
+        let id = mount_id(pin);
+        let mount = mounts.iter().find(|mount| Some(mount.id) == id);
+        mount.is_none_or(|mount| seen.insert(mount.device))
+    });
+    Ok(())
 }
 
 /// Unmounts the overlays at the held paths.

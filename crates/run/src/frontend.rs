@@ -323,8 +323,8 @@ impl Frontend<'_> {
             supervisor_death::reap(pid);
         }
         supervisor_death::wait_for(masks);
-        let began = started.is_some();
-        Finished { began, ..self.broken_off(RunError::SupervisorDied { started: began }) }
+        let error = supervisor_death::error(self.supervisor, started.is_some());
+        Finished { began: started.is_some(), ..self.broken_off(error) }
     }
 
     /// Returns the end of a run that this process stops following because of `error`. The

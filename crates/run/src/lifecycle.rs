@@ -238,31 +238,7 @@ impl Over {
         if options.commit {
             notify(&Message::Ended(end));
         }
-        if let Some(active) = &mut self.active {
-            if mutant::is("clear-before-commit") {
-                let _ = active.clear(false);
-            }
-            if options.commit {
-                let report = active.commit(&survivors, &mut |progress| {
-                    let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
-                    let waiting = waiting.collect();
-                    try_send(frontend, &Message::Progress { waiting, dirty: progress.dirty });
-                });
-                if report.as_ref().is_some_and(|report| !report.is_durable()) {
-                    summary.error.get_or_insert(RunError::Commit);
-                }
-                summary.commit = report;
-            }
-            let markers = active.clear(summary.error == Some(RunError::Commit));
-            let markers = markers.unwrap_or_else(|error| {
-                summary.error.get_or_insert(error);
-                Vec::new()
-            });
-            summary.balance = Balance {
-                checkpoint_micros: self.checkpoint_micros,
-                ..Balance::of(&self.held_syncs, &markers, active.marker_cost())
-            };
-        }
+        self.commit(options, frontend, &survivors, &mut summary);
         let survivors = self.survivors();
         let mut pending = notices.pending(&survivors);
         if !survivors.is_empty() {
@@ -280,14 +256,41 @@ impl Over {
             summary.accounts.add(&after_end.lock().unwrap_or_else(PoisonError::into_inner));
         }
         summary.stays = serves || summary.error == Some(RunError::Commit);
-        let mut done = Message::Done(Box::new(summary));
-        if send(frontend, &done).is_err()
-            && let Message::Done(summary) = &mut done
-        {
-            // There were too many programs for one message. `calls` has their sums.
-            summary.accounts.programs.clear();
-            notify(&done);
+        report(frontend, summary);
+    }
+
+    /// Commits and clears the markers. Notes the outcome in `summary`.
+    fn commit(
+        &mut self,
+        options: &Options,
+        frontend: &OwnedFd,
+        survivors: &[Process],
+        summary: &mut Summary,
+    ) {
+        let Some(active) = &mut self.active else { return };
+        if mutant::is("clear-before-commit") {
+            let _ = active.clear(false);
         }
+        if options.commit {
+            let report = active.commit(survivors, &mut |progress| {
+                let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
+                let waiting = waiting.collect();
+                try_send(frontend, &Message::Progress { waiting, dirty: progress.dirty });
+            });
+            if report.as_ref().is_some_and(|report| !report.is_durable()) {
+                summary.error.get_or_insert(RunError::Commit);
+            }
+            summary.commit = report;
+        }
+        let markers = active.clear(summary.error == Some(RunError::Commit));
+        let markers = markers.unwrap_or_else(|error| {
+            summary.error.get_or_insert(error);
+            Vec::new()
+        });
+        summary.balance = Balance {
+            checkpoint_micros: self.checkpoint_micros,
+            ..Balance::of(&self.held_syncs, &markers, active.marker_cost())
+        };
     }
 
     /// Returns the processes that outlive the command. All of them descend from the
@@ -337,5 +340,17 @@ impl Over {
             // EINTR only repeats the loop.
             let _ = rustix::event::poll(&mut fds, None);
         }
+    }
+}
+
+/// Sends `summary` to the frontend.
+fn report(frontend: &OwnedFd, summary: Summary) {
+    let mut done = Message::Done(Box::new(summary));
+    if send(frontend, &done).is_err()
+        && let Message::Done(summary) = &mut done
+    {
+        // There were too many programs for one message. `calls` has their sums.
+        summary.accounts.programs.clear();
+        let _ = send(frontend, &done);
     }
 }

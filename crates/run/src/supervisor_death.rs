@@ -2,8 +2,10 @@
 //! until the command has ended, so that nothing hangs and nothing is held.
 
 use crate::process_tree;
+use crate::run_error::RunError;
 use crate::serve::serve;
 use rustix::io::Errno;
+use rustix::process::Signal;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -15,6 +17,21 @@ use synconce_sys::trace::{Mask, Stop, Tracee};
 const MOMENT: Duration = Duration::from_millis(1);
 /// The timeout for restoring the signal masks of stopped threads.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reaps `supervisor`, which was killed, and returns the error of the run.
+///
+/// A filter of others can kill the process that calls seccomp(2) to start the command. Before
+/// Linux 5.16 the core dump of that process kills each process with the same memory, with the same
+/// status (`zap_threads`). The supervisor is such a process.
+pub(crate) fn error(supervisor: u32, had_started: bool) -> RunError {
+    let ends = WaitFor { ends: true, ..WaitFor::default() };
+    match process::wait(Whose::Id(supervisor), ends) {
+        Ok(Some((_, Change::Killed(signal)))) if !had_started && signal == Signal::SYS.as_raw() => {
+            RunError::Filter(Errno::PERM.raw_os_error())
+        }
+        _ => RunError::SupervisorDied { started: had_started },
+    }
+}
 
 /// Forks a process that lets the calls of all processes under the filter of `listener`
 /// continue.

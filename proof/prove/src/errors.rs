@@ -1,7 +1,8 @@
 //! A write-back error that the kernel reported to another process during the run. At the
 //! commit only a descriptor opened before the error reports it. Where there is no older
 //! descriptor, a sync of the caller's own file has to report it. An error at a commit in the
-//! middle of the run has to fail the commit at the end as well.
+//! middle of the run has to fail the commit at the end as well. A journal of ext4 that its own
+//! timer has aborted shows no error; the commit has to find it.
 
 use crate::config::{Config, Disk, MarkerPlace};
 use crate::cuts::Findings;
@@ -36,12 +37,21 @@ struct Case {
     /// The disk of the marker is pinned before the command starts; other disks at the first
     /// held call.
     marker: MarkerPlace,
-    /// Whether a commit in the middle of the run gets the error, and no other process.
-    at_checkpoint: bool,
+    by: By,
+}
+
+/// What gets the error during the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    Another,
+    /// A commit in the middle of the run, and no other process.
+    Checkpoint,
+    /// The journal of ext4, in a commit of the kernel's own timer. The kernel reports nothing.
+    Timer,
 }
 
 const fn case(name: &'static str, when: &'static str, marker: MarkerPlace) -> Case {
-    Case { name, when, marker, at_checkpoint: false }
+    Case { name, when, marker, by: By::Another }
 }
 
 const CASES: [Case; 8] = [
@@ -56,23 +66,27 @@ const CASES: [Case; 8] = [
 ];
 
 const fn at_checkpoint(marker: MarkerPlace) -> Case {
-    Case { at_checkpoint: true, ..case("error at a commit in the middle", "synced", marker) }
+    Case { by: By::Checkpoint, ..case("error at a commit in the middle", "synced", marker) }
 }
 
 const CHECKPOINTS: [Case; 2] =
     [at_checkpoint(MarkerPlace::Same), at_checkpoint(MarkerPlace::Other)];
 
+const JOURNALS: [Case; 1] =
+    [Case { by: By::Timer, ..case("journal aborted by its timer", "journal", MarkerPlace::Other) }];
+
 /// Mutants, and the cases that must catch them.
-const MUTANTS: [(&str, &[Case]); 3] = [
+const MUTANTS: [(&str, &[Case]); 4] = [
     ("pins-late", CASES.split_at(1).0),
     ("late-look-skipped", CASES.split_at(5).1),
     ("checkpoint-error-forgotten", &CHECKPOINTS),
+    ("aborted-journal-unseen", &JOURNALS),
 ];
 
 /// Makes the rows of the shipped tool and of the mutants on each file system.
 pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
-    let promise = CASES.iter().chain(&CHECKPOINTS);
+    let promise = CASES.iter().chain(&CHECKPOINTS).chain(&JOURNALS);
     let promise = promise.map(|case| (Role::Promise, case.name, case, shipped.clone()));
     let mut all: Vec<_> = promise.collect();
     for (mutant, cases) in MUTANTS {
@@ -85,7 +99,8 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
     for (role, name, case, tool) in all {
         for disk in Disk::SOUND {
             let config = Config::supervised(disk, case.marker);
-            if arguments.wants(role.group(), name, config) {
+            let can_fail = case.by != By::Timer || disk == Disk::Ext4;
+            if can_fail && arguments.wants(role.group(), name, config) {
                 // A sync(2) of another process may write the data before the disk fails.
                 let made = || make_error(config, case, &tool);
                 let findings = made().or_else(|_| made()).or_else(|_| made())?;
@@ -102,7 +117,8 @@ pub(crate) fn rows(arguments: &Arguments) -> Result<Vec<Row>> {
 fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     let began = Instant::now();
     let control = tempfile::tempdir()?;
-    let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false).up()?;
+    let rig = Rig::builder().fs(config.disk.kind()).size(SIZE).passthrough(false);
+    let rig = if case.by == By::Timer { rig.mount_options("commit=1") } else { rig }.up()?;
     let elsewhere = (config.marker == MarkerPlace::Other).then_some(control.path());
     let paths = paths(config, Work::Files, rig.path(), elsewhere, control.path());
     fs::create_dir_all(paths.tree())?;
@@ -121,16 +137,31 @@ fn make_error(config: Config, case: &Case, tool: &Tool) -> Result<Findings> {
     let run = Group::spawn(&mut tool.command(config, &paths, Work::Files, &words)?)?;
     let written = control.path().join("written");
     wait_until("the files are written", patiently(LIMIT), || written.exists())?;
-    rig.disk().fail_writes(true)?;
-    let is_reported = if case.at_checkpoint {
-        // Only the write-back fails, so that nothing but the run remembers the error.
-        rustix::fs::fadvise(File::open(data)?, 0, None, rustix::fs::Advice::DontNeed)?;
-        wait_until("a write has failed", patiently(LIMIT), || has_failed(&rig))?;
-        rig.disk().fail_writes(false)?;
-        let asked = process::run(&mut tool.commit(&paths), patiently(LIMIT))?;
-        asked.status.code() == Some(FAILED)
-    } else {
-        rustix::fs::syncfs(&other).is_err()
+    let is_reported = match case.by {
+        By::Another => {
+            rig.disk().fail_writes(true)?;
+            rustix::fs::syncfs(&other).is_err()
+        }
+        By::Checkpoint => {
+            rig.disk().fail_writes(true)?;
+            // Only the write-back fails, so that nothing but the run remembers the error.
+            rustix::fs::fadvise(File::open(data)?, 0, None, rustix::fs::Advice::DontNeed)?;
+            wait_until("a write has failed", patiently(LIMIT), || has_failed(&rig))?;
+            rig.disk().fail_writes(false)?;
+            let asked = process::run(&mut tool.commit(&paths), patiently(LIMIT))?;
+            asked.status.code() == Some(FAILED)
+        }
+        By::Timer => {
+            let [failing, made] = ["failing", "made"].map(|name| control.path().join(name));
+            let mut changed = Err("nothing was changed".into());
+            rig.abort_journal(|| {
+                let written = fs::write(failing, "").map_err(Into::into);
+                let wait = |()| wait_until("a change", patiently(LIMIT), || made.exists());
+                changed = written.and_then(wait);
+            })?;
+            changed?;
+            true
+        }
     };
     rig.disk().fail_writes(false)?;
     if !is_reported {

@@ -73,7 +73,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [Mutant; 14] = [
+pub(crate) const MUTANTS: [Mutant; 18] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -148,6 +148,20 @@ pub(crate) const MUTANTS: [Mutant; 14] = [
         FAULTS,
     ),
     mutant("hold-settle-by-name", "what is set aside removed by its name", What::Faults, FAULTS),
+    mutant(
+        "hold-mark-unsynced",
+        "the kernel's mark beside the files not synced at the start",
+        What::Faults,
+        FAULTS,
+    ),
+    mutant("hold-note-unwritten", "no note of the boot beside the files", What::Faults, FAULTS),
+    mutant("hold-unguarded", "no guard with the locks below the files", What::Faults, FAULTS),
+    mutant(
+        "hold-recover-journal-late",
+        "journal of a recovery written after the renames",
+        What::Faults,
+        FAULTS,
+    ),
 ];
 
 /// Returns every row of holds.

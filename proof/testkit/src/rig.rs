@@ -69,7 +69,7 @@ mod teardown;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
@@ -207,6 +207,31 @@ impl Rig {
         }
         .context("fill the disk with", &path)?;
         Ok(path)
+    }
+
+    /// Aborts the journal of an ext4 that was mounted with `commit=1`, in a commit that the kernel's
+    /// own timer makes: one write fails after `change`, a change of metadata. The kernel notices
+    /// nothing until the next transaction.
+    ///
+    /// # Errors
+    /// No write fails within a minute.
+    pub fn abort_journal(&self, change: impl FnOnce()) -> Result<()> {
+        // The commit of an empty journal begins with its superblock, whose loss ext4 notices.
+        let (path, first) = (self.path(), self.path().join("first"));
+        std::fs::write(&first, "").context("make", &first)?;
+        File::open(path).map(rustix::fs::syncfs).context("open", path)?.context("sync", path)?;
+        let failed =
+            || Ok::<_, Error>(self.disk.stats()?.transfers.map_or(0, |it| it.failed_writes));
+        let (before, end) = (failed()?, Instant::now() + patiently(Duration::from_secs(60)));
+        self.disk.fail(Fault::writes().times(1))?;
+        change();
+        while failed()? == before {
+            if Instant::now() > end {
+                return Err(Error::Refused(format!("no write of {} fails", path.display())));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Takes everything down, and fails if something is in use. The rig then stays, but its

@@ -1,9 +1,11 @@
 //! `synconce doctor`
 
 use super::Json;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use synconce_doctor::FINDINGS;
 
 /// `synconce doctor`
 #[derive(Debug, Args)]
@@ -14,7 +16,7 @@ pub struct Doctor {
     /// Measure syncs and names, for at most some ten seconds (the default)
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Take more samples, and also measure random writes and bandwidth, for about half a minute
+    /// Take more samples, and measure random writes and bandwidth, for less than a minute
     ///
     /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
     /// writes the file where it is installed.
@@ -25,6 +27,10 @@ pub struct Doctor {
     /// A command that fails keeps its exit code.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub fail_on: Option<u32>,
+    /// Leave out the finding NAME, also from --fail-on; can be repeated
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FINDINGS),
+        hide_possible_values = true, conflicts_with_all = ["context", "read", "command"])]
+    pub ignore: Vec<String>,
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is

@@ -2,11 +2,12 @@
 
 mod command;
 mod engine;
+mod width;
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::json::{Sink, Stream};
 use crate::exit;
-use crate::text::{bytes, printable, say, shell};
+use crate::text::{bytes, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use synconce_doctor::{Context, Depth, Error, Observer, Options, Report, examine, examine_context};
 use synconce_sys::signals::is_ignored;
+use width::fit;
 
 /// Examines a directory and prints what was found.
 pub fn doctor(arguments: Doctor) -> ExitCode {
@@ -54,6 +56,7 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
         is_held: synconce_run::is_held(),
         engine: asked,
+        ignored: arguments.ignore.clone(),
     };
     let examined = examine(&options, &mut watch);
     let is_costly = |report: &Report| {
@@ -82,12 +85,7 @@ fn print<T: Serialize>(
     })?;
     let printed = match json {
         Some(sink) => sink.write(&report),
-        None => {
-            // Names of files, mounts and groups may come from another user.
-            let lines = text(&report);
-            let lines: String = lines.lines().map(|line| printable(line) + "\n").collect();
-            Sink::Standard(Stream::Output).write_text(&lines)
-        }
+        None => Sink::Standard(Stream::Output).write_text(&fit(&text(&report), Stream::Output)),
     };
     printed.map(|()| report).map_err(|error| {
         say(&error.message);

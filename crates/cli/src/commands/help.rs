@@ -49,7 +49,13 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
     suggest_swapped(&mut error, &words);
     let error = &error;
-    let Some(program) = mistaken_for_a_command(error, &words) else { return print(error) };
+    let Some(program) = mistaken_for_a_command(error, &words) else {
+        let code = print(error);
+        if lacks_id(error) {
+            say("hint: synconce status");
+        }
+        return code;
+    };
     say(&format!("{program} is not a command of synconce"));
     let text = |word: &OsString| word.to_string_lossy().into_owned();
     let command = shell(&words.iter().map(text).collect::<Vec<_>>());
@@ -92,6 +98,16 @@ fn print(error: &Error) -> ExitCode {
 fn unknown(words: &[String]) -> Error {
     let text = format!("there is no command '{}'", words.join(" "));
     Arguments::command().error(ErrorKind::InvalidSubcommand, text)
+}
+
+/// Whether an option has no ID of a run behind it.
+fn lacks_id(error: &Error) -> bool {
+    let has = |kind, is: fn(&str) -> bool| match error.get(kind) {
+        Some(ContextValue::String(text)) => is(text),
+        _ => false,
+    };
+    has(ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
+        && has(ContextKind::InvalidValue, str::is_empty)
 }
 
 /// Returns the first of `words` if it was taken for a command of synconce and is a program.

@@ -13,6 +13,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_durable::text::quote;
+use synconce_hold::awaited_lock::AwaitedLock;
 use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::Failure;
 use synconce_hold::marker_place;
@@ -142,7 +143,7 @@ fn begun(config: &Config, daemon: Daemon) -> Result<Started, Trouble> {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
     }
-    let started = start(config, daemon)?;
+    let started = start(config, daemon, &say_waiting)?;
     say_started(config, &started);
     if let Some(directory) = marker_place::in_memory() {
         let place = directory.display();
@@ -215,9 +216,14 @@ fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
     }
 }
 
+/// Says which lock a verb waits for.
+fn say_waiting(lock: &AwaitedLock) {
+    notice(&lock.to_string());
+}
+
 fn end(named: &Named) -> Result<(), Trouble> {
     let name = known(&named.name)?;
-    match stop(&name)? {
+    match stop(&name, &say_waiting)? {
         Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),
         Stopped::Ended(left) => say_left(&name, &left),
     }

@@ -7,9 +7,11 @@ use serde_json::Value;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 use synconce_testkit::harness::{Need, Place, finish, trial};
-use synconce_testkit::rig::{FsKind, Limits, Rig};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{FsKind, Latency, Limits, Rig};
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -19,7 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_disk_that_ignores_flushes_is_named, &[]),
         trial(a_slow_bandwidth_is_named_first, &[]),
         trial(fio_measures_writes_where_it_is_installed, &[Need::Program("fio", "fio")]),
-        trial(a_place_in_memory_needs_two_lines, &[]),
+        trial(a_place_without_a_cause_needs_two_lines_ten_times_of_ten, &[]),
         trial(the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing, &[]),
         trial(a_full_disk_is_named_first_and_not_measured, &[]),
         trial(a_small_empty_disk_is_not_called_full, &[]),
@@ -72,10 +74,11 @@ fn a_disk_that_ignores_flushes_is_named(place: &Place) {
     assert!(report["verdict"].as_str().unwrap().contains("may reach no medium"), "{report:#}");
 }
 
-/// Measures a disk that writes 8 MB a second; returns the report.
+/// Measures a disk that writes 8 MB a second, and takes 8 ms for a flush; returns the report.
 fn slow_writes(place: &Place, path: &str) -> Value {
     let limits = Limits { written_bytes: Some(8_000_000), ..Limits::NONE };
-    let rig = Rig::builder().limits(limits).up().unwrap();
+    let latency = Latency::of_flush(Duration::from_millis(8));
+    let rig = Rig::builder().limits(limits).latency(latency).up().unwrap();
     let mut doctor = doctor(place, rig.path(), &["--full"]);
     let (report, ended) = report(rig.path(), doctor.env("PATH", path));
     assert!(ended.status.success(), "{ended:?}");
@@ -83,6 +86,14 @@ fn slow_writes(place: &Place, path: &str) -> Value {
     let rate = |name: &str| report["measured"][name]["bytes_per_second"].as_f64();
     // What is in flight at the end is written, too.
     assert!(rate("sequential") < Some(16e6) && rate("random") < Some(16e6), "{report:#}");
+    // Each sync of each writer waits for at least one flush.
+    let all = report["measured"]["at_once"].as_array().unwrap();
+    let writers: Vec<_> = all.iter().map(|it| it["writers"].as_u64().unwrap()).collect();
+    assert_eq!(writers, [1, 2, 3], "{report:#}");
+    let most = Some(1e6 / LEAST_FLUSH);
+    let is_slow =
+        |it: &Value| it["per_second"].as_f64() > Some(0.0) && it["per_second"].as_f64() < most;
+    assert!(all.iter().all(is_slow), "{report:#}");
     report
 }
 
@@ -96,18 +107,31 @@ fn fio_measures_writes_where_it_is_installed(place: &Place) {
     assert_eq!(report["measured"]["random"]["by"], "fio");
 }
 
-fn a_place_in_memory_needs_two_lines(place: &Place) {
-    let path = PathBuf::from("/dev/shm");
-    let ended = finish(&mut doctor(place, &path, &["--quick"]));
+fn a_place_without_a_cause_needs_two_lines_ten_times_of_ten(place: &Place) {
+    let memory = Path::new("/dev/shm");
+    for _ in 0..10 {
+        let ended = two_lines(place, memory, "nothing to change: tmpfs is in memory");
+        // Neither a bar nor a carriage return outside of a terminal.
+        let notice = ended.stderr.strip_prefix("synconce: temporary files of at most ").unwrap();
+        assert!(notice.ends_with(" in /dev/shm, removed at the end\n"), "{ended:?}");
+        assert_eq!(notice.lines().count(), 1, "{ended:?}");
+    }
+    assert_eq!(findings(&healthy(place, memory)), [""; 0]);
+    // A disk whose flush takes no time. There is nothing to change.
+    let rig = rig(FsKind::Ext4, 0);
+    for _ in 0..10 {
+        two_lines(place, rig.path(), "may reach no medium");
+    }
+}
+
+/// Asserts that the report about `path` has two lines, the first with `verdict`.
+fn two_lines(place: &Place, path: &Path, verdict: &str) -> Finished {
+    let ended = finish(&mut doctor(place, path, &["--quick", "--fail-on", "1"]));
     assert!(ended.status.success(), "{ended:?}");
     let lines: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(lines.len(), 2, "{ended:?}");
-    assert!(lines[0].contains("nothing to change: tmpfs is in memory"), "{ended:?}");
-    // Neither a bar nor a carriage return outside of a terminal.
-    let notice = ended.stderr.strip_prefix("synconce: temporary files of at most ").unwrap();
-    assert!(notice.ends_with(" in /dev/shm, removed at the end\n"), "{ended:?}");
-    assert_eq!(notice.lines().count(), 1, "{ended:?}");
-    assert_eq!(findings(&healthy(place, &path)), [""; 0]);
+    assert!(lines[0].contains(verdict), "{ended:?}");
+    ended
 }
 
 /// Mounts an overlay at `merged` whose layers are on `rig`.

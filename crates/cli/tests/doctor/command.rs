@@ -1,12 +1,12 @@
 //! `synconce doctor -- COMMAND`: counts, waits, and what a run would save.
 
-use crate::support::rig;
+use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, Terminal, finish, trial};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::FsKind;
 
@@ -14,6 +14,7 @@ pub fn trials() -> Vec<Trial> {
     let strace = Need::Program("strace", "strace");
     vec![
         trial(dpkg_has_the_counts_of_strace, &[strace]),
+        trial(git_gc_has_the_counts_of_strace, &[strace, Need::Program("git", "git")]),
         trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
         trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
@@ -27,7 +28,7 @@ pub fn trials() -> Vec<Trial> {
 /// Returns the command `synconce doctor OPTIONS -- WORDS` in `directory`.
 pub fn watched(place: &Place, directory: &Path, options: &[&str], words: &[&str]) -> Command {
     let mut command = place.synconce(&["doctor"]);
-    command.args(options).arg("--").args(words).current_dir(directory);
+    command.args(options).arg("--").args(words).current_dir(directory).env("COLUMNS", WIDE);
     command
 }
 
@@ -114,6 +115,34 @@ fn dpkg_has_the_counts_of_strace(place: &Place) {
     // One process, which does nothing while it waits.
     let critical = report["savings"]["critical"].as_f64().unwrap();
     assert!(critical > 0.5 * report["waits"]["covered"].as_f64().unwrap(), "{report:#}");
+}
+
+/// A repository with loose objects, twice.
+const REPOSITORIES: &str = "
+git init -q bare && cd bare
+git config core.fsync all && git config core.fsyncMethod fsync && git config gc.auto 0
+for at in $(seq 20); do echo $at >file$at; git add .
+git -c user.name=x -c user.email=x@x commit -q -m $at; done
+cd .. && cp -a bare watched
+";
+
+fn git_gc_has_the_counts_of_strace(place: &Place) {
+    let rig = rig(FsKind::Ext4, 1);
+    let here = rig.path();
+    let made = finish(place.command("sh").args(["-ec", REPOSITORIES]).current_dir(here));
+    assert!(made.status.success(), "{made:?}");
+    let gc = |repository| ["git", "-C", repository, "gc", "--quiet"];
+    let mut strace = place.command("strace");
+    let bare =
+        finish(strace.args(["-f", "-o", "trace", "-e", TRACE]).args(gc("bare")).current_dir(here));
+    assert!(bare.status.success(), "{bare:?}");
+    let (report, ended) = report(place, here, &gc("watched"));
+    assert!(ended.status.success(), "{ended:?}");
+    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
+    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 3), "{wanted:?}");
+    assert_eq!(calls(&report), wanted, "{report:#}");
+    // Children of git sync, and are named.
+    assert_eq!(report["waits"]["by_program"][0]["name"], "git", "{report:#}");
 }
 
 /// Writes and syncs a file 40 times.
@@ -239,9 +268,27 @@ fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
     let first = ended.stderr.lines().next();
     assert_eq!(first, ended.stderr.lines().last(), "{ended:?}");
     assert!(first.unwrap().starts_with("python3: 1 sync was waited for, "), "{ended:?}");
-    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
-    assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
-    assert_eq!(read.stdout, ended.stderr);
+    let read = |width: Option<&str>| {
+        let mut read = place.synconce(&["doctor", "--read", "record"]);
+        let read = finish(read.env_remove("COLUMNS").envs(width.map(|width| ("COLUMNS", width))));
+        assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+        read.stdout
+    };
+    let whole = read(Some(WIDE));
+    assert_eq!(whole, ended.stderr);
+    // A pipe has no width.
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for (width, most) in [(None, 80), (Some("50"), 50)] {
+        let text = read(width);
+        assert_eq!(words(&text), words(&whole));
+        let is_long = |line: &&str| line.chars().count() > most;
+        let long: Vec<_> = text.lines().filter(is_long).collect();
+        // Long names and commands stay whole.
+        assert!(long.iter().all(|line| line.trim().split(' ').count() == 1), "{long:?}");
+    }
+    let mut terminal = Terminal::shell(place);
+    terminal.line("unset COLUMNS; stty cols 30; $SYNCONCE doctor --read record");
+    terminal.expect("python3: 1 sync was waited\r\n  for, ");
 }
 
 fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {
@@ -251,7 +298,7 @@ fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {
          {\"call\":\"fsync\",\"at\":5,\"thread\":1,\"wait\":9000000,\"would\":\"hold\"}\n\
          {\"call\":\"fsy",
     );
-    let read = finish(&mut place.synconce(&["doctor", "--read", "record"]));
+    let read = finish(place.synconce(&["doctor", "--read", "record"]).env("COLUMNS", WIDE));
     assert!(read.status.success(), "{read:?}");
     assert!(read.stdout.contains("sleep: 1 sync was waited for, 9.0 ms of "), "{read:?}");
     assert!(read.stdout.contains("; the record has no end\n"), "{read:?}");

@@ -1,5 +1,6 @@
 //! Contexts of image builds.
 
+use crate::support::WIDE;
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -113,7 +114,8 @@ fn the_largest_files_and_what_could_be_ignored_are_named(place: &Place) {
 
     // The line that is proposed saves what was promised.
     place.write("context/.dockerignore", "**/node_modules\n");
-    let ended = finish(&mut place.synconce(&["doctor", "--context", "context"]));
+    let mut doctor = place.synconce(&["doctor", "--context", "context"]);
+    let ended = finish(doctor.env("COLUMNS", WIDE));
     let lines: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(lines.first(), lines.last(), "{ended:?}");
     assert!(lines[0].contains("nothing that is seldom needed was found"), "{ended:?}");

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_testkit::harness::{Cgroups, Need, Place, trial};
+use synconce_testkit::harness::{Cgroups, Need, Place, finish, trial};
 use synconce_testkit::rig::FsKind;
 
 const CPU: &str = "/sys/fs/cgroup/cpu";
@@ -48,6 +48,15 @@ fn a_limit_of_cpus_is_named_first(place: &Place) {
     assert_eq!(report["findings"][0]["seconds"], 10.0, "{report:#}");
     let undo = format!("echo '50000' >{}/cpu.cfs_quota_us", group.display());
     assert_eq!(report["findings"][0]["undo"], undo, "{report:#}");
+
+    let options = ["--fail-on", "1", "--ignore", "cpu-limit", "--ignore", "full"];
+    let ended = finish(&mut inside(place, &group, &doctor(place, path, &options)));
+    assert!(ended.status.success(), "{ended:?}");
+    let wanted = "/dev/shm: nothing beside what --ignore leaves out: cpu-limit\n";
+    assert!(ended.stdout.starts_with(wanted), "{ended:?}");
+    let ended = finish(&mut doctor(place, path, &["--ignore", "cpu"]));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("'cpu-limit'"), "{ended:?}");
 }
 
 fn a_limit_of_written_bytes_is_named_first(place: &Place) {

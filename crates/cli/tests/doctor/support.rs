@@ -15,12 +15,15 @@ pub fn rig(fs: FsKind, milliseconds: u64) -> Rig {
     Rig::builder().fs(fs).latency(latency).up().unwrap()
 }
 
-/// Returns the command `synconce doctor PATH OPTIONS`.
+/// Returns the command `synconce doctor PATH OPTIONS`, which breaks no line.
 pub fn doctor(place: &Place, path: &Path, options: &[&str]) -> Command {
     let mut command = place.synconce(&["doctor", path.to_str().unwrap()]);
-    command.args(options);
+    command.args(options).env("COLUMNS", WIDE);
     command
 }
+
+/// A width that no line has.
+pub const WIDE: &str = "10000";
 
 /// Runs `command` with `--json`; returns the report, and asserts that nothing is left in `path`.
 pub fn report(path: &Path, command: &mut Command) -> (Value, Finished) {

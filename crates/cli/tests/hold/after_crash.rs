@@ -1,45 +1,12 @@
 //! What a recovery does not do after an unclean end: it does not run beside another command of
 //! the hold, and it does not give up files that it has not seen.
 
-use crate::crashes::{crash, edit, interrupted};
+use crate::crashes::{crash, edit};
 use crate::support::{Fixture, end, with_hold};
-use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::os::unix::fs::symlink;
-use synconce_testkit::harness::{Started, children, eventually, isolated, isolated_alone};
+use synconce_testkit::harness::{isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
-
-/// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
-/// lock is released.
-fn waits(fixture: &Fixture<'_>, verb: &str, unchanged: impl Fn() -> bool) {
-    let lock = fs::File::open(fixture.place.path("runtime/holds/t.lock")).unwrap();
-    flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let process = Started::new(&mut fixture.place.synconce(&["hold", verb, "./t.toml"]));
-    // /proc/locks names each process that waits (proc_locks(5)): the child does the work.
-    let is_child =
-        |word: &str| children(process.pid()).iter().any(|(pid, _)| *word == pid.to_string());
-    let is_waiting =
-        |line: &str| line.contains("-> FLOCK") && line.split_whitespace().any(is_child);
-    eventually("it waits for the lock", || {
-        fs::read_to_string("/proc/locks").unwrap().lines().any(is_waiting)
-    });
-    assert!(unchanged(), "{verb}");
-    drop(lock);
-    assert_eq!(process.end().code(), Some(0), "{verb}: {}", process.text());
-    assert!(!unchanged(), "{verb}");
-}
-
-#[test]
-fn recover_and_settle_wait_for_other_commands_of_the_hold() {
-    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
-        interrupted(fixture, "old");
-        waits(fixture, "recover", || fixture.file().exists());
-        fixture.ok("start");
-        fs::write(fixture.directory().join("data"), "new").unwrap();
-        waits(fixture, "settle", || fixture.everything().contains(".synconce-aside"));
-        fixture.ok("stop");
-    });
-}
 
 #[test]
 fn a_file_that_cannot_be_looked_at_is_not_missing() {

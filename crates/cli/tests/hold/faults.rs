@@ -53,6 +53,21 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
 }
 
 #[test]
+fn a_journal_that_its_own_timer_aborted_fails_the_stop() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=1").passthrough(false);
+        let fixture = Fixture::on(place, rig.up().unwrap(), "");
+        fixture.ok("start");
+        let made = fixture.directory().join("made");
+        fixture.rig.abort_journal(|| fs::create_dir(made).unwrap()).unwrap();
+        fixture.fails("stop", &["the disk lost writes"]);
+        fixture.rig.disk().recover().unwrap();
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_file_system_that_was_unmounted_during_the_hold_is_in_doubt() {
     with_hold("", |_, fixture| {
         fixture.ok("start");
@@ -262,8 +277,8 @@ fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_
         let fixture = on_a_late_disk(place);
         fixture.ok("start");
         lose_data(&fixture);
-        // The syncs before the unmounts do nothing: one for the file and one for the directory.
-        let stopped = stop_with(place, "inject=syncfs:retval=0:when=1..2");
+        // The sync before the unmounts does nothing.
+        let stopped = stop_with(place, "inject=syncfs:retval=0:when=1");
         failed(stopped, &["the disk lost writes"]);
         fixture.rig.disk().recover().unwrap();
         sh(place, "rm -r state runtime");
@@ -278,14 +293,31 @@ fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_
 fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
     with_hold("", |place, fixture| {
         fixture.ok("start");
-        // Two syncs before the unmounts, two after them, and two after the removal.
-        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=5");
+        // The first sync is before the unmounts, the second after them, the third after the removal.
+        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=3");
         failed(stopped, &["cannot sync the removal", "hint: synconce hold stop t"]);
         assert_ne!(fixture.state(), "interrupted");
         fixture.ok("stop");
         assert_eq!(fixture.state(), "off");
         fixture.ok("start");
         fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_stop_syncs_a_disk_three_times_whatever_is_held_there() {
+    with_hold("", |place, fixture| {
+        for name in ["a", "b/c"] {
+            let held = fixture.rig.path().join(name);
+            fs::create_dir_all(&held).unwrap();
+            let hold = format!("[[hold]]\npath = {held:?}\nkind = \"other\"\n");
+            place.write("t.toml", &(place.read("t.toml") + &hold));
+        }
+        fixture.ok("start");
+        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=99");
+        assert!(stopped.status.success(), "{stopped:?}");
+        let calls = place.read("calls");
+        assert_eq!(calls.matches("syncfs(").count(), 3, "{calls}");
     });
 }
 

@@ -23,3 +23,4 @@ mod refusals;
 mod running;
 mod said;
 mod support;
+mod waits;

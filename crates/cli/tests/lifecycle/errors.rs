@@ -7,7 +7,7 @@ use std::path::Path;
 use synconce_testkit::harness::{
     Place, Started, eventually, finish, isolated, perl, without_foreign_syncs,
 };
-use synconce_testkit::rig::{Fault, FsKind, Rig};
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// A disk whose writes can fail.
 fn rig(kind: FsKind) -> Rig {
@@ -51,7 +51,7 @@ fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
     (code, run.text())
 }
 
-fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) {
+pub(super) fn assert_unsafe(place: &Place, rig: &Rig, (code, text): (Option<i32>, String)) {
     let what = rig.fs();
     assert_eq!(code, Some(125), "{what}: {text}");
     let named = format!("synconce: not durable: {} ({what} on ", rig.path().display());
@@ -221,35 +221,6 @@ fn metadata_that_was_lost_during_the_run_fails_its_commit() {
             let ended = end(place, &run);
             assert_unsafe(place, &rig, ended);
         }
-    });
-}
-
-#[test]
-fn a_journal_that_its_own_timer_aborted_fails_the_commit() {
-    isolated(|place| {
-        let _barrier = without_foreign_syncs();
-        let rig = Rig::builder().size(64 << 20).passthrough(false).mount_options("commit=1");
-        let rig = rig.up().unwrap();
-        // The next commit begins with blocks of the journal, and not with its superblock.
-        old_file(rig.path());
-        let script = format!(
-            "sysopen(my $place, '{0}', 0) or die $!; IO::Handle::sync($place) or die $!; \
-             say_to('pinned', 1); wait_for('failing'); mkdir '{0}/made' or die $!; IO::Handle::sync($place) or die $!; \
-             close $place; say_to('before', 1); wait_for('go');",
-            rig.path().display()
-        );
-        let words = perl(&script);
-        let run = Started::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
-        place.wait_for("pinned");
-        rig.disk().fail(Fault::writes().times(1)).unwrap();
-        place.write("failing", "");
-        place.wait_for("before");
-        eventually("the timer's commit fails", || {
-            rig.disk().stats().unwrap().transfers.unwrap().failed_writes > 0
-        });
-        let ended = end(place, &run);
-        ["pinned", "failing"].iter().for_each(|name| place.remove(name));
-        assert_unsafe(place, &rig, ended);
     });
 }
 

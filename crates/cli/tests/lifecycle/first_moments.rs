@@ -250,6 +250,22 @@ fn a_kill_of_the_supervisor_before_the_start_is_reported_as_a_command_that_did_n
     });
 }
 
+/// A filter of others kills the child that calls seccomp(2). Before Linux 5.16 the supervisor dies
+/// by the same signal, because it shares its memory with the child.
+#[test]
+fn a_supervisor_that_dies_with_its_child_in_seccomp_is_reported_with_the_setting_that_helps() {
+    isolated(|place| {
+        let mut strace = place.command("strace");
+        // Only the supervisor calls listen(2), before it makes the child.
+        strace.args(["-f", "-o", "trace", "-e", "inject=listen:signal=SYS"]);
+        let run = finish(strace.args([binary(), "run", "--", "true"]));
+        assert_eq!(run.status.code(), Some(125), "{run:?}");
+        assert!(run.stderr.contains("cannot install the seccomp filter: "), "{run:?}");
+        assert!(run.stderr.contains("SystemCallFilter=seccomp"), "{run:?}");
+        assert!(place.status(&[]).status.success(), "nothing was interrupted");
+    });
+}
+
 #[test]
 fn a_kill_before_a_failed_execve_is_reported_as_a_command_that_did_not_start() {
     isolated(|place| {

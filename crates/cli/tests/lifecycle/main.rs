@@ -18,6 +18,7 @@ mod first_moments;
 mod foreign;
 mod freezers;
 mod hostile;
+mod journal;
 mod kills;
 mod marker;
 mod mend;

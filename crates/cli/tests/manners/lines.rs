@@ -13,6 +13,7 @@ pub fn trials() -> Vec<Trial> {
         trial(every_form_of_version_prints_the_same, &[]),
         trial(a_program_as_the_first_word_gets_the_run_that_holds_it, &[]),
         trial(a_mistyped_command_gets_the_nearest_one, &[]),
+        trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
         trial(hidden_commands_are_not_in_the_help, &[]),
         trial(help_wraps_at_the_width_of_the_terminal, &[]),
     ]
@@ -105,6 +106,16 @@ fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
         assert!(ended.stderr.contains(nearest), "{words:?}: {ended:?}");
         assert!(!ended.stderr.contains("synconce run --"), "{words:?}: {ended:?}");
     }
+}
+
+fn an_option_without_its_id_names_the_command_that_lists_ids(place: &Place) {
+    for option in ["--mend", "--clear"] {
+        let ended = ends(place, &["status", option]);
+        assert_eq!(ended.status.code(), Some(125), "{option}: {ended:?}");
+        assert!(ended.stderr.ends_with("\nsynconce: hint: synconce status\n"), "{ended:?}");
+    }
+    let other = ends(place, &["status", "--root"]);
+    assert!(!other.stderr.contains("hint: "), "{other:?}");
 }
 
 fn hidden_commands_are_not_in_the_help(place: &Place) {

@@ -34,6 +34,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_root_that_is_bound_is_volatile_at_both_places, needs),
         trial(an_exit_code_and_a_signal_are_passed_on, needs),
         trial(a_write_back_error_fails_the_step, needs),
+        trial(a_journal_that_its_own_timer_aborted_fails_the_step, needs),
         trial(a_killed_step_leaves_a_root_that_can_be_mounted_again, needs),
         trial(a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again, needs),
         trial(kills_at_any_moment_leave_a_layer_that_can_be_built_again, needs),
@@ -143,6 +144,20 @@ fn a_write_back_error_fails_the_step(place: &Place) {
     fs::write(step.root().join("end"), "").unwrap();
     let status = running.end();
     let text = running.text();
+    assert_eq!(status.code(), Some(125), "{text}");
+    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    rig.disk().recover().unwrap();
+    assert_eq!(step.mounted(), "");
+    rig.down().unwrap();
+}
+
+fn a_journal_that_its_own_timer_aborted_fails_the_step(place: &Place) {
+    let rig = Rig::builder().passthrough(false).mount_options("commit=1").up().unwrap();
+    let step = Step::new(place, rig.path());
+    let running = step.start(&["wait"]);
+    rig.abort_journal(|| fs::create_dir(step.root().join("made")).unwrap()).unwrap();
+    kill(&running, Signal::TERM);
+    let (status, text) = (running.end(), running.text());
     assert_eq!(status.code(), Some(125), "{text}");
     assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
     rig.disk().recover().unwrap();

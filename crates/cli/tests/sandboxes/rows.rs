@@ -39,11 +39,16 @@ const fn filtered(name: &'static str, sandbox: &'static str, expected: Expected)
     Row { needs: &FILTER, ..row(name, sandbox, expected) }
 }
 
+const fn landlocked(name: &'static str, sandbox: &'static str, expected: Expected) -> Row {
+    Row { needs: &LANDLOCK, ..row(name, sandbox, expected) }
+}
+
 const FILTER: [Need; 2] = [
     Need::Program("systemd-analyze", "systemd"),
     Need::File("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "linux-libc-dev"),
 ];
 const RUNC: [Need; 2] = [FILTER[0], Need::Program("runc", "runc")];
+const LANDLOCK: [Need; 1] = [Need::Linux(5, 13, "landlock_create_ruleset(2)")];
 const BWRAP: [Need; 1] = [Need::Program("bwrap", "bubblewrap")];
 const AS_NOBODY: [&str; 6] =
     ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"];
@@ -102,11 +107,14 @@ pub const ROWS: &[Row] = &[
         Held,
     ),
     row("NoNewPrivileges", r#"exec setpriv --no-new-privs -- "$@""#, Held),
-    row(
-        "MemoryDenyWriteExecute",
-        r#"exec perl -e 'syscall(157, 65, 1, 0, 0, 0) && die $!; exec @ARGV' "$@""#,
-        Held,
-    ),
+    Row {
+        needs: &[Need::Linux(6, 3, "PR_SET_MDWE")],
+        ..row(
+            "MemoryDenyWriteExecute",
+            r#"exec perl -e 'syscall(157, 65, 1, 0, 0, 0) && die $!; exec @ARGV' "$@""#,
+            Held,
+        )
+    },
     row("PrivateUsers", r#"exec unshare --user --map-root-user "$@""#, Held),
     row("PrivateUsers, not root", r#"exec $NOBODY unshare --user --map-current-user "$@""#, Held),
     row("PrivateNetwork, PrivateIPC", r#"exec unshare --net --ipc --uts "$@""#, Held),
@@ -181,9 +189,13 @@ pub const ROWS: &[Row] = &[
     row("UMask=0077", r#"umask 0077; exec $NOBODY "$@""#, Held),
     // Other sandboxes.
     row("a chroot to a directory", r#"plain root; exec chroot root "$@""#, Held),
-    row("Landlock", r#"landlock / "$PLACE" -- "$@""#, HeldButOpenat2),
-    row("Landlock without /sys", r#"landlock "$SEEN:/proc" "$PLACE" -- "$@""#, HeldButOpenat2),
-    row("Landlock without /proc", r#"landlock "$SEEN" "$PLACE" -- "$@""#, Refused("/proc")),
+    landlocked("Landlock", r#"landlock / "$PLACE" -- "$@""#, HeldButOpenat2),
+    landlocked(
+        "Landlock without /sys",
+        r#"landlock "$SEEN:/proc" "$PLACE" -- "$@""#,
+        HeldButOpenat2,
+    ),
+    landlocked("Landlock without /proc", r#"landlock "$SEEN" "$PLACE" -- "$@""#, Refused("/proc")),
     Row { needs: &BWRAP, ..row("bubblewrap", r#"exec bwrap $BWRAP --unshare-all "$@""#, Held) },
     Row {
         needs: &BWRAP,

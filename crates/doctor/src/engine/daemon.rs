@@ -180,6 +180,7 @@ impl Daemon {
             layers: Some(layers),
             build_cache: None,
             builds_are_volatile: false,
+            step_roots_are_volatile: false,
             no_sync: Vec::new(),
             set_up: None,
             databases: None,

@@ -197,6 +197,7 @@ fn engine(
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
         builds_are_volatile: false,
+        step_roots_are_volatile: false,
         set_up: None,
         databases: None,
         no_sync,

@@ -94,6 +94,7 @@ fn engine(info: Info, host: &report::Host) -> Engine {
         builds_are_volatile: driver == "overlay"
             && mount_program.is_none()
             && builds_are_volatile(&info.version.version, host),
+        step_roots_are_volatile: false,
         version: info.version.version,
         storage_driver: driver,
         mount_program,

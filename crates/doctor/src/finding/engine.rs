@@ -1,13 +1,18 @@
 //! Findings about a container engine.
 
-use super::Finding;
+use super::{Finding, WORTH};
 use crate::engine::Engine;
+use crate::measure::Layers;
+use crate::text::micros;
 
 const RISK: &str = "a build that a power cut ends has to be started again";
 
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
 /// image. A hold of the databases saves more, because those of the snapshotter are held, too.
 pub(super) const IMPORTS: (f64, &str) = (2_400.0, "syncs its metadata 2,400 times");
+
+/// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
+const CHOWNED: f64 = 1_000.0;
 
 /// Returns the causes that the engine's storage shows. None has seconds: they depend on the
 /// images.
@@ -77,6 +82,48 @@ pub(super) fn of_set_up(engine: &Engine) -> Option<Finding> {
         remedy: format!("synconce setup {name} --check has the command of each fault"),
         undo: format!("synconce setup {name} --undo"),
         risk: "none".to_owned(),
+    })
+}
+
+/// Returns the finding that build steps wait for syncs of the kernel: each file of a lower layer
+/// is synced when it is copied up.
+pub(super) fn of_copy_up(engine: &Engine, layers: &Layers) -> Option<Finding> {
+    let name = engine.name;
+    let is_in_force = engine.set_up.as_ref().is_some_and(|set_up| set_up.is_in_force);
+    let is_done = is_in_force && engine.step_roots_are_volatile;
+    // The others build no images, or mount the roots of build steps volatile.
+    if is_done || engine.builds_are_volatile || !["docker", "buildkit"].contains(&name) {
+        return None;
+    }
+    let (file, volatile) = (layers.file.quarter, layers.volatile.quarter);
+    let seconds = CHOWNED * (file - volatile) / 1e6;
+    let set_up = format!("synconce setup {name}");
+    let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
+    let (remedy, undo) = match (is_in_force, engine.step_roots_are_volatile) {
+        _ if !engine.can_be_set_up() => {
+            ("COPY --chown=USER in place of RUN chown -R".to_owned(), "not needed".to_owned())
+        }
+        (true, _) => (setting.to_owned(), "remove that line".to_owned()),
+        (false, true) => (set_up.clone(), format!("{set_up} --undo")),
+        (false, false) => {
+            let undo = format!("remove that line; {set_up} --undo");
+            (format!("{set_up}; then {setting}"), undo)
+        }
+    };
+    (seconds >= WORTH).then(|| Finding {
+        name: "step-copy-up",
+        seconds: Some(seconds),
+        workload: Some("a chown -R of 1,000 files of a lower layer in a build step".to_owned()),
+        cause: "the kernel syncs each file that it copies up, which no hold of calls reaches"
+            .to_owned(),
+        evidence: format!(
+            "in an overlay here, a chmod of a file takes {}, and {} if the overlay is volatile",
+            micros(file),
+            micros(volatile)
+        ),
+        remedy,
+        undo,
+        risk: RISK.to_owned(),
     })
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::device::Device;
 use crate::engine::SetUp;
-use crate::measure::{Flushes, Times, Writes};
+use crate::measure::{Flushes, Layers, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;
 use synconce_probe::filesystem::Kind;
@@ -72,7 +72,7 @@ fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
     let dpkg = derive(&facts, &[skipping(Skipping::OfDpkg)], &disk(7_900.0));
     // 26.3 s under force-unsafe-io.
     assert_eq!(dpkg[0].seconds.unwrap().round(), 17.0);
-    let text = verdict(&facts, &[], &disk(7_900.0), &found);
+    let text = verdict(&facts, &[], &disk(7_900.0), &found, &[]);
     assert!(text.starts_with("/srv: slow-sync costs at least 41 s of an install"), "{text}");
 }
 
@@ -175,6 +175,7 @@ fn engine(driver: &str) -> Engine {
         layers: None,
         build_cache: None,
         builds_are_volatile: false,
+        step_roots_are_volatile: false,
         set_up: None,
         databases: None,
         no_sync: Vec::new(),
@@ -184,11 +185,15 @@ fn engine(driver: &str) -> Engine {
 
 /// Returns the findings about `engine` on a disk whose flush takes 8 ms, and the verdict.
 fn of_engine(engine: &Engine) -> (Vec<Finding>, String) {
+    of_measured(engine, &disk(8_000.0))
+}
+
+fn of_measured(engine: &Engine, measured: &Measured) -> (Vec<Finding>, String) {
     let (place, host) = (place(), host("6.18.4"));
     let engine = Some(engine);
     let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine };
-    let found = derive(&facts, &[], &disk(8_000.0));
-    let verdict = verdict(&facts, &[], &disk(8_000.0), &found);
+    let found = derive(&facts, &[], measured);
+    let verdict = verdict(&facts, &[], measured, &found, &[]);
     (found, verdict)
 }
 
@@ -209,6 +214,39 @@ fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
     let wanted =
         "docker (/srv): nothing to change: synconce holds the syncs of build steps already";
     assert_eq!(verdict, wanted);
+}
+
+#[test]
+fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
+    let layers = disk(8_000.0).fsync.map(|file| Layers {
+        file,
+        directory: file,
+        volatile: Times { quarter: 100.0, ..file },
+        unmount: 8_000.0,
+        random: None,
+    });
+    let of = |engine: &Engine| of_measured(engine, &Measured { layers, ..disk(8_000.0) }).0;
+    let set_up = |is_in_force| Some(SetUp { is_made: is_in_force, is_in_force, lines: Vec::new() });
+    let held = Engine { set_up: set_up(true), ..engine("overlay2") };
+    let found = of(&held);
+    assert_eq!((found.len(), found[0].name), (1, "step-copy-up"));
+    // 1,000 copies of two flushes.
+    assert_eq!(found[0].seconds.unwrap().round(), 16.0);
+    let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
+    assert_eq!(found[0].remedy, setting);
+    assert_eq!(of(&Engine { step_roots_are_volatile: true, ..held.clone() }), []);
+
+    let bare = Engine { set_up: set_up(false), ..engine("overlay2") };
+    let found = of(&bare);
+    assert_eq!([found[0].name, found[1].name], ["slow-sync", "step-copy-up"]);
+    assert_eq!(found[1].remedy, format!("synconce setup docker; then {setting}"));
+    assert!(found[1].undo.ends_with("synconce setup docker --undo"), "{}", found[1].undo);
+    let configured = Engine { step_roots_are_volatile: true, ..bare.clone() };
+    assert_eq!(of(&configured)[1].remedy, "synconce setup docker");
+    let rootless = Engine { is_rootless: true, ..bare };
+    assert_eq!(of(&rootless)[1].remedy, "COPY --chown=USER in place of RUN chown -R");
+    let podman = Engine { name: "podman", builds_are_volatile: true, ..engine("overlay") };
+    assert_eq!(of(&podman), []);
 }
 
 #[test]

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const LARGEST: u64 = 3 << 30;
 /// Below this size random writes would all be in one place.
 const SMALLEST: u64 = 32 << 20;
+/// Its name.
+const FILE: &str = "writes";
 /// The alignment that writes with O_DIRECT need everywhere.
 const ALIGNMENT: usize = 4_096;
 
@@ -74,13 +76,7 @@ pub(crate) fn measure(
     }
     for pattern in [RANDOM, SEQUENTIAL] {
         observer.begins(pattern.name);
-        let file = scratch.path().join("writes");
-        let result = match by_fio(scratch, &file, pattern, size, time, observer)? {
-            Some(writes) => Some(writes),
-            None => by_threads(&file, pattern, size, time, observer)?,
-        };
-        let _ = fs::remove_file(&file);
-        match result {
+        match by_any(scratch.path(), pattern, size, time, observer)? {
             None => {
                 let why = "the file system refuses writes past the page cache (O_DIRECT)";
                 not_measured.push(NotMeasured::new(pattern.name, why));
@@ -92,16 +88,45 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Returns `None` if fio is not installed, or fails.
-fn by_fio(
-    scratch: &Scratch,
-    file: &Path,
+/// Measures random writes to a file in `directory`. Returns `None` without O_DIRECT, or without
+/// the space.
+pub(crate) fn random(
+    directory: &Path,
+    size: u64,
+    time: Duration,
+    observer: &dyn Observer,
+) -> Result<Option<Writes>, Error> {
+    match size {
+        ..SMALLEST => Ok(None),
+        _ => by_any(directory, RANDOM, size, time, observer),
+    }
+}
+
+/// Measures by fio, or else by threads.
+fn by_any(
+    directory: &Path,
     pattern: Pattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Option<Writes>, Error> {
-    let output = scratch.path().join("fio.json");
+    let result = match by_fio(directory, pattern, size, time, observer)? {
+        Some(writes) => Some(writes),
+        None => by_threads(&directory.join(FILE), pattern, size, time, observer)?,
+    };
+    let _ = fs::remove_file(directory.join(FILE));
+    Ok(result)
+}
+
+/// Returns `None` if fio is not installed, or fails.
+fn by_fio(
+    directory: &Path,
+    pattern: Pattern,
+    size: u64,
+    time: Duration,
+    observer: &dyn Observer,
+) -> Result<Option<Writes>, Error> {
+    let output = directory.join("fio.json");
     let mut fio = Command::new("fio");
     fio.args(["--name=doctor", "--direct=1", "--ioengine=libaio", "--time_based"])
         .args(["--output-format=json", "--group_reporting"])
@@ -111,9 +136,9 @@ fn by_fio(
         .arg(format!("--size={size}"))
         .arg(format!("--runtime={}", time.as_secs()))
         // A colon separates names of files.
-        .arg("--filename=writes")
+        .arg(format!("--filename={FILE}"))
         .arg("--output=fio.json")
-        .current_dir(file.parent().unwrap_or(Path::new("/")))
+        .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());

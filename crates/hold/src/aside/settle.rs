@@ -2,6 +2,7 @@
 
 use super::journal::Journal;
 use super::{AsideError, PREFIX, directory, exists, sync};
+use crate::awaited_lock::OnWait;
 use crate::record;
 use crate::runtime::Lock;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use synconce_durable::replace;
 
 /// Removes what was set aside for the hold `name`, and the journal. To be called after the
 /// daemon has started without the files. A call that was cut short is finished by the next.
-/// Crosses no mount. Waits until no other command changes the hold.
+/// Crosses no mount. Waits until no other command changes the hold, and calls `on_wait` before.
 ///
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
@@ -20,8 +21,8 @@ use synconce_durable::replace;
 /// [`AsideError::NotStarted`] if nothing was written where the files belong: the daemon has not
 /// started since. Otherwise names the path, which may be of another directory by now. The journal
 /// stays, and the next call tries again.
-pub fn settle(name: &str) -> Result<u64, AsideError> {
-    let _lock = Lock::take(name)?;
+pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
+    let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
     for set in journal.sets.iter().filter(|set| !set.finished) {
         if let Some(one) = set.pending()?.first() {

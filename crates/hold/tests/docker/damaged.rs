@@ -95,7 +95,7 @@ pub fn images_with_damaged_layers_are_set_aside_and_can_be_made_again(place: &Pl
         other => panic!("{other:?}"),
     }
     let docker = Docker::start(place, &root, &cgroups);
-    settle(&config.name).unwrap();
+    settle(&config.name, &|_| {}).unwrap();
     assert_eq!(images(&docker), ["base", "kept"]);
     // If dockerd still had the image's configuration, a pull would take it for up to date.
     let inspected = docker.client(&["image", "inspect", "imported"]);
@@ -135,7 +135,7 @@ pub fn a_container_with_a_damaged_layer_is_left_and_can_be_removed(place: &Place
         other => panic!("{other:?}"),
     }
     let docker = Docker::start(place, &root, &cgroups);
-    settle(&config.name).unwrap();
+    settle(&config.name, &|_| {}).unwrap();
     let started = docker.client(&["start", "--attach", "box"]);
     assert!(!started.status.success(), "{started:?}");
     // As the message says.

@@ -74,7 +74,7 @@ pub fn recover_from_crash(config: &Config) -> SetAside {
         namespace: 0,
     };
     crash.write().unwrap();
-    match recover(config, Decision::ByFile).unwrap() {
+    match recover(config, Decision::ByFile, &|_| {}).unwrap() {
         Recovered::SetAside(aside) => aside,
         other => panic!("{other:?}"),
     }
@@ -113,7 +113,7 @@ pub fn layers_of_buildkit_are_set_aside_and_all_else_works(place: &Place) {
     assert!(matches!(layers, Layers::SetAside { unreferenced: 2.., damaged: 0, .. }), "{layers:?}");
     let before = used(rig.path());
     let docker = Docker::start(place, &root, &cgroups);
-    settle(&config.name).unwrap();
+    settle(&config.name, &|_| {}).unwrap();
     let returned = before.saturating_sub(used(rig.path()));
     assert!(returned >= 15 << 20, "{returned} bytes");
 

@@ -2,14 +2,14 @@
 
 use crate::support::{
     DATA, config, crash, everything, has_marker, isolated, listing, make_files, paths, recovered,
-    set_aside, sh,
+    set_aside, settle, sh,
 };
 use rustix::mount::{MountFlags, mount};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use synconce_hold::aside::{self, AsideError, Journal, Request, settle};
+use synconce_hold::aside::{self, AsideError, Journal, Request};
 use synconce_hold::record;
 
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];

@@ -2,7 +2,7 @@
 
 use crate::support::{
     DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_files, marker,
-    paths, recovered, release, set_aside, sh,
+    paths, recover, recovered, release, set_aside, sh,
 };
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use synconce_hold::aside::Journal;
 use synconce_hold::config::{AfterCrash, Config, Held, Kind};
 use synconce_hold::overlay::{Place, SCRATCH};
 use synconce_hold::record::{self, Record, SuperBlock};
-use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered, recover};
+use synconce_hold::recover::{Decision, Layers, RecoverError, Recovered};
 
 #[test]
 fn in_the_same_boot_nothing_is_changed() {

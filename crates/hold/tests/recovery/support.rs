@@ -4,11 +4,12 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::mounted::file_system_of;
 use synconce_hold::overlay::{Place, SCRATCH};
 use synconce_hold::record::{self, Record};
-use synconce_hold::recover::{Decision, Recovered, SetAside, recover};
+use synconce_hold::recover::{self, Decision, RecoverError, Recovered, SetAside};
 use synconce_probe::mounts;
 
 /// The data directory of the daemon.
@@ -111,6 +112,16 @@ pub fn release(place: &Place) {
     let mounts = mounts::ours().expect("the mounts");
     let mount = place.mount(&mounts).expect("a hold");
     place.release(mount).expect("a hold that no process uses");
+}
+
+/// Recovers, and says nothing before a wait.
+pub fn recover(config: &Config, decision: Decision) -> Result<Recovered, RecoverError> {
+    recover::recover(config, decision, &|_| {})
+}
+
+/// Settles, and says nothing before a wait.
+pub fn settle(name: &str) -> Result<u64, AsideError> {
+    aside::settle(name, &|_| {})
 }
 
 /// Recovers by the hold's file.

@@ -128,10 +128,14 @@ fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
     mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
     let mut pins = Pins::default();
     pins.add_found(&mounts, &root, |device| before.contains(&device));
-    for path in [process.join("fd").join(via.fd.to_string()), process.join("cwd"), root] {
+    let file = process.join("fd").join(via.fd.to_string());
+    for path in [file.clone(), process.join("cwd"), root] {
         if !pins.covers(device) {
             adopt(&mut pins, via.thread, device, &path, before);
         }
+    }
+    if let Ok(path) = file.read_link() {
+        pins.note_owned(&path);
     }
     pins
 }

@@ -9,7 +9,7 @@ use crate::runfile::RunFile;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
@@ -110,5 +110,9 @@ fn pins(options: &Options, mounts: &[Mount]) -> Result<Pins, RunError> {
         }
     }
     pins.drop_volatile();
+    let home = env::var_os("HOME").map(PathBuf::from);
+    for path in home.into_iter().chain(env::current_dir().ok()) {
+        pins.note_owned(&path);
+    }
     Ok(pins)
 }

@@ -1,12 +1,14 @@
 //! Holds whose steps no power cut shows: lost writes, and directories of root beside the held files.
 
 use super::fixture::{Fixture, NAME, failed};
-use super::judge::Fault;
+use super::judge::{Fault, misplaced, put_back};
 use crate::Result;
 use crate::config::{Disk, MarkerPlace};
 use crate::cuts::Findings;
 use crate::recording::without_sync;
 use crate::tool::Tool;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::fs;
@@ -30,14 +32,18 @@ struct Scenario {
     run: fn(&Fixture, &Rig) -> Result<Option<Fault>>,
 }
 
-const SCENARIOS: [Scenario; 7] = [
-    Scenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
+const SCENARIOS: [Scenario; 11] = [
+    Scenario { mutant: "hold-stop-synced-late", run: killed_at_its_first_sync },
     Scenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     Scenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
     Scenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
     Scenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
     Scenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
     Scenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
+    Scenario { mutant: "hold-mark-unsynced", run: cut_without_the_marker },
+    Scenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
+    Scenario { mutant: "hold-unguarded", run: locked_below_the_hold },
+    Scenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
 ];
 
 /// Runs all scenarios; of a mutant the one that catches it.
@@ -89,30 +95,36 @@ fn stop_after_the_loss(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     Ok(None)
 }
 
-fn killed_at_a_later_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+fn killed_at_its_first_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     lose_a_write(fixture, rig)?;
-    let stopped = traced_stop(fixture, "inject=syncfs:signal=SIGKILL:when=2")?;
-    if stopped.status.signal() != Some(Signal::KILL.as_raw()) {
-        return Err("the stop was not killed".into());
-    }
+    kill_at(fixture, "stop", "syncfs", 1)?;
     stop_after_the_loss(fixture, rig)
 }
 
-/// Runs a stop whose calls of syncfs(2) a tracer changes as `inject` says.
-fn traced_stop(fixture: &Fixture, inject: &str) -> Result<Finished> {
-    let stop = fixture.command("stop");
+/// Kills `verb` at its call number `when` of `call`.
+fn kill_at(fixture: &Fixture, verb: &str, call: &str, when: usize) -> Result<()> {
+    let inject = format!("inject={call}:signal=SIGKILL:when={when}");
+    let ended = traced(fixture, verb, call, &inject)?;
+    match ended.status.signal() == Some(Signal::KILL.as_raw()) {
+        true => Ok(()),
+        false => Err(format!("{} was not killed", failed(verb, &ended)).into()),
+    }
+}
+
+/// Runs `verb`, whose calls of `call` a tracer changes as `inject` says.
+fn traced(fixture: &Fixture, verb: &str, call: &str, inject: &str) -> Result<Finished> {
+    let verb = fixture.command(verb);
     let mut traced = Command::new("strace");
-    traced.args(["-f", "-o", "/dev/null", "-e", "trace=syncfs"]);
-    traced.args(["-e", inject]).arg(stop.get_program());
-    traced.args(stop.get_args()).envs(stop.get_envs().filter_map(|(name, it)| Some((name, it?))));
+    traced.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+    traced.args(["-e", inject]).arg(verb.get_program());
+    traced.args(verb.get_args()).envs(verb.get_envs().filter_map(|(name, it)| Some((name, it?))));
     Ok(run(&mut traced, patiently(LIMIT))?)
 }
 
 fn lost_at_the_last_sync(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     lose_a_write(fixture, rig)?;
-    // The syncs before the unmounts do nothing.
-    let skip = format!("inject=syncfs:retval=0:when=1..{}", fixture.databases().len());
-    let stopped = traced_stop(fixture, &skip)?;
+    // The sync before the unmounts does nothing.
+    let stopped = traced(fixture, "stop", "syncfs", "inject=syncfs:retval=0:when=1")?;
     start_without_the_marker(fixture, rig, stopped.status.success())
 }
 
@@ -122,8 +134,7 @@ fn lost_with_its_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
     start_without_the_marker(fixture, rig, stopped.status.success())
 }
 
-/// Ends the fault of the disk, and removes everything beside the disk, as a container that is made
-/// anew does: a start has to be refused.
+/// Ends the fault of the disk, and loses the marker: a start has to be refused.
 fn start_without_the_marker(
     fixture: &Fixture,
     rig: &Rig,
@@ -133,16 +144,91 @@ fn start_without_the_marker(
     if has_stopped {
         return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
     }
-    fixture.boot()?;
-    fs::remove_dir_all(fixture.state())?;
-    fs::create_dir(fixture.state())?;
     // A start refuses this file, which no database made.
     fs::remove_file(fixture.data().join("jobs/data"))?;
+    start_anew(fixture)
+}
+
+/// Lets a start, which has to be refused, find no marker.
+fn start_anew(fixture: &Fixture) -> Result<Option<Fault>> {
+    forget_the_marker(fixture)?;
     let started = fixture.verb("start")?;
     match started.status.success() {
-        true => Ok(Some(("forgotten", "a start succeeds after a lost write".to_owned()))),
+        true => {
+            Ok(Some(("forgotten", "a start succeeds after a hold that was cut short".to_owned())))
+        }
         false if started.stderr.contains("its marker is lost") => Ok(None),
         false => Err(failed("start", &started).into()),
+    }
+}
+
+/// Removes everything beside the disk, as a container that is made anew does.
+fn forget_the_marker(fixture: &Fixture) -> Result<()> {
+    fixture.boot()?;
+    fs::remove_dir_all(fixture.state())?;
+    Ok(fs::create_dir(fixture.state())?)
+}
+
+fn cut_without_the_marker(fixture: &Fixture, rig: &Rig) -> Result<Option<Fault>> {
+    fixture.must("start")?;
+    // What is not durable now is lost, as in a power cut.
+    rig.disk().fail_writes(true)?;
+    fixture.release()?;
+    rig.unmount()?;
+    rig.disk().fail_writes(false)?;
+    rig.mount()?;
+    start_anew(fixture)
+}
+
+/// The processes and mounts of a container end, and its marker is lost, while the disk stays
+/// mounted: nothing is lost, so a start has to succeed.
+fn killed_without_the_marker(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    fixture.must("start")?;
+    fixture.release()?;
+    forget_the_marker(fixture)?;
+    for verb in ["start", "stop"] {
+        let finished = fixture.verb(verb)?;
+        if !finished.status.success() {
+            return Ok(Some(("false alarm", failed(verb, &finished))));
+        }
+    }
+    Ok(None)
+}
+
+/// No process may lock a database without the hold: neither after a start, nor after a start that
+/// finds a guard killed.
+fn locked_below_the_hold(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    for _turn in 0..2 {
+        fixture.must("start")?;
+        let below = fixture.data().join(".synconce-hold/meta.db/upper/meta.db");
+        match flock(fs::File::open(below)?, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => {}
+            Ok(()) => return Ok(Some(("two writers", "a database is not locked".to_owned()))),
+            Err(error) => return Err(error.into()),
+        }
+        fixture.kill_guard()?;
+    }
+    fixture.must("stop")?;
+    Ok(None)
+}
+
+fn killed_between_renames(fixture: &Fixture, _: &Rig) -> Result<Option<Fault>> {
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), "old")?;
+    fixture.crash()?;
+    let before = fixture.content()?;
+    // A rename makes the journal; the next ones set files aside.
+    kill_at(fixture, "recover", "renameat2", 3)?;
+    if fixture.content()? == before {
+        return Err("no file was set aside".into());
+    }
+    let recovered = fixture.verb("recover")?;
+    if !recovered.status.success() {
+        return Ok(Some(("not recovered", failed("recover", &recovered))));
+    }
+    match misplaced(fixture, &before)? {
+        Some(detail) => Ok(Some(("not set aside", detail))),
+        None => put_back(fixture, &before),
     }
 }
 

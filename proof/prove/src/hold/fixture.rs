@@ -156,6 +156,11 @@ impl Fixture {
             unmount(database.held(), UnmountFlags::NOFOLLOW)
                 .map_err(|error| format!("cannot unmount {database}: {error}"))?;
         }
+        self.kill_guard()
+    }
+
+    /// Kills the guard.
+    pub(super) fn kill_guard(&self) -> Result<()> {
         for guard in self.processes().iter().filter(|process| process.is_guard) {
             // It may have ended meanwhile.
             let _ = Pid::from_raw(guard.pid).map(|guard| kill_process(guard, Signal::KILL));

@@ -5,6 +5,7 @@ use libtest_mimic::Trial;
 use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use synconce_sys::overlay::kernel_is_at_least;
 use synconce_sys::search;
 
 /// A requirement of a test.
@@ -20,6 +21,8 @@ pub enum Need {
     Upstream(&'static str),
     /// A program that `scripts/engines` has built.
     Engine(&'static str),
+    /// A version of Linux, major and minor, and what came with it.
+    Linux(u32, u32, &'static str),
 }
 
 impl Need {
@@ -41,6 +44,8 @@ impl Need {
             Self::Engine(name) => {
                 engine(name).is_none().then(|| format!("no {name}; run scripts/engines"))
             }
+            Self::Linux(major, minor, what) => (!kernel_is_at_least(major, minor))
+                .then(|| format!("Linux has no {what} before {major}.{minor}")),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
 
+use super::width::fit;
 use crate::arguments::doctor::Doctor;
 use crate::commands::json::{Sink, Stream};
 use crate::commands::run::{self, Screen};
 use crate::exit;
-use crate::text::{printable, say, shell};
+use crate::text::{say, shell};
 use rustix::fs::MemfdFlags;
 use std::env;
 use std::fs::File;
@@ -120,10 +121,7 @@ fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(
     }
     let words = ["synconce", "run", "--"].map(str::to_owned);
     let again = shell(&[&words[..], &report.command].concat());
-    // Names of files and programs may come from another user.
-    let lines = report.text(&again);
-    let lines: String = lines.lines().map(|line| printable(line) + "\n").collect();
-    Ok(Sink::Standard(stream).write_text(&lines)?)
+    Ok(Sink::Standard(stream).write_text(&fit(&report.text(&again), stream))?)
 }
 
 fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {

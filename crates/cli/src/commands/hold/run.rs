@@ -1,6 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
-use super::{Trouble, begun, known, read, read_or_recall, say_left};
+use super::{Trouble, begun, known, read, read_or_recall, say_left, say_waiting};
 use crate::arguments::hold::{Named, Recover, Run};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -27,7 +27,7 @@ pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
 
 /// Recovers, and says what was done: a recovery that changes something is never silent.
 fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
-    let done = recover::recover(config, decision);
+    let done = recover::recover(config, decision, &say_waiting);
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
         Recovered::Clean | Recovered::Untouched => {}
@@ -107,7 +107,7 @@ pub(super) fn settle(named: &Named) -> Result<(), Trouble> {
 }
 
 fn settled(name: &str) -> Result<(), AsideError> {
-    let count = aside::settle(name)?;
+    let count = aside::settle(name, &say_waiting)?;
     if count > 0 {
         notice(&format!("hold {name}: removed {count} files that were set aside"));
     }
@@ -124,18 +124,19 @@ pub(super) fn run(arguments: &Run) -> ExitCode {
 
 fn held(arguments: &Run) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
+    // A signal ends the wait for another command, and a recovery, which the next one continues.
+    decided(&config, Decision::ByFile)?;
     // Before the start: a signal must not end synconce between the start and the stop.
     let forwarder = SignalForwarder::new();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
-    decided(&config, Decision::ByFile)?;
     let started = begun(&config, Daemon::Child)?;
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
     }
     let ended = command(arguments, &forwarder);
-    if let Stopped::Ended(left) = stop(&config.name)? {
+    if let Stopped::Ended(left) = stop(&config.name, &say_waiting)? {
         say_left(&config.name, &left);
     }
     Ok(match ended {

@@ -1,0 +1,162 @@
+//! A journal of ext4 that a commit of the kernel's own timer aborts, after a change that the run
+//! has synced. Neither syncfs(2) nor fsync(2) reports the abort.
+
+use super::errors::assert_unsafe;
+use super::other_users::ALICE;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use synconce_durable::replace;
+use synconce_testkit::harness::{Place, Started, binary, finish, isolated, perl};
+use synconce_testkit::rig::Rig;
+
+fn rig() -> Rig {
+    let rig = Rig::builder().size(64 << 20).passthrough(false).mount_options("commit=1");
+    rig.up().unwrap()
+}
+
+/// Returns a command that makes and syncs a directory in `directory` once the disk fails, and then
+/// does what `then` says.
+fn making(directory: &Path, then: &str) -> [String; 3] {
+    perl(&format!(
+        "sysopen(my $place, '{0}', 0) or die $!; IO::Handle::sync($place) or die $!; \
+         say_to('pinned', 1); wait_for('failing'); mkdir '{0}/made' or die $!; \
+         IO::Handle::sync($place) or die $!; close $place; say_to('before', 1); wait_for('go'); \
+         {then}",
+        directory.display()
+    ))
+}
+
+/// Starts `command`, whose command was returned by [`making`], and aborts the journal of `rig`.
+fn abort(place: &Place, rig: &Rig, mut command: Command) -> Started {
+    let run = Started::new(&mut command);
+    place.wait_for("pinned");
+    let change = || {
+        place.write("failing", "");
+        place.wait_for("before");
+    };
+    rig.abort_journal(change).unwrap();
+    run
+}
+
+fn end(place: &Place, run: &Started) -> (Option<i32>, String) {
+    place.write("go", "");
+    let code = run.end().code();
+    ["pinned", "failing", "before", "go"].iter().for_each(|name| place.remove(name));
+    (code, run.text())
+}
+
+fn held(place: &Place, options: &[&str], words: &[String; 3]) -> Command {
+    place.held(options, &words.each_ref().map(String::as_str))
+}
+
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_the_commit() {
+    isolated(|place| {
+        for options in [&[][..], &["--sealed"]] {
+            let rig = rig();
+            let run = abort(place, &rig, held(place, options, &making(rig.path(), "")));
+            assert_unsafe(place, &rig, end(place, &run));
+        }
+    });
+}
+
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_a_commit_in_the_middle() {
+    isolated(|place| {
+        let rig = rig();
+        let run = abort(place, &rig, held(place, &[], &making(rig.path(), "")));
+        let asked = finish(&mut place.synconce(&["commit"]));
+        assert_eq!(asked.status.code(), Some(125), "{asked:?}");
+        assert_unsafe(place, &rig, end(place, &run));
+    });
+}
+
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_a_run_that_unmounts_it() {
+    isolated(|place| {
+        let rig = rig();
+        let unmount = format!("exec 'umount', '{}';", rig.path().display());
+        let run = abort(place, &rig, held(place, &[], &making(rig.path(), &unmount)));
+        assert_unsafe(place, &rig, end(place, &run));
+    });
+}
+
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_a_run_that_remounts_it_read_only() {
+    isolated(|place| {
+        let rig = rig();
+        let remount = format!("exec 'mount', '-o', 'remount,ro', '{}';", rig.path().display());
+        let run = abort(place, &rig, held(place, &[], &making(rig.path(), &remount)));
+        assert_unsafe(place, &rig, end(place, &run));
+    });
+}
+
+#[test]
+fn a_journal_that_its_own_timer_aborted_below_an_overlay_out_of_sight_fails_the_commit() {
+    isolated(|place| {
+        let rig = rig();
+        let (disk, merged) = (rig.path().display().to_string(), place.text("merged"));
+        let script = "mkdir -p $1 $0/lower $0/upper $0/work; mount -t overlay overlay -o \
+            lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work $1";
+        assert!(place.bare(&["sh", "-ec", script, &disk, &merged]).status.success());
+        // The test itself goes on to see the disk.
+        let mut hide = place.command("unshare");
+        let hidden = "umount --lazy $0; exec \"$@\"";
+        hide.args(["--mount", "--propagation", "private", "sh", "-ec", hidden, &disk]);
+        hide.arg(binary()).args(["run", "--"]).args(making(Path::new(&merged), ""));
+        let run = abort(place, &rig, hide);
+        let (code, text) = end(place, &run);
+        assert_eq!(code, Some(125), "{text}");
+        assert!(text.contains(&format!("not durable: {merged} (overlay")), "{text}");
+        assert!(place.bare(&["umount", &merged]).status.success());
+    });
+}
+
+/// The user may not write the directory of the mount. The file that was synced first shows the
+/// stop, or the working directory.
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_the_commit_of_a_user_without_the_mount() {
+    isolated(|place| {
+        for works_there in [false, true] {
+            let (rig, home) = (rig(), place.path("home"));
+            let mine = rig.path().join("of-alice/project");
+            for directory in [&home, &mine] {
+                fs::create_dir_all(directory).unwrap();
+                chown(directory, Some(ALICE), Some(ALICE)).unwrap();
+            }
+            let all = fs::Permissions::from_mode(0o1777);
+            fs::set_permissions(place.path("."), all.clone()).unwrap();
+            for name in ["state", "runtime", "registry"] {
+                fs::create_dir_all(place.path(name)).unwrap();
+                fs::set_permissions(place.path(name), all.clone()).unwrap();
+            }
+            let words = making(&mine, "");
+            let from: PathBuf = if works_there { mine } else { place.path(".") };
+            let mut run = place.command("setpriv");
+            let user = ALICE.to_string();
+            run.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+            // The command waits in the directory of the test.
+            run.args(["env", "--chdir"]).arg(&from).args([binary(), "run", "--", "env"]);
+            run.arg("--chdir").arg(place.path(".")).args(words).env("HOME", &home);
+            let run = abort(place, &rig, run);
+            let (code, text) = end(place, &run);
+            let named = format!("synconce: not durable: {} (ext4", rig.path().display());
+            assert!(code == Some(125) && text.contains(&named), "{works_there}: {code:?}, {text}");
+        }
+    });
+}
+
+/// `setup` renames a file, or lets dpkg-divert do it, and syncs the directory.
+#[test]
+fn a_journal_that_its_own_timer_aborted_fails_the_sync_of_a_directory() {
+    isolated(|_| {
+        let rig = rig();
+        let [old, new] = ["old", "new"].map(|name| rig.path().join(name));
+        fs::write(&old, "").unwrap();
+        rig.abort_journal(|| fs::rename(&old, &new).unwrap()).unwrap();
+        let error = replace::sync_directory_of(&new).unwrap_err();
+        assert!(error.to_string().starts_with("cannot sync the directory of "), "{error}");
+    });
+}

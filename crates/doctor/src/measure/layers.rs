@@ -1,0 +1,148 @@
+//! What an overlay costs whose layers are at the place: syncs of the kernel itself, which no hold
+//! of calls reaches, and writes as those of a container.
+//!
+//! The overlay is a detached mount: no other process sees it, and it ends with its descriptor.
+
+use super::writes::{self, Writes};
+use super::{Bound, Clock, Times};
+use crate::Observer;
+use crate::error::Error;
+use crate::report::NotMeasured;
+use crate::scratch::Scratch;
+use rustix::fs::{AtFlags, Mode, chmodat};
+use rustix::mount::MountAttrFlags;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use synconce_sys::overlay::mounted;
+use synconce_sys::reason;
+
+/// The bytes of a file that is copied up.
+const FILE: usize = 4_096;
+
+/// The waits of an overlay.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Layers {
+    /// A change of the mode of a file of a lower layer, which copies the file up.
+    pub file: Times,
+    /// The same change of a directory.
+    pub directory: Times,
+    /// As `file`, in an overlay with the option `volatile`, which syncs nothing.
+    pub volatile: Times,
+    /// Microseconds of the unmount, which syncs the file system of the layers.
+    pub unmount: f64,
+    /// Random writes of 4 KiB to a file of the overlay, as in a container or a step of a build.
+    pub random: Option<Writes>,
+}
+
+/// The bounds of these measurements.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LayersBudget {
+    /// For each kind of copy-up.
+    pub copies: Bound,
+    /// For the random writes; `None` leaves them out.
+    pub writes: Option<Duration>,
+}
+
+impl LayersBudget {
+    /// Returns the most that the copied files occupy, which are in three layers. The file of the
+    /// random writes takes a part of what is free.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Files and directories.
+        self.copies.samples as u64 * 2 * 3 * FILE as u64
+    }
+}
+
+/// Measures an overlay in `scratch`; returns `None` where none can be mounted, and adds why.
+pub(crate) fn measure(
+    scratch: &Scratch,
+    budget: &LayersBudget,
+    size: u64,
+    observer: &mut dyn Observer,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<Layers>, Error> {
+    observer.begins("copy-up in an overlay");
+    let lower = scratch.path().join("lower");
+    fill(&lower, budget.copies.samples).map_err(Error::io("write to", &lower))?;
+    let plain = match overlay(scratch, Kind::Plain) {
+        Ok(plain) => plain,
+        Err(error) => {
+            not_measured.push(NotMeasured::new("copy-up in an overlay", reason(&error)));
+            return Ok(None);
+        }
+    };
+    let file = copy_ups(&plain, "file", budget.copies, observer)?;
+    let directory = copy_ups(&plain, "directory", budget.copies, observer)?;
+    let random = match budget.writes {
+        None => None,
+        Some(time) => {
+            observer.begins("random writes in an overlay");
+            let path = PathBuf::from(format!("/proc/self/fd/{}", plain.as_raw_fd()));
+            writes::random(&path, size, time, observer)?
+        }
+    };
+    let start = Instant::now();
+    drop(plain);
+    let unmount = start.elapsed().as_nanos() as f64 / 1e3;
+    let volatile = overlay(scratch, Kind::Volatile).map_err(Error::io("mount", &lower))?;
+    let volatile = copy_ups(&volatile, "file", budget.copies, observer)?;
+    let all = (Times::of(file), Times::of(directory), Times::of(volatile));
+    let (Some(file), Some(directory), Some(volatile)) = all else { return Ok(None) };
+    Ok(Some(Layers { file, directory, volatile, unmount, random }))
+}
+
+/// Makes the lower layer with `count` files and directories.
+fn fill(lower: &Path, count: usize) -> io::Result<()> {
+    fs::create_dir(lower)?;
+    for at in 0..count {
+        fs::write(lower.join(format!("file{at}")), [0x5a; FILE])?;
+        fs::create_dir(lower.join(format!("directory{at}")))?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Volatile,
+}
+
+/// Mounts an overlay over the lower layer, with an upper directory of its own.
+fn overlay(scratch: &Scratch, kind: Kind) -> io::Result<OwnedFd> {
+    let name = if kind == Kind::Volatile { "volatile" } else { "plain" };
+    let made = |part: &str| -> io::Result<File> {
+        let path = scratch.path().join(format!("{name}-{part}"));
+        fs::create_dir(&path)?;
+        File::open(path)
+    };
+    let (lower, upper, work) =
+        (File::open(scratch.path().join("lower"))?, made("upper")?, made("work")?);
+    mounted(MountAttrFlags::empty(), |context| {
+        context.lowers(&[lower.as_fd()])?;
+        context.directory("upperdir", upper.as_fd())?;
+        context.directory("workdir", work.as_fd())?;
+        if kind == Kind::Volatile { context.flag("volatile") } else { Ok(()) }
+    })
+}
+
+/// Changes the modes of what is named `kind` in the lower layer.
+fn copy_ups(
+    overlay: &OwnedFd,
+    kind: &str,
+    bound: Bound,
+    observer: &dyn Observer,
+) -> Result<Vec<Duration>, Error> {
+    let mut samples = Vec::new();
+    let clock = Clock::start(bound);
+    while clock.goes_on(samples.len(), observer)? {
+        let name = format!("{kind}{}", samples.len());
+        let start = Instant::now();
+        let changed = chmodat(overlay, &name, Mode::RWXU, AtFlags::empty());
+        changed.map_err(Error::io("change the mode of", Path::new(&name)))?;
+        samples.push(start.elapsed());
+    }
+    Ok(samples)
+}

@@ -1,0 +1,82 @@
+//! A journal of ext4 that a commit of its own timer has aborted. Until something begins a
+//! transaction, ext4 does not know (`ext4_journal_check_start`): it is not read-only, and neither
+//! syncfs(2) nor fsync(2) fails.
+
+use crate::mutant;
+use rustix::fs::{Mode, OFlags, ResolveFlags, StatVfsMountFlags};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use synconce_probe::device;
+use synconce_probe::mounts::DeviceId;
+
+/// An extended attribute that no file has.
+const ATTRIBUTE: &str = "user.synconce.none";
+
+/// Where the disk has `s_feature_incompat` of the super block.
+const INCOMPATIBLE: u64 = 1024 + 0x60;
+
+/// `EXT4_FEATURE_INCOMPAT_RECOVER`.
+const RECOVER: u32 = 4;
+
+/// Fails if the journal has stopped. The removal of an attribute that is not there begins a
+/// transaction, and writes nothing. An overlay passes the removal on to its upper directory
+/// (`ovl_xattr_set`).
+///
+/// The kernel lets only those remove an attribute who may write the file. So it is also tried at
+/// `owned` below `handle` and at the directories above it.
+pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &Path) -> Result<(), Errno> {
+    let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
+    // The kernel would refuse the removal.
+    if is_read_only || mutant::is("aborted-journal-unseen") {
+        return Ok(());
+    }
+    let mut removed = rustix::fs::fremovexattr(handle, ATTRIBUTE);
+    // The last of the ancestors of a relative path is empty.
+    for path in owned.ancestors().filter(|path| *path != Path::new("")) {
+        if !matches!(removed, Err(Errno::PERM | Errno::ACCESS)) {
+            break;
+        }
+        removed = remove_below(handle, path).unwrap_or(removed);
+    }
+    match removed {
+        Err(error @ (Errno::ROFS | Errno::IO)) => Err(error),
+        // No such attribute; or a file of somebody else's, a special file, no attributes.
+        _ => Ok(()),
+    }
+}
+
+/// Removes the attribute from the file `path` below `directory`, without opening the file. Returns
+/// `None` if it is not there, on the same mount.
+fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Errno>> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+    let file = rustix::fs::openat2(directory, path, flags, Mode::empty(), within).ok()?;
+    Some(rustix::fs::removexattr(format!("/proc/self/fd/{}", file.as_raw_fd()), ATTRIBUTE))
+}
+
+/// Fails if the file system was remounted read-only with a journal that had stopped: the remount
+/// succeeds, and only the mark of the super block stays that the journal has to be replayed
+/// (`ext4_mark_recovery_complete`). Finds nothing without the right to read the disk.
+pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
+    let device = rustix::fs::fstat(handle)?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    match has_unfinished_journal(DeviceId { major, minor }) {
+        Some(true) => Err(Errno::ROFS),
+        _ => Ok(()),
+    }
+}
+
+fn has_unfinished_journal(disk: DeviceId) -> Option<bool> {
+    let path = device::node(disk)?;
+    // A read-only mount of a file system that is written by another mount has the mark, too.
+    let options = Path::new("/proc/fs/ext4").join(path.file_name()?).join("options");
+    if fs::read_to_string(options).ok()?.lines().next() != Some("ro") {
+        return Some(false);
+    }
+    let mut features = [0; 4];
+    File::open(path).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
+    Some(u32::from_le_bytes(features) & RECOVER != 0)
+}
