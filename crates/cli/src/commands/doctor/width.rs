@@ -24,7 +24,8 @@ fn width(stream: Stream) -> usize {
         Stream::Errors => rustix::termios::tcgetwinsize(stderr()),
     };
     let of_terminal = size.ok().map(|size| usize::from(size.ws_col));
-    named.or(of_terminal).filter(|width| *width > 0).unwrap_or(WIDTH)
+    // Both are 0 where nobody knows the width.
+    [named, of_terminal].into_iter().flatten().find(|width| *width > 0).unwrap_or(WIDTH)
 }
 
 fn broken(report: &str, width: usize) -> String {
