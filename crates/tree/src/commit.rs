@@ -4,7 +4,7 @@ use crate::freeze::Frozen;
 use crate::layer;
 use crate::pin::Pin;
 use crate::read::read_source;
-use crate::record::{Layer, Parent, Purpose, TreeName, TreeRecord};
+use crate::record::{self, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::session::{Session, leave};
 use crate::source::{self, Base, refuse};
 use crate::store::Store;
@@ -66,7 +66,7 @@ pub fn commit(
     if record == before {
         return Ok(record);
     }
-    store.write_next(&record, &before)?;
+    store.write(&record)?;
     late.map_or(Ok(()), Pin::sync)?;
     store.close(name)?;
     unneeded::try_drop_unreferenced(store, &before.layer_ids());
@@ -116,7 +116,7 @@ impl Session<'_, Frozen> {
             return self.discard().and(Err(error));
         }
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
-        let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note.purpose));
+        let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note));
         let committed = if mutant::is("tree-record-first") {
             publish().and_then(|record| pin.sync().map(|()| record))
         } else {
@@ -137,26 +137,26 @@ fn publish(
     name: &TreeName,
     base: Option<Base>,
     (layers, choice, keep): (Vec<Layer>, Choice, Option<u32>),
-    (id, purpose): (&str, &Purpose),
+    (id, note): (&str, &record::Session),
 ) -> Result<TreeRecord, Error> {
     let _lock = store.lock()?;
     generation_after(store, name, base.as_ref(), Some(id))?;
     let Some(before) = store.record(name)? else {
         let mut record = TreeRecord::first(name.clone(), layers, choice, base.map(Parent::from));
-        record.protected = *purpose == Purpose::Import;
+        record.protected = note.purpose == Purpose::Import;
         record.keep = keep.unwrap_or_default();
         store.write(&record)?;
-        leave(store, id, &[]);
+        leave(store, id, &note.layers);
         return Ok(record);
     };
     let mut record = before.clone();
     record.keep_at_most(keep.unwrap_or(before.keep));
     record.add_generation(layers, choice);
     if record != before {
-        store.write_next(&record, &before)?;
+        store.write(&record)?;
     }
     // The session needs the layers of `before` as long as it is there.
-    leave(store, id, &[]);
+    leave(store, id, &note.layers);
     unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(record)
 }

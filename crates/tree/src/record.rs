@@ -321,6 +321,14 @@ pub struct Session {
     pub boot_epoch: BootEpoch,
 }
 
+impl Session {
+    /// Returns the ids of the layers that the session `id` needs, and of the layer that it becomes.
+    pub(crate) fn layer_ids(&self, id: &str) -> Vec<String> {
+        let layers = self.layers.iter().map(|layer| layer.id.clone());
+        layers.chain([id.to_owned()]).collect()
+    }
+}
+
 /// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

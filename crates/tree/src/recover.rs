@@ -182,6 +182,9 @@ fn reap(
 ) -> Result<Option<Interrupted>, Error> {
     trash::discard(store, &store.session(id))?;
     let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()])?;
+    if let Some(note) = &note {
+        unneeded::try_drop_unreferenced(store, &note.layer_ids(id));
+    }
     // The session had ended: its layer belongs to a tree, and only its directory was left.
     if dropped == 0 && store.layer(id).exists() {
         return Ok(None);

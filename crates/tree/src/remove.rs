@@ -69,7 +69,7 @@ fn remove_generation(store: &Store, name: &TreeName) -> Result<(), Error> {
     let (before, generation) = removable(store, name)?;
     let mut record = before.clone();
     record.kept.retain(|kept| kept.generation != generation.generation);
-    store.write_next(&record, &before)?;
+    store.write_without_generation(&record, &before)?;
     unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(())
 }

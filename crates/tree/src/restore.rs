@@ -25,7 +25,7 @@ pub fn restore(store: &Store, name: &TreeName) -> Result<TreeRecord, Error> {
     let mut record = before.clone();
     record.add_generation(generation.layers.clone(), generation.choice());
     if record != before {
-        store.write_restored(&record, &before)?;
+        store.write_restored(&record)?;
         unneeded::try_drop_unreferenced(store, &before.layer_ids());
     }
     Ok(record)

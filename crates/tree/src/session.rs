@@ -198,14 +198,18 @@ impl<'a, State> Session<'a, State> {
         self.store.session(&self.id)
     }
 
-    /// Ends the session and moves its changes to the trash.
+    /// Ends the session and moves its changes to the trash, with layers that only the session
+    /// needed: their tree or generation was removed meanwhile.
     ///
     /// # Errors
     /// The error names the act and the path.
     pub fn discard(self) -> Result<(), Error> {
         self.roll_back()?;
         trash::discard(self.store, &self.directory())?;
-        unneeded::try_drop_unreferenced(self.store, std::slice::from_ref(&self.id));
+        // If the store cannot be locked, `gc` finds the layers.
+        if let Ok(_lock) = self.store.lock() {
+            unneeded::try_drop_unreferenced(self.store, &self.note.layer_ids(&self.id));
+        }
         Ok(())
     }
 

@@ -76,11 +76,21 @@ impl Store {
         self.write(record)
     }
 
-    /// Writes `record` durably in place of `before`, whose layers stay until then.
-    ///
-    /// # Errors
-    /// The error names the act and the path; `before` is then still there.
-    pub(crate) fn write_next(&self, record: &TreeRecord, before: &TreeRecord) -> Result<(), Error> {
+    /// Writes the record of a tree whose newest generation was an earlier one, durably.
+    pub(crate) fn write_restored(&self, record: &TreeRecord) -> Result<(), Error> {
+        if mutant::is("tree-restore-unsynced") {
+            return self.write_without_sync(record);
+        }
+        self.write(record)
+    }
+
+    /// Writes the record of a tree of which a generation was removed, durably. The layers of
+    /// `before` stay until then.
+    pub(crate) fn write_without_generation(
+        &self,
+        record: &TreeRecord,
+        before: &TreeRecord,
+    ) -> Result<(), Error> {
         if mutant::is("tree-kept-trash-first") {
             let stays = record.layer_ids();
             for id in before.layer_ids().iter().filter(|id| !stays.contains(id)) {
@@ -88,18 +98,6 @@ impl Store {
             }
         }
         self.write(record)
-    }
-
-    /// Like [`Store::write_next`]; the newest generation of `record` is an earlier one of `before`.
-    pub(crate) fn write_restored(
-        &self,
-        record: &TreeRecord,
-        before: &TreeRecord,
-    ) -> Result<(), Error> {
-        if mutant::is("tree-restore-unsynced") {
-            return self.write_without_sync(record);
-        }
-        self.write_next(record, before)
     }
 
     /// Writes a record without a sync, for mutants.

@@ -281,8 +281,8 @@ impl StoreState {
             }
             Effect::Restores(generation, older) => {
                 let name = tree_of(generation).to_owned();
-                next.durable.remove(generation);
-                let before = next.durable.insert(name, content);
+                let restored = next.durable.remove(generation).unwrap_or_default();
+                let before = next.durable.insert(name, restored);
                 next.durable.insert(older.to_owned(), before.unwrap_or_default());
             }
             Effect::CommitsAs(name, new) => {

@@ -256,9 +256,13 @@ pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, VerbFailure> {
     }
     let (path, count) = (store.path().display(), faults.len());
     say(&format!("{count} {} in {path}", if count == 1 { "fault" } else { "faults" }));
+    let verb = |verb: &[&str]| verb_on(store.path(), verb);
     say(&format!(
-        "hint: `{} NAME` removes a damaged tree",
-        verb_on(store.path(), &["remove", "--force"])
+        "hint: `{} NAME` removes a damaged tree; `{} NAME@N` removes only generation N, if `{} \
+         NAME@N` finds the fault there",
+        verb(&["remove", "--force"]),
+        verb(&["remove"]),
+        verb(&["verify"]),
     ));
     Ok(ExitCode::FAILURE)
 }
