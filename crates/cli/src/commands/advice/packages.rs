@@ -288,7 +288,7 @@ mod tests {
         assert!(commands.iter().all(|it| it.starts_with("chroot '/a $(b)' ")), "{commands:?}");
         let emptied = "-type f -newerct 2026-11-23T07:06:04Z -empty -print -delete; done'";
         assert!(commands.iter().any(|it| it.ends_with(emptied)), "{commands:?}");
-        let has_boot = |it: &String| it.contains("mv ") || it.contains("! -newerct @");
+        let has_boot = |it: &String| it.contains("mv --backup") || it.contains("! -newerct @");
         assert!(!commands.iter().any(has_boot), "{commands:?}");
     }
 }
