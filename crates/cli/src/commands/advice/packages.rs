@@ -216,7 +216,9 @@ fn reinstall(enter: &str, now: u64) -> [MendStep; 3] {
     let [configure, install, check] = [
         step(
             "configure the packages",
-            &[&format!("{enter}dpkg --force-confold --configure --pending")],
+            &[&format!(
+                "{enter}env UCF_FORCE_CONFFOLD=1 dpkg --force-confold --configure --pending"
+            )],
         ),
         step(
             "install every package again",
