@@ -91,7 +91,8 @@ fn a_dry_run_prints_the_commands_for_the_root_of_the_run_or_where_its_disk_is_no
         assert!(printed.status.success() && printed.stderr.is_empty(), "{printed:?}");
         let enter = |root: &str| {
             format!(
-                "\nchroot {} dpkg --force-confold --configure --pending\nchroot ",
+                "\nchroot {} env UCF_FORCE_CONFFOLD=1 dpkg --force-confold --configure \
+                 --pending\nchroot ",
                 place.text(root)
             )
         };
@@ -211,7 +212,7 @@ fn only_root_mends_and_only_runs_of_its_own() {
         );
         let printed = status(place, ALICE, &["--mend", id, "--dry-run"]);
         assert!(
-            printed.stdout.contains("\ndpkg --force-confold --configure --pending\n"),
+            printed.stdout.contains("\nenv UCF_FORCE_CONFFOLD=1 dpkg --force-confold --configure "),
             "{printed:?}"
         );
         let foreign =

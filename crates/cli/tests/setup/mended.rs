@@ -153,6 +153,14 @@ in_a_second_after /var/lib/dpkg/info/local.list
 synconce status || :
 "#;
 
+/// Nobody listens at the port. That is no error of `apt-get update`: it ends with 0.
+const NO_NETWORK: &str = r#"
+: | tee /var/lib/apt/lists/*_Packages
+mv /etc/apt/sources.list /root/sources
+echo 'deb [trusted=yes] http://127.0.0.1:9 ./' >/etc/apt/sources.list
+echo 'Acquire::Retries "0"; Acquire::http::Proxy "DIRECT";' >/etc/apt/apt.conf.d/network
+"#;
+
 /// Ends as `status --mend` ends.
 const MEND_FEW: &str = "synconce status --mend $(cat /root/id) 2>&1 </dev/null";
 
@@ -191,10 +199,10 @@ fn what_is_not_mended_is_said() {
             "printf '#!/bin/sh\ntest $# -lt 3 || exit 2\nexec /root/grep \"$@\"\n' >/usr/bin/grep",
         );
         root.sh("chmod 755 /usr/bin/grep");
-        root.sh("mv /srv/repo /srv/away; : | tee /var/lib/apt/lists/*_Packages");
+        root.sh(NO_NETWORK);
         let said = fails(100, "fetch the lists of packages");
         assert!(!said.contains("/var/lib/dpkg/info"), "nothing else is removed: {said}");
-        root.sh("mv /srv/away /srv/repo");
+        root.sh("mv /root/sources /etc/apt/sources.list");
         fails(1, "restore every package");
         assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
         root.sh("mv /root/grep /usr/bin/grep");

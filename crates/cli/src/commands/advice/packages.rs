@@ -195,7 +195,8 @@ fn list_packages(enter: &str) -> MendStep {
 }
 
 /// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
-/// stay: two processes could lock a removed file and a new one.
+/// stay: two processes could lock a removed file and a new one. Without `Error-Mode`, apt ends with
+/// 0 if no server can be reached.
 fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
     step(
         "fetch the lists of packages",
@@ -204,7 +205,7 @@ fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
             &format!("torn=$(find /var/lib/apt/lists -type f ! -name lock {fetched})"),
             "test -z \"$torn\" || find /var/lib/apt/lists ! -type d ! -name lock -delete",
             "set -- /var/lib/apt/lists/*_*",
-            "test -e \"$1\" || apt-get update'",
+            "test -e \"$1\" || apt-get update -o APT::Update::Error-Mode=any'",
         ],
     )
 }
@@ -215,7 +216,9 @@ fn reinstall(enter: &str, now: u64) -> [MendStep; 3] {
     let [configure, install, check] = [
         step(
             "configure the packages",
-            &[&format!("{enter}dpkg --force-confold --configure --pending")],
+            &[&format!(
+                "{enter}env UCF_FORCE_CONFFOLD=1 dpkg --force-confold --configure --pending"
+            )],
         ),
         step(
             "install every package again",
@@ -288,7 +291,7 @@ mod tests {
         assert!(commands.iter().all(|it| it.starts_with("chroot '/a $(b)' ")), "{commands:?}");
         let emptied = "-type f -newerct 2026-11-23T07:06:04Z -empty -print -delete; done'";
         assert!(commands.iter().any(|it| it.ends_with(emptied)), "{commands:?}");
-        let has_boot = |it: &String| it.contains("mv ") || it.contains("! -newerct @");
+        let has_boot = |it: &String| it.contains("mv --backup") || it.contains("! -newerct @");
         assert!(!commands.iter().any(has_boot), "{commands:?}");
     }
 }
