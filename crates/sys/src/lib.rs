@@ -9,9 +9,11 @@
 //! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
 //! by their handles; [`overlay`] mounts one.
 //! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use.
-//! [`search`] looks up programs in PATH. [`reason`] puts an error in words.
+//! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]
+//! puts an error in words.
 #![cfg(target_os = "linux")]
 
+pub mod accounts;
 pub mod btrfs;
 pub mod file_sync;
 pub mod handle;

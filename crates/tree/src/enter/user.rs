@@ -1,5 +1,7 @@
 //! Finds the command's user in the tree's own `/etc/passwd` and `/etc/group`.
 
+use synconce_sys::accounts;
+
 /// A user of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct User {
@@ -13,15 +15,6 @@ pub(super) struct User {
     pub(super) shell: String,
 }
 
-/// A line of passwd(5).
-struct PasswdLine<'a> {
-    name: &'a str,
-    uid: u32,
-    gid: u32,
-    home: &'a str,
-    shell: &'a str,
-}
-
 /// Returns the user for `words`: `NAME` or `UID`, either with `:GROUP`; root when there are
 /// none.
 ///
@@ -33,17 +26,17 @@ pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<Use
         Some((user, of_group)) => (user, Some(of_group)),
         None => (words, None),
     };
-    let entries = || passwd.lines().filter_map(entry);
+    let entries = || accounts::passwd(passwd);
     let number = user.parse::<u32>().ok();
     // A name may look like a number: names are tried first, as in chown(1).
     let found = entries()
         .find(|entry| entry.name == user)
-        .or_else(|| entries().find(|entry| Some(entry.uid) == number));
-    let uid = found.as_ref().map(|entry| entry.uid).or(number);
+        .or_else(|| entries().find(|entry| Some(entry.user) == number));
+    let uid = found.as_ref().map(|entry| entry.user).or(number);
     let uid = uid.ok_or_else(|| format!("the tree has no user {user}"))?;
     let gid = match of_group {
         Some(name) => group_number(name, group)?,
-        None => found.as_ref().map_or(uid, |entry| entry.gid),
+        None => found.as_ref().map_or(uid, |entry| entry.group),
     };
     let name = found.as_ref().map(|entry| entry.name.to_owned());
     let groups = name.as_deref().map_or_else(Vec::new, |name| groups_of(name, group));
@@ -55,31 +48,14 @@ pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<Use
     Ok(User { name, uid, gid, groups, home, shell })
 }
 
-fn entry(line: &str) -> Option<PasswdLine<'_>> {
-    let fields: Vec<_> = line.split(':').collect();
-    let [name, _, uid, gid, _, home, shell] = fields[..] else { return None };
-    Some(PasswdLine { name, uid: uid.parse().ok()?, gid: gid.parse().ok()?, home, shell })
-}
-
-/// Returns names, numbers and members of group(5).
-fn groups(group: &str) -> impl Iterator<Item = (&str, u32, &str)> {
-    group.lines().filter_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((name, fields.nth(1)?.parse().ok()?, fields.next().unwrap_or_default()))
-    })
-}
-
 fn group_number(name: &str, group: &str) -> Result<u32, String> {
-    let found = groups(group).find(|(known, ..)| *known == name).map(|(_, number, _)| number);
+    let found = accounts::groups(group).find(|line| line.name == name).map(|line| line.group);
     found.or_else(|| name.parse().ok()).ok_or_else(|| format!("the tree has no group {name}"))
 }
 
 fn groups_of(user: &str, group: &str) -> Vec<u32> {
-    groups(group)
-        .filter(|(.., members)| members.split(',').any(|member| member == user))
-        .map(|(_, number, _)| number)
-        .collect()
+    let of_user = accounts::groups(group).filter(|line| line.members().any(|name| name == user));
+    of_user.map(|line| line.group).collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
+use synconce_sys::accounts;
 
 const SUBUID: &str = "/etc/subuid";
 const SUBGID: &str = "/etc/subgid";
@@ -20,7 +21,8 @@ pub(super) fn of_user(uid: u32) -> Result<[Vec<Range>; 2], NamespaceRefusal> {
     let text = |path: &str| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
     let passwd = text("/etc/passwd").unwrap_or_default();
     let number = uid.to_string();
-    let who = name_of(&passwd, uid).unwrap_or_else(|| number.clone());
+    let known = accounts::passwd(&passwd).find(|line| line.user == uid);
+    let who = known.map_or_else(|| number.clone(), |line| line.name.to_owned());
     let files = [SUBUID, SUBGID].map(text);
     let owned = files.each_ref().map(|file| {
         file.as_ref().map(|text| parse(text, Some(&[&who, &number]))).unwrap_or_default()
@@ -86,14 +88,6 @@ fn parse(text: &str, owners: Option<&[&str]>) -> Vec<Range> {
     text.lines().filter_map(line).collect()
 }
 
-fn name_of(passwd: &str, uid: u32) -> Option<String> {
-    passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,13 +110,5 @@ mod tests {
         let one = format!("usermod --add-subgids {range} alice");
         assert!(remedy("alice", [false, true], free).ends_with(&one));
         assert!(remedy("alice", [true, true], None).contains("SUB_UID_MAX"));
-    }
-
-    #[test]
-    fn a_name_is_the_first_with_the_number() {
-        let passwd =
-            "root:x:0:0::/root:/bin/sh\nbroken\nalice:x:1000:1000::/:\nalias:x:1000:1:::\n";
-        assert_eq!(name_of(passwd, 1000).as_deref(), Some("alice"));
-        assert_eq!(name_of(passwd, 1), None);
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_durable::registry::{self, Registered};
 use synconce_durable::standard_paths;
+use synconce_sys::accounts as lines;
 
 /// The most state directories of one user that root reads: a limit for a hostile user.
 pub const MOST: usize = 64;
@@ -38,14 +39,6 @@ pub struct MarkerDirectory {
     pub pointer: Option<Registered>,
 }
 
-/// A line of passwd(5).
-struct PasswdLine<'a> {
-    name: &'a str,
-    user: u32,
-    group: u32,
-    home: &'a str,
-}
-
 /// Returns every user that may have markers, by the registry and by `/etc/passwd`, and
 /// messages about what could not be read.
 pub fn all() -> (Vec<Account>, Vec<String>) {
@@ -64,7 +57,7 @@ pub fn all() -> (Vec<Account>, Vec<String>) {
 /// Returns the name of `user`, or its number.
 pub fn name_of(user: u32) -> String {
     let passwd = text("/etc/passwd");
-    let entry = passwd.lines().filter_map(entry).find(|entry| entry.user == user);
+    let entry = lines::passwd(&passwd).find(|entry| entry.user == user);
     entry.map_or_else(|| number(user), |entry| entry.name.to_owned())
 }
 
@@ -76,20 +69,13 @@ fn text(path: &str) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
 }
 
-fn entry(line: &str) -> Option<PasswdLine<'_>> {
-    let fields: Vec<_> = line.split(':').collect();
-    let [name, _, user, group, _, home, _] = fields[..] else { return None };
-    Some(PasswdLine { name, user: user.parse().ok()?, group: group.parse().ok()?, home })
-}
-
 /// Returns the groups of each member in `group`, the text of group(5).
 fn groups(group: &str) -> HashMap<&str, Vec<u32>> {
     let mut groups: HashMap<_, Vec<_>> = HashMap::new();
-    for line in group.lines() {
-        let fields: Vec<_> = line.split(':').collect();
-        let [_, _, number, members] = fields[..] else { continue };
-        let Ok(number) = number.parse() else { continue };
-        members.split(',').for_each(|member| groups.entry(member).or_default().push(number));
+    for line in lines::groups(group) {
+        for member in line.members() {
+            groups.entry(member).or_default().push(line.group);
+        }
     }
     groups
 }
@@ -98,7 +84,7 @@ fn groups(group: &str) -> HashMap<&str, Vec<u32>> {
 fn merge(passwd: &str, group: &str, pointers: Vec<Registered>) -> Vec<Account> {
     let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
     let groups = groups(group);
-    for entry in passwd.lines().filter_map(entry).filter(|entry| entry.user != 0) {
+    for entry in lines::passwd(passwd).filter(|entry| entry.user != 0) {
         let new = || Account::new(entry.user, entry.name.to_owned(), entry.group);
         let account = accounts.entry(entry.user).or_insert_with(new);
         account.groups.extend(groups.get(entry.name).into_iter().flatten());
