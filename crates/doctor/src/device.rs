@@ -99,7 +99,10 @@ pub(crate) fn devices(numbers: &[DeviceId]) -> Vec<Device> {
 
 fn descend(directory: &Path, found: &mut Vec<Device>) {
     if directory.join("partition").exists() {
-        return directory.parent().into_iter().for_each(|disk| descend(disk, found));
+        if let Some(disk) = directory.parent() {
+            descend(disk, found);
+        }
+        return;
     }
     let below = fs::read_dir(directory.join("slaves")).into_iter().flatten().flatten();
     let below: Vec<_> = below.filter_map(|entry| fs::canonicalize(entry.path()).ok()).collect();

@@ -7,7 +7,7 @@ pub(crate) use self::ext4::find_aborted_journal;
 use rustix::fs::{FileType, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::PathBuf;
 use synconce_sys::btrfs;
 use synconce_sys::overlay::kernel_is_at_least;
 
@@ -25,15 +25,15 @@ const EXT4: u64 = 0xEF53;
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
 pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
-    sync_by(handle, Path::new(""))
+    sync_by(handle, &[])
 }
 
-/// Syncs the file system of `handle`, as [`sync`] does. The user of this process may own `owned`, a
-/// path below the directory `handle`, and not that directory.
+/// Syncs the file system of `handle`, as [`sync`] does. The user of this process may own one of
+/// `owned`, paths below the directory `handle`, and not that directory.
 ///
 /// # Errors
 /// As for [`sync`].
-pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &Path) -> Result<(), Errno> {
+pub(crate) fn sync_by(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     rustix::fs::syncfs(handle)?;
     let flags = rustix::fs::fstatvfs(handle)?.f_flag;
     if flags.contains(StatVfsMountFlags::RDONLY) || !kernel_is_at_least(5, 17) {
@@ -56,7 +56,7 @@ fn magic(handle: BorrowedFd<'_>) -> Result<u64, Errno> {
 /// Those of fsync(2), or the journal has stopped.
 pub fn sync_directory(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     rustix::fs::fsync(handle)?;
-    if magic(handle)? == EXT4 { find_aborted_journal(handle, Path::new("")) } else { Ok(()) }
+    if magic(handle)? == EXT4 { find_aborted_journal(handle, &[]) } else { Ok(()) }
 }
 
 /// Returns the error of a file system that has stopped writing. Finds nothing by a special file: a

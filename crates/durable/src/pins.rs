@@ -49,8 +49,8 @@ pub struct Pin {
     pub early: bool,
     /// The mount that the descriptor keeps busy.
     pub mount: u64,
-    /// A path below the mount point that the user of the run may own; empty if none is known.
-    owned: PathBuf,
+    /// Paths below the mount point that the user of the run may own.
+    owned: Vec<PathBuf>,
     handle: Handle,
 }
 
@@ -82,7 +82,7 @@ impl Pin {
             in_memory: mount.is_in_memory(),
             early,
             mount: mount.id,
-            owned: PathBuf::new(),
+            owned: Vec::new(),
             handle,
         }
     }
@@ -238,14 +238,14 @@ impl Pins {
     }
 
     /// Notes that the user of the run may own `path`, an absolute path, which shows whether its file
-    /// system has stopped. The first path on a file system counts.
+    /// system has stopped.
     pub fn note_owned(&mut self, path: &Path) {
         let above = self.0.iter_mut().filter(|pin| path.starts_with(&pin.point));
         let pin = above.max_by_key(|pin| pin.point.components().count());
-        if let Some(pin) = pin.filter(|pin| pin.owned == Path::new(""))
+        if let Some(pin) = pin
             && let Ok(below) = path.strip_prefix(&pin.point)
         {
-            pin.owned = below.to_owned();
+            pin.owned.push(below.to_owned());
         }
     }
 

@@ -108,7 +108,9 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<Result<StepRoot
             if !edited.held.is_empty() || edited.io_uring_refused =>
         {
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)?;
-            plan.step.iter().for_each(|(engine, step)| held_steps::note(engine, step));
+            if let Some((engine, step)) = &plan.step {
+                held_steps::note(engine, step);
+            }
             Ok(plan.root)
         }
         (Treatment::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),

@@ -154,7 +154,9 @@ fn add(tallies: &mut BTreeMap<String, Tally>, name: &str, end: End) {
         tallies.insert(name.to_owned(), Tally::default());
     }
     let tally = tallies.get_mut(name);
-    tally.into_iter().for_each(|tally| tally.change(end, |count| count + 1));
+    if let Some(tally) = tally {
+        tally.change(end, |count| count + 1);
+    }
 }
 
 #[cfg(test)]

@@ -210,7 +210,9 @@ impl Active {
     }
 
     pub(crate) fn enter(&mut self, phase: Phase) {
-        self.run_file.iter_mut().for_each(|file| file.enter(phase));
+        if let Some(file) = &mut self.run_file {
+            file.enter(phase);
+        }
     }
 
     /// Makes the markers durable.

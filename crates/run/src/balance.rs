@@ -35,7 +35,9 @@ impl HeldSyncs {
     /// Undoes a `count`.
     pub(crate) fn take_back(&mut self, call: Call, device: Option<DeviceId>) {
         let count = self.0.get_mut(&device).filter(|_| waits(call));
-        count.into_iter().for_each(|count| *count = count.saturating_sub(1));
+        if let Some(count) = count {
+            *count = count.saturating_sub(1);
+        }
     }
 }
 

@@ -81,7 +81,9 @@ fn make_for(state: &SharedState, asker: impl AsFd, directory: Option<&Directory>
     let summary = match made {
         Ok((report, notice)) => {
             let error = (!report.is_durable()).then_some(RunError::Commit);
-            notice.into_iter().for_each(|notice| try_send(&asker, &Message::Notice(notice)));
+            if let Some(notice) = notice {
+                try_send(&asker, &Message::Notice(notice));
+            }
             Summary { commit: Some(report), error, ..Summary::default() }
         }
         Err(error) => Summary { error: Some(error), ..Summary::default() },

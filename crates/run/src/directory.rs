@@ -99,7 +99,9 @@ impl Directory {
         let opened = rustix::fs::openat(&self.file, ".", flags, Mode::empty());
         let errno = opened.as_ref().err().copied().unwrap_or(Errno::NODEV);
         let mut pins = Pins::default();
-        opened.into_iter().for_each(|file| pins.adopt(&mount, file));
+        if let Ok(file) = opened {
+            pins.adopt(&mount, file);
+        }
         // By the mount point if the directory itself is not readable. An overlay's upper file
         // systems as well.
         let uppers = uppers_of(&mount, &mounts, &root);

@@ -185,7 +185,9 @@ impl Started {
             Stopped::FrontendGone => {
                 // Like a kill of the command itself: the command ends, its children do not.
                 kill(command, Signal::KILL.as_raw());
-                over.active.iter_mut().for_each(Active::abandon);
+                if let Some(active) = &mut over.active {
+                    active.abandon();
+                }
                 over.after_end = None;
             }
         }
@@ -251,7 +253,9 @@ impl Over {
         if serves {
             // Before the frontend exits: a reader of the run file must not see a commit in
             // progress then.
-            self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
+            if let Some(active) = &mut self.active {
+                active.enter(Phase::Serving);
+            }
         }
         if let Some(after_end) = self.after_end.take() {
             summary.accounts.add(&after_end.lock().unwrap_or_else(PoisonError::into_inner));
@@ -325,8 +329,10 @@ impl Over {
 
     /// Stays as the parent of the survivors until the last of them has exited.
     fn serve_survivors(mut self) {
-        if self.stays() {
-            self.active.iter_mut().for_each(|active| active.enter(Phase::Serving));
+        if self.stays()
+            && let Some(active) = &mut self.active
+        {
+            active.enter(Phase::Serving);
         }
         while self.stays() {
             let Some(listener) = &self.listener else { break };

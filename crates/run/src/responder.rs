@@ -201,9 +201,10 @@ impl Responder {
         let (program, thread) = (self.program(pending), pending.notification.thread);
         let count = |state: &mut State| {
             state.accounts.count(pending.call.name(), program.as_deref(), end);
-            match end {
-                End::Unseen => state.run().into_iter().for_each(Active::cover_everything),
-                _ => state.note_held(thread, pending.call, devices.first().copied()),
+            if end != End::Unseen {
+                state.note_held(thread, pending.call, devices.first().copied());
+            } else if let Some(active) = state.run() {
+                active.cover_everything();
             }
         };
         Ok(match self.admit(pending, devices, may_wait, count) {
@@ -284,11 +285,8 @@ impl Responder {
                 let _ = send(&*frontend, &Message::Marked { path: path.clone() });
             }
             match state.conclude(done) {
-                Ok(notice) => {
-                    notice
-                        .into_iter()
-                        .for_each(|notice| try_send(&*frontend, &Message::Notice(notice)));
-                }
+                Ok(None) => {}
+                Ok(Some(notice)) => try_send(&*frontend, &Message::Notice(notice)),
                 // No call was held before, and none will be.
                 Err(error) if or_real => {
                     let notice = Notice::RealSyncs(error.before_any_hold());

@@ -116,8 +116,10 @@ impl<'a> Supervisor<'a> {
             }
         };
         self.settle();
-        if let (Stopped::Ended(end), Some(responder)) = (&stopped, &self.responder) {
-            responder.watch().into_iter().for_each(|watch| watch.end(*end));
+        if let (Stopped::Ended(end), Some(responder)) = (&stopped, &self.responder)
+            && let Some(watch) = responder.watch()
+        {
+            watch.end(*end);
         }
         self.wake_frontend_for_good();
         stopped
@@ -151,8 +153,10 @@ impl<'a> Supervisor<'a> {
             return Ready::default();
         }
         let [signal, frontend, call, connection, changes] = fds.map(|fd| fd.revents());
-        if changes.contains(PollFlags::PRI) {
-            self.rules.iter().for_each(|rules| rules.forget_mounts());
+        if changes.contains(PollFlags::PRI)
+            && let Some(rules) = &self.rules
+        {
+            rules.forget_mounts();
         }
         let call = if listener.is_some() { call } else { PollFlags::empty() };
         Ready {

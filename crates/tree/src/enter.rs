@@ -225,7 +225,9 @@ fn attended(
         Side::Parent(pid) => {
             drop((telling, life));
             let mut terminal = devpts.outside()?;
-            spec.timeout.into_iter().for_each(signals::alarm_after);
+            if let Some(time) = spec.timeout {
+                signals::alarm_after(time);
+            }
             let ending = attend(pid, (reports, alive), (&reader, limit), &mut terminal);
             if let Some(terminal) = &mut terminal {
                 terminal.restore(&reader, |terminal, got| pass_on(got, pid, Some(terminal)));

@@ -55,7 +55,9 @@ const AFTER: Duration = Duration::from_millis(80);
 pub(crate) fn manifest(tool: &Tool, disk: &Path) -> Result<Manifest> {
     let options = ManifestOptions::default().mtimes().ignore("var")?;
     let mut manifest = Manifest::with(tool.compared(disk), &options)?;
-    manifest.entries.get_mut(".").into_iter().for_each(|root| root.mtime = None);
+    if let Some(root) = manifest.entries.get_mut(".") {
+        root.mtime = None;
+    }
     Ok(manifest)
 }
 

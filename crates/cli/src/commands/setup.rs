@@ -79,7 +79,9 @@ pub fn setup(arguments: &Setup) -> ExitCode {
         Err((error, hint)) => {
             // A refused undo has both edits in its message.
             error.lines().for_each(say);
-            hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
+            if let Some(hint) = &hint {
+                say(&format!("hint: {hint}"));
+            }
             return exit::FAILED.into();
         }
     };

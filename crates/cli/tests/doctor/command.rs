@@ -289,6 +289,8 @@ fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
     let mut terminal = Terminal::shell(place);
     terminal.line("unset COLUMNS; stty cols 30; $SYNCONCE doctor --read record");
     terminal.expect("python3: 1 sync was waited\r\n  for, ");
+    terminal.line("COLUMNS=0 $SYNCONCE doctor --read record");
+    terminal.expect("python3: 1 sync was waited\r\n  for, ");
 }
 
 fn a_record_that_was_cut_is_read_and_another_file_is_refused(place: &Place) {

@@ -111,8 +111,11 @@ fn raw(characters: &mut Peekable<Chars<'_>>, has_hash: bool) -> String {
 /// Whether `message` is in the format string `string`. A word in capitals of the message stands
 /// for what `{}` prints.
 fn contains(string: &str, message: &str) -> bool {
-    let string: Vec<_> = string.split_whitespace().collect();
-    let message: Vec<_> = message.split_whitespace().collect();
+    let [string, message] = [string, message].map(|text| {
+        // A string with a command of a shell has messages in quotes.
+        let words = text.split(|c: char| c.is_whitespace() || c == '"');
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>()
+    });
     let fits = |words: &[&str]| words.iter().zip(&message).all(|(word, shown)| fits(word, shown));
     string.windows(message.len()).any(fits)
 }

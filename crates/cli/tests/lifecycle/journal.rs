@@ -7,9 +7,12 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use synconce_durable::replace;
-use synconce_testkit::harness::{Place, StartedCommand, binary, finish, isolated, perl};
-use synconce_testkit::rig::Rig;
+use synconce_testkit::harness::{
+    Place, StartedCommand, before_stall, binary, eventually, finish, isolated, perl,
+};
+use synconce_testkit::rig::{Fault, Rig};
 
 fn rig() -> Rig {
     let rig = Rig::builder().size(64 << 20).passthrough(false).mount_options("commit=1");
@@ -115,17 +118,16 @@ fn a_journal_that_its_own_timer_aborted_below_an_overlay_out_of_sight_fails_the_
 }
 
 /// The user may not write the directory of the mount. The file that was synced first shows the
-/// stop, or the working directory.
+/// stop, or the working directory, also if the user may not write `HOME` on the same disk.
 #[test]
 fn a_journal_that_its_own_timer_aborted_fails_the_commit_of_a_user_without_the_mount() {
     isolated(|place| {
         for works_there in [false, true] {
-            let (rig, home) = (rig(), place.path("home"));
+            let rig = rig();
             let mine = rig.path().join("of-alice/project");
-            for directory in [&home, &mine] {
-                fs::create_dir_all(directory).unwrap();
-                chown(directory, Some(ALICE), Some(ALICE)).unwrap();
-            }
+            fs::create_dir_all(&mine).unwrap();
+            chown(&mine, Some(ALICE), Some(ALICE)).unwrap();
+            let home = if works_there { rig.path().join("of-alice") } else { place.path(".") };
             let all = fs::Permissions::from_mode(0o1777);
             fs::set_permissions(place.path("."), all.clone()).unwrap();
             for name in ["state", "runtime", "registry"] {
@@ -145,6 +147,35 @@ fn a_journal_that_its_own_timer_aborted_fails_the_commit_of_a_user_without_the_m
             let named = format!("synconce: not durable: {} (ext4", rig.path().display());
             assert!(code == Some(125) && text.contains(&named), "{works_there}: {code:?}, {text}");
         }
+    });
+}
+
+/// The remount is read-only before it has removed the mark that the journal has to be replayed. The
+/// run has synced the disk, and then looks amid the remount.
+#[test]
+fn a_remount_that_goes_on_while_the_run_commits_fails_no_run() {
+    isolated(|place| {
+        let _lock = before_stall();
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let mut strace = place.command("strace");
+        let delay = "inject=syncfs:delay_exit=2000000:when=1";
+        strace.args(["-f", "-o", "trace", "-e", "trace=syncfs", "-e", delay]);
+        let make = "use IO::Handle; mkdir $ARGV[0] or die $!; \
+            sysopen(my $made, $ARGV[0], 0) or die $!; $made->sync or die $!";
+        strace.args([binary(), "run", "--", "perl", "-e", make]).arg(rig.path().join("made"));
+        let run = StartedCommand::new(&mut strace);
+        let trace = || fs::read_to_string(place.path("trace")).unwrap_or_default();
+        eventually("the disk is synced", || trace().contains("= 0"));
+        rig.disk().fail(Fault::writes().hanging()).unwrap();
+        let mut remount = Command::new("mount");
+        let mut remount = remount.args(["-o", "remount,ro"]).arg(rig.path()).spawn().unwrap();
+        // The first two calls are a probe and the sync. strace notes a call before it delays it.
+        let has_looked = || trace().matches("syncfs(").count() > 2;
+        let is_over = || run.wait(Duration::ZERO).unwrap().is_some();
+        eventually("the run has looked", || has_looked() || is_over());
+        rig.disk().recover().unwrap();
+        assert!(remount.wait().unwrap().success());
+        assert_eq!(run.end().code(), Some(0), "{}", run.text());
     });
 }
 

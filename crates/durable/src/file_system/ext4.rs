@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_probe::device;
 use synconce_probe::mounts::DeviceId;
 
@@ -22,12 +22,12 @@ const INCOMPATIBLE: u64 = 1024 + 0x60;
 const RECOVER: u32 = 4;
 
 /// Fails if the journal has stopped. The removal of an attribute that is not there begins a
-/// transaction, and writes nothing. An overlay passes the removal on to its upper directory
-/// (`ovl_xattr_set`).
+/// transaction, and changes nothing. An overlay passes the removal on to its upper directory
+/// (`ovl_xattr_set`). On a frozen file system the removal waits for the thaw.
 ///
 /// The kernel lets only those remove an attribute who may write the file. So it is also tried at
-/// `owned` below `handle` and at the directories above it.
-pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &Path) -> Result<(), Errno> {
+/// each of `owned` below `handle`, and at the directories above it.
+pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
     // The kernel would refuse the removal.
     if is_read_only || mutant::is("aborted-journal-unseen") {
@@ -35,7 +35,8 @@ pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &Path) -> Resu
     }
     let mut removed = rustix::fs::fremovexattr(handle, ATTRIBUTE);
     // The last of the ancestors of a relative path is empty.
-    for path in owned.ancestors().filter(|path| *path != Path::new("")) {
+    let paths = owned.iter().flat_map(|path| path.ancestors());
+    for path in paths.filter(|path| *path != Path::new("")) {
         if !matches!(removed, Err(Errno::PERM | Errno::ACCESS)) {
             break;
         }
@@ -63,10 +64,13 @@ fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Err
 pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
     let device = rustix::fs::fstat(handle)?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    match has_unfinished_journal(DeviceId { major, minor }) {
-        Some(true) => Err(Errno::ROFS),
-        _ => Ok(()),
+    let is_unfinished = || has_unfinished_journal(DeviceId { major, minor }) == Some(true);
+    if !is_unfinished() {
+        return Ok(());
     }
+    // A remount that goes on is read-only before it removes the mark. syncfs(2) waits for its end.
+    rustix::fs::syncfs(handle)?;
+    if is_unfinished() { Err(Errno::ROFS) } else { Ok(()) }
 }
 
 fn has_unfinished_journal(disk: DeviceId) -> Option<bool> {

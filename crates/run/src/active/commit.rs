@@ -64,8 +64,10 @@ impl Active {
                 .collect(),
             everything: failures.everything.or(report.everything.map(committed_everything)),
         };
-        if !report.is_durable() {
-            self.run_file.iter().for_each(|file| file.note(&report));
+        if !report.is_durable()
+            && let Some(file) = &self.run_file
+        {
+            file.note(&report);
         }
         Some(report)
     }

@@ -1,6 +1,7 @@
 //! Cuts a recorded script, and counts what is found.
 
 use super::engine::{DatabaseSyncs, StepAct};
+use super::fixture::IMAGES;
 use super::judge::{CutVerdict, RequiredAtCut, judge};
 use super::recording::{RecordedDaemon, Subject, mark};
 use super::script::{Images, ScriptStep, states};
@@ -18,6 +19,8 @@ const STOPPED: usize = 12;
 /// One of so many cuts of builds is made when a build has returned, and loses every unflushed
 /// write. The next build syncs the disk as soon as it unmounts an overlay.
 const RETURNED: usize = 3;
+/// So many cuts of builds have one at the return of each build.
+pub(super) const EACH_BUILD: usize = RETURNED * IMAGES;
 /// How long the disk may stay busy after a cut was judged.
 const UNMOUNTING: Duration = Duration::from_secs(60);
 

@@ -23,7 +23,9 @@ type MessageAndHint = (String, Option<String>);
 pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> ExitCode {
     carry_out(arguments, typed).unwrap_or_else(|(error, hint)| {
         say(&error);
-        hint.iter().for_each(|hint| say(&format!("hint: {hint}")));
+        if let Some(hint) = &hint {
+            say(&format!("hint: {hint}"));
+        }
         exit::FAILED.into()
     })
 }
