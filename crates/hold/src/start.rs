@@ -49,10 +49,10 @@ pub enum Started {
 }
 
 /// Where the daemon of a hold is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DaemonStart {
-    /// By the calling process.
-    Child,
+#[derive(Clone, Copy)]
+pub enum DaemonStart<'a> {
+    /// By the calling process. Called when no lock is waited for any more, before the hold begins.
+    Child(&'a dyn Fn()),
     /// By its unit, if the hold has one, or anywhere.
     Elsewhere,
 }
@@ -68,7 +68,7 @@ pub enum DaemonStart {
 /// Why nothing is held.
 pub fn start(
     config: &Config,
-    daemon: DaemonStart,
+    daemon: DaemonStart<'_>,
     on_wait: OnWait<'_>,
 ) -> Result<Started, HoldFailure> {
     // Without it the next start could not tell a stop of the machine from an orderly end.
@@ -92,6 +92,9 @@ pub fn start(
     }
     // Until the overlays are mounted: a start by another name may look for markers meanwhile.
     lock.take_disks(&overlaps::devices(config)?, on_wait)?;
+    if let DaemonStart::Child(has_locked) = daemon {
+        has_locked();
+    }
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
     marker_place::refuse(config)?;
@@ -125,7 +128,7 @@ pub fn start(
 /// [`reach::first_without`] finds.
 fn begin(
     record: &mut HoldRecord,
-    daemon: DaemonStart,
+    daemon: DaemonStart<'_>,
     lock: &mut Lock,
     locked: Vec<OwnedFd>,
 ) -> Result<Option<FileUser>, HoldFailure> {
@@ -133,7 +136,7 @@ fn begin(
     note_devices(record)?;
     reach::refuse_bypasses(record)?;
     let first = match daemon {
-        DaemonStart::Child => None,
+        DaemonStart::Child(_) => None,
         DaemonStart::Elsewhere => reach::first_without(record)?,
     };
     if let (Some(first), Some(_)) = (&first, &record.config.unit) {

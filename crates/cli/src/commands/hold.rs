@@ -139,7 +139,7 @@ fn begin(named: &NamedHold) -> Result<(), Trouble> {
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config, daemon: DaemonStart) -> Result<Started, Trouble> {
+fn begun(config: &Config, daemon: DaemonStart<'_>) -> Result<Started, Trouble> {
     if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());

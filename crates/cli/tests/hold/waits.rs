@@ -10,29 +10,31 @@ use std::os::unix::process::ExitStatusExt;
 use std::process;
 use synconce_testkit::harness::{StartedCommand, eventually};
 
-/// Locks the hold as another command of it does.
-fn lock(fixture: &HoldOnRig<'_>) -> File {
-    let lock = File::open(fixture.place.path("runtime/holds/t.lock")).unwrap();
+/// The lock of the hold.
+const OF_HOLD: &str = "runtime/holds/t.lock";
+
+/// Locks the file `name` as another command does.
+fn lock(fixture: &HoldOnRig<'_>, name: &str) -> File {
+    let lock = File::open(fixture.place.path(name)).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     lock
 }
 
-/// Starts `verb`, which may have a command behind it. It says that it waits for the lock of the
-/// calling process.
-fn waiting(fixture: &HoldOnRig<'_>, verb: &str) -> StartedCommand {
+/// Starts `verb`, which may have a command behind it. It says that it waits for the lock of `what`.
+fn waiting(fixture: &HoldOnRig<'_>, verb: &str, what: &str) -> StartedCommand {
     let (verb, command) = verb.split_once(' ').unwrap_or((verb, ""));
     let words = ["hold", verb, "./t.toml"].into_iter().chain(command.split_whitespace());
     let process = StartedCommand::new(&mut fixture.place.synconce(&words.collect::<Vec<_>>()));
-    let said = "waiting for the lock of the hold t, which ";
-    eventually("it says that it waits", || process.text().contains(said));
+    let said = format!("waiting for the lock of the {what}");
+    eventually("it says that it waits", || process.text().contains(&said));
     process
 }
 
 /// Runs `verb` while another command has the lock of the hold; `unchanged` is true until the
 /// lock is released.
 fn waits(fixture: &HoldOnRig<'_>, verb: &str, unchanged: impl Fn() -> bool) {
-    let lock = lock(fixture);
-    let process = waiting(fixture, verb);
+    let lock = lock(fixture, OF_HOLD);
+    let process = waiting(fixture, verb, "hold t, which ");
     assert!(unchanged(), "{verb}");
     drop(lock);
     assert_eq!(process.end().code(), Some(0), "{verb}: {}", process.text());
@@ -61,26 +63,32 @@ fn a_signal_ends_a_verb_that_waits_and_changes_nothing() {
     with_hold("", |place, fixture| {
         fixture.ok("start");
         fixture.ok("stop");
+        let disk = format!("runtime/holds/{}.disk", fixture.rig.path().metadata().unwrap().dev());
         let before = fixture.everything();
-        let lock = lock(fixture);
-        let inode = format!(":{} ", lock.metadata().unwrap().ino());
-        let is_awaited = || {
-            let locks = fs::read_to_string("/proc/locks").unwrap();
-            locks.lines().any(|line| line.contains("->") && line.contains(&inode))
-        };
-        for verb in ["start", "stop", "recover", "run -- true"] {
-            // Ctrl-C reaches the whole group, a service manager's signal maybe not.
-            let process = waiting(fixture, verb);
-            process.signal(Signal::INT).unwrap();
-            assert_eq!(process.end().signal(), Some(Signal::INT.as_raw()), "{verb}");
-            let process = waiting(fixture, verb);
-            to_synconce(&process, Signal::TERM);
-            assert_eq!(process.end().signal(), Some(Signal::TERM.as_raw()), "{verb}");
-            eventually("no process waits", || !is_awaited());
+        let waits = [
+            (OF_HOLD, "hold t", &["start", "stop", "recover", "run -- true"][..]),
+            (&*disk, "disk of ", &["start", "run -- true"]),
+        ];
+        for (name, what, verbs) in waits {
+            let lock = lock(fixture, name);
+            let inode = format!(":{} ", lock.metadata().unwrap().ino());
+            let is_awaited = || {
+                let locks = fs::read_to_string("/proc/locks").unwrap();
+                locks.lines().any(|line| line.contains("->") && line.contains(&inode))
+            };
+            for verb in verbs {
+                // Ctrl-C reaches the whole group, a service manager's signal maybe not.
+                let process = waiting(fixture, verb, what);
+                process.signal(Signal::INT).unwrap();
+                assert_eq!(process.end().signal(), Some(Signal::INT.as_raw()), "{what} {verb}");
+                let process = waiting(fixture, verb, what);
+                to_synconce(&process, Signal::TERM);
+                assert_eq!(process.end().signal(), Some(Signal::TERM.as_raw()), "{what} {verb}");
+                eventually("no process waits", || !is_awaited());
+            }
         }
         assert_eq!(fixture.everything(), before);
         assert!(!place.path("state/holds/t.json").exists());
-        drop(lock);
         fixture.ok("start");
         fixture.ok("stop");
     });

@@ -127,11 +127,13 @@ fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
-    // Before the start: a signal must not end synconce between the start and the stop.
-    let forwarder = SignalForwarder::new();
+    let forwarder = SignalForwarder::later();
     let forwarder =
         forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
-    let started = begun(&config, DaemonStart::Child)?;
+    // A signal must not end synconce between the start and the stop.
+    let started = begun(&config, DaemonStart::Child(&|| forwarder.begin()))?;
+    // A hold that was in force has begun before.
+    forwarder.begin();
     let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
