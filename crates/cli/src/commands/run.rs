@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,22 +79,42 @@ pub(super) fn end(finished: &Finished) -> ExitCode {
 /// Prints a notice if a preloaded library drops syncs before they become system calls: the run
 /// does not see them, so it does not commit what they were for.
 pub(super) fn warn_of_preloads() {
-    let preloads = env::var_os("LD_PRELOAD").unwrap_or_default();
-    let preloads = preloads.to_string_lossy();
-    let drops = |library: &&str| library.contains("eatmydata") || library.contains("nosync");
-    let libraries = || preloads.split([' ', ':']);
-    let Some(library) = libraries().find(drops).filter(|_| !synconce_run::is_held()) else {
+    const FILE: &str = "/etc/ld.so.preload";
+    if synconce_run::is_held() {
         return;
-    };
+    }
+    let variable = env::var_os("LD_PRELOAD").unwrap_or_default();
+    if let Some((library, others)) = dropping_library(&variable.to_string_lossy()) {
+        say_of_preload("LD_PRELOAD", &library);
+        if others.is_empty() {
+            notice("hint: unset LD_PRELOAD");
+        } else {
+            notice(&format!("hint: export LD_PRELOAD={}", shell(&[others.join(":")])));
+        }
+    }
+    let file = fs::read(FILE).unwrap_or_default();
+    if let Some((library, _)) = dropping_library(&String::from_utf8_lossy(&file)) {
+        say_of_preload(FILE, &library);
+        notice(&format!("hint: sed -i {} {FILE}", shell(&[format!("s,{library},,")])));
+    }
+}
+
+fn say_of_preload(origin: &str, library: &str) {
     notice(&format!(
-        "LD_PRELOAD has {library}, which drops syncs before the run sees them: what it drops is \
+        "{origin} has {library}, which drops syncs before the run sees them: what it drops is \
          not committed"
     ));
-    let others: Vec<_> = libraries().filter(|one| !one.is_empty() && !drops(one)).collect();
-    match &others[..] {
-        [] => notice("hint: unset LD_PRELOAD"),
-        _ => notice(&format!("hint: export LD_PRELOAD={}", shell(&[others.join(":")]))),
-    }
+}
+
+/// Returns the first of the libraries `preloads` that drops syncs, and all that drop none. ld.so(8)
+/// says how they are separated, and that a file may have comments.
+fn dropping_library(preloads: &str) -> Option<(String, Vec<String>)> {
+    let lines = preloads.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let libraries = lines.flat_map(|line| line.split([' ', '\t', ':']));
+    let libraries = libraries.filter(|library| !library.is_empty()).map(str::to_owned);
+    let drops = |library: &String| library.contains("eatmydata") || library.contains("nosync");
+    let (dropping, others): (Vec<_>, Vec<_>) = libraries.partition(drops);
+    Some((dropping.into_iter().next()?, others))
 }
 
 pub(super) fn options(arguments: RunArguments) -> RunOptions {

@@ -301,4 +301,16 @@ pub fn a_preloaded_library_that_drops_syncs_is_named(place: &Place) {
     let among = lines("libm.so.6:libeatmydata.so");
     assert!(among.ends_with("synconce: hint: export LD_PRELOAD=libm.so.6\n"), "{among}");
     assert_eq!(lines("libm.so.6"), "");
+    fs::create_dir(place.path("etc")).unwrap();
+    let script = "mount -t tmpfs tmpfs etc; cp /etc/ld.so.cache etc; mount --move etc /etc
+        echo '/no/libeatmydata.so # libnosync' >/etc/ld.so.preload; exec \"$@\"";
+    let mut command = place.command("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-ec", script, "sh", binary()]);
+    let file = finish(command.args(["run", "--", "true"])).stderr;
+    assert!(
+        file.contains("synconce: /etc/ld.so.preload has /no/libeatmydata.so, which drops syncs"),
+        "{file}"
+    );
+    let hint = "synconce: hint: sed -i s,/no/libeatmydata.so,, /etc/ld.so.preload\n";
+    assert!(file.contains(hint), "{file}");
 }
