@@ -21,9 +21,9 @@
 //! bitmap and skip the program for them.
 //!
 //! ```
-//! use synconce_filter::{Answer, Call, SeccompData, Spec, Verdict, Abi};
+//! use synconce_filter::{HeldAnswer, Call, SeccompData, Spec, FilterVerdict, Abi};
 //!
-//! let spec = Spec { answer: Answer::Supervised, io_uring_pass: false, identity: None };
+//! let spec = Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None };
 //! let program = synconce_filter::program(&spec, synconce_filter::Abi::ALL);
 //! let call = SeccompData {
 //!     nr: Call::Fsync.number(Abi::X86_64).unwrap() as i32,
@@ -31,7 +31,7 @@
 //!     instruction_pointer: 0,
 //!     args: [3, 0, 0, 0, 0, 0],
 //! };
-//! assert_eq!(synconce_filter::interpret(&program, &call), Ok(Verdict::Notify));
+//! assert_eq!(synconce_filter::interpret(&program, &call), Ok(FilterVerdict::Notify));
 //! ```
 
 #![forbid(unsafe_code)]

@@ -58,8 +58,8 @@ struct Known {
 /// can be discarded, and each of these ends consumes the session.
 ///
 /// ```no_run
-/// # use synconce_tree::{Session, Begun, Error, record::Name};
-/// fn in_order(session: Session<'_, Begun>, name: &Name) -> Result<(), Error> {
+/// # use synconce_tree::{Session, Begun, Error, record::TreeName};
+/// fn in_order(session: Session<'_, Begun>, name: &TreeName) -> Result<(), Error> {
 ///     let session = session.prepare(&())?;
 ///     let root = session.attach()?;
 ///     session.detach()?;
@@ -70,8 +70,8 @@ struct Known {
 /// A commit before the freeze:
 ///
 /// ```compile_fail,E0599
-/// # use synconce_tree::{Session, Error, record::Name};
-/// fn too_early(session: Session<'_>, name: &Name) -> Result<(), Error> {
+/// # use synconce_tree::{Session, Error, record::TreeName};
+/// fn too_early(session: Session<'_>, name: &TreeName) -> Result<(), Error> {
 ///     session.commit_as(name, None, None, &()).map(drop)
 /// }
 /// ```
@@ -90,8 +90,8 @@ struct Known {
 /// Two ends:
 ///
 /// ```compile_fail,E0382
-/// # use synconce_tree::{Session, Error, record::Name};
-/// fn twice(session: Session<'_>, name: &Name) -> Result<(), Error> {
+/// # use synconce_tree::{Session, Error, record::TreeName};
+/// fn twice(session: Session<'_>, name: &TreeName) -> Result<(), Error> {
 ///     let frozen = session.freeze(&())?;
 ///     frozen.commit_as(name, None, None, &())?;
 ///     frozen.discard()

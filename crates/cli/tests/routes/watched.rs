@@ -11,7 +11,8 @@ use synconce_testkit::process::Finished;
 /// Runs `words` in `directory` under doctor. Returns the lines of the record.
 fn watched(place: &Place, directory: &Path, words: &[&str]) -> (Finished, Vec<String>) {
     let record = place.text("record");
-    let doctor = [SYNCONCE, "doctor", "-o", &record, "--"];
+    // So wide that no line of the report is broken.
+    let doctor = ["env", "COLUMNS=100000", SYNCONCE, "doctor", "-o", &record, "--"];
     let finished = place.bare(directory, &[&doctor, words].concat());
     let record = fs::read_to_string(record).unwrap_or_else(|error| panic!("{error}: {finished:?}"));
     let lines: Vec<_> = record.lines().map(str::to_owned).collect();

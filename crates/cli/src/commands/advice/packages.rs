@@ -196,7 +196,8 @@ fn list_packages(enter: &str) -> MendStep {
 
 /// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
 /// stay: two processes could lock a removed file and a new one. Without `Error-Mode`, apt ends with
-/// 0 if no server can be reached.
+/// 0 if no server can be reached. Lists of some sources alone are removed again, so that a
+/// repetition fetches all.
 fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
     step(
         "fetch the lists of packages",
@@ -205,7 +206,8 @@ fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
             &format!("torn=$(find /var/lib/apt/lists -type f ! -name lock {fetched})"),
             "test -z \"$torn\" || find /var/lib/apt/lists ! -type d ! -name lock -delete",
             "set -- /var/lib/apt/lists/*_*",
-            "test -e \"$1\" || apt-get update -o APT::Update::Error-Mode=any'",
+            "test -e \"$1\" || apt-get update -o APT::Update::Error-Mode=any || {",
+            "    code=$?; find /var/lib/apt/lists ! -type d ! -name lock -delete; exit $code; }'",
         ],
     )
 }
