@@ -5,9 +5,11 @@ use crate::Result;
 use crate::config::MarkerPlace;
 use crate::cuts::mount;
 use crate::tool::Tool;
+use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -150,8 +152,13 @@ impl HoldFixture {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let is_mounted = |path: &Path| mounts.contains(&format!(" {} ", path.display()));
         for database in self.databases.iter().filter(|database| is_mounted(database.held())) {
-            unmount(database.held(), UnmountFlags::NOFOLLOW)
-                .map_err(|error| format!("cannot unmount {database}: {error}"))?;
+            // A child that another row forks has this process's files open until it executes.
+            let last = Cell::new(Ok(()));
+            waited(|| {
+                last.set(unmount(database.held(), UnmountFlags::NOFOLLOW));
+                last.get() != Err(Errno::BUSY)
+            });
+            last.get().map_err(|error| format!("cannot unmount {database}: {error}"))?;
         }
         self.kill_guard()
     }
