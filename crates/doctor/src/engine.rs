@@ -2,10 +2,12 @@
 
 mod daemon;
 mod docker;
+mod images;
 mod podman;
 
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
+pub use images::EmulatedImages;
 pub use podman::ask_podman;
 
 use crate::report::NotMeasured;
@@ -42,6 +44,8 @@ pub struct ContainerEngine {
     pub layers: Option<u64>,
     /// The build cache, if the engine can say its size without a walk.
     pub build_cache: Option<BuildCache>,
+    /// Images whose programs this machine runs in an emulator, if there are some.
+    pub emulated_images: Option<EmulatedImages>,
     /// Whether the roots of build steps are mounted volatile by the engine itself.
     pub builds_are_volatile: bool,
     /// Whether the roots of held build steps are configured to be mounted volatile by synconce.

@@ -24,13 +24,14 @@ mod text;
 
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandEnding, CommandReport, Dropped, NotCovered, RecordSums, Savings, Slowest, SyncGroup,
-    Waits, examine_record,
+    CommandEnding, CommandReport, Dropped, Emulated, NotCovered, RecordSums, Savings, Slowest,
+    SyncGroup, TriggerRuns, Waits, examine_record,
 };
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;
 pub use engine::{
-    BuildCache, ContainerEngine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman,
+    BuildCache, ContainerEngine, EmulatedImages, SetUp, ask_buildkit, ask_containerd, ask_docker,
+    ask_podman,
 };
 pub use error::Error;
 pub use finding::{FINDINGS, Finding};
@@ -113,9 +114,7 @@ pub fn examine(
     let host = report::Host::read();
     let facts = finding::Facts { place: &place, host: &host, limits: &limits, space, engine };
     let all = finding::derive(&facts, &in_force, &measured);
-    let is_ignored = |found: &Finding| options.ignored.iter().any(|name| name == found.name);
-    let (ignored, findings): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ignored);
-    let ignored = ignored.into_iter().map(|found| found.name).collect::<Vec<_>>();
+    let (ignored, findings) = finding::split(all, &options.ignored);
     let verdict = finding::verdict(&facts, &in_force, &measured, &findings, &ignored);
     let engine = options.engine.clone();
     Ok(PlaceReport {

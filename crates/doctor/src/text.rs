@@ -187,9 +187,13 @@ fn limited(limit: &Limit) -> String {
     }
 }
 
-fn block(text: &mut String, at: usize, finding: &Finding) {
+/// Adds the lines of the finding number `at`.
+pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
     let cost = match (finding.seconds, &finding.workload) {
-        (Some(seconds), Some(workload)) => format!(": at least {seconds:.0} s of {workload}"),
+        (Some(seconds), Some(workload)) => {
+            let digits = usize::from(seconds < 3.0);
+            format!(": at least {seconds:.digits$} s of {workload}")
+        }
         _ => String::new(),
     };
     let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;

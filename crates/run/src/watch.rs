@@ -1,4 +1,4 @@
-//! Times the syncs of a command, and holds none.
+//! Times the syncs of a command, and looks at its programs. Holds no sync.
 //!
 //! A sync of a descriptor is done by a worker thread on the caller's own open file
 //! (pidfd_getfd(2)): the kernel reports write-back errors by open file, so the result is the one
@@ -8,10 +8,12 @@
 
 mod callers;
 mod line;
+mod programs;
 mod sampler;
 
 use self::callers::Callers;
 use self::line::{Call as CallLine, LastLine, Start, Would};
+use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
 use crate::fd_info::FdInfo;
@@ -73,6 +75,7 @@ pub(crate) struct Watch {
     record: Arc<Recording>,
     callers: Mutex<Callers>,
     sampler: Arc<Sampler>,
+    programs: Arc<Programs>,
     syncs: Mutex<Syncs>,
 }
 
@@ -91,7 +94,7 @@ impl Watch {
         let record = options.record.clone()?;
         record.write(&Start::of(&options.command));
         let (callers, sampler, syncs) = Default::default();
-        Some(Self { record, callers, sampler, syncs })
+        Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }
 
     /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
@@ -195,7 +198,9 @@ impl Watch {
             self.record.write(&line);
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
-        self.record.write(&LastLine { end: ending, at: self.record.micros(), looks, alone, lost });
+        let ((triggers, emulated), at) = (self.programs.found(), self.record.micros());
+        let last = LastLine { end: ending, at, looks, alone, lost, triggers, emulated };
+        self.record.write(&last);
         let _ = self.record.writer().flush();
     }
 }

@@ -1,5 +1,6 @@
 //! dockerd, by its API.
 
+use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{BuildCache, ContainerEngine, ask_containerd, layers};
 use crate::error::Error;
 use crate::report::NotMeasured;
@@ -21,6 +22,8 @@ const LAST: u32 = 51;
 /// The socket of the system's containerd.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 /// What cannot be measured if the containerd of an image store cannot be asked.
+/// The most images that are asked for.
+const IMAGES: usize = 200;
 const STORE: &str = "the directory of containerd, which has the layers";
 
 /// The answer to `/info`, as far as it is used.
@@ -57,6 +60,9 @@ struct DockersContainerd {
 #[serde(rename_all = "PascalCase")]
 struct DockerVersion {
     api_version: String,
+    /// Such as `amd64`.
+    #[serde(default)]
+    arch: String,
     /// The programs that answer; podman answers in dockerd's place.
     #[serde(default)]
     components: Vec<Component>,
@@ -66,6 +72,22 @@ struct DockerVersion {
 #[serde(rename_all = "PascalCase")]
 struct Component {
     name: String,
+}
+
+/// A part of the answer to `/images/json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ListedImage {
+    id: String,
+    repo_tags: Option<Vec<String>>,
+}
+
+/// The answer to `/images/ID/json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InspectedImage {
+    #[serde(default)]
+    architecture: String,
 }
 
 /// The answer to `/system/df`.
@@ -123,7 +145,26 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let store = store.and_then(|asked| {
         asked.map_err(|error| unknown.push(NotMeasured::new(STORE, error.to_string()))).ok()
     });
-    Ok(engine(info, store, build_cache, unknown))
+    let emulated_images = emulated_images(socket, &version.arch).unwrap_or_else(|error| {
+        unknown.push(NotMeasured::new("architectures of images", reason(&error)));
+        None
+    });
+    Ok(ContainerEngine { emulated_images, ..engine(info, store, build_cache, unknown) })
+}
+
+/// Asks for the architectures of images, if the kernel has an emulator for any. `native` is that
+/// of dockerd.
+fn emulated_images(socket: &Path, native: &str) -> io::Result<Option<EmulatedImages>> {
+    let Some(emulators) = Emulators::of_kernel() else { return Ok(None) };
+    let list: Vec<ListedImage> = answer(connect_to(socket)?, "/images/json")?;
+    let mut all = Vec::new();
+    for ListedImage { id, repo_tags } in list.into_iter().take(IMAGES) {
+        let path = format!("/images/{id}/json");
+        let InspectedImage { architecture } = answer(connect_to(socket)?, &path)?;
+        let name = repo_tags.and_then(|tags| tags.into_iter().next()).unwrap_or(id);
+        all.push(ImageOf { name, architecture });
+    }
+    Ok(emulators.run_among(&all, native))
 }
 
 /// Whether the directories that `info` names are not those of this process: dockerd is in another
@@ -196,6 +237,7 @@ fn engine(
         backing,
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
+        emulated_images: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,
         set_up: None,
