@@ -57,9 +57,23 @@ pub struct ContainerEngine {
     pub databases: Option<SetUp>,
     /// The plugins of containerd whose option `no_sync` is on: their databases are not synced.
     pub no_sync: Vec<String>,
+    /// An image to measure an export with, if the engine has one of a fitting size.
+    #[serde(skip)]
+    pub(crate) exportable: Option<Exportable>,
     /// What the engine did not say.
     #[serde(skip)]
     pub(crate) unknown: Vec<NotMeasured>,
+}
+
+/// An image that dockerd can export within seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exportable {
+    pub socket: PathBuf,
+    pub id: String,
+    pub name: String,
+    pub bytes: u64,
+    /// Where dockerd writes the layers before it sends them.
+    pub temporary: PathBuf,
 }
 
 /// The cache of BuildKit.

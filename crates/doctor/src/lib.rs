@@ -36,7 +36,7 @@ pub use engine::{
 pub use error::Error;
 pub use finding::{FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
-pub use measure::{AtOnce, DeviceFlushes, Layers, Measured, NameRates, Times, Writes};
+pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};
 pub use report::{NotMeasured, PlaceReport};
 
@@ -105,7 +105,14 @@ pub fn examine(
         Space::TooSmall => Some("the file system is too small for temporary files"),
     };
     let measured = match too_little {
-        None => measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?,
+        None => {
+            let mut measured =
+                measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
+            if options.depth == Depth::Full {
+                measured.export = measure::export(engine, observer, &mut not_measured)?;
+            }
+            measured
+        }
         Some(why) => {
             not_measured.push(NotMeasured::new("syncs, names and writes", why));
             Measured::default()

@@ -12,7 +12,7 @@ mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
-mod emulated;
+mod doctor_images;
 mod engines;
 mod explain;
 mod flushes;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
-        emulated::trials(),
+        doctor_images::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),

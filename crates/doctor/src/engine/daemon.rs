@@ -187,6 +187,7 @@ impl ListeningDaemon {
             layers: Some(layers),
             build_cache: None,
             emulated_images: None,
+            exportable: None,
             builds_are_volatile: false,
             step_roots_are_volatile: false,
             no_sync: Vec::new(),

@@ -1,12 +1,13 @@
 //! dockerd, by its API.
 
 use super::images::{EmulatedImages, Emulators, ImageOf};
-use super::{BuildCache, ContainerEngine, ask_containerd, layers};
+use super::{BuildCache, ContainerEngine, Exportable, ask_containerd, layers};
 use crate::error::Error;
 use crate::report::NotMeasured;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use synconce_probe::docker::{connect as connect_to, get_from};
@@ -21,9 +22,11 @@ const WITH_TYPE: u32 = 42;
 const LAST: u32 = 51;
 /// The socket of the system's containerd.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
-/// What cannot be measured if the containerd of an image store cannot be asked.
 /// The most images that are asked for.
 const IMAGES: usize = 200;
+/// Bytes of an image whose export is measured.
+const EXPORTED: RangeInclusive<i64> = (4 << 20)..=(512 << 20);
+/// What cannot be measured if the containerd of an image store cannot be asked.
 const STORE: &str = "the directory of containerd, which has the layers";
 
 /// The answer to `/info`, as far as it is used.
@@ -80,6 +83,9 @@ struct Component {
 struct ListedImage {
     id: String,
     repo_tags: Option<Vec<String>>,
+    /// Bytes.
+    #[serde(default)]
+    size: i64,
 }
 
 /// The answer to `/images/ID/json`.
@@ -145,26 +151,55 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let store = store.and_then(|asked| {
         asked.map_err(|error| unknown.push(NotMeasured::new(STORE, error.to_string()))).ok()
     });
-    let emulated_images = emulated_images(socket, &version.arch).unwrap_or_else(|error| {
+    let images = answer::<Vec<ListedImage>>(connect()?, "/images/json").unwrap_or_else(|error| {
+        unknown.push(NotMeasured::new("images", reason(&error)));
+        Vec::new()
+    });
+    let exportable = exportable(&images, socket, &info.docker_root_dir.join("tmp"));
+    let emulated_images = emulated_images(images, socket, &version.arch);
+    let emulated_images = emulated_images.unwrap_or_else(|error| {
         unknown.push(NotMeasured::new("architectures of images", reason(&error)));
         None
     });
-    Ok(ContainerEngine { emulated_images, ..engine(info, store, build_cache, unknown) })
+    let engine = engine(info, store, build_cache, unknown);
+    Ok(ContainerEngine { emulated_images, exportable, ..engine })
 }
 
 /// Asks for the architectures of images, if the kernel has an emulator for any. `native` is that
 /// of dockerd.
-fn emulated_images(socket: &Path, native: &str) -> io::Result<Option<EmulatedImages>> {
+fn emulated_images(
+    images: Vec<ListedImage>,
+    socket: &Path,
+    native: &str,
+) -> io::Result<Option<EmulatedImages>> {
     let Some(emulators) = Emulators::of_kernel() else { return Ok(None) };
-    let list: Vec<ListedImage> = answer(connect_to(socket)?, "/images/json")?;
     let mut all = Vec::new();
-    for ListedImage { id, repo_tags } in list.into_iter().take(IMAGES) {
-        let path = format!("/images/{id}/json");
+    for image in images.into_iter().take(IMAGES) {
+        let path = format!("/images/{}/json", image.id);
         let InspectedImage { architecture } = answer(connect_to(socket)?, &path)?;
-        let name = repo_tags.and_then(|tags| tags.into_iter().next()).unwrap_or(id);
-        all.push(ImageOf { name, architecture });
+        all.push(ImageOf { name: image.name(), architecture });
     }
     Ok(emulators.run_among(&all, native))
+}
+
+/// Returns the largest of `images` whose export takes seconds and says something.
+fn exportable(images: &[ListedImage], socket: &Path, temporary: &Path) -> Option<Exportable> {
+    let fits = |image: &&ListedImage| EXPORTED.contains(&image.size);
+    let image = images.iter().filter(fits).max_by_key(|image| image.size)?;
+    Some(Exportable {
+        socket: socket.to_owned(),
+        id: image.id.clone(),
+        name: image.name(),
+        bytes: u64::try_from(image.size).unwrap_or(0),
+        temporary: temporary.to_owned(),
+    })
+}
+
+impl ListedImage {
+    /// Returns its first name, or its id.
+    fn name(&self) -> String {
+        self.repo_tags.iter().flatten().next().unwrap_or(&self.id).clone()
+    }
 }
 
 /// Whether the directories that `info` names are not those of this process: dockerd is in another
@@ -238,6 +273,7 @@ fn engine(
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
         emulated_images: None,
+        exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,
         set_up: None,

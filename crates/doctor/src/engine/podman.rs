@@ -142,6 +142,7 @@ fn engine(info: Info, host: &report::Host) -> ContainerEngine {
         native_diff: status("Native Overlay Diff").map(|value| value == "true"),
         build_cache: None,
         emulated_images: None,
+        exportable: None,
         set_up: None,
         databases: None,
         no_sync: Vec::new(),

@@ -179,6 +179,7 @@ fn engine(driver: &str) -> ContainerEngine {
         layers: None,
         build_cache: None,
         emulated_images: None,
+        exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,
         set_up: None,

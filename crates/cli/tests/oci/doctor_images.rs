@@ -1,4 +1,4 @@
-//! `synconce doctor --docker` and `--podman`: images of another architecture.
+//! `synconce doctor --docker` and `--podman`: images of another architecture, and an export.
 
 use crate::doctor::{archive, doctor, first, report_by, rig};
 use crate::engines::docker::{self, Docker};
@@ -13,7 +13,10 @@ pub fn trials() -> Vec<Trial> {
     // A user namespace has handlers of its own since then.
     let own_handlers = Need::Linux(6, 7, "binfmt_misc of a user namespace");
     let needs = [&docker::NEEDS[..], &[daemonless::PODMAN[0], own_handlers]].concat();
-    vec![trial(an_image_that_an_emulator_runs_is_named_first, &needs)]
+    vec![
+        trial(an_image_that_an_emulator_runs_is_named_first, &needs),
+        trial(an_export_is_measured_and_leaves_nothing, &docker::NEEDS),
+    ]
 }
 
 /// Executes `$@` on a machine that starts an emulator for programs of arm64.
@@ -68,5 +71,30 @@ fn an_image_that_an_emulator_runs_is_named_first(place: &Place) {
         assert_eq!(found["by"], "/usr/bin/qemu-aarch64");
         assert!(found["first"].as_str().unwrap().ends_with("foreign:1"), "{found:#}");
     }
+    engine.stop();
+}
+
+fn an_export_is_measured_and_leaves_nothing(place: &Place) {
+    prepare(place);
+    let rig = rig();
+    let site = Site::with(place, Given::Runc, rig.path());
+    let engine = Docker::with_storage(&site, "overlay2");
+    let root = rig.path().join("docker");
+    let text = "a line that can be compressed\n".repeat(1 << 19);
+    place.write("context/text", &text);
+    let tar = place.text("text.tar");
+    let made = finish(place.command("tar").args(["-cf", &tar, "-C", "context", "text"]));
+    assert!(made.status.success(), "{made:?}");
+    engine.import(&archive(place), "small");
+    engine.import(&tar, "large:1");
+    let report = report_by(doctor(place, "--docker").arg("--full"), &root);
+    let export = &report["measured"]["export"];
+    assert_eq!(export["image"], "large:1", "{report:#}");
+    assert!(export["bytes"].as_u64() >= Some(text.len() as u64), "{export:#}");
+    for rate in ["bytes_per_second", "gzip"] {
+        assert!(export[rate].as_f64() > Some(1e3), "{export:#}");
+    }
+    let left: Vec<_> = fs::read_dir(root.join("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
     engine.stop();
 }
