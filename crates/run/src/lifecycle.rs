@@ -170,7 +170,7 @@ impl Started {
                 if end != Ending::Exited(0) {
                     let opened = privileges.iter().flat_map(privileges::PrivilegeWatch::opened);
                     for path in opened.filter(|path| Some(Gain::of(path)) != gain) {
-                        let notice = Notice::NoPrivilegesGained(path);
+                        let notice = Notice::PrivilegedProgramOpened(path);
                         let _ = send(&*frontend, &Message::Notice(notice));
                     }
                 }
