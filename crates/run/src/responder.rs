@@ -10,8 +10,9 @@ use crate::accounts::{End, PassReason};
 use crate::active::{Active, Admission, Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
+use crate::lookups::ProcLookups;
 use crate::options::RunOptions;
-use crate::policy::{CallChange, Decision, PendingCall};
+use crate::policy::{CallChange, Decision, PendingCall, decide};
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
@@ -107,17 +108,24 @@ impl Responder {
         pending: &PendingCall,
         may_wait: bool,
     ) -> Handled {
+        let mut lookups = ProcLookups {
+            thread: pending.notification.thread,
+            fd_info,
+            real: &self.real,
+            unmounters: &self.unmounters,
+            waits: &|| self.listener.is_valid(pending.notification.id),
+        };
         if let Some(watch) = &self.watch {
             return if may_wait {
-                watch.answer(&self.listener, fd_info, pending)
+                let answered = watch.answer(&self.listener, &mut lookups, pending);
+                answered.map_or(Handled::MayBlock, |()| Handled::Done)
             } else {
                 Handled::MayBlock
             };
         }
-        let Some(decision) = self.decide(fd_info, pending) else { return Handled::Done };
-        if fd_info.take_missed() {
+        let Ok(decision) = decide(pending, &mut lookups, &self.options) else {
             return Handled::MayBlock;
-        }
+        };
         let device = match &decision {
             Decision::Hold(devices) => devices.first().copied(),
             _ => None,
@@ -151,23 +159,8 @@ impl Responder {
         decision: Decision,
         may_wait: bool,
     ) -> Result<Reply, Handled> {
-        let thread = pending.notification.thread;
         Ok(match decision {
-            Decision::Hold(_)
-            | Decision::HoldUnseen
-            | Decision::Rewrite(_)
-            | Decision::PassUnseen
-                if self.real.has(thread) =>
-            {
-                self.count(pending, End::Passed(PassReason::Real), Answer::Continue)
-            }
             Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
-            // The caller has exited, and so /proc does not show it.
-            Decision::HoldUnseen | Decision::PassUnseen
-                if !self.listener.is_valid(pending.notification.id) =>
-            {
-                return Err(Handled::Done);
-            }
             Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
             Decision::PassUnseen => {
                 self.state.lock().passed_unseen = true;
