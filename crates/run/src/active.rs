@@ -23,11 +23,11 @@ use crate::options::RunOptions;
 use crate::protocol::Notice;
 use crate::run_error::{FailedAct, RunError};
 use crate::runfile::{Phase, RunFile};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -36,7 +36,7 @@ use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION, boot_id,
 use synconce_probe::device::Writes;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId};
-pub(crate) use work::{Done, Via, Work};
+pub(crate) use work::{Done, Via, Work, WorkKind};
 use work::{Markers, RootMarker};
 
 /// How long a call waits for work. The calling process may be the server that the work waits
@@ -57,8 +57,6 @@ pub(crate) struct Active {
     markers: Markers,
     /// Whether the markers are durable.
     marked: bool,
-    /// The [`Work`] in progress, by [`Work::device`], and when it began.
-    works: HashMap<Option<DeviceId>, Instant>,
     /// The directory of the first marker, if no marker is on a disk; `None` once the notice
     /// was returned.
     in_memory: Option<PathBuf>,
@@ -95,23 +93,6 @@ pub(crate) struct Active {
     sealed: Option<SealedScope>,
 }
 
-/// Whether a call may be held.
-pub(crate) enum Admission {
-    /// The marker is durable, and the commit will cover the call.
-    Held {
-        /// Whether a file system was pinned after the command had started. An earlier
-        /// write-back error may have been reported to another process; then only the caller's
-        /// own descriptor still returns the error.
-        late: bool,
-    },
-    /// The commit will not cover the call: the call goes to the kernel.
-    Passed(PassReason),
-    /// This work has to be done first, and may take long.
-    After(Work),
-    /// Some work has to be done first: another thread does it, or this thread may not wait.
-    Busy,
-}
-
 impl Active {
     pub(crate) fn new(
         options: &RunOptions,
@@ -131,7 +112,6 @@ impl Active {
             before: Arc::new(before),
             markers: Markers::new(markers),
             marked: false,
-            works: HashMap::new(),
             in_memory,
             run_file,
             only,
@@ -261,35 +241,49 @@ impl Active {
 
 /// What the handling of calls needs.
 impl Active {
-    /// Whether a call on the file systems `devices` may be held. For sync(), and if the file
-    /// system is unknown, `devices` is empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
-    /// other threads get [`Admission::Busy`].
-    pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
+    /// Returns why the commit will not cover a call on the file systems `devices`, or `None` if it
+    /// will. For sync(), and if the file system is unknown, `devices` is empty.
+    pub(crate) fn why_passed(&self, devices: &[DeviceId]) -> Option<PassReason> {
         if !self.options.commit {
-            return Admission::Held { late: false };
+            return None;
         }
         if devices.iter().any(|device| self.volatile.contains(device)) {
-            return Admission::Passed(PassReason::Volatile);
+            return Some(PassReason::Volatile);
         }
-        let uncovered = devices.iter().find(|device| !self.pins.covers(**device)).copied();
-        let is_asked = |device| self.only.as_ref().is_none_or(|only| only.contains(&device));
-        if uncovered.is_some_and(|device| !is_asked(device)) {
-            return Admission::Passed(PassReason::CommitOnly);
+        let uncovered = self.uncovered(devices)?;
+        if self.only.as_ref().is_some_and(|only| !only.contains(&uncovered)) {
+            return Some(PassReason::CommitOnly);
         }
-        if uncovered.is_some_and(|device| self.is_lost(device)) {
-            return Admission::Passed(PassReason::Uncovered);
+        self.is_lost(uncovered).then_some(PassReason::Uncovered)
+    }
+
+    /// Returns the work that has to be done before a call on `devices` is held.
+    pub(crate) fn needed_work(&self, devices: &[DeviceId]) -> Option<WorkKind> {
+        if !self.options.commit {
+            return None;
         }
         if !self.marked && !mutant::is_at_first("marker-late") {
-            return self.begin(Work::Mark(self.markers.clone()), may_wait);
+            return Some(WorkKind::Mark);
         }
-        if let Some(device) = uncovered {
-            // Mounted during the run, unpinned for an unmount that failed, or inaccessible at
-            // the start: the caller's own file leads to the file system.
-            let root = self.root.clone();
-            let root = root.map(|path| Box::new(RootMarker { path, record: self.record.clone() }));
-            let markers = self.markers.clone();
-            let before = Arc::clone(&self.before);
-            return self.begin(Work::Pin { device, via, before, root, markers }, may_wait);
+        // Mounted during the run, unpinned for an unmount that failed, or inaccessible at the
+        // start: the caller's own file leads to the file system.
+        self.uncovered(devices).map(WorkKind::Pin)
+    }
+
+    /// Returns the work of `kind`. `via` may lead to a file on the file system.
+    pub(crate) fn work(&self, kind: WorkKind, via: Via) -> Work {
+        let markers = self.markers.clone();
+        let WorkKind::Pin(device) = kind else { return Work::Mark(markers) };
+        let root = self.root.clone();
+        let root = root.map(|path| Box::new(RootMarker { path, record: self.record.clone() }));
+        Work::Pin { device, via, before: Arc::clone(&self.before), root, markers }
+    }
+
+    /// Notes that a call on `devices` is held, so that the commit covers it. Returns whether one of
+    /// them was pinned after the command had started.
+    pub(crate) fn cover_call(&mut self, devices: &[DeviceId]) -> bool {
+        if !self.options.commit {
+            return false;
         }
         self.held_since = true;
         // With --commit-only a held sync() covers only the named file systems.
@@ -298,44 +292,18 @@ impl Active {
             self.scope.insert(*device);
             self.scope.extend(self.pins.of(*device).into_iter().flat_map(|pin| &pin.uppers));
         }
-        let is_late = |device| self.pins.of(device).is_some_and(|pin| !pin.early);
-        Admission::Held { late: devices.iter().copied().any(is_late) }
+        devices.iter().any(|device| self.pins.of(*device).is_some_and(|pin| !pin.early))
     }
 
-    /// Whether the marker is durable. A call that freezes a file system waits for that: a frozen
-    /// disk takes no marker, and the next sync would wait for the marker.
-    pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
-        if self.marked || !self.options.commit {
-            Admission::Passed(PassReason::NeverHeld)
-        } else {
-            self.begin(Work::Mark(self.markers.clone()), may_wait)
-        }
+    fn uncovered(&self, devices: &[DeviceId]) -> Option<DeviceId> {
+        devices.iter().find(|device| !self.pins.covers(**device)).copied()
     }
 
-    fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
-        match self.works.get(&work.device()) {
-            // Work that hangs must not delay every call.
-            Some(began) if began.elapsed() >= PATIENCE => Admission::Passed(PassReason::Uncovered),
-            Some(_) => Admission::Busy,
-            None if !may_wait => Admission::Busy,
-            None => {
-                self.works.insert(work.device(), Instant::now());
-                Admission::After(work)
-            }
-        }
-    }
-
-    /// Notes that `work`, which [`Active::admit`] returned, will not be done.
-    pub(crate) fn give_up(&mut self, work: &Work) {
-        self.works.remove(&work.device());
-    }
-
-    /// Records finished work and returns the notice about it.
+    /// Takes over the result of work and returns the notice about it.
     ///
     /// # Errors
     /// No call may be held any more.
-    pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
-        self.works.remove(&done.device());
+    pub(crate) fn take_over(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         match done {
             Done::Pinned(_, pins) => self.keep(pins),
             Done::Unpinned(_) => {}
@@ -382,11 +350,10 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
 
 #[cfg(test)]
 impl Active {
-    /// Returns a run that commits nothing.
-    pub(crate) fn for_tests() -> Self {
-        let options = RunOptions::default();
-        let record = record(&options, &Pins::default());
+    /// Returns a run without markers and pins.
+    pub(crate) fn for_tests(options: &RunOptions) -> Self {
+        let record = record(options, &Pins::default());
         let none = HashSet::new;
-        Self::new(&options, record, Pins::default(), none(), none(), Vec::new(), None)
+        Self::new(options, record, Pins::default(), none(), none(), Vec::new(), None)
     }
 }

@@ -33,6 +33,15 @@ pub(crate) struct RootMarker {
     pub(super) record: RunRecord,
 }
 
+/// What work does. At most one of a kind is done at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum WorkKind {
+    /// Makes the markers durable.
+    Mark,
+    /// Makes the commit cover this file system.
+    Pin(DeviceId),
+}
+
 /// Work that has to be done.
 pub(crate) enum Work {
     /// Make the markers durable.
@@ -60,26 +69,18 @@ pub(crate) enum Done {
 }
 
 impl Done {
-    /// Returns the [`Work::device`] of the finished work.
-    pub(super) fn device(&self) -> Option<DeviceId> {
+    /// Returns the kind of the finished work.
+    pub(crate) fn kind(&self) -> WorkKind {
         match self {
-            Self::Marked(_) => None,
+            Self::Marked(_) => WorkKind::Mark,
             Self::Pinned(device, _) | Self::Unpinned(device) | Self::Volatile(device) => {
-                Some(*device)
+                WorkKind::Pin(*device)
             }
         }
     }
 }
 
 impl Work {
-    /// Returns the file system of the work, or `None` if the work concerns all of them.
-    pub(crate) fn device(&self) -> Option<DeviceId> {
-        match self {
-            Self::Mark(_) => None,
-            Self::Pin { device, .. } => Some(*device),
-        }
-    }
-
     /// Does the work and calls `conclude`, on a new thread, or on this thread if none can be
     /// created.
     pub(crate) fn start(self, conclude: impl FnOnce(Done) + Send + 'static) {

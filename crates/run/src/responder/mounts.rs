@@ -1,31 +1,27 @@
 //! Calls that unmount or freeze a file system.
 
-use super::{Handled, Reply, Responder};
-use crate::accounts::{End, PassReason};
+use super::Responder;
+use crate::accounts::PassReason;
 use crate::active::Unmounting;
+use crate::lookups::MayBlock;
 use crate::policy::PendingCall;
-use crate::state::Admitted;
-use synconce_sys::notify::Answer;
+use crate::state::Admission;
 
 impl Responder {
-    /// Syncs what the call `pending` ends. Returns the answer.
-    pub(super) fn unmount(&self, pending: &PendingCall, unmounting: Option<Unmounting>) -> Answer {
+    /// Syncs what the call `pending` ends.
+    pub(super) fn unmount(&self, pending: &PendingCall, unmounting: Option<Unmounting>) {
         let unmount = |unmounting| Some(self.state.lock().run()?.unmount(unmounting));
         if let Some(unpin) = unmounting.and_then(unmount) {
             unpin(&|| self.listener.is_valid(pending.notification.id));
         }
-        Answer::Continue
     }
 
-    /// Makes the marker durable before the freeze.
-    ///
-    /// # Errors
-    /// How far the handling came, if there is no reply.
-    pub(super) fn freeze(&self, pending: &PendingCall, may_wait: bool) -> Result<Reply, Handled> {
-        match self.ask(pending, |active| active.admit_freeze(may_wait), may_wait, |_| {}) {
-            Admitted::Gone => Err(Handled::Done),
-            Admitted::Patience => Err(Handled::MayBlock),
-            _ => Ok(self.count(pending, End::Passed(PassReason::NeverHeld), Answer::Continue)),
-        }
+    /// Lets the kernel freeze a file system once the marker is durable: a frozen disk takes no
+    /// marker, and the next sync would wait for the marker.
+    pub(super) fn freeze(&self, pending: &PendingCall, may_wait: bool) -> Result<(), MayBlock> {
+        let never_held = |_: &mut _| Admission::Passed(PassReason::NeverHeld);
+        self.admit(pending, &[], may_wait, never_held)?;
+        self.pass(pending, PassReason::NeverHeld);
+        Ok(())
     }
 }
