@@ -3,6 +3,9 @@
 //! Only calls on disk file systems are held. Every other call goes to the kernel, which
 //! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
+mod mount_facts;
+
+use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::accounts::PassReason;
 use crate::caller::Memory;
 use crate::lookups::LookupError;
@@ -19,8 +22,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_probe::filesystem::{SyncKind, is_memory_magic, stores_nothing};
-use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
+use synconce_probe::mounts::{DeviceId, MNT_ID_UNIQUE};
 
 /// The length of most paths; a longer path needs more memory.
 const LINK: usize = 256;
@@ -72,13 +74,6 @@ impl Target {
     fn is_at_choice(&self) -> bool {
         self.not_held.is_none() && self.verdict.file
     }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct MountFacts {
-    id: u64,
-    device: DeviceId,
-    not_held: Option<PassReason>,
 }
 
 /// Looks up targets, and caches mounts.
@@ -212,12 +207,9 @@ impl FdInfo {
     /// Returns why a sync of the files of `mapping` passes, or `None` if it is held. A real call
     /// syncs all of its range, so one file with real syncs decides.
     pub(crate) fn why_passed(&self, thread: u32, mapping: &Mapping) -> Option<PassReason> {
-        let mounts = Mounts::of(thread);
-        if !mounts.are_disks(&mapping.devices) {
-            return Some(mounts.why_passed(&mapping.devices));
-        }
-        let by_rules = mapping.files.iter().all(|file| self.mapped(thread, file));
-        (!by_rules).then_some(PassReason::Rule)
+        let by_rules = || mapping.files.iter().all(|file| self.mapped(thread, file));
+        mount_facts::why_passed(thread, &mapping.devices)
+            .or_else(|| (!by_rules()).then_some(PassReason::Rule))
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, MountFacts>> {
@@ -295,9 +287,9 @@ impl FdInfo {
             return Ok(place);
         }
         let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
-        let place = match listed(thread, id) {
+        let place = match MountFacts::listed(thread, id) {
             Some(place) => place,
-            None if self.may_block => MountFacts { id, device, not_held: reason_at(path) },
+            None if self.may_block => MountFacts::queried(id, device, path),
             None => return Err(LookupError::MayBlock),
         };
         // Without unique ids a mount id may be reused, so nothing is cached.
@@ -312,80 +304,6 @@ impl FdInfo {
 fn lookup_error(errno: Errno) -> LookupError {
     let is_unseen = matches!(errno, Errno::ACCESS | Errno::PERM);
     if is_unseen { LookupError::Unseen } else { LookupError::NoFile }
-}
-
-/// Returns the mount's unique id, from Linux 6.8 on.
-fn unique(stat: &Statx) -> Option<u64> {
-    (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
-}
-
-/// Returns the id of the mount through which the file at `path` was reached, and its device.
-/// The id may be reused later.
-fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
-    let flags = AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
-    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-    Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
-}
-
-/// Returns the mount `id` from the caller's list of mounts or from this process's. A chroot in
-/// another namespace is in neither list; then only the file system itself can be queried.
-fn listed(thread: u32, id: u64) -> Option<MountFacts> {
-    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
-        let mounts = mounts::read(process).unwrap_or_default();
-        let mount = mounts.iter().find(|mount| mount.id == id)?;
-        Some(MountFacts { id, device: mount.device, not_held: reason_on(mount) })
-    })
-}
-
-/// The mounts that a thread can see, and those of this process.
-struct Mounts {
-    theirs: Vec<Mount>,
-    ours: Vec<Mount>,
-}
-
-impl Mounts {
-    fn of(thread: u32) -> Self {
-        let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
-        Self { theirs, ours: mounts::ours().unwrap_or_default() }
-    }
-
-    /// Whether all `devices` are those of disk file systems.
-    fn are_disks(&self, devices: &[DeviceId]) -> bool {
-        let is_disk = |device: &DeviceId| {
-            let mut all = self.theirs.iter().chain(&self.ours);
-            all.any(|mount| mount.device == *device && mount.kind().is_held())
-        };
-        devices.iter().all(is_disk)
-    }
-
-    /// Returns why a sync of files on `devices` passes, one of which is not that of a disk.
-    fn why_passed(&self, devices: &[DeviceId]) -> PassReason {
-        let on = |mount: &&Mount| devices.contains(&mount.device);
-        // A shared mapping of memory is on a mount that no list has.
-        self.theirs.iter().filter(on).find_map(reason_on).unwrap_or(PassReason::Memory)
-    }
-}
-
-/// Returns why syncs on `mount` pass; `None` if they are held.
-fn reason_on(mount: &Mount) -> Option<PassReason> {
-    Some(match mount.kind() {
-        SyncKind::Disk { .. } | SyncKind::Stacked => return None,
-        SyncKind::Network => PassReason::Network,
-        SyncKind::Fuse { .. } => PassReason::Fuse,
-        SyncKind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
-        SyncKind::Other => PassReason::OtherType,
-    })
-}
-
-/// Returns the same of the file at `path`, on a mount that no list shows.
-fn reason_at(path: &Path) -> Option<PassReason> {
-    if mounts::at(path).is_some() {
-        return None;
-    }
-    // A pipe or a socket is on a mount of the kernel's own.
-    let magic = rustix::fs::statfs(path).map_or(0, |system| system.f_type as u64);
-    Some(if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType })
 }
 
 fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict) -> Target {
