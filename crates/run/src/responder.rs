@@ -171,7 +171,7 @@ impl Responder {
             if end != End::Unseen {
                 state.note_held(thread, pending.call, device);
             } else if let Some(active) = state.run() {
-                active.cover_everything();
+                active.scope.add_everything();
             }
         };
         let Some(late) = self.admit_or_pass(pending, devices, may_wait, count)? else {
