@@ -7,9 +7,8 @@ mod mount_facts;
 
 use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::accounts::PassReason;
-use crate::caller::Memory;
 use crate::lookups::LookupError;
-use crate::mapping::{self, MappedFile, Mapping};
+use crate::mapping::{MappedFile, Mapping};
 use crate::paths::{self, FoundPath, Start};
 use crate::process_tree::proc_is_ours;
 use crate::rules::{Candidate, RuleVerdict, Rules};
@@ -17,7 +16,6 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
-use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -184,24 +182,9 @@ impl FdInfo {
         Self { places, rules, is_blind: self.is_blind, may_block: true, ..Self::default() }
     }
 
-    /// Returns the memory of `thread`.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub(crate) fn memory(&self, thread: u32) -> Result<Memory, LookupError> {
-        if self.is_blind {
-            return Err(LookupError::Unseen);
-        }
-        Memory::open(thread, false).map_err(|_| LookupError::NoFile)
-    }
-
-    /// Returns the mappings of `range` in `thread`.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub(crate) fn mapping(&self, thread: u32, range: Range<u64>) -> Result<Mapping, LookupError> {
-        let mapping = (!self.is_blind).then(|| mapping::of(thread, range)).flatten();
-        mapping.ok_or(LookupError::Unseen)
+    /// Whether no caller can be examined.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// Returns why a sync of the files of `mapping` passes, or `None` if it is held. A real call

@@ -5,7 +5,7 @@ use crate::accounts::PassReason;
 use crate::active::{How, Unmounting};
 use crate::caller::Memory;
 use crate::fd_info::{FdInfo, Target};
-use crate::mapping::Mapping;
+use crate::mapping::{self, Mapping};
 use crate::paths::Start;
 use crate::real::RealTrees;
 use crate::tracee_locks::TraceeLocks;
@@ -84,11 +84,15 @@ impl Lookups for ProcLookups<'_> {
     }
 
     fn memory(&self) -> Result<Memory, LookupError> {
-        self.fd_info.memory(self.thread)
+        if self.fd_info.is_blind() {
+            return Err(LookupError::Unseen);
+        }
+        Memory::open(self.thread, false).map_err(|_| LookupError::NoFile)
     }
 
     fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError> {
-        self.fd_info.mapping(self.thread, range)
+        let mapping = (!self.fd_info.is_blind()).then(|| mapping::of(self.thread, range));
+        mapping.flatten().ok_or(LookupError::Unseen)
     }
 
     fn why_passed(&self, mapping: &Mapping) -> Option<PassReason> {

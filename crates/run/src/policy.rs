@@ -49,6 +49,8 @@ pub(crate) enum Decision {
     Unmount(Option<Unmounting>),
 }
 
+type Decided = Result<Decision, LookupError>;
+
 /// How a call is changed before the kernel does it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallChange {
@@ -145,11 +147,7 @@ pub(crate) fn decide(
 }
 
 /// Decides by what the call leads to.
-fn examine(
-    pending: &PendingCall,
-    lookups: &mut impl Lookups,
-    options: &RunOptions,
-) -> Result<Decision, LookupError> {
+fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptions) -> Decided {
     Ok(match pending.call {
         Call::Fsync | Call::Fdatasync => sync(pending, lookups, Target::is_held)?,
         Call::Syncfs => sync(pending, lookups, Target::is_held_whole)?,
@@ -169,9 +167,7 @@ fn examine(
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending, lookups),
-        Call::Seccomp | Call::Prctl => {
-            own_filter::installed(pending, lookups)?.map_or(Decision::Ignore, Decision::OwnFilter)
-        }
+        Call::Seccomp | Call::Prctl => own_filter::decide(pending, lookups)?,
     })
 }
 
@@ -180,16 +176,13 @@ fn sync(
     pending: &PendingCall,
     lookups: &mut impl Lookups,
     is_held: impl Fn(&Target) -> bool,
-) -> Result<Decision, LookupError> {
+) -> Decided {
     let target = lookups.descriptor(pending.descriptor(0))?;
     let hold = || Decision::Hold(vec![target.device]);
     Ok(if is_held(&target) { hold() } else { Decision::Pass(target.why_passed()) })
 }
 
-fn sync_file_range(
-    pending: &PendingCall,
-    lookups: &mut impl Lookups,
-) -> Result<Decision, LookupError> {
+fn sync_file_range(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let (offset, length, flags) = args::sync_file_range(pending.abi, &pending.notification.args);
     if flags == HANDSHAKE_FLAGS && pending.descriptor(0) == -1 {
         return Ok(Request::of(offset, length).map_or(Decision::Handshake, Decision::Request));
@@ -204,7 +197,7 @@ fn sync_file_range(
     sync(pending, lookups, Target::is_held)
 }
 
-fn transfer(pending: &PendingCall, lookups: &mut impl Lookups) -> Result<Decision, LookupError> {
+fn transfer(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let target = lookups.descriptor(pending.descriptor(0))?;
     // Other file types pass: on a directory the kernel refuses the flag.
     if !target.is_held_file() {

@@ -132,9 +132,7 @@ impl Responder {
             Decision::Refuse(errno) => {
                 self.count_and_send(pending, End::Refused, Answer::Errno(errno));
             }
-            Decision::Ignore => {
-                self.send(pending, Answer::Continue);
-            }
+            Decision::Ignore => self.leave(pending),
             Decision::Handshake => {
                 self.send(pending, Answer::Value(HANDSHAKE_VALUE));
             }
@@ -147,11 +145,11 @@ impl Responder {
                     let program = pending.program().unwrap_or_default();
                     self.notify(Notice::OwnFilter(filter, program));
                 }
-                self.send(pending, Answer::Continue);
+                self.leave(pending);
             }
             Decision::Unmount(unmounting) => {
                 self.unmount(pending, unmounting);
-                self.send(pending, Answer::Continue);
+                self.leave(pending);
             }
         }
         Ok(After::Idle)
@@ -222,9 +220,7 @@ impl Responder {
         match self.admit(pending, devices, may_wait, grant)? {
             Admission::Held { late } => return Ok(Some(late)),
             Admission::Passed(reason) => self.pass(pending, reason),
-            Admission::Over => {
-                self.send(pending, Answer::Continue);
-            }
+            Admission::Over => self.leave(pending),
         }
         Ok(None)
     }
@@ -324,6 +320,11 @@ impl Responder {
         if !self.send(pending, answer) {
             self.state.lock().take_back(pending.call, None, program.as_deref(), end);
         }
+    }
+
+    /// Leaves `pending` to the kernel, uncounted.
+    fn leave(&self, pending: &PendingCall) {
+        self.send(pending, Answer::Continue);
     }
 
     /// Answers `pending`. Returns `false` if the caller has exited, or a signal or a freezer has

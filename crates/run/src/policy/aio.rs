@@ -1,6 +1,6 @@
 //! io_submit(2).
 
-use super::{CallChange, Decision, Patch, PendingCall};
+use super::{CallChange, Decided, Decision, Patch, PendingCall};
 use crate::accounts::PassReason;
 use crate::lookups::{LookupError, Lookups};
 use synconce_filter::{Abi, args};
@@ -22,10 +22,7 @@ mod iocb {
 
 /// Decides about the call. A sync request becomes a transfer of no bytes, which completes with the
 /// same event. A transfer loses its sync flag.
-pub(super) fn decide(
-    pending: &PendingCall,
-    lookups: &mut impl Lookups,
-) -> Result<Decision, LookupError> {
+pub(super) fn decide(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let Ok(memory) = lookups.memory() else { return Ok(Decision::Ignore) };
     let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
     // The kernel takes a long of the caller's width, and refuses a negative count.

@@ -1,16 +1,13 @@
 //! msync(2).
 
-use super::{CallChange, Decision, PendingCall};
+use super::{CallChange, Decided, Decision, PendingCall};
 use crate::accounts::PassReason;
-use crate::lookups::{LookupError, Lookups};
+use crate::lookups::Lookups;
 use synconce_filter::args;
 
 /// Holds the call if the kernel would only write back. Bad arguments, holes and
 /// `MS_INVALIDATE`, which checks memory locks, are left to the kernel.
-pub(super) fn decide(
-    pending: &PendingCall,
-    lookups: &impl Lookups,
-) -> Result<Decision, LookupError> {
+pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
     let (address, length) = (pending.argument(0), pending.argument(1));
     let flags = args::low(pending.argument(2));
     let page = rustix::param::page_size() as u64;

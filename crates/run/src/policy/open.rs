@@ -1,6 +1,6 @@
 //! Calls that open a file whose writes sync (`O_SYNC`, `O_DSYNC`).
 
-use super::{CallChange, Decision, Patch, PendingCall};
+use super::{CallChange, Decided, Decision, Patch, PendingCall};
 use crate::caller::Memory;
 use crate::fd_info::Target;
 use crate::lookups::{LookupError, Lookups};
@@ -17,7 +17,7 @@ pub(super) fn open(
     lookups: &impl Lookups,
     directory: i32,
     path: usize,
-) -> Result<Decision, LookupError> {
+) -> Decided {
     let Some(index) = args::open_flags_index(pending.call) else {
         return Ok(Decision::Ignore);
     };
@@ -47,10 +47,7 @@ fn strip_open(target: &Target, change: CallChange) -> Decision {
     Decision::Rewrite(CallChange { opens: true, devices: vec![target.device], ..change })
 }
 
-pub(super) fn open_by_handle(
-    pending: &PendingCall,
-    lookups: &mut impl Lookups,
-) -> Result<Decision, LookupError> {
+pub(super) fn open_by_handle(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let directory = pending.descriptor(0);
     if ignores_sync(args::low(pending.argument(2)).into()) {
         return Ok(Decision::Ignore);
@@ -73,10 +70,7 @@ mod open_how {
 }
 
 /// Decides about openat2(2). `struct open_how` begins with the flags, 64 bits.
-pub(super) fn openat2(
-    pending: &PendingCall,
-    lookups: &impl Lookups,
-) -> Result<Decision, LookupError> {
+pub(super) fn openat2(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
     let how = pending.argument(2);
     let Ok(memory) = lookups.memory() else { return Ok(Decision::Ignore) };
     let words = [how, how.wrapping_add(open_how::RESOLVE)].map(|at| memory.bytes::<8>(at));

@@ -4,7 +4,7 @@
 //! (seccomp(2)): a notification precedes the stop of a tracer. A chain of filters has one
 //! listener. A process with a filter cannot enter the strict mode.
 
-use super::PendingCall;
+use super::{Decided, Decision, PendingCall};
 use crate::caller::Memory;
 use crate::lookups::{LookupError, Lookups};
 use serde::{Deserialize, Serialize};
@@ -32,11 +32,8 @@ const RETURN: u16 = 0x06;
 const RET_TRACE: u32 = 0x7ff0_0000;
 const ACTION: u32 = 0xffff_0000;
 
-/// Returns what the call installs, if that does not work as it does without synconce.
-pub(super) fn installed(
-    pending: &PendingCall,
-    lookups: &impl Lookups,
-) -> Result<Option<OwnFilter>, LookupError> {
+/// Decides about a call by what it installs.
+pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
     let memory = match lookups.memory() {
         Err(LookupError::NoFile) => None,
         memory => Some(memory?),
@@ -47,13 +44,14 @@ pub(super) fn installed(
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
-        return Ok(Some(OwnFilter::Strict));
+        return Ok(Decision::OwnFilter(OwnFilter::Strict));
     }
     if flags & args::NEW_LISTENER != 0 {
-        return Ok(Some(OwnFilter::Listener));
+        return Ok(Decision::OwnFilter(OwnFilter::Listener));
     }
     let has_trace = memory.and_then(|memory| has_trace(&memory, pending.abi, program));
-    Ok(has_trace.unwrap_or(false).then_some(OwnFilter::Tracer))
+    let is_tracer = has_trace == Some(true);
+    Ok(if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore })
 }
 
 /// Whether an instruction of the program at `address` (struct sock_fprog) returns
