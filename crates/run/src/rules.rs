@@ -10,7 +10,6 @@
 //! A sync is held if it is below an `--only` path, if there are any, and below no `--except`
 //! path. In doubt the sync is real, which is safe.
 
-mod brackets;
 mod checks;
 mod error;
 mod matches;
