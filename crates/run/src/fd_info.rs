@@ -5,6 +5,7 @@
 
 mod mount_facts;
 
+pub(crate) use self::mount_facts::listed;
 use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::accounts::PassReason;
 use crate::lookups::LookupError;
@@ -270,8 +271,8 @@ impl FdInfo {
             return Ok(place);
         }
         let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
-        let place = match MountFacts::listed(thread, id) {
-            Some(place) => place,
+        let place = match listed(thread, id) {
+            Some(mount) => MountFacts::of(&mount),
             None if self.may_block => MountFacts::queried(id, device, path),
             None => return Err(LookupError::MayBlock),
         };

@@ -158,8 +158,8 @@ impl Started {
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over {
             active: closed.active,
-            held_syncs: closed.held_syncs,
-            checkpoint_micros: closed.checkpoint_micros,
+            held_syncs: closed.notes.held_syncs,
+            checkpoint_micros: closed.notes.checkpoint_micros,
             listener,
             signals,
             served: false,
@@ -176,7 +176,7 @@ impl Started {
                     }
                 }
                 let summary = Summary {
-                    accounts: closed.accounts,
+                    accounts: closed.notes.accounts,
                     error: closed.failure.filter(|_| !options.or_real),
                     end: Some(end),
                     ..Summary::default()

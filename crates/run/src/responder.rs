@@ -126,7 +126,7 @@ impl Responder {
             Decision::Freeze => self.freeze(pending, may_wait)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {
-                self.state.lock().passed_unseen = true;
+                self.state.lock().notes.passed_unseen = true;
                 self.pass(pending, PassReason::Unseen);
             }
             Decision::Refuse(errno) => {
@@ -165,7 +165,7 @@ impl Responder {
         let (program, thread) = (self.program(pending), pending.notification.thread);
         let (program, device) = (program.as_deref(), devices.first().copied());
         let count = |state: &mut State| {
-            state.accounts.count(pending.call.name(), program, end);
+            state.notes.accounts.count(pending.call.name(), program, end);
             if end != End::Unseen {
                 state.note_held(thread, pending.call, device);
             } else if let Some(active) = state.run() {
@@ -301,11 +301,11 @@ impl Responder {
             Rewritten::Left => return After::End,
             _ => return After::Idle,
         };
-        state.accounts.count(pending.call.name(), program.as_deref(), end);
+        state.notes.accounts.count(pending.call.name(), program.as_deref(), end);
         if end == End::Held {
             state.note_held(thread, pending.call, change.devices.first().copied());
         }
-        state.unsynced.extend(opened);
+        state.notes.unsynced.extend(opened);
         After::Idle
     }
 
@@ -316,7 +316,7 @@ impl Responder {
     /// Counts `pending`, and then answers it: after the answer the run may end.
     fn count_and_send(&self, pending: &PendingCall, end: End, answer: Answer) {
         let program = self.program(pending);
-        self.state.lock().accounts.count(pending.call.name(), program.as_deref(), end);
+        self.state.lock().notes.accounts.count(pending.call.name(), program.as_deref(), end);
         if !self.send(pending, answer) {
             self.state.lock().take_back(pending.call, None, program.as_deref(), end);
         }

@@ -69,11 +69,13 @@ const UNCOVERED: Admission = Admission::Passed(PassReason::Uncovered);
 const MOST_SYNCED: usize = 1 << 16;
 
 /// Whether calls may be held.
+#[derive(Default)]
 enum Hold {
     Active(Active),
     /// No call can be held any more; what was held before is committed.
     Failed(Active, RunError),
     /// The run is over.
+    #[default]
     Over,
 }
 
@@ -87,21 +89,28 @@ impl Hold {
     }
 }
 
-/// A run and what was done in it so far.
-pub(crate) struct State {
-    hold: Hold,
+/// What was done in a run so far.
+#[derive(Default)]
+pub(crate) struct RunNotes {
     pub accounts: Accounts,
     pub held_syncs: HeldSyncs,
     /// Threads with held calls, up to [`MOST_SYNCED`].
-    synced: HashSet<u32>,
+    pub synced: HashSet<u32>,
     /// The wall time of the checkpoints.
     pub checkpoint_micros: u64,
     /// Files that were opened without their sync flag.
     pub unsynced: HashSet<Unsynced>,
-    /// Calls in progress without their sync flag, by id.
-    pub changing: HashMap<u64, Changing>,
     /// Whether a call passed because its caller could not be examined.
     pub passed_unseen: bool,
+}
+
+/// A run and what was done in it so far.
+#[derive(Default)]
+pub(crate) struct State {
+    hold: Hold,
+    pub notes: RunNotes,
+    /// Calls in progress without their sync flag, by id.
+    pub changing: HashMap<u64, Changing>,
     /// The kinds of filters for which [`Notice::OwnFilter`] was printed.
     pub own_filters: HashSet<OwnFilter>,
     /// The work in progress, and when it began.
@@ -116,36 +125,12 @@ pub(crate) struct Closed {
     pub active: Option<Active>,
     /// Why no call could be held any more.
     pub failure: Option<RunError>,
-    pub accounts: Accounts,
-    pub held_syncs: HeldSyncs,
-    /// Threads with held calls.
-    pub synced: HashSet<u32>,
-    /// The wall time of the checkpoints.
-    pub checkpoint_micros: u64,
-    pub unsynced: HashSet<Unsynced>,
+    pub notes: RunNotes,
     /// Threads that are still in calls without their sync flag.
     pub unfinished: HashSet<u32>,
-    /// Whether a call passed because its caller could not be examined.
-    pub passed_unseen: bool,
 }
 
 impl State {
-    fn new(hold: Hold) -> Self {
-        Self {
-            hold,
-            accounts: Accounts::default(),
-            held_syncs: HeldSyncs::default(),
-            synced: HashSet::new(),
-            checkpoint_micros: 0,
-            unsynced: HashSet::new(),
-            changing: HashMap::new(),
-            passed_unseen: false,
-            own_filters: HashSet::new(),
-            works: HashMap::new(),
-            waiting: HashMap::new(),
-        }
-    }
-
     /// Returns the run, as long as the command goes on.
     pub(crate) fn run(&mut self) -> Option<&mut Active> {
         match &mut self.hold {
@@ -166,9 +151,9 @@ impl State {
 
     /// Counts a held `call` of `thread` on `device` among the held syncs.
     pub(crate) fn note_held(&mut self, thread: u32, call: Call, device: Option<DeviceId>) {
-        self.held_syncs.count(call, device);
-        if self.synced.len() < MOST_SYNCED {
-            self.synced.insert(thread);
+        self.notes.held_syncs.count(call, device);
+        if self.notes.synced.len() < MOST_SYNCED {
+            self.notes.synced.insert(thread);
         }
     }
 
@@ -180,9 +165,9 @@ impl State {
         program: Option<&str>,
         end: End,
     ) {
-        self.accounts.take_back(call.name(), program, end);
+        self.notes.accounts.take_back(call.name(), program, end);
         if end == End::Held {
-            self.held_syncs.take_back(call, device);
+            self.notes.held_syncs.take_back(call, device);
         }
     }
 
@@ -192,24 +177,13 @@ impl State {
             Hold::Failed(active, failure) => (Some(active), Some(failure)),
             Hold::Over => (None, None),
         };
-        let (mut accounts, passed_unseen) = (self.accounts, self.passed_unseen);
-        let mut unfinished = HashSet::new();
+        let (mut notes, mut unfinished) = (self.notes, HashSet::new());
         for Changing { thread, call, program } in self.changing.into_values() {
             // Counted now, because their ends are not counted any more.
-            accounts.count(call.name(), program.as_deref(), End::Held);
+            notes.accounts.count(call.name(), program.as_deref(), End::Held);
             unfinished.insert(thread);
         }
-        Closed {
-            active,
-            failure,
-            accounts,
-            held_syncs: self.held_syncs,
-            synced: self.synced,
-            checkpoint_micros: self.checkpoint_micros,
-            unsynced: self.unsynced,
-            unfinished,
-            passed_unseen,
-        }
+        Closed { active, failure, notes, unfinished }
     }
 }
 
@@ -219,7 +193,8 @@ pub(crate) struct SharedState(Arc<(Mutex<State>, Condvar)>);
 
 impl SharedState {
     pub(crate) fn new(active: Active) -> Self {
-        Self(Arc::new((Mutex::new(State::new(Hold::Active(active))), Condvar::new())))
+        let state = State { hold: Hold::Active(active), ..State::default() };
+        Self(Arc::new((Mutex::new(state), Condvar::new())))
     }
 
     /// Locks the state. A state that a panicking thread left is still valid.
@@ -295,7 +270,7 @@ impl SharedState {
         };
         let concluded = active.take_over(done);
         if let Err(failure) = &concluded
-            && let Hold::Active(active) = std::mem::replace(&mut state.hold, Hold::Over)
+            && let Hold::Active(active) = std::mem::take(&mut state.hold)
         {
             state.hold = Hold::Failed(active, failure.clone());
         }
@@ -305,7 +280,7 @@ impl SharedState {
 
     /// Ends the holding: from here on every call goes to the kernel.
     pub(crate) fn close(&self) -> Closed {
-        let state = std::mem::replace(&mut *self.lock(), State::new(Hold::Over));
+        let state = std::mem::take(&mut *self.lock());
         self.0.1.notify_all();
         state.close()
     }

@@ -190,7 +190,7 @@ impl<'a> Supervisor<'a> {
         if !answers_here || responder.answer(&mut self.fd_info, &pending, may_wait).is_err() {
             // An extra sync is safe.
             let end = End::Passed(PassReason::Uncovered);
-            self.state.lock().accounts.count(call.name(), None, end);
+            self.state.lock().notes.accounts.count(call.name(), None, end);
             self.let_through(notification.id, Answer::Continue);
         }
     }

@@ -2,6 +2,7 @@
 //! disk or for a file server that may be part of the run.
 
 use super::markers::{Markers, RootMarker};
+use crate::fd_info::listed;
 use crate::run_error::RunError;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
@@ -10,7 +11,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use synconce_durable::pins::{Pins, mount_id, uppers_of};
 use synconce_durable::record::FileSystem;
-use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_probe::mounts::{self, DeviceId};
 
 const STACK: usize = 256 * 1024;
 
@@ -145,7 +146,10 @@ fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &H
         let is_pinned = has_block_device || is_root(thread, id);
         is_pinned.then(|| mounts::at(path)).flatten()
     };
-    let mount = listed(thread, id).or_else(unlisted).filter(|mount| mount.device == device);
+    let mount = id
+        .and_then(|id| listed(thread, id))
+        .or_else(unlisted)
+        .filter(|mount| mount.device == device);
     match mount {
         Some(mount) if has_block_device && !before.contains(&device) => {
             pins.add_found(&[mount], Path::new("/"), |_| false);
@@ -153,14 +157,6 @@ fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &H
         Some(mount) => pins.adopt(&mount, file),
         None => {}
     }
-}
-
-/// Returns the mount with `id` from the caller's mounts or from the supervisor's.
-fn listed(thread: u32, id: Option<u64>) -> Option<Mount> {
-    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
-        let mounts = mounts::read(process).unwrap_or_default();
-        mounts.into_iter().find(|mount| Some(mount.id) == id)
-    })
 }
 
 /// Whether the root directory of `thread` is on the mount with `id`.

@@ -15,14 +15,8 @@ pub(super) struct MountFacts {
 }
 
 impl MountFacts {
-    /// Returns the mount `id` from the caller's list of mounts or from this process's. A chroot in
-    /// another namespace is in neither list; then only the file system itself can be queried.
-    pub(super) fn listed(thread: u32, id: u64) -> Option<Self> {
-        [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
-            let mounts = mounts::read(process).unwrap_or_default();
-            let mount = mounts.iter().find(|mount| mount.id == id)?;
-            Some(Self { id, device: mount.device, not_held: reason_on(mount) })
-        })
+    pub(super) fn of(mount: &Mount) -> Self {
+        Self { id: mount.id, device: mount.device, not_held: reason_on(mount) }
     }
 
     /// Queries the file system of the file at `path`, on the mount `id`.
@@ -35,6 +29,15 @@ impl MountFacts {
         let not_held = if mounts::at(path).is_some() { None } else { Some(reason()) };
         Self { id, device, not_held }
     }
+}
+
+/// Returns the mount `id` from the list of mounts of `thread` or from this process's. A chroot in
+/// another namespace is in neither list; then only the file system itself can be queried.
+pub(crate) fn listed(thread: u32, id: u64) -> Option<Mount> {
+    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+        let mounts = mounts::read(process).unwrap_or_default();
+        mounts.into_iter().find(|mount| mount.id == id)
+    })
 }
 
 /// Returns the mount's unique id, from Linux 6.8 on.

@@ -10,7 +10,7 @@ fn changing() -> Changing {
 
 #[test]
 fn a_call_keeps_its_sync_flag_once_the_run_is_over() {
-    let mut over = State::new(Hold::Over);
+    let mut over = State::default();
     assert!(!over.begin(1, changing()));
     assert!(over.close().unfinished.is_empty());
 }
@@ -21,7 +21,7 @@ fn a_call_that_goes_on_without_its_sync_flag_at_the_end_is_counted_as_held() {
     assert!(shared.lock().begin(1, changing()));
     let closed = shared.close();
     assert_eq!(closed.unfinished, HashSet::from([7]));
-    assert_eq!(closed.accounts.programs["cp"].held, 1);
+    assert_eq!(closed.notes.accounts.programs["cp"].held, 1);
     assert!(shared.close().unfinished.is_empty(), "once");
 }
 
