@@ -203,7 +203,7 @@ impl Responder {
     }
 
     /// Makes the commit cover a call on `devices`, and notes the call by `note`. Returns whether a
-    /// file system was pinned late, as [`Admission::Held`] says. A call that may not be held passes;
+    /// file system was pinned late (see [`Admission::Held`]). A call that may not be held passes;
     /// then returns `None`.
     fn admit_or_pass(
         &self,
