@@ -87,7 +87,7 @@ impl PendingCall {
     fn argument(&self, index: usize) -> u64 {
         let argument = self.notification.args[index];
         // A 32-bit caller has 32-bit registers. x32 zero-extends its pointers.
-        if self.abi == Abi::I386 { u64::from(args::low(argument)) } else { argument }
+        if self.abi.is_32_bit() { u64::from(args::low(argument)) } else { argument }
     }
 
     fn descriptor(&self, index: usize) -> i32 {
@@ -305,7 +305,7 @@ mod iocb {
 /// with the same event. A transfer loses its sync flag.
 fn io_submit(fd_info: &mut FdInfo, pending: &PendingCall) -> Option<Decision> {
     let memory = Memory::open(pending.thread(), false).ok()?;
-    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let width = pending.abi.pointer_width();
     // The kernel takes a long of the caller's width, and refuses a negative count.
     let count = pending.argument(1);
     if count >> (8 * width - 1) != 0 {

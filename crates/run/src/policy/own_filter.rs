@@ -7,7 +7,7 @@
 use super::PendingCall;
 use crate::caller::Memory;
 use serde::{Deserialize, Serialize};
-use synconce_filter::{Abi, Call, args};
+use synconce_filter::{Call, args};
 
 /// A filter that does not work in a supervised run as it does without synconce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ fn has_trace(pending: &PendingCall, address: u64) -> Option<bool> {
     let memory = Memory::open(pending.thread(), false).ok()?;
     let length = u64::from(u16::from_ne_bytes(memory.bytes(address).ok()?)).min(MOST);
     // The pointer follows the length at its own alignment.
-    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let width = pending.abi.pointer_width();
     let [program] = memory.pointers(address + width, 1, width).ok()?[..] else { return None };
     let returns_trace = |index: u64| {
         let [low, high, _, _, operand @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;
