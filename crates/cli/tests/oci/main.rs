@@ -12,6 +12,7 @@ mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
+mod doctor_images;
 mod engines;
 mod explain;
 mod flushes;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
+        doctor_images::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),
