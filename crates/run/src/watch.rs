@@ -16,11 +16,11 @@ use self::line::{Call as CallLine, LastLine, Start, Would};
 use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
-use crate::fd_info::FdInfo;
+use crate::lookups::{Lookups, MayBlock};
 use crate::options::RunOptions;
 use crate::policy::{Decision, PendingCall, decide};
 use crate::protocol::Ending;
-use crate::responder::{Handled, callers_file};
+use crate::responder::callers_file;
 use crate::serve::released_answer;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -98,18 +98,21 @@ impl Watch {
     }
 
     /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
+    ///
+    /// # Errors
+    /// Those of [`decide`].
     pub(crate) fn answer(
         &self,
         listener: &Listener,
-        fd_info: &mut FdInfo,
+        lookups: &mut impl Lookups,
         pending: &PendingCall,
-    ) -> Handled {
+    ) -> Result<(), MayBlock> {
         let notification = &pending.notification;
-        let would = match decide(fd_info, pending, &RunOptions::default()) {
+        let would = match decide(pending, lookups, &RunOptions::default())? {
             Decision::Ignore | Decision::Handshake | Decision::Request(_) => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));
-                return Handled::Done;
+                return Ok(());
             }
             Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) => Would::Hold,
             Decision::Refuse(_) => Would::Refuse,
@@ -127,12 +130,12 @@ impl Watch {
             (line.wait, line.errno) = (Some(0), Some(Errno::BADF.raw_os_error()));
         }
         if !listener.is_valid(notification.id) {
-            return Handled::Done;
+            return Ok(());
         }
         let answer = self.perform(pending, file, line);
         // Recorded before: the command may end once its last call is answered.
         let _ = listener.answer(notification.id, answer);
-        Handled::Done
+        Ok(())
     }
 
     /// Does the call and closes `file`, which the caller may need unused. Returns the answer.

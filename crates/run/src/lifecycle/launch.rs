@@ -28,16 +28,16 @@ pub(super) fn launch_held(
     presence: Option<&Presence>,
 ) -> Result<Launched, RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
-    let id = options.record.is_none().then(|| active.id());
+    let id = options.record.is_none().then(|| active.markers.run_id());
     let command = launching::command(options, id).map_err(bad)?;
     // No supervisor sees the first call of a sealed run, so its marker is durable before the
     // launch.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
-        active.engage().map_err(RunError::before_any_hold)?;
+        active.markers.engage().map_err(RunError::before_any_hold)?;
         // Sent before a call can be held: if the supervisor is killed, only the frontend can
         // report the marker.
-        let _ = send(frontend, &Message::Marked { path: active.marker() });
+        let _ = send(frontend, &Message::Marked { path: active.markers.path() });
         // Without a socket, an inner run searches /proc for the supervisor.
         let spec = Spec {
             identity: presence.map(Presence::identity),
