@@ -264,6 +264,13 @@ pub struct Setup {
     /// daemon starts. This set-up is apart from the one without --hold, and so is its --undo.
     #[arg(long, conflicts_with = "runtime")]
     pub hold: bool,
+    /// Of docker, hold build steps of its BuildKit alone, and leave the default runtime as it is
+    ///
+    /// This is the default where another default runtime is set, such as nvidia. dockerd finds
+    /// synconce-oci as the first runc in its PATH; without synconce-oci it takes the next one.
+    /// Steps of the classic builder are held only if dockerd starts containerd itself.
+    #[arg(long, conflicts_with = "hold")]
+    pub builds_only: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,

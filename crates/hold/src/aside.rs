@@ -4,20 +4,23 @@
 //! A journal is durable before the first rename. It names each rename, so that after a crash
 //! between any two steps [`set_aside`] finishes what was begun. It also has the identity of each
 //! directory, before anything is there. [`settle`] removes what was set
-//! aside, once the daemon has started without it.
+//! aside, once the daemon has started without it; [`restore`] puts it back.
 
 mod directory;
 mod expand;
 mod former;
 mod journal;
+mod restore;
 mod settle;
 
 pub(crate) use self::former::former;
 pub use self::journal::{AsideDirectory, Journal, Move, Set};
+pub(crate) use self::restore::finish_restore;
+pub use self::restore::{RestoreError, Restored, restore};
 pub use self::settle::settle;
 
 use crate::safe_directory::{self, SafeDirectory};
-use rustix::fs::{Dir, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -135,6 +138,7 @@ pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
         moves: moves.collect(),
         made: Vec::new(),
         finished: false,
+        restored: false,
     });
     journal.write()?;
     finish(&mut journal)?;
@@ -189,14 +193,20 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
 
 /// Refuses if a file system is mounted on or below one of `paths`.
 fn check_mounts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), AsideError> {
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    for path in paths {
-        if let Some(mount) = mounts.iter().find(|mount| mount.point.starts_with(path)) {
-            let point = mount.point.clone();
-            return Err(AsideError::Mounted { path: path.clone(), point });
-        }
+    match mount_below(paths)? {
+        None => Ok(()),
+        Some((path, point)) => Err(AsideError::Mounted { path, point }),
     }
-    Ok(())
+}
+
+/// Returns the first of `paths` on or below which a file system is mounted, and the mount point.
+fn mount_below<'a>(
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<Option<(PathBuf, PathBuf)>, Error> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let below = |path: &PathBuf| mounts.iter().find(|mount| mount.point.starts_with(path));
+    let mut found = paths.into_iter().filter_map(|path| Some((path, below(path)?)));
+    Ok(found.next().map(|(path, mount)| (path.clone(), mount.point.clone())))
 }
 
 /// Returns the first number above those of the journal that no directory beside `paths` has.
@@ -236,16 +246,25 @@ fn rename(set: &Set, one: &Move) -> Result<(), Error> {
     let (above, name) = split(&one.from);
     let (aside, new_name) = split(&one.to);
     let (above, aside) = (SafeDirectory::open(above)?, open(set, aside)?);
-    let renamed =
-        match rustix::fs::renameat_with(&above, name, &aside, new_name, RenameFlags::NOREPLACE) {
-            // File systems without RENAME_NOREPLACE (rename(2)). `to` was missing just now, in
-            // a directory of ours.
-            Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::renameat(&above, name, &aside, new_name)
-            }
-            other => other,
-        };
+    let renamed = rename_no_replace((&above, name), (&aside, new_name));
     renamed.on("cannot set aside", &one.from)
+}
+
+/// Renames a file that is `from` a directory `to` another, and replaces none.
+fn rename_no_replace(
+    (from, name): (&SafeDirectory, &OsStr),
+    (to, new_name): (&SafeDirectory, &OsStr),
+) -> Result<(), Errno> {
+    match rustix::fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
+        // File systems without RENAME_NOREPLACE (rename(2)).
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            match rustix::fs::statat(to, new_name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => rustix::fs::renameat(from, name, to, new_name),
+                found => found.and(Err(Errno::EXIST)),
+            }
+        }
+        renamed => renamed,
+    }
 }
 
 /// Syncs the directories on both sides of every rename.

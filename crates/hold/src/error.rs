@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
 
+/// Said of a hold whose restore was cut short.
+pub const HALF_RESTORED: &str = "files that were set aside are not all put back";
+
 /// Why the state of held files is in doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unclean {
@@ -92,6 +95,8 @@ pub enum HoldFailure {
     Again(String, Box<HoldFailure>),
     /// Another `synconce hold run` of this name has not ended.
     Running(String),
+    /// Only a part of what was set aside for this hold is put back.
+    Restoring(String),
     /// The overlay of the path, in the hold of this name, cannot end because of a mount.
     Blocked(PathBuf, Obstacle, String),
     /// The path is in another hold, too.
@@ -164,6 +169,7 @@ impl HoldFailure {
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(error) => safe_directory::remedy(error),
             Self::Again(_, error) => error.remedy(),
+            Self::Restoring(name) => Some(format!("synconce hold restore {name}")),
             Self::Running(_) | Self::MarkerInside(..) | Self::MarkerHeld(_) => None,
         }
     }
@@ -238,6 +244,7 @@ impl fmt::Display for HoldFailure {
             Self::Running(name) => {
                 write!(f, "cannot run the hold {name}: another \"synconce hold run\" has it")
             }
+            Self::Restoring(name) => write!(f, "cannot start the hold {name}: {HALF_RESTORED}"),
             Self::Blocked(path, obstacle, _) => {
                 write!(f, "cannot end the hold of {}: {obstacle}", path.display())
             }

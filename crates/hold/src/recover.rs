@@ -11,7 +11,7 @@ mod state;
 pub use self::error::RecoverError;
 
 use self::state::MarkedState;
-use crate::aside::{self, AsideRequest, Journal};
+use crate::aside::{self, AsideRequest, Journal, Restored};
 use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Orphans};
@@ -50,6 +50,8 @@ pub enum Recovered {
     },
     /// The files are set aside until the hold is settled. The marker is removed.
     SetAside(SetAside),
+    /// The files are at their places again: a restore that was cut short is finished.
+    PutBack(Restored),
 }
 
 /// What was set aside.
@@ -110,11 +112,28 @@ pub fn recover(
     let name = &config.name;
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
+    let restored = aside::finish_restore(name)?;
     let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
-    let state = match MarkedState::read(name)? {
-        MarkedState::Clean if !has_begun => MarkedState::without_marker(config)?,
-        state => state,
+    let state = match (MarkedState::read(name)?, restored) {
+        (MarkedState::Clean, Some(restored)) if !has_begun => {
+            return Ok(Recovered::PutBack(restored));
+        }
+        (MarkedState::Clean, _) if !has_begun => MarkedState::without_marker(config)?,
+        (state, _) => state,
     };
+    recover_from(config, decision, state, has_begun, &lock)
+}
+
+/// Recovers the hold of `config` from `state`. `has_begun` says whether an earlier recovery was cut
+/// short.
+fn recover_from(
+    config: &Config,
+    decision: Decision,
+    state: MarkedState,
+    has_begun: bool,
+    lock: &Lock,
+) -> Result<Recovered, RecoverError> {
+    let name = &config.name;
     let reason = match &state {
         MarkedState::Clean if !has_begun => return Ok(Recovered::Clean),
         MarkedState::Clean => "an earlier recovery was cut short".to_owned(),

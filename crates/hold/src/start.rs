@@ -1,6 +1,6 @@
 //! The start of a hold.
 
-use crate::aside;
+use crate::aside::{self, Journal};
 use crate::awaited_lock::OnWait;
 use crate::config::{Config, Held, HeldKind};
 use crate::error::{HoldFailure, Unclean};
@@ -98,6 +98,7 @@ pub fn start(
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
     marker_place::refuse(config)?;
+    refuse_restoring(config)?;
     let mut new = Made::default();
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
@@ -217,6 +218,14 @@ fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
 /// Returns the directory that has `path`, without links, if there is one.
 pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
     path.parent()?.canonicalize().ok()
+}
+
+/// Refuses while only a part of what was set aside is put back.
+fn refuse_restoring(config: &Config) -> Result<(), HoldFailure> {
+    if Journal::read(&config.name)?.is_restoring() {
+        return Err(HoldFailure::Restoring(config.name.clone()));
+    }
+    Ok(())
 }
 
 /// Refuses a data directory of dockerd whose mount is private: dockerd would bind-mount the

@@ -14,21 +14,25 @@ use synconce_durable::error::{Context, Error};
 /// # Errors
 /// Names a directory that cannot be read.
 pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<FileUser>)>, Error> {
-    for path in paths {
-        let mut users = Vec::new();
-        let is_free = || {
+    let mut found = None;
+    let are_free = || {
+        let open = open_files::all();
+        found = None;
+        for path in paths {
             // By their numbers: a process may reach a file by a bind mount, a hard link or in
             // another mount namespace.
             let files = identities(path)?;
             let is_there = |file: &&OpenFile| files.contains(&(file.device, file.inode));
-            users = open_files::users(open_files::all().iter().filter(is_there));
-            Ok::<_, Error>(users.is_empty())
-        };
-        if !eventually(is_free)? {
-            return Ok(Some((path.clone(), users)));
+            let users = open_files::users(open.iter().filter(is_there));
+            if !users.is_empty() {
+                found = Some((path.clone(), users));
+                return Ok::<_, Error>(false);
+            }
         }
-    }
-    Ok(None)
+        Ok(true)
+    };
+    eventually(are_free)?;
+    Ok(found)
 }
 
 /// Returns the device and inode numbers of `path` and of everything below it.

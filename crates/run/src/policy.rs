@@ -88,7 +88,7 @@ impl PendingCall {
     fn argument(&self, index: usize) -> u64 {
         let argument = self.notification.args[index];
         // A 32-bit caller has 32-bit registers. x32 zero-extends its pointers.
-        if self.abi == Abi::I386 { u64::from(args::low(argument)) } else { argument }
+        if self.abi.is_32_bit() { u64::from(args::low(argument)) } else { argument }
     }
 
     fn descriptor(&self, index: usize) -> i32 {

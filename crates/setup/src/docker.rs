@@ -2,13 +2,15 @@
 //! runc of its embedded BuildKit, for which daemon.json has no setting.
 
 mod api;
+pub(crate) mod builds;
 mod daemon_json;
 
+use self::builds::DefaultRuntime;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState, RUNTIME_NAME};
 use crate::plan::Plan;
 use crate::running::{DaemonProcess, Lack};
-use crate::systemd::{self, DEFAULT_PATH, Service};
+use crate::systemd::{self, DEFAULT_PATH, Said, Service};
 use std::path::{Path, PathBuf};
 
 const DAEMON_JSON: &str = "/etc/docker/daemon.json";
@@ -22,20 +24,52 @@ const KNOWS_VARIABLE: u32 = 26;
 pub(crate) const PLACES: [&str; 3] =
     ["/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd"];
 
-/// Plans the changes that make dockerd call `synconce-oci`.
+/// Plans the changes that make dockerd call `synconce-oci`: for all containers, or for builds alone
+/// if another default runtime is set, or if that is set up.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
+    let service = service(host)?;
+    let default = default_runtime(host, &service)?;
+    let other = default.as_ref().filter(|default| default.is_other());
+    let is_ours = default.as_ref().is_some_and(|default| default.name == RUNTIME_NAME);
+    if other.is_some() || !is_ours && builds::is_made(host) {
+        builds::plan(host, &service, other)
+    } else {
+        whole(host, &service)
+    }
+}
+
+/// Plans the changes that make dockerd call `synconce-oci` for builds alone.
+///
+/// # Errors
+/// As for [`crate::plan`]; a set-up of all containers is refused.
+pub(crate) fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
+    let service = service(host)?;
+    match default_runtime(host, &service)? {
+        Some(ours) if ours.name == RUNTIME_NAME => Err(builds::refusal_of_whole(host, &ours)),
+        default => builds::plan(host, &service, default.filter(DefaultRuntime::is_other).as_ref()),
+    }
+}
+
+fn service(host: &Host) -> Result<Service, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     service.check_program(host, "dockerd")?;
+    Ok(service)
+}
+
+fn whole(host: &Host, service: &Service) -> Result<Plan, Error> {
     for flag in ["--default-runtime", "--add-runtime"] {
         if let Some((said, _)) = service.flag(flag) {
             let reason = format!("gives dockerd {flag}, with which it takes none in daemon.json");
-            let remedy = "move the flag's value into daemon.json, and set up again";
-            return Err(said.refuse(host, &reason, remedy).into());
+            let remedy = format!(
+                "move the flag's value into daemon.json, and set up again; or hold builds only: {}",
+                host.setup(builds::COMMAND)
+            );
+            return Err(said.refuse(host, &reason, &remedy).into());
         }
     }
     let mut plan = Plan::default();
-    plan.edit(host, &daemon_json(host, &service)?, |text| daemon_json::edit(text, host.runtime()))?;
-    embedded(&mut plan, host, &service)?;
+    plan.edit(host, &daemon_json(host, service)?, |text| daemon_json::edit(text, host.runtime()))?;
+    embedded(&mut plan, host, service)?;
     plan.notes.push(
         "containers made from now on are recorded with the runtime synconce; only those \
          of builds, and those that ask for it, are held"
@@ -46,6 +80,17 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 
 pub(crate) fn daemon_json(host: &Host, service: &Service) -> Result<PathBuf, Error> {
     service.file(host, &["--config-file"], DAEMON_JSON)
+}
+
+/// Returns the default runtime that a flag of the service or daemon.json sets.
+fn default_runtime(host: &Host, service: &Service) -> Result<Option<DefaultRuntime>, Error> {
+    if let Some((Said { path, line, .. }, Some(name))) = service.flag("--default-runtime") {
+        return Ok(Some(DefaultRuntime { name, path, line }));
+    }
+    let (path, text) = host.text(&daemon_json(host, service)?)?;
+    let found = daemon_json::default_runtime(&text.unwrap_or_default());
+    let found = found.map_err(|fault| fault.in_file(&host.real(&path)))?;
+    Ok(found.map(|(name, line)| DefaultRuntime { name, path, line }))
 }
 
 /// Sets the embedded BuildKit's runc, by a drop-in file for systemd.
@@ -59,16 +104,27 @@ fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error
         let link = Path::new(DIRECTORY).join("runc");
         plan.link(host, &link, Path::new(host.runtime()))?;
     }
-    if dockerd.is_some() && !service.is_there {
+    in_environment(plan, host, service, &setting, "docker")
+}
+
+/// Puts `setting` into dockerd's environment by a drop-in file of the set-up `command`, or says how.
+fn in_environment(
+    plan: &mut Plan,
+    host: &Host,
+    service: &Service,
+    setting: &str,
+    command: &str,
+) -> Result<(), Error> {
+    if dockerd(host, service).is_some() && !service.is_there {
         plan.notes.push(format!(
             "there is no docker.service: start dockerd with {setting} in its environment"
         ));
         return Ok(());
     }
     let content = format!(
-        "# Written by `synconce setup docker`; `synconce setup docker --undo` takes it away.\n\
+        "# Written by `synconce setup {command}`; `synconce setup docker --undo` takes it away.\n\
          [Service]\nEnvironment={}\n",
-        systemd::quoted(&setting)
+        systemd::quoted(setting)
     );
     plan.own(host, Path::new(DROP_IN), content)
 }
@@ -87,7 +143,7 @@ fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
 fn setting(host: &Host, service: &Service, way: RuncWay) -> Result<String, Error> {
     Ok(match way {
         RuncWay::Variable => format!("{VARIABLE}={}", host.runtime()),
-        RuncWay::Path => format!("PATH={}", path(host, service)?),
+        RuncWay::Path => format!("PATH={}", path(host, service, DIRECTORY)?),
     })
 }
 
@@ -98,19 +154,41 @@ fn setting(host: &Host, service: &Service, way: RuncWay) -> Result<String, Error
 pub(crate) fn lacks(host: &Host, process: &DaemonProcess) -> Result<Option<Lack>, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let dockerd = dockerd(host, &service);
-    let (way, _) = choose(dockerd, version(host, dockerd));
+    let version = version(host, dockerd);
+    let is_builds_only = builds::is_made(host);
+    let (way, directory) = if is_builds_only {
+        (RuncWay::Path, builds::DIRECTORY)
+    } else {
+        (choose(dockerd, version).0, DIRECTORY)
+    };
     let setting = setting(host, &service, way)?;
     let first = |word: &str| word.strip_prefix("PATH=")?.split(':').next().map(str::to_owned);
     let has = |word: &String| match way {
         RuncWay::Variable => *word == setting,
-        RuncWay::Path => first(word).is_some_and(|first| first == DIRECTORY),
+        RuncWay::Path => first(word).is_some_and(|first| first == directory),
     };
     // Only root may read the environment of another user's process.
-    if process.words("environ").is_some_and(|words| !words.iter().any(has)) {
+    let words = process.words("environ").unwrap_or_default();
+    if !words.is_empty() && !words.iter().any(has) {
         let name = setting.split_once('=').map_or("", |(name, _)| name);
         return Ok(Some(Lack::Old(format!("its environment lacks the {name} of the set-up"))));
     }
-    let (_, text) = host.text(&daemon_json(host, &service)?)?;
+    if is_builds_only {
+        let sets = |word: &String| word.starts_with(&format!("{VARIABLE}="));
+        let is_other = version.is_none_or(|it| it >= KNOWS_VARIABLE) && words.iter().any(sets);
+        let why = || format!("its environment has {VARIABLE}, which wins over PATH");
+        return Ok(is_other.then(|| Lack::Old(why())));
+    }
+    lacks_default(host, &service, process)
+}
+
+/// Returns whether the default runtime of the running dockerd is another than synconce's.
+fn lacks_default(
+    host: &Host,
+    service: &Service,
+    process: &DaemonProcess,
+) -> Result<Option<Lack>, Error> {
+    let (_, text) = host.text(&daemon_json(host, service)?)?;
     let hosts = daemon_json::hosts(&text.unwrap_or_default());
     let words = process.words("cmdline").unwrap_or_default();
     let unknown = |why: String| {
@@ -165,8 +243,8 @@ pub(crate) fn major(said: &str) -> Option<u32> {
     number?.split('.').next()?.parse().ok()
 }
 
-/// Returns dockerd's PATH with [`DIRECTORY`] first.
-fn path(host: &Host, service: &Service) -> Result<String, Error> {
+/// Returns dockerd's PATH with `directory` first.
+fn path(host: &Host, service: &Service, directory: &str) -> Result<String, Error> {
     let set = service.variable("PATH");
     if let Some(said) = set.as_ref().filter(|said| said.text.contains(['%', '$', '"', '\'', '\\']))
     {
@@ -174,7 +252,7 @@ fn path(host: &Host, service: &Service) -> Result<String, Error> {
         let remedy = "write the directories out, and set up again";
         return Err(said.refuse(host, reason, remedy).into());
     }
-    Ok(format!("{DIRECTORY}:{}", set.as_ref().map_or(DEFAULT_PATH, |said| &said.text)))
+    Ok(format!("{directory}:{}", set.as_ref().map_or(DEFAULT_PATH, |said| &said.text)))
 }
 
 /// Refuses a setting that would override the drop-in file.
@@ -194,6 +272,9 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
 /// Returns an error about containers that are recorded with the runtime `synconce`: without it
 /// they could not be started again.
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
+    if builds::is_made(host) {
+        return Ok(None);
+    }
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let (_, text) = host.text(&daemon_json(host, &service)?)?;
     let data = service.flag("--data-root").and_then(|(_, value)| value);

@@ -143,6 +143,15 @@ pub fn plan(engine: Engine, host: &Host) -> Result<Plan, Error> {
     plan(host)
 }
 
+/// Plans the set-up of [`Engine::Docker`] for builds alone: the default runtime stays as it is.
+///
+/// # Errors
+/// As for [`plan`]; a set-up of all containers is refused.
+pub fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
+    host.check_runtime()?;
+    docker::plan_builds_only(host)
+}
+
 /// Returns how many databases `plan` would add to a hold, if it would change nothing else.
 pub fn new_databases(plan: &Plan, host: &Host) -> Option<usize> {
     held::new_databases(plan, host)

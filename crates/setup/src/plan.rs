@@ -1,5 +1,7 @@
 //! What a set-up would change, and notes for the operator.
 
+use crate::Engine;
+use crate::docker;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ pub struct Plan {
     pub changes: Vec<PathChange>,
     /// What was chosen, and why, and what will not work.
     pub notes: Vec<String>,
+    /// Whether the default runtime of dockerd stays as it is.
+    pub(crate) builds_only: bool,
 }
 
 /// A change of one path.
@@ -42,6 +46,16 @@ pub enum PlannedAct {
 }
 
 impl Plan {
+    /// Returns the words after `synconce setup` for this plan of `engine`.
+    pub fn command(&self, engine: Engine) -> &'static str {
+        if self.builds_only { docker::builds::COMMAND } else { engine.command() }
+    }
+
+    /// Returns whether the default runtime of dockerd stays as it is.
+    pub fn builds_only(&self) -> bool {
+        self.builds_only
+    }
+
     /// Edits the file that `path` leads to. `editor` gets its text (`None`: there is no file)
     /// and returns the new text (`None`: no change).
     ///

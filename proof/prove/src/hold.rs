@@ -39,6 +39,8 @@ enum HoldCut {
     Wipe,
     /// The recovery from a first cut.
     Recovery,
+    /// The restore after that recovery.
+    Restore,
     /// Nothing: disks lose writes, and directories of root get the names of a hold's own.
     Faults,
 }
@@ -48,6 +50,7 @@ impl HoldCut {
         match self {
             Self::Wipe => "hold: wipe",
             Self::Recovery => "hold: cut in recover",
+            Self::Restore => "hold: cut in restore",
             Self::Faults => "hold: faults",
         }
     }
@@ -73,7 +76,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [HoldMutant; 18] = [
+pub(crate) const MUTANTS: [HoldMutant; 20] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -167,6 +170,18 @@ pub(crate) const MUTANTS: [HoldMutant; 18] = [
         HoldCut::Faults,
         FAULTS,
     ),
+    mutant(
+        "hold-restore-unsynced",
+        "renames of a restore not synced before the journal",
+        HoldCut::Restore,
+        (DiskKind::Ext4, MarkerPlace::Other),
+    ),
+    mutant(
+        "hold-restore-journal-late",
+        "journal of a restore not written before the renames",
+        HoldCut::Faults,
+        FAULTS,
+    ),
 ];
 
 /// Returns every row of holds.
@@ -224,13 +239,15 @@ fn rows(is_quick: bool) -> Vec<(HoldCut, (DiskKind, MarkerPlace))> {
             (HoldCut::Wipe, (DiskKind::Btrfs, Same)),
             (HoldCut::Wipe, (DiskKind::Xfs, Same)),
             (HoldCut::Recovery, (DiskKind::Ext4, Same)),
+            (HoldCut::Restore, (DiskKind::Xfs, Other)),
             (HoldCut::Faults, FAULTS),
         ];
     }
     let on = |disk| {
         let wipes = MARKERS.map(|marker| (HoldCut::Wipe, (disk, marker)));
         let recoveries = MARKERS.map(|marker| (HoldCut::Recovery, (disk, marker)));
-        wipes.into_iter().chain(recoveries)
+        let restores = MARKERS.map(|marker| (HoldCut::Restore, (disk, marker)));
+        wipes.into_iter().chain(recoveries).chain(restores)
     };
     DISKS.into_iter().flat_map(on).chain([(HoldCut::Faults, FAULTS)]).collect()
 }
@@ -255,7 +272,9 @@ fn made(
         let recorded = recording::record(&fixture, disk, load)?;
         fixture.recover_by_shipped();
         match what {
-            HoldCut::Recovery => again::cut(&fixture, &recorded, disk, part),
+            HoldCut::Recovery | HoldCut::Restore => {
+                again::cut(what, &fixture, &recorded, disk, part)
+            }
             _ => cuts::cut(&fixture, &recorded, part),
         }
     })

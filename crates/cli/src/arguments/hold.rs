@@ -46,6 +46,12 @@ pub enum HoldVerb {
     Recover(Recover),
     /// Remove what `recover` set aside, once the daemon has started without it
     Settle(NamedHold),
+    /// Put back what `recover` set aside: the files are as the crash left them
+    ///
+    /// Stop the daemon and the hold first. Nothing is overwritten: what the daemon has made anew is
+    /// kept beside the files until `settle`. A restore that was cut short is finished by the next
+    /// one, or by `recover`; until then the hold does not start.
+    Restore(NamedHold),
     /// Recover, start the hold, run a daemon, and stop the hold when the daemon ends
     ///
     /// For machines without systemd. The exit code is the daemon's own; 125 if synconce failed,

@@ -1,5 +1,6 @@
 //! `synconce hold`
 
+mod restore;
 mod run;
 mod show;
 
@@ -77,6 +78,7 @@ pub fn hold(arguments: HoldArguments) -> ExitCode {
             HoldVerb::Stop(named) => end(&named),
             HoldVerb::Recover(arguments) => run::recover(&arguments),
             HoldVerb::Settle(named) => run::settle(&named),
+            HoldVerb::Restore(named) => restore::restore(&named),
             HoldVerb::Run(_) | HoldVerb::Status(_) => Ok(()),
         }),
     }

@@ -18,8 +18,8 @@ use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::{PathChange, PlannedAct};
 use synconce_setup::{
-    Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, still_in_use, undo,
-    version,
+    Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, plan_builds_only,
+    still_in_use, undo, version,
 };
 
 /// The program that is installed as the OCI runtime.
@@ -101,6 +101,11 @@ type MessageAndHint = (String, Option<String>);
 
 fn carry_out(arguments: &Setup) -> Result<SetupReport, MessageAndHint> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
+    if arguments.builds_only && arguments.engine != Configured::Docker {
+        let name = name(arguments.engine);
+        let hint = format!("synconce setup {name}");
+        return Err((format!("cannot set up builds only: {name} has no such choice"), Some(hint)));
+    }
     let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
     if arguments.engine == Configured::Apt && !arguments.hold {
         return apt::carry_out(arguments, &host);
@@ -181,6 +186,8 @@ pub(super) struct Checked {
     pub faults: Vec<String>,
     /// What is well.
     pub notes: Vec<String>,
+    /// Whether the set-up changes the default runtime of dockerd.
+    pub has_default: bool,
 }
 
 /// Checks the set-up of `engine` on this host.
@@ -189,7 +196,8 @@ pub(super) fn check_host(engine: Engine) -> Result<Checked, Error> {
     let plan = plan(engine, &host)?;
     let report = check::check(SetupReport::default(), &plan, engine, &host, Path::new("/"))?;
     let SetupReport { set_up, faults, notes, .. } = report;
-    Ok(Checked { is_made: set_up == Some(true), faults, notes })
+    let has_default = engine == Engine::Docker && !plan.builds_only();
+    Ok(Checked { is_made: set_up == Some(true), faults, notes, has_default })
 }
 
 fn host(root: Option<&Path>, runtime: Option<&Path>) -> Result<Host, Error> {
@@ -226,10 +234,10 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
         missing.iter().for_each(|note| notice(note));
     }
     let missing = missing.filter(|_| arguments.json.json.is_some());
-    let plan = plan(engine, host)?;
+    let plan = if arguments.builds_only { plan_builds_only(host)? } else { plan(engine, host)? };
     let report = SetupReport { notes: missing.into_iter().collect(), ..SetupReport::default() };
     if plan.changes.is_empty() && !arguments.check {
-        let note = format!("{} is set up already: nothing was changed", engine.command());
+        let note = format!("{} is set up already: nothing was changed", plan.command(engine));
         return Ok(SetupReport {
             notes: [report.notes, vec![note]].concat(),
             ..SetupReport::default()

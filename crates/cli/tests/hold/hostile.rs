@@ -211,7 +211,7 @@ fn a_hard_link_to_a_file_of_root_is_not_held() {
 }
 
 #[test]
-fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
+fn what_puts_files_back_follows_no_link_that_was_planted() {
     isolated(|place| {
         for plant in [
             "mv data/.synconce-aside-t-1 data/old; ln -s $victim data/.synconce-aside-t-1",
@@ -234,6 +234,9 @@ fn the_commands_that_put_files_back_follow_no_link_that_was_planted() {
                 let is_said = done.stderr.contains(" was not put back: ");
                 assert!(!done.status.success() && is_said, "{plant}: {command}: {done:?}");
             }
+            assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
+            let said = failed(hostile.verb(&["restore"]), &["cannot "]);
+            assert!(said.contains("hint: "), "{plant}: {said}");
             assert_eq!(hostile.victim() + &hostile.files_of_root(), before, "{plant}");
             hostile.down();
         }

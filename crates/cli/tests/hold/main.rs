@@ -20,6 +20,7 @@ mod places;
 mod private;
 mod recovery;
 mod refusals;
+mod restore;
 mod running;
 mod said;
 mod support;

@@ -21,27 +21,29 @@ fn a_kill_of_the_daemon_alone_needs_no_recovery() {
 }
 
 #[test]
-fn wipe_sets_the_files_aside_and_says_how_to_put_them_back() {
+fn wipe_sets_the_files_aside_and_the_readme_says_how_to_put_them_back() {
     with_hold("after_crash = \"wipe\"\ncost = \"one import\"\n", |place, fixture| {
         interrupted(fixture, "old");
         let recovered = fixture.hold("recover");
         assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
         assert!(recovered.stderr.contains("set aside: one import"), "{}", recovered.stderr);
+        assert!(recovered.stderr.ends_with("  synconce hold restore t\n"), "{}", recovered.stderr);
         assert!(!fixture.file().exists() && !fixture.directory().exists());
         fixture.ok("start");
         fixture.ok("stop");
-        // The commands, as they are printed, typed by hand.
+        // The commands, typed by hand.
         fs::remove_file(fixture.file()).unwrap();
         fs::remove_dir(fixture.directory()).unwrap();
-        let is_command = |line: &&str| line.trim_start().starts_with("(cd ");
-        let commands = recovered.stderr.replace("synconce:", "");
-        let commands: Vec<_> = commands.lines().filter(is_command).map(str::to_owned).collect();
-        assert_eq!(commands.len(), 2, "{}", recovered.stderr);
+        let readme = fixture.rig.path().join(".synconce-aside-t-1/README");
+        let readme = fs::read_to_string(readme).unwrap();
+        let commands: Vec<_> = readme.lines().filter(|line| line.starts_with("(cd ")).collect();
+        assert_eq!(commands.len(), 2, "{readme}");
         for _again in 0..2 {
             assert_eq!(place.bare(&["sh", "-ec", &commands.join("\n")]).status.code(), Some(0));
         }
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
+        assert!(fixture.ok("restore").contains("hold t: nothing is set aside"));
     });
 }
 

@@ -62,16 +62,26 @@ fn the_commands_that_put_back_a_name_with_a_tab_can_be_typed() {
         let held = fixture.rig.path().join("a\tb\nc\u{202e}d");
         fs::create_dir_all(&held).unwrap();
         configure(place, "t", "after_crash = \"wipe\"", &held);
-        fixture.ok("start");
-        fs::write(held.join("data"), "old").unwrap();
-        crash_at(place, std::slice::from_ref(&held));
-        let recovered = fixture.hold("recover");
-        assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
-        assert!(!held.exists());
-        let typed: Vec<_> = commands(&recovered.stderr, "  ").collect();
-        assert!(typed.iter().any(|command| command.contains("mv -T")), "{}", recovered.stderr);
-        typed.iter().for_each(|command| drop(sh(place, command)));
-        assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old");
+        for by_hand in [true, false] {
+            fixture.ok("start");
+            fs::write(held.join("data"), "old").unwrap();
+            crash_at(place, std::slice::from_ref(&held));
+            let recovered = fixture.hold("recover");
+            assert_eq!(recovered.status.code(), Some(0), "{}", recovered.stderr);
+            assert!(!held.exists());
+            if by_hand {
+                let readme = fixture.rig.path().join(".synconce-aside-t-1/README");
+                let readme = fs::read_to_string(readme).unwrap();
+                let command = readme.lines().find(|line| line.starts_with("(cd "));
+                sh(place, command.expect("a command"));
+            } else {
+                let restore: Vec<_> = commands(&recovered.stderr, "  ").collect();
+                assert_eq!(restore, ["synconce hold restore t"]);
+                let said = fixture.ok("restore");
+                assert!(said.contains("hold t: put back ") && said.lines().count() == 2, "{said}");
+            }
+            assert_eq!(fs::read_to_string(held.join("data")).unwrap(), "old");
+        }
     });
 }
 

@@ -6,6 +6,7 @@
 //! added to FILE.
 
 mod benchmark;
+mod builds_only;
 mod bundles;
 mod check;
 mod counted;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
+        builds_only::trials(),
         check::trials(),
         counted::trials(),
         dockerfile::trials(),

@@ -1,6 +1,6 @@
 //! Engines with state of their own, and with the default runtime and configuration.
 
-use crate::engines::{SHORT, SOCKET};
+use crate::engines::{LIMITS, SHORT, SOCKET};
 use rustix::process::Signal;
 use std::process::Command;
 use synconce_testkit::harness::Cgroups;
@@ -67,6 +67,25 @@ impl<'a> Dockerd<'a> {
         command.env("DOCKER_BUILDKIT", buildkit).env("HOME", self.place.path("tmp"));
         command.args(["--host", SOCKET]);
         command
+    }
+
+    /// Builds the directory `context` anew as the image `probed`, with BuildKit if `buildkit` is 1.
+    pub fn build(&self, buildkit: &str) -> Finished {
+        let mut build = self.client(buildkit);
+        build.args(["build", "--network", "none", "--no-cache", "--tag", "probed"]);
+        if buildkit == "1" {
+            build.args(["--progress", "plain"]);
+        }
+        let built = finish(build.arg("context"));
+        assert!(built.status.success(), "{built:?}");
+        built
+    }
+
+    /// Runs the probe in an ordinary container of the image `probed`.
+    pub fn run_probe(&self) -> Finished {
+        let limits = &LIMITS[..2];
+        let words = [&["run", "--rm", "--network", "none"], limits, &["probed", "/probe"]];
+        self.run("1", &words.concat())
     }
 
     pub fn stop(self) {

@@ -38,7 +38,7 @@ const CONTAINERD_2: [Need; 7] = [
     Need::Engine("containerd-shim-runc-v2"),
 ];
 
-const OURS: &str = "/usr/local/bin/synconce-oci";
+pub const OURS: &str = "/usr/local/bin/synconce-oci";
 pub const DAEMON_JSON: &str = "/etc/docker/daemon.json";
 pub const CONTAINERD_FILE: &str = "/etc/containerd/config.toml";
 const CRI_2: [&str; 2] = ["io.containerd.cri.v1", "runtime"];
@@ -158,17 +158,9 @@ fn dockerd_steps(place: &Place, dockerd: Command, is_held: bool) {
     let before = files();
     let docker = Dockerd::start(place, dockerd);
     for buildkit in ["0", "1"] {
-        let mut build = docker.client(buildkit);
-        build.args(["build", "--network", "none", "--no-cache", "--tag", "probed"]);
-        if buildkit == "1" {
-            build.args(["--progress", "plain"]);
-        }
-        let built = finish(build.arg("context"));
-        assert!(built.status.success(), "{built:?}");
-        assert_prints(&built, expected_line(is_held));
+        assert_prints(&docker.build(buildkit), expected_line(is_held));
     }
-    let run = ["run", "--rm", "--network", "none", LIMITS[0], LIMITS[1], "probed", "/probe"];
-    assert_prints(&docker.run("1", &run), BARE);
+    assert_prints(&docker.run_probe(), BARE);
     if is_held {
         assert_in_use(place, "docker", "dockerd");
         let mut doctor = place.synconce(&["doctor", "--docker", "--json"]);

@@ -56,8 +56,8 @@ const FAULTS: [FaultRow; 8] = [
         "a third runtime is the default",
         DAEMON,
         FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"nvidia\""),
-        125,
-        "has \"nvidia\" as the default runtime: ",
+        1,
+        "docker --builds-only is not set up: it would be by synconce setup docker --builds-only ",
     ),
     (
         "the rule file is of a later version",

@@ -121,16 +121,51 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
 #[test]
 fn a_refusal_names_file_and_line_hints_at_the_remedy_and_is_exit_code_125() {
     let place = TestRoot::new("refused");
-    place.write("etc/docker/daemon.json", "{\n  \"default-runtime\": \"nvidia\"\n}\n");
+    place.write("etc/docker/daemon.json", "{\n  \"runtimes\": []\n}\n");
     let before = place.snapshot();
     let ended = place.setup(&["docker"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(125), ""));
-    assert!(
-        ended.stderr.contains("daemon.json, line 2: has \"nvidia\" as the default"),
-        "{ended:?}"
-    );
-    assert!(ended.stderr.contains("\nsynconce: hint: take \"default-runtime\" away"), "{ended:?}");
+    let said = "daemon.json, line 2: \"runtimes\" is no object\nsynconce: hint: repair the file";
+    assert!(ended.stderr.contains(said), "{ended:?}");
     assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn builds_alone_are_set_up_where_asked_for_or_where_another_runtime_is_the_default() {
+    let place = TestRoot::new("builds");
+    let green = || {
+        let ended = place.setup(&["docker", "--check"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("synconce: docker --builds-only is set up\n"), "{ended:?}");
+    };
+    let before = place.snapshot();
+    let red = place.setup(&["docker", "--builds-only", "--check"]);
+    let said =
+        "docker --builds-only is not set up: it would be by synconce setup docker --builds-only ";
+    assert!(red.code == Some(1) && red.stderr.contains(said), "{red:?}");
+    assert_eq!(place.setup(&["docker", "--builds-only"]).code, Some(0));
+    green();
+    let again = place.setup(&["docker"]);
+    let said = "synconce: docker --builds-only is set up already: nothing was changed\n";
+    assert_eq!((again.code, again.stderr.as_str()), (Some(0), said));
+    assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
+    assert_eq!(before, place.snapshot());
+
+    let nvidia = "{\n  \"default-runtime\": \"nvidia\"\n}\n";
+    place.write("etc/docker/daemon.json", nvidia);
+    let ended = place.setup(&["docker"]);
+    let said = "daemon.json, line 2: the default runtime stays nvidia: only builds are held\n";
+    assert!(ended.code == Some(0) && ended.stderr.contains(said), "{ended:?}");
+    assert_eq!(place.read("etc/docker/daemon.json"), nvidia);
+    green();
+    for engine in ["podman", "apt"] {
+        let refused = place.setup(&[engine, "--builds-only"]);
+        let said = format!(
+            "synconce: cannot set up builds only: {engine} has no such choice\n\
+             synconce: hint: synconce setup {engine}\n"
+        );
+        assert_eq!((refused.code, refused.stderr), (Some(125), said));
+    }
 }
 
 #[test]

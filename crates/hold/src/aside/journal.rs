@@ -42,6 +42,9 @@ pub struct Set {
     pub made: Vec<AsideDirectory>,
     /// Whether all renames are durable.
     pub finished: bool,
+    /// Whether a restore has put files back since: what is left is to be removed.
+    #[serde(default)]
+    pub restored: bool,
 }
 
 /// A directory for files that are set aside.
@@ -63,6 +66,9 @@ pub struct Move {
     /// Where the file is set aside.
     #[serde(with = "path")]
     pub to: PathBuf,
+    /// Whether a restore undoes the rename.
+    #[serde(default)]
+    pub put_back: bool,
 }
 
 impl Move {
@@ -73,7 +79,7 @@ impl Move {
             last.push(".aside");
         }
         let to = from.with_file_name(directory_name(name, number)).join(last);
-        Self { from, to }
+        Self { from, to, put_back: false }
     }
 }
 
@@ -141,10 +147,46 @@ impl Journal {
         }
     }
 
+    /// Chooses the renames that a restore undoes: of a file that was set aside more than once, the
+    /// first. What an operator has put back is at its old name.
+    pub(super) fn choose(&mut self) {
+        let froms: BTreeSet<_> = self
+            .to_undo(self.sets.len())
+            .into_iter()
+            .map(|(set, one)| (set.number, one.from.clone()))
+            .collect();
+        for set in &mut self.sets {
+            for one in &mut set.moves {
+                one.put_back = froms.contains(&(set.number, one.from.clone()));
+            }
+        }
+    }
+
+    /// Returns the renames that a restore undoes, oldest first.
+    pub(super) fn chosen(&self) -> impl Iterator<Item = (&Set, &Move)> {
+        let all = self.moves(self.sets.len());
+        all.filter(|(set, one)| one.put_back && !set.restored)
+    }
+
+    /// Whether a restore has begun, and is not over.
+    pub fn is_restoring(&self) -> bool {
+        self.chosen().next().is_some()
+    }
+
+    /// Notes the end of a restore. An unfinished set is left to the recovery that began it.
+    pub(super) fn end_restore(&mut self, is_done: bool) {
+        for set in &mut self.sets {
+            set.restored |= is_done && set.finished;
+            if !set.restored {
+                set.moves.iter_mut().for_each(|one| one.put_back = false);
+            }
+        }
+    }
+
     /// Returns what is set aside, where it belongs, sorted.
     pub fn paths(&self) -> Vec<PathBuf> {
-        let paths: BTreeSet<_> =
-            self.moves(self.sets.len()).map(|(_, one)| one.from.clone()).collect();
+        let moves = self.moves(self.sets.len()).filter(|(set, _)| !set.restored);
+        let paths: BTreeSet<_> = moves.map(|(_, one)| one.from.clone()).collect();
         paths.into_iter().collect()
     }
 
@@ -177,18 +219,28 @@ impl Journal {
             self.sets[..sets].iter().filter_map(|set| set.unit.as_deref()).collect();
         let stop = |unit| format!("systemctl stop {}", quote(Path::new(unit)));
         let mut commands: Vec<_> = units.into_iter().map(stop).collect();
-        let mut seen = BTreeSet::new();
-        // What an operator has put back is at its old name.
-        for (set, one) in self.moves(sets) {
-            if set.finished && matches!(exists(&one.to), Ok(false)) || !seen.insert(&one.from) {
-                continue;
-            }
+        for (set, one) in self.to_undo(sets) {
             let directory = one.to.parent().unwrap_or(&one.to);
             // Nothing is in a directory before the journal has its identity.
             let Some(made) = set.identity_of(directory) else { continue };
             commands.push(command(one, directory, made.inode));
         }
         commands
+    }
+
+    /// Returns the renames of the first `sets` sets that have to be undone, oldest first: the first of
+    /// each file, and none below another.
+    fn to_undo(&self, sets: usize) -> Vec<(&Set, &Move)> {
+        let mut chosen: Vec<(&Set, &Move)> = Vec::new();
+        for (set, one) in self.moves(sets).filter(|(set, _)| !set.restored) {
+            // What an operator has put back is at its old name.
+            let is_back = set.finished && matches!(exists(&one.to), Ok(false));
+            let is_there = |(_, first): &(&Set, &Move)| one.from.starts_with(&first.from);
+            if !is_back && !chosen.iter().any(is_there) {
+                chosen.push((set, one));
+            }
+        }
+        chosen
     }
 
     /// Returns the text beside the files of the set `at`.
@@ -199,9 +251,9 @@ impl Journal {
         format!(
             "synconce set these files aside for the hold {name} at {time}:\n{reason}\n\n\
              After the daemon has started once, \"synconce hold settle {name}\" removes them.\n\
-             To put the files back, stop the daemon and the hold, and run these commands as root.\n\
-             They need no synconce. What the daemon has made meanwhile is moved away, and removed\n\
-             by \"synconce hold settle {name}\":\n\n\
+             To put the files back, stop the daemon and the hold, and type as root\n\
+             \"synconce hold restore {name}\", or these commands, which need no synconce. What the\n\
+             daemon has made meanwhile is moved away, and removed by \"synconce hold settle {name}\":\n\n\
              {commands}\n"
         )
     }

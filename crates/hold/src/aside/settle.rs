@@ -8,7 +8,7 @@ use crate::runtime::Lock;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use synconce_durable::error::Context;
+use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
 
 /// Removes what was set aside for the hold `name`, and the journal. To be called after the
@@ -24,6 +24,9 @@ use synconce_durable::replace;
 pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
+    if let Some((_, one)) = journal.chosen().next() {
+        return Err(AsideError::Unfinished(one.from.clone()));
+    }
     for set in journal.sets.iter().filter(|set| !set.finished) {
         if let Some(one) = set.pending()?.first() {
             return Err(AsideError::Unfinished(one.from.clone()));
@@ -39,6 +42,12 @@ pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
             return Err(AsideError::NotStarted(first.clone()));
         }
     }
+    Ok(remove_all(&journal)?)
+}
+
+/// Removes the directories of `journal` with their content, and the journal. Returns the number of
+/// files and directories that were removed.
+pub(super) fn remove_all(journal: &Journal) -> Result<u64, Error> {
     let mut entries = 0;
     let mut parents = BTreeSet::new();
     for set in &journal.sets {
@@ -53,7 +62,7 @@ pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
             sync(&parent)?;
         }
     }
-    let path = record::aside_path(name);
+    let path = record::aside_path(&journal.name);
     if exists(&path)? {
         replace::remove(&path)?;
     }

@@ -1,6 +1,6 @@
 //! Why a hold was not recovered.
 
-use crate::aside::AsideError;
+use crate::aside::{AsideError, RestoreError};
 use crate::open_files::{FileUser, named};
 use crate::safe_directory;
 use std::fmt;
@@ -19,7 +19,8 @@ pub enum RecoverError {
         reason: String,
         /// The held files.
         held: Vec<PathBuf>,
-        /// The commands that put back what is set aside; empty if nothing need be put back.
+        /// The commands of a shell that put back what is set aside; empty if nothing need be put
+        /// back.
         put_back: Vec<String>,
     },
     /// A file system that had the held files is not mounted. No file was changed.
@@ -76,6 +77,8 @@ pub enum RecoverError {
     },
     /// Files could not be set aside.
     Aside(AsideError),
+    /// A restore that was cut short could not be finished.
+    Restore(RestoreError),
     /// An act failed.
     Failed(Error),
 }
@@ -85,6 +88,7 @@ impl RecoverError {
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Aside(error) => error.remedy(),
+            Self::Restore(error) => error.remedy(),
             Self::Failed(error) => safe_directory::remedy(error),
             _ => None,
         }
@@ -95,7 +99,8 @@ impl RecoverError {
     pub fn commands(&self) -> Vec<(String, &'static str)> {
         match self {
             Self::Refused { name, held, put_back, .. } => {
-                let put_back = put_back.iter().map(|one| (one.clone(), "put the files back"));
+                let restore = format!("synconce hold restore {name}");
+                let put_back = (!put_back.is_empty()).then_some((restore, "put the files back"));
                 let look = held
                     .iter()
                     .map(|path| (format!("ls -la {}", quote(path)), "look at the files"));
@@ -105,7 +110,7 @@ impl RecoverError {
                     (keep, "use the files as they are"),
                     (wipe, "set the files aside; the daemon starts without them"),
                 ];
-                put_back.chain(look).chain(decide).collect()
+                put_back.into_iter().chain(look).chain(decide).collect()
             }
             Self::NotMounted { point, name, marker } => vec![
                 (format!("mount {}", quote(point)), "mount the file system"),
@@ -144,7 +149,7 @@ impl RecoverError {
                 let recover = format!("synconce hold recover {name}");
                 stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
             }
-            Self::Aside(_) | Self::Failed(_) => Vec::new(),
+            Self::Aside(_) | Self::Restore(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }
@@ -186,6 +191,7 @@ impl fmt::Display for RecoverError {
                 write!(f, "cannot recover the hold {name}: {path} is in use by {users}")
             }
             Self::Aside(error) => error.fmt(f),
+            Self::Restore(error) => error.fmt(f),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -196,6 +202,12 @@ impl std::error::Error for RecoverError {}
 impl From<AsideError> for RecoverError {
     fn from(error: AsideError) -> Self {
         Self::Aside(error)
+    }
+}
+
+impl From<RestoreError> for RecoverError {
+    fn from(error: RestoreError) -> Self {
+        Self::Restore(error)
     }
 }
 

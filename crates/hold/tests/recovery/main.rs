@@ -5,4 +5,5 @@ mod aside;
 mod layers;
 mod mounts;
 mod recover;
+mod restore;
 mod support;

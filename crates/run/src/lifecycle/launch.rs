@@ -95,7 +95,8 @@ fn spec(options: &RunOptions, answer: HeldAnswer) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
     let io_uring_pass = options.io_uring_pass && answer == HeldAnswer::Sealed;
-    Spec { answer, io_uring_pass, identity: None }
+    let page_size = u32::try_from(rustix::param::page_size()).expect("a page is small");
+    Spec { answer, io_uring_pass, identity: None, page_size }
 }
 
 fn instructions(program: &Program) -> Vec<Instruction> {

@@ -3,7 +3,7 @@
 use super::{CallChange, Decided, Decision, Patch, PendingCall};
 use crate::accounts::PassReason;
 use crate::lookups::{LookupError, Lookups};
-use synconce_filter::{Abi, args};
+use synconce_filter::args;
 use synconce_probe::mounts::DeviceId;
 
 /// Offsets and values in `struct iocb` (include/uapi/linux/aio_abi.h).
@@ -24,7 +24,7 @@ mod iocb {
 /// same event. A transfer loses its sync flag.
 pub(super) fn decide(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let Ok(memory) = lookups.memory() else { return Ok(Decision::Ignore) };
-    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let width = pending.abi.pointer_width();
     // The kernel takes a long of the caller's width, and refuses a negative count.
     let count = pending.argument(1);
     let requests = memory.pointers(pending.argument(2), count, width);

@@ -24,7 +24,8 @@ fn options() -> RunOptions {
 }
 
 fn spec() -> Spec {
-    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None }
+    let answer = HeldAnswer::Supervised;
+    Spec { answer, io_uring_pass: false, identity: None, page_size: PAGE as u32 }
 }
 
 fn pending(caller: &Caller, request: &FuzzedCall) -> Option<PendingCall> {

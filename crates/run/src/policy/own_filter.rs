@@ -59,7 +59,7 @@ pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
 fn has_trace(memory: &Memory, abi: Abi, address: u64) -> Option<bool> {
     let length = u64::from(u16::from_ne_bytes(memory.bytes(address).ok()?)).min(MOST);
     // The pointer follows the length at its own alignment.
-    let width = if matches!(abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let width = abi.pointer_width();
     let [program] = memory.pointers(address + width, 1, width).ok()?[..] else { return None };
     let returns_trace = |index: u64| {
         let [low, high, _, _, operand @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;

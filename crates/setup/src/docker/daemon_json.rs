@@ -6,9 +6,6 @@ use crate::json::{is_no, member, parse, tree, without_mark};
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstInputValue;
 
-/// Docker's name of its default runtime.
-const DEFAULT: &str = "runc";
-
 /// Returns `text` with `runtime` as the default, or `None` if it is the default already. A byte
 /// order mark stays, and so do line ends of Windows.
 pub(crate) fn edit(text: Option<&str>, runtime: &str) -> Result<Option<String>, NotEdited> {
@@ -26,7 +23,7 @@ fn edit_rest(text: &str, runtime: &str) -> Result<Option<String>, NotEdited> {
         Some(_) => return Err(NotEdited::new("is no JSON object", REPAIR).on_line(1)),
     };
     let runtimes = runtimes(text, object)?;
-    let is_default = check_default(text, object, runtimes)?;
+    let is_default = default_of(text, object)?.is_some_and(|(name, _)| name == RUNTIME_NAME);
     let is_known = check_known(text, runtimes, runtime)?;
     match (is_default, is_known) {
         (true, true) => Ok(None),
@@ -52,37 +49,24 @@ fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<
     }
 }
 
-/// Returns whether synconce's runtime is the default. Refuses if the default is a runtime
-/// other than runc.
-fn check_default(
-    text: &str,
-    object: &Object<'_>,
-    runtimes: Option<&Object<'_>>,
-) -> Result<bool, NotEdited> {
-    let (name, line) = match member(text, object, "default-runtime")? {
-        None => return Ok(false),
-        Some((Value::StringLit(name), line)) => (name.value.as_ref(), line),
-        Some((_, line)) => return Err(is_no("text", "default-runtime", line)),
-    };
-    if name == RUNTIME_NAME || name == DEFAULT {
-        return Ok(name == RUNTIME_NAME);
+/// Returns the default runtime that `text` sets, and its line.
+///
+/// # Errors
+/// As for [`edit`].
+pub(super) fn default_runtime(text: &str) -> Result<Option<(String, usize)>, NotEdited> {
+    let text = without_mark(text);
+    match parse(text)? {
+        Some(Value::Object(object)) => default_of(text, &object),
+        _ => Ok(None),
     }
-    let own = runtimes.map_or(Ok(None), |runtimes| member(text, runtimes, name))?;
-    // The path or the shim; the search for known words can use the whole value.
-    let words = own.map_or_else(String::new, |(value, _)| value_text(value)) + name;
-    let reason = if words.contains("runsc") || words.contains("gvisor") {
-        "gVisor, a kernel in user space that does the syncs itself: they cannot be held"
-    } else if words.contains("kata") {
-        "Kata, whose virtual machine drops seccomp profiles: its syncs cannot be held"
-    } else {
-        "another runtime, and there can be one default only"
-    };
-    let reason = format!("has \"{name}\" as the default runtime: {reason}");
-    let remedy = format!(
-        "take \"default-runtime\" away, ask for it by `--runtime {name}` where it is needed, \
-         and set up again"
-    );
-    Err(NotEdited::new(reason, remedy).on_line(line))
+}
+
+fn default_of(text: &str, object: &Object<'_>) -> Result<Option<(String, usize)>, NotEdited> {
+    match member(text, object, "default-runtime")? {
+        None => Ok(None),
+        Some((Value::StringLit(name), line)) => Ok(Some((name.value.to_string(), line))),
+        Some((_, line)) => Err(is_no("text", "default-runtime", line)),
+    }
 }
 
 /// Returns whether synconce's runtime is configured. Refuses if its name is used for another
@@ -103,16 +87,6 @@ fn check_known(
     }
     let reason = format!("has a runtime \"{RUNTIME_NAME}\" that is not {runtime} alone");
     Err(NotEdited::new(reason, "take it away, or name its path by --runtime").on_line(line))
-}
-
-fn value_text(value: &Value<'_>) -> String {
-    match value {
-        Value::StringLit(text) => text.value.to_string(),
-        Value::Object(object) => {
-            object.properties.iter().map(|one| value_text(&one.value)).collect()
-        }
-        _ => String::new(),
-    }
 }
 
 fn insert(text: &str, runtime: &str, default: bool, known: bool) -> Result<String, NotEdited> {

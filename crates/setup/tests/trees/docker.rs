@@ -120,7 +120,7 @@ fn a_variable_that_would_override_the_new_one_is_refused_with_its_line() {
 #[test]
 fn flags_that_dockerd_takes_only_once_are_refused_with_their_line() {
     let override_unit =
-        "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd --default-runtime=crun\n";
+        "[Service]\nExecStart=\nExecStart=/usr/sbin/dockerd --default-runtime=runc\n";
     let options = "DOCKER_OPTS=\"--dns 8.8.8.8 --add-runtime crun=/usr/bin/crun\"\n";
     let own = format!("{DROP_INS}/override.conf");
     for (path, content, line) in [
@@ -230,5 +230,77 @@ fn a_byte_order_mark_and_line_ends_of_windows_stay_and_are_undone() {
         let text = edited.trim_start_matches('\u{feff}');
         let config: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!(config["default-runtime"], "synconce");
+    }
+}
+
+#[test]
+fn where_another_runtime_is_the_default_builds_alone_are_set_up() {
+    let unit = "[Service]\nExecStart=/usr/sbin/dockerd --default-runtime=nvidia\n";
+    let config = |name: &str, path: &str| {
+        format!(
+            "{{\"runtimes\": {{\"{name}\": {{\"path\": \"{path}\"}}}},\n\"default-runtime\": \"{name}\"}}"
+        )
+    };
+    for (path, content, said) in [
+        (CONFIG, config("nvidia", "nvidia-container-runtime"), "daemon.json, line 2: the default"),
+        (CONFIG, config("gvisor", "/usr/local/bin/runsc"), "stays gvisor: only builds are held"),
+        (UNIT, unit.to_owned(), "docker.service, line 2: the default runtime stays nvidia"),
+    ] {
+        for printed in [OLD, FIRST_NEW, ""] {
+            let tree = tree().with(CONFIG, "{ }").with(path, &content);
+            there_and_back(&tree, Engine::Docker, printed);
+            assert!(notes(&tree, printed).contains(said), "{}", notes(&tree, printed));
+            let before = tree.read(CONFIG);
+            tree.set_up(Engine::Docker, printed).unwrap();
+            assert_eq!(tree.read(CONFIG), before);
+            let path = "\nEnvironment=PATH=/usr/local/lib/synconce/docker-builds:/usr/local/sbin:";
+            assert!(tree.read(DROP_IN).contains(path), "{}", tree.read(DROP_IN));
+            let link = tree.real("/usr/local/lib/synconce/docker-builds/runc");
+            assert_eq!(std::fs::read_link(link).unwrap().to_str(), Some(RUNTIME));
+        }
+    }
+}
+
+#[test]
+fn builds_alone_stay_set_up_until_they_are_undone_and_not_beside_a_whole_set_up() {
+    let tree = tree();
+    let before = tree.snapshot();
+    assert_eq!(tree.set_up_builds(FIRST_NEW).unwrap(), 2);
+    assert!(!tree.real(CONFIG).exists());
+    assert_eq!(tree.set_up(Engine::Docker, FIRST_NEW).unwrap(), 0);
+    // A part that is gone is made again, and no more.
+    for part in [DROP_IN, "/usr/local/lib/synconce/docker-builds/runc"] {
+        std::fs::remove_file(tree.real(part)).unwrap();
+        assert_eq!(tree.set_up(Engine::Docker, FIRST_NEW).unwrap(), 1, "{part}");
+    }
+    let record = "/var/lib/docker/containers/0123456789abcdef/hostconfig.json";
+    tree.write(record, "{\"Runtime\":\"synconce\"}");
+    assert!(still_in_use(Engine::Docker, &tree.host(FIRST_NEW)).unwrap().is_none());
+    std::fs::remove_dir_all(tree.real("/var/lib/docker")).unwrap();
+    tree.undo(Engine::Docker, false).unwrap();
+    assert_eq!(before, tree.snapshot());
+
+    tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
+    let refused = refusal(tree.set_up_builds(FIRST_NEW));
+    assert!(refused.contains("daemon.json, line 2: has \"synconce\" as the default"), "{refused}");
+}
+
+#[test]
+fn a_variable_that_wins_over_the_path_of_builds_alone_is_refused_with_its_line() {
+    let first = format!("{DROP_INS}/10-path.conf");
+    for (path, content, line) in [
+        ("/etc/default/docker", "DOCKER_BUILDKIT_RUNC_COMMAND=crun\n", "default/docker, line 1"),
+        (
+            &first,
+            "[Service]\nEnvironment=DOCKER_BUILDKIT_RUNC_COMMAND=crun\n",
+            "10-path.conf, line 2",
+        ),
+        ("/etc/default/docker", "\nPATH=/opt/bin\n", "default/docker, line 2"),
+    ] {
+        let tree = tree().with(path, content);
+        let before = tree.snapshot();
+        let refused = refusal(tree.set_up_builds(FIRST_NEW));
+        assert!(refused.contains(line), "{refused}");
+        assert_eq!(before, tree.snapshot());
     }
 }

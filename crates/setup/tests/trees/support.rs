@@ -7,7 +7,7 @@ use std::path::Path;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
-use synconce_setup::{Engine, apply, plan, undo};
+use synconce_setup::{Engine, apply, plan, plan_builds_only, undo};
 use tempfile::TempDir;
 
 pub const RUNTIME: &str = "/usr/local/bin/synconce-oci";
@@ -81,6 +81,14 @@ impl TestSystem {
         let host = self.host(printed);
         let plan = plan(engine, &host)?;
         apply::apply(&plan, &host, engine)?;
+        Ok(plan.changes.len())
+    }
+
+    /// Sets dockerd up for builds alone, and returns how many paths were changed.
+    pub fn set_up_builds(&self, printed: &'static str) -> Result<usize, Error> {
+        let host = self.host(printed);
+        let plan = plan_builds_only(&host)?;
+        apply::apply(&plan, &host, Engine::Docker)?;
         Ok(plan.changes.len())
     }
 

@@ -1,10 +1,11 @@
-//! Cuts a recovery: the disk of one power cut is recorded while it is recovered, cut again, and
-//! recovered again.
+//! Cuts a recovery, or the restore after it: the disk of one power cut is recorded meanwhile, cut
+//! again, and recovered again.
 
+use super::HoldCut;
 use super::cuts::Replays;
 use super::fixture::{HeldContent, HoldFixture, failed, mounted};
 use super::judge::{misplaced, put_back};
-use super::recording::{Marks, RecordedHold, mark, record_recovery};
+use super::recording::{Marks, RecordedHold, mark, record_again};
 use crate::Result;
 use crate::background_load::LoadKind;
 use crate::campaign::{BrokenPromise, Campaign, Findings};
@@ -20,8 +21,9 @@ use synconce_testkit::patiently;
 const TRIES: usize = 40;
 const COPYING: Duration = Duration::from_secs(120);
 
-/// Cuts `recorded` once where a marker is left, and the recovery from that.
+/// Cuts `recorded` once where a marker is left, and the recovery from that, or the restore after it.
 pub(super) fn cut(
+    what: HoldCut,
     fixture: &HoldFixture,
     recorded: &RecordedHold,
     disk: DiskKind,
@@ -31,10 +33,13 @@ pub(super) fn cut(
     let (images, first) = interrupted(fixture, recorded, &mut random)?;
     let mut before = HeldContent::new();
     let load = LoadKind::of(random.u64(..4));
-    let recovery = record_recovery(fixture, disk, &images, load, || {
+    let is_restore = what == HoldCut::Restore;
+    let prepare = || {
         before = fixture.content()?;
-        fixture.must("recover")
-    })?;
+        if is_restore { write_anew(fixture) } else { Ok(()) }
+    };
+    let act = || fixture.must(if is_restore { "restore" } else { "recover" });
+    let recovery = record_again(fixture, disk, &images, load, prepare, act)?;
     let log = recovery.disk.log()?;
     let other = recovery.other.as_ref().map(|tape| tape.log()).transpose()?;
     let range = place(&log, mark::START)?..place(&log, mark::END)?;
@@ -46,10 +51,18 @@ pub(super) fn cut(
         let (survivors, granularity) = random_survivors(&mut random);
         let place = CutPoint { disk, other, survivors, granularity };
         let at = || format!("{place:?} after {first:?}");
+        let judge = if is_restore { judge_restore } else { judge };
         let seen = replays.look(fixture, place, || judge(fixture, &before));
         findings.add(seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
         Ok(())
     })
+}
+
+/// Recovers, and writes every database anew.
+fn write_anew(fixture: &HoldFixture) -> Result<()> {
+    fixture.must("recover")?;
+    fixture.make_directories()?;
+    fixture.write(1, 1)
 }
 
 /// Returns images of the disks after a cut that leaves a marker, and the place of the cut.
@@ -110,4 +123,21 @@ fn judge(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPro
         Some(detail) => fault("not set aside", format!("{detail}; {}", recovered.stderr.trim())),
         None => put_back(fixture, before),
     }
+}
+
+/// Recovers and restores again: everything is at its place, whatever the first restore did, and
+/// nothing is left after it is settled.
+fn judge_restore(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPromise>> {
+    fixture.boot()?;
+    for verb in ["recover", "restore", "settle"] {
+        let done = fixture.verb(verb)?;
+        if !done.status.success() {
+            return Ok(Some(("not put back", failed(verb, &done))));
+        }
+        if verb == "restore" && fixture.content()? != *before {
+            return Ok(Some(("put back wrong", format!("the content differs; {}", done.stderr))));
+        }
+    }
+    let left = fixture.leftovers()?;
+    Ok((!left.is_empty()).then(|| ("left over", left.join("; "))))
 }

@@ -32,7 +32,7 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 11] = [
+const SCENARIOS: [FaultScenario; 12] = [
     FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
@@ -44,6 +44,7 @@ const SCENARIOS: [FaultScenario; 11] = [
     FaultScenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
     FaultScenario { mutant: "hold-unguarded", run: locked_below_the_hold },
     FaultScenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
+    FaultScenario { mutant: "hold-restore-journal-late", run: killed_while_restoring },
 ];
 
 /// Runs all scenarios; of a mutant the one that catches it.
@@ -241,6 +242,25 @@ fn killed_between_renames(fixture: &HoldFixture, _: &Rig) -> Result<Option<Broke
         Some(detail) => Ok(Some(("not set aside", detail))),
         None => put_back(fixture, &before),
     }
+}
+
+/// The next recovery, as the daemon's unit makes it, puts back what is still set aside.
+fn killed_while_restoring(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), "old")?;
+    fixture.crash()?;
+    let before = fixture.content()?;
+    fixture.must("recover")?;
+    kill_at(fixture, "restore", "renameat2", 2)?;
+    if fixture.content()? == before {
+        return Err("nothing is left to be put back".into());
+    }
+    let recovered = fixture.verb("recover")?;
+    if !recovered.status.success() {
+        return Ok(Some(("not recovered", failed("recover", &recovered))));
+    }
+    let is_whole = fixture.content()? == before;
+    Ok((!is_whole).then(|| ("put back in part", failed("recover", &recovered))))
 }
 
 fn lost_with_a_full_state_disk(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {

@@ -138,10 +138,10 @@ impl HoldFixture {
         if finished.status.success() { Ok(()) } else { Err(failed(verb, &finished).into()) }
     }
 
-    /// From now on mutants run only in `recover`, where the mutant is one of the recovery.
+    /// From now on mutants run only where the mutant is one of the recovery or the restore.
     pub(super) fn recover_by_shipped(&mut self) {
         if let Tool::Mutant { mutant, shipped, .. } = &self.tool
-            && !mutant.starts_with("hold-recover-")
+            && !["hold-recover-", "hold-restore-"].iter().any(|begin| mutant.starts_with(begin))
         {
             self.tool = Tool::Synconce(shipped.clone());
         }

@@ -21,7 +21,7 @@ const SPAN: Duration = Duration::from_millis(60);
 /// Kills that come too late are repeated: up to this many attempts for each requested kill.
 const TRIES: usize = 4;
 /// The verbs that are killed in turn.
-const VERBS: [&str; 6] = ["start", "stop", "recover", "run", "settle", "start"];
+const VERBS: [&str; 7] = ["start", "stop", "recover", "run", "settle", "start", "restore"];
 /// Calls at which a verb is killed, and the largest n for the nth call.
 const CALLS: [(&str, u64); 14] = [
     ("openat", 60),
@@ -91,19 +91,19 @@ impl Kills<'_> {
         if verb == "settle" {
             known = vec![0; known.len()];
         }
-        if ["stop", "recover", "settle"].contains(&verb) {
+        if ["stop", "recover", "settle", "restore"].contains(&verb) {
             fixture.must("start")?;
         }
-        if verb == "recover" || verb == "settle" {
+        if ["recover", "settle", "restore"].contains(&verb) {
             fixture.crash()?;
         }
-        if verb == "settle" {
-            // A settlement is for files that the daemon has written anew.
+        let before = fixture.content()?;
+        if verb == "settle" || verb == "restore" {
+            // The daemon writes its files anew.
             ["recover", "start"].into_iter().try_for_each(|verb| fixture.must(verb))?;
             fixture.write(1, 1)?;
             fixture.must("stop")?;
         }
-        let before = fixture.content()?;
         let mut command = fixture.command(verb);
         if verb == "run" {
             let [first, ..] = fixture.databases() else { return Err("no database".into()) };
@@ -115,6 +115,7 @@ impl Kills<'_> {
         let fault = match verb {
             "recover" => self.recovered(&before)?,
             "settle" => self.all(&["settle"])?,
+            "restore" => self.restored(&before)?,
             _ => None,
         };
         let fault = fault.map_or_else(|| self.off(&known), |fault| Ok(Some(fault)))?;
@@ -163,6 +164,20 @@ impl Kills<'_> {
             return Ok(Some(("not set aside", detail)));
         }
         put_back(self.fixture, before)
+    }
+
+    /// Finishes a restore that was killed, by the next restore or as the daemon's unit does: nothing
+    /// is there but the files as they were set aside.
+    fn restored(&mut self, before: &super::fixture::HeldContent) -> Result<Option<BrokenPromise>> {
+        let after_a_boot = self.random.bool();
+        let verbs: &[&str] = if after_a_boot { &["recover", "restore"] } else { &["restore"] };
+        if let Some(fault) = self.all(verbs)? {
+            return Ok(Some(fault));
+        }
+        if self.fixture.content()? != *before {
+            return Ok(Some(("put back wrong", format!("{verbs:?}: the content differs"))));
+        }
+        self.all(&["settle"])
     }
 
     /// Ends the hold in one of the ways in which a user would; the databases are whole then.

@@ -160,13 +160,14 @@ fn write_after(fixture: &HoldFixture, copies: &Copies, from: usize, to: usize) -
     others.iter().try_for_each(|database| database.write(from, to))
 }
 
-/// Records `hold recover` on disks that begin as the `images`.
-pub(super) fn record_recovery(
+/// Records `act` on disks that begin as the `images`, after `prepare`.
+pub(super) fn record_again(
     fixture: &HoldFixture,
     disk: DiskKind,
     images: &[std::path::PathBuf],
     load: LoadKind,
-    recover: impl FnOnce() -> Result<()>,
+    prepare: impl FnOnce() -> Result<()>,
+    act: impl FnOnce() -> Result<()>,
 ) -> Result<RecordedHold> {
     let _shared = without_sync();
     let points = [fixture.disk(), fixture.other()];
@@ -176,8 +177,9 @@ pub(super) fn record_recovery(
     fs::create_dir_all(&own)?;
     fixture.boot()?;
     let background_load = BackgroundLoad::start(load, &own, &[fixture.data(), fixture.state()]);
+    prepare()?;
     rigs[0].disk().mark(mark::START)?;
-    recover()?;
+    act()?;
     std::thread::sleep(AFTER);
     rigs[0].disk().mark(mark::END)?;
     drop(background_load);

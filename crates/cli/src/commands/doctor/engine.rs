@@ -89,7 +89,7 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> 
 
 /// Checks the set-up of `engine`, whose answer named the runtime `runs`, if it names one.
 fn check(engine: Configured, runs: Option<&str>) -> SetUp {
-    let Checked { is_made, mut faults, notes } = match check_host(engine) {
+    let Checked { is_made, mut faults, notes, has_default } = match check_host(engine) {
         Ok(checked) => checked,
         Err(error) => {
             let lines = vec![error.to_string()];
@@ -97,7 +97,8 @@ fn check(engine: Configured, runs: Option<&str>) -> SetUp {
         }
     };
     // The check looks at the system's daemon, which need not be the one that was asked.
-    if let Some(other) = runs.filter(|name| is_made && faults.is_empty() && *name != RUNTIME_NAME) {
+    let is_well = is_made && faults.is_empty() && has_default;
+    if let Some(other) = runs.filter(|name| is_well && *name != RUNTIME_NAME) {
         faults.push(format!("the default runtime of the daemon that was asked is {other}"));
     }
     SetUp { is_in_force: is_made && faults.is_empty(), is_made, lines: [faults, notes].concat() }

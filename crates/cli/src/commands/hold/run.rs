@@ -1,5 +1,6 @@
 //! `synconce hold recover`, `settle` and `run`
 
+use super::restore::say_restored;
 use super::{Trouble, begun, known, read, read_or_recall, say_left, say_waiting};
 use crate::arguments::hold::{HoldRunArguments, NamedHold, Recover};
 use crate::commands::signal_forwarder::SignalForwarder;
@@ -35,6 +36,7 @@ fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
             say(&format!("hold {name}: {reason}; the files are used as they are"));
         }
         Recovered::SetAside(aside) => say_set_aside(config, &aside),
+        Recovered::PutBack(restored) => say_restored(name, &restored),
     }
     Ok(())
 }
@@ -54,9 +56,9 @@ fn say_set_aside(config: &Config, aside: &SetAside) {
         say("docker's list of images may be the one of up to 30 seconds before the crash");
     }
     if !aside.commands.is_empty() {
-        say("until the daemon has started once, these commands put everything back, \
-             while the daemon and the hold are stopped:");
-        aside.commands.iter().for_each(|command| say(&format!("  {command}")));
+        say("until the daemon has started once, this puts everything back, while the daemon and \
+             the hold are stopped:");
+        say(&format!("  synconce hold restore {}", config.name));
     }
 }
 

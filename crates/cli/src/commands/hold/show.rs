@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_hold::aside::{Journal, Set};
 use synconce_hold::config::{AfterCrash, Config, name_of, path_of};
-use synconce_hold::error::HoldFailure;
+use synconce_hold::error::{HALF_RESTORED, HoldFailure};
 use synconce_hold::record::HoldRecord;
 use synconce_hold::status::{HoldState, HoldStatus, Look, status};
 use synconce_sys::reason;
@@ -32,9 +32,12 @@ pub struct HoldReport {
 }
 
 impl HoldReport {
-    fn of(status: HoldStatus) -> Self {
+    fn of(mut status: HoldStatus) -> Self {
         let name = &status.name;
+        let journal = Journal::read(name);
+        let is_restoring = journal.as_ref().is_ok_and(Journal::is_restoring);
         let advice = match status.state {
+            HoldState::Off if is_restoring => Some(format!("synconce hold restore {name}")),
             HoldState::Off | HoldState::Held => None,
             HoldState::Incomplete if status.is_changing => None,
             // The stop says what is to be done about overlays that are elsewhere.
@@ -45,7 +48,9 @@ impl HoldReport {
             HoldState::Failed => Some(format!("synconce hold stop {name}")),
             HoldState::Interrupted => Some(format!("synconce hold recover {name}")),
         };
-        let journal = Journal::read(name);
+        if is_restoring && status.reason.is_none() {
+            status.reason = Some(HALF_RESTORED.to_owned());
+        }
         let sets = journal.map(|journal| journal.sets).unwrap_or_default();
         // A recovery that failed has not made all directories of its journal.
         let is_made = |path: &PathBuf| path.try_exists().unwrap_or(true);

@@ -21,7 +21,8 @@ pub(super) fn check(
     host: &Host,
     root: &Path,
 ) -> Result<SetupReport, Error> {
-    let (name, setup) = (engine.command(), host.setup(engine.command()));
+    let name = plan.command(engine);
+    let setup = host.setup(name);
     report.set_up = Some(plan.changes.is_empty());
     if !plan.changes.is_empty() {
         report.diff = Some(diff::of_plan(plan, host));

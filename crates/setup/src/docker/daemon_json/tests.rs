@@ -38,29 +38,16 @@ fn a_file_of_one_line_stays_json_that_go_takes() {
 }
 
 #[test]
-fn another_default_runtime_is_refused_with_its_line_and_the_reason() {
-    for (name, path, why) in [
-        ("nvidia", "nvidia-container-runtime", "there can be one default only"),
-        ("crun", "/usr/bin/crun", "there can be one default only"),
-        ("sandbox", "/usr/local/bin/runsc", "gVisor"),
-        ("io.containerd.runsc.v1", "", "gVisor"),
-        ("vm", "/usr/bin/kata-runtime", "Kata"),
-    ] {
-        let text = format!(
-            "{{\n  \"runtimes\": {{\"{name}\": {{\"path\": \"{path}\"}}}},\n  \
-             \"default-runtime\": \"{name}\"\n}}"
-        );
-        let (line, reason) = refused(&text);
-        assert_eq!(line, Some(3));
-        assert!(reason.contains(why), "{reason}");
+fn the_default_runtime_is_read_with_its_line() {
+    let read = |text: &str| default_runtime(text).unwrap();
+    for text in ["", "{}", "[]", "{\"runtimes\": {}}"] {
+        assert_eq!(read(text), None, "{text}");
     }
-}
-
-#[test]
-fn a_shim_of_gvisor_is_known_by_its_type() {
-    let text = "{\"default-runtime\": \"x\",\n \"runtimes\": {\"x\": {\"runtimeType\": \
-                \"io.containerd.runsc.v1\"}}}";
-    assert!(refused(text).1.contains("gVisor"));
+    let text = "{\n \"debug\": true,\n \"default-runtime\": \"nvidia\"\n}";
+    for text in [text.to_owned(), format!("\u{feff}{}", text.replace('\n', "\r\n"))] {
+        assert_eq!(read(&text), Some(("nvidia".to_owned(), 3)), "{text}");
+    }
+    assert_eq!(default_runtime("{\n\"default-runtime\": {}}").unwrap_err().line(), Some(2));
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! The way back of what is set aside: a crash between any two steps, and several wipes.
+
+use crate::support::{
+    DATA, config, crash, everything, has_marker, isolated, listing, make_files, paths, recover,
+    recovered, set_aside, settle, sh,
+};
+use std::fs;
+use std::path::Path;
+use synconce_hold::aside::{AsideError, Journal, RestoreError, Restored, restore};
+use synconce_hold::record;
+use synconce_hold::recover::{Decision, Recovered};
+
+const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
+
+fn restored() -> Restored {
+    restore("test", &|_| {}).unwrap()
+}
+
+/// Sets files with the text `content` aside.
+fn wipe(content: &str) {
+    let config = config("wipe", &everything());
+    make_files(content);
+    fs::write(format!("{DATA}/other/d"), "other\n").unwrap();
+    crash(&config);
+    set_aside(recovered(&config));
+}
+
+fn cat(path: &str) -> String {
+    sh(&format!("cat {DATA}/{path}"))
+}
+
+fn leftovers() -> String {
+    sh("find /var/lib -name '.synconce-*'; ls /var/lib/synconce/holds")
+}
+
+/// Makes the state after a crash of a restore: the journal is written, and of the renames of each
+/// file, away and back, the first `steps` are done.
+fn crashed_after(steps: usize) {
+    let mut journal = Journal::read("test").unwrap();
+    let set = journal.sets.last_mut().unwrap();
+    set.moves.iter_mut().for_each(|one| one.put_back = true);
+    let replaced = Path::new(DATA).join(".synconce-aside-test-1/.synconce-replaced");
+    for step in 0..steps {
+        let one = &set.moves[step / 2];
+        if step % 2 == 0 {
+            sh(&format!("mkdir -m 700 -p {}", replaced.display()));
+            fs::rename(&one.from, replaced.join(one.from.file_name().unwrap())).unwrap();
+        } else {
+            fs::rename(&one.to, &one.from).unwrap();
+        }
+    }
+    fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+}
+
+#[test]
+fn after_a_crash_at_any_step_the_next_restore_or_recovery_finishes() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        for steps in 0..=2 * ALL.len() {
+            for by_recovery in [false, true] {
+                wipe("old");
+                make_files("new");
+                fs::write(format!("{DATA}/other/d"), "other\n").unwrap();
+                crashed_after(steps);
+                assert!(matches!(settle("test"), Err(AsideError::Unfinished(_))), "{steps}");
+                let done = if by_recovery {
+                    match recovered(&config) {
+                        Recovered::PutBack(restored) => restored,
+                        other => panic!("{steps}: {other:?}"),
+                    }
+                } else {
+                    restored()
+                };
+                assert_eq!(done.paths.len(), ALL.len() - steps / 2, "{steps}");
+                let content = listing();
+                assert!(content.contains("old") && !content.contains("new"), "{steps}: {content}");
+                let newer = ".synconce-aside-test-1/.synconce-replaced";
+                assert_eq!(cat(&format!("{newer}/plugin.one/sub/b")), "new\n", "{steps}");
+                assert_eq!(cat(&format!("{newer}/meta.db")), "new\n", "{steps}");
+                assert_eq!(restored(), Restored::default(), "{steps}");
+                settle("test").unwrap();
+                assert_eq!((listing(), leftovers().as_str()), (content, ""), "{steps}");
+            }
+        }
+    });
+}
+
+#[test]
+fn of_several_wipes_the_oldest_comes_back_once_and_a_later_wipe_can_come_back_too() {
+    isolated(|| {
+        for content in ["original", "second"] {
+            wipe(content);
+        }
+        make_files("third");
+        let done = restored();
+        assert_eq!((done.paths, cat("meta.db").as_str()), (paths(&ALL), "original\n"));
+        let kept =
+            ["1", "2"].map(|number| Path::new(DATA).join(format!(".synconce-aside-test-{number}")));
+        assert_eq!(done.kept, kept);
+        assert_eq!(restored(), Restored::default(), "the second stays where it is");
+        assert_eq!(Journal::read("test").unwrap().commands().len(), 1);
+        wipe("later");
+        make_files("last");
+        assert_eq!(
+            restored().replaced[0].1,
+            kept[1].with_file_name(".synconce-aside-test-3/.synconce-replaced/meta.db")
+        );
+        assert_eq!(cat("plugin.two/c"), "later\n");
+        settle("test").unwrap();
+        assert_eq!(leftovers(), "");
+    });
+}
+
+#[test]
+fn files_of_a_recovery_that_was_cut_short_come_back_and_the_operator_decides() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        wipe("old");
+        let mut journal = Journal::read("test").unwrap();
+        journal.sets[0].finished = false;
+        let last = &journal.sets[0].moves[2];
+        fs::rename(&last.to, &last.from).unwrap();
+        fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+        crash(&config);
+        let done = restored();
+        assert!(done.is_interrupted && has_marker(), "{done:?}");
+        assert_eq!(done.paths, paths(&ALL[..2]));
+        let kept = recover(&config, Decision::Keep).unwrap();
+        assert!(matches!(kept, Recovered::Kept { .. }) && !has_marker());
+        assert_eq!(cat("plugin.two/c"), "old\n");
+        settle("test").unwrap();
+        // Without a recovery that has begun, the hold is recovered first.
+        crash(&config);
+        assert!(matches!(restore("test", &|_| {}), Err(RestoreError::Interrupted(_))));
+    });
+}
+
+#[test]
+fn files_whose_directory_is_gone_are_not_forgotten() {
+    isolated(|| {
+        wipe("old");
+        let (own, moved) = (format!("{DATA}/.synconce-aside-test-1"), format!("{DATA}/moved"));
+        fs::rename(&own, &moved).unwrap();
+        let error = restore("test", &|_| {}).unwrap_err();
+        assert!(error.to_string().ends_with("/.synconce-aside-test-1 is gone"), "{error}");
+        assert_eq!(sh(&error.remedy().unwrap()), format!("{moved}\n"));
+        fs::rename(&moved, &own).unwrap();
+        assert_eq!(restored().paths, paths(&ALL));
+        assert_eq!((cat("meta.db").as_str(), leftovers().as_str()), ("old\n", ""));
+    });
+}
