@@ -4,12 +4,15 @@ use serde_json::Value;
 use std::error::Error;
 use std::process::Command;
 
+/// Returns the target for which this program, like the others of the workspace, was built.
 /// Dependencies of other platforms are neither shipped nor downloaded.
-const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+pub fn platform() -> String {
+    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+}
 
 /// Returns the packages, their licences and their dependencies.
 pub fn metadata() -> Result<Value, Box<dyn Error>> {
-    let platform = format!("--filter-platform={PLATFORM}");
+    let platform = format!("--filter-platform={}", platform());
     let arguments = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
     Ok(serde_json::from_str(&cargo(&arguments)?)?)
 }
@@ -17,7 +20,8 @@ pub fn metadata() -> Result<Value, Box<dyn Error>> {
 /// Returns `NAME vVERSION` of each package in the shipped binaries, synconce and its test rig.
 pub fn shipped() -> Result<Vec<String>, Box<dyn Error>> {
     let tree = ["tree", "--package=synconce", "--package=synconce-testkit", "--edges=normal"];
-    let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", PLATFORM];
+    let platform = platform();
+    let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", &platform];
     let text = cargo(&[&tree[..], &format].concat())?;
     let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let mut names: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(name).collect();

@@ -1,5 +1,6 @@
 //! `cargo xtask prove`: builds the tool, its mutants and the rig, and runs `prove`.
 
+use crate::metadata;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -58,7 +59,7 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
     mutants.arg("--target-dir").arg(&mutated).env("CARGO_BUILD_BUILD_DIR", &target);
     run(&mut mutants)?;
     let here = |target: &PathBuf, program: &str| {
-        let path = target.join("x86_64-unknown-linux-gnu/debug").join(program);
+        let path = target.join(metadata::platform()).join("debug").join(program);
         path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))
     };
     let mut command = Command::new(here(&target, "prove")?);

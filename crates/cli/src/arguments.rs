@@ -172,10 +172,11 @@ pub struct RunArguments {
     pub sealed: bool,
     /// Hold only the syncs of files at or below PATH (may be given several times)
     ///
-    /// The syncs of all other files are real. PATH may have the wildcards *, ? and [a-z], and **
-    /// for any number of directories (quote them), and may not exist yet. It means a place in a file system, by whatever mount, root
-    /// or link a process reaches it. A sync of a whole file system, and of a file with several
-    /// hard links, is real unless all that it concerns is held. Not for --sealed.
+    /// The syncs of all other files are real. PATH may have the wildcards * and ?, and ** for any
+    /// number of directories (quote them), and may not exist yet. It means a place in a file
+    /// system, by whatever mount, root or link a process reaches it. A sync of a whole file
+    /// system, and of a file with several hard links, is real unless all that it concerns is
+    /// held. Not for --sealed.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub only: Vec<PathBuf>,
     /// Make the syncs of files at or below PATH real (may be given several times)

@@ -1,5 +1,6 @@
 //! Where the time of a command went: reads the record of its syncs, and says what they cost.
 
+mod causes;
 mod record;
 mod savings;
 mod spread;
@@ -9,9 +10,11 @@ mod waits;
 
 use self::record::CommandRecord;
 use crate::error::Error;
+use crate::finding::{self, Finding};
 use serde::Serialize;
 use std::io::BufRead;
 
+pub use self::causes::{Emulated, TriggerRuns};
 pub use self::record::{CommandEnding, RecordSums};
 pub use self::savings::Savings;
 pub use self::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
@@ -33,24 +36,50 @@ pub struct CommandReport {
     pub savings: Savings,
     /// What was not timed.
     pub not_covered: Vec<NotCovered>,
+    /// What dpkg has started to handle triggers.
+    pub triggers: Vec<TriggerRuns>,
+    /// Programs of another architecture.
+    pub emulated: Vec<Emulated>,
+    /// Causes beside the waits for syncs, the most costly first.
+    pub findings: Vec<Finding>,
+    /// Names of findings that were left out, as asked.
+    pub ignored: Vec<&'static str>,
 }
 
-/// Reads a record and derives the report.
+/// Reads a record and derives the report, without the findings whose names are `ignored`.
 ///
 /// # Errors
 /// The record cannot be read, or is none.
-pub fn examine_record(record: impl BufRead) -> Result<CommandReport, Error> {
+pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<CommandReport, Error> {
     let record = CommandRecord::read(record)?;
     let waits = Waits::of(&record.tally);
     let savings = Savings::of(&record, &waits);
     let not_covered = NotCovered::of(&record);
     let seconds = record.seconds();
-    let verdict = text::verdict(&record, &waits, &savings, &not_covered);
-    let (command, ended) = (record.command, record.ended);
-    Ok(CommandReport { verdict, command, ended, seconds, waits, savings, not_covered })
+    let (ignored, findings) = finding::split(causes::derive(&record), ignored);
+    let verdict = text::verdict(&record, &waits, &savings, &not_covered, findings.first());
+    let CommandRecord { command, ended, triggers, emulated, .. } = record;
+    Ok(CommandReport {
+        verdict,
+        command,
+        ended,
+        seconds,
+        waits,
+        savings,
+        not_covered,
+        triggers,
+        emulated,
+        findings,
+        ignored,
+    })
 }
 
 impl CommandReport {
+    /// Returns the least seconds that `synconce run`, or the remedy of the first finding, saves.
+    pub fn most_seconds(&self) -> f64 {
+        finding::most_seconds(&self.findings).max(self.savings.at_least)
+    }
+
     /// Returns the report for a terminal. `again` is the command line of the same command under
     /// `synconce run`.
     pub fn text(&self, again: &str) -> String {

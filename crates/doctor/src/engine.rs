@@ -2,10 +2,12 @@
 
 mod daemon;
 mod docker;
+mod images;
 mod podman;
 
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
+pub use images::EmulatedImages;
 pub use podman::ask_podman;
 
 use crate::report::NotMeasured;
@@ -42,6 +44,8 @@ pub struct ContainerEngine {
     pub layers: Option<u64>,
     /// The build cache, if the engine can say its size without a walk.
     pub build_cache: Option<BuildCache>,
+    /// Images whose programs this machine runs in an emulator, if there are some.
+    pub emulated_images: Option<EmulatedImages>,
     /// Whether the roots of build steps are mounted volatile by the engine itself.
     pub builds_are_volatile: bool,
     /// Whether the roots of held build steps are configured to be mounted volatile by synconce.
@@ -53,9 +57,23 @@ pub struct ContainerEngine {
     pub databases: Option<SetUp>,
     /// The plugins of containerd whose option `no_sync` is on: their databases are not synced.
     pub no_sync: Vec<String>,
+    /// An image to measure an export with, if the engine has one of a fitting size.
+    #[serde(skip)]
+    pub(crate) exportable: Option<Exportable>,
     /// What the engine did not say.
     #[serde(skip)]
     pub(crate) unknown: Vec<NotMeasured>,
+}
+
+/// An image that dockerd can export within seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exportable {
+    pub socket: PathBuf,
+    pub id: String,
+    pub name: String,
+    pub bytes: u64,
+    /// Where dockerd writes the layers before it sends them.
+    pub temporary: PathBuf,
 }
 
 /// The cache of BuildKit.

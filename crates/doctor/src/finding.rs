@@ -2,8 +2,9 @@
 //! out.
 
 mod engine;
+mod limits;
 
-use crate::cgroup::{Limit, LimitKind};
+use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
@@ -30,31 +31,33 @@ const FASTEST_FLUSH: f64 = 300.0;
 /// second.
 const WRITTEN: f64 = 1e9;
 const USUAL_BANDWIDTH: f64 = 200e6;
-/// Seconds of work of the workload of CPU limits.
-const WORK: f64 = 10.0;
 /// Files of the workload of copy-ups.
 const CHOWNED: f64 = 10_000.0;
 /// File systems that are this full, in percent, slow down.
 const NEARLY_FULL: u64 = 95;
 
 /// The names of all findings.
-pub const FINDINGS: [&str; 17] = [
+pub const FINDINGS: [&str; 21] = [
     "cpu-limit",
     "eatmydata",
+    "emulated",
     "flushes-ignored",
     "full",
     "fuse-overlayfs",
     "io-limit-bytes",
     "io-limit-writes",
+    "man-db-trigger",
     "native",
     "nearly-full",
     "no-native-diff",
     "no-sync",
     "overlay-copy-up",
+    "repeated-triggers",
     "set-up-not-in-force",
     "slow-sync",
     "slow-writes",
     "step-copy-up",
+    "unread-files",
     "vfs",
 ];
 
@@ -77,6 +80,18 @@ pub struct Finding {
     pub undo: String,
     /// What the remedy risks.
     pub risk: String,
+}
+
+/// Returns the names of those of `all` that are `ignored`, and the others.
+pub(crate) fn split(all: Vec<Finding>, ignored: &[String]) -> (Vec<&'static str>, Vec<Finding>) {
+    let is_ignored = |found: &Finding| ignored.iter().any(|name| name == found.name);
+    let (ignored, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ignored);
+    (ignored.into_iter().map(|found| found.name).collect(), others)
+}
+
+/// Returns the seconds of the most costly of `findings`.
+pub(crate) fn most_seconds(findings: &[Finding]) -> f64 {
+    findings.iter().filter_map(|finding| finding.seconds).fold(0.0, f64::max)
 }
 
 /// What findings are derived from, beside the figures.
@@ -105,7 +120,8 @@ impl Facts<'_> {
 
 /// Returns the findings, the most costly first; those without a figure follow.
 pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measured) -> Vec<Finding> {
-    let mut found: Vec<Finding> = facts.limits.iter().filter_map(|it| limit(it, facts)).collect();
+    let mut found: Vec<Finding> =
+        facts.limits.iter().filter_map(|it| limits::finding(it, facts)).collect();
     let skips = |whose| in_force.iter().find(|found| found.skipping == whose);
     let is_skipped =
         skips(Skipping::OfThisProcess).or(skips(Skipping::OfDynamicPrograms)).is_some();
@@ -120,6 +136,7 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
         found.extend(engine::of_set_up(engine));
         found.extend(engine::of_no_sync(engine));
         found.extend(engine::of_storage(engine));
+        found.extend(engine::of_images(engine));
         found.extend(measured.layers.and_then(|layers| engine::of_copy_up(engine, &layers)));
     }
     found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));
@@ -287,46 +304,6 @@ fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding
             .to_owned(),
         undo: "not needed".to_owned(),
         risk: "no commit can promise what the host of a virtual machine ignores".to_owned(),
-    })
-}
-
-fn limit(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
-    let value = limit.value.max(1e-6);
-    let cpus = facts.host.cpus as f64;
-    let (name, seconds, workload, cause) = match limit.kind {
-        LimitKind::Cpus => {
-            let wanted = if value < 1.0 { 1.0 } else { cpus };
-            let workload = if value < 1.0 {
-                "10 s of work on one CPU".to_owned()
-            } else {
-                format!("10 s of work on {cpus} CPUs")
-            };
-            let cause = format!("a control group allows {value} CPUs");
-            ("cpu-limit", WORK * wanted / value - WORK, workload, cause)
-        }
-        LimitKind::WrittenBytesPerSecond => {
-            let seconds = WRITTEN / value - WRITTEN / USUAL_BANDWIDTH;
-            let cause = format!("a control group allows {} a second", bytes(value));
-            ("io-limit-bytes", seconds, "1 GB of writes".to_owned(), cause)
-        }
-        LimitKind::WritesPerSecond => {
-            // An fsync of an append is at least a write of data and one of the journal.
-            let seconds = 2.0 * INSTALL_SYNCS / value;
-            let cause = format!("a control group allows {value} writes a second");
-            ("io-limit-writes", seconds, INSTALL.to_owned(), cause)
-        }
-        LimitKind::MemoryBytes => return None,
-    };
-    let write = |text: &str| format!("echo '{text}' >{}", limit.file.display());
-    (seconds >= WORTH).then(|| Finding {
-        name,
-        seconds: Some(seconds),
-        workload: Some(workload),
-        cause,
-        evidence: format!("{} has {}", limit.file.display(), limit.restore),
-        remedy: format!("{} (as root; of a container: docker update, outside)", write(&limit.lift)),
-        undo: write(&limit.restore),
-        risk: "other groups get less".to_owned(),
     })
 }
 

@@ -24,18 +24,19 @@ mod text;
 
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandEnding, CommandReport, Dropped, NotCovered, RecordSums, Savings, Slowest, SyncGroup,
-    Waits, examine_record,
+    CommandEnding, CommandReport, Dropped, Emulated, NotCovered, RecordSums, Savings, Slowest,
+    SyncGroup, TriggerRuns, Waits, examine_record,
 };
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;
 pub use engine::{
-    BuildCache, ContainerEngine, SetUp, ask_buildkit, ask_containerd, ask_docker, ask_podman,
+    BuildCache, ContainerEngine, EmulatedImages, SetUp, ask_buildkit, ask_containerd, ask_docker,
+    ask_podman,
 };
 pub use error::Error;
 pub use finding::{FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
-pub use measure::{AtOnce, DeviceFlushes, Layers, Measured, NameRates, Times, Writes};
+pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};
 pub use report::{NotMeasured, PlaceReport};
 
@@ -104,7 +105,14 @@ pub fn examine(
         Space::TooSmall => Some("the file system is too small for temporary files"),
     };
     let measured = match too_little {
-        None => measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?,
+        None => {
+            let mut measured =
+                measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
+            if options.depth == Depth::Full {
+                measured.export = measure::export(engine, observer, &mut not_measured)?;
+            }
+            measured
+        }
         Some(why) => {
             not_measured.push(NotMeasured::new("syncs, names and writes", why));
             Measured::default()
@@ -113,9 +121,7 @@ pub fn examine(
     let host = report::Host::read();
     let facts = finding::Facts { place: &place, host: &host, limits: &limits, space, engine };
     let all = finding::derive(&facts, &in_force, &measured);
-    let is_ignored = |found: &Finding| options.ignored.iter().any(|name| name == found.name);
-    let (ignored, findings): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ignored);
-    let ignored = ignored.into_iter().map(|found| found.name).collect::<Vec<_>>();
+    let (ignored, findings) = finding::split(all, &options.ignored);
     let verdict = finding::verdict(&facts, &in_force, &measured, &findings, &ignored);
     let engine = options.engine.clone();
     Ok(PlaceReport {

@@ -2,12 +2,14 @@
 //! signals between two samples.
 
 mod at_once;
+mod export;
 mod layers;
 mod names;
 mod syncs;
 mod writes;
 
 pub use at_once::AtOnce;
+pub use export::Export;
 pub use layers::Layers;
 pub use names::NameRates;
 pub use syncs::{DeviceFlushes, Times};
@@ -41,6 +43,8 @@ pub struct Measured {
     pub names: Option<NameRates>,
     /// An overlay whose layers are at the place; of engines that mount overlays.
     pub layers: Option<Layers>,
+    /// An export of an image by the engine.
+    pub export: Option<Export>,
     /// Random writes of 4 KiB past the page cache.
     pub random: Option<Writes>,
     /// Sequential writes of 1 MiB past the page cache.
@@ -140,6 +144,21 @@ pub(crate) fn measure(
     }
     scratch.remove()?;
     Ok(measured)
+}
+
+/// Measures an export of `engine`, if it has an image for it.
+///
+/// # Errors
+/// A signal has arrived.
+pub(crate) fn export(
+    engine: Option<&ContainerEngine>,
+    observer: &mut dyn Observer,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<Export>, Error> {
+    match engine.and_then(|engine| engine.exportable.as_ref()) {
+        Some(source) => export::measure(source, observer, not_measured),
+        None => Ok(None),
+    }
 }
 
 /// Returns why the kernel has no counts of flushes.

@@ -29,14 +29,22 @@ impl Drop for RunningChild {
 /// The program cannot be started, fails, or does not end within a minute. A failure is described
 /// by the last line of the program's standard error.
 pub(crate) fn stdout_of(command: &mut Command) -> io::Result<Vec<u8>> {
-    stdout_within(command, PATIENCE)
+    stdout_for(command, Stdio::null())
+}
+
+/// Returns the standard output of `command`, whose standard input is `input`.
+///
+/// # Errors
+/// See [`stdout_of`].
+pub(crate) fn stdout_for(command: &mut Command, input: Stdio) -> io::Result<Vec<u8>> {
+    stdout_within(command.stdin(input), PATIENCE)
 }
 
 fn stdout_within(command: &mut Command, patience: Duration) -> io::Result<Vec<u8>> {
     // A file, because a pipe is full after 64 KiB, and its end waits for children of the program.
     let file = || memfd_create("synconce-doctor", MemfdFlags::CLOEXEC).map(File::from);
     let (output, errors) = (file()?, file()?);
-    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(errors.try_clone()?);
+    command.stdout(output.try_clone()?).stderr(errors.try_clone()?);
     let mut running = RunningChild(command.spawn()?);
     let deadline = Instant::now() + patience;
     let status = loop {

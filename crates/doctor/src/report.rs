@@ -2,7 +2,7 @@
 
 use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
-use crate::finding::Finding;
+use crate::finding::{self, Finding};
 use crate::in_force::InForce;
 use crate::measure::Measured;
 use crate::place::ExaminedPlace;
@@ -36,7 +36,7 @@ pub struct PlaceReport {
 impl PlaceReport {
     /// Returns the least seconds that the remedy of the first finding saves.
     pub fn most_seconds(&self) -> f64 {
-        self.findings.iter().filter_map(|finding| finding.seconds).fold(0.0, f64::max)
+        finding::most_seconds(&self.findings)
     }
 
     /// Returns the report for a terminal.

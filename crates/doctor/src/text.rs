@@ -2,7 +2,7 @@
 
 use crate::cgroup::{Limit, LimitKind};
 use crate::finding::Finding;
-use crate::measure::{AtOnce, Layers, Measured, Times, Writes};
+use crate::measure::{AtOnce, Export, Layers, Measured, Times, Writes};
 use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
 use std::fmt::Write;
@@ -61,6 +61,8 @@ fn summary(place: &ExaminedPlace, measured: &Measured) -> String {
     parts.extend(names.map(|names| format!("{} creates a second", whole(names.creates))));
     parts.extend(measured.random.map(|writes| random(&writes)));
     parts.extend(measured.sequential.map(|writes| sequential(&writes)));
+    let export = measured.export.as_ref();
+    parts.extend(export.map(|it| format!("export of an image {}/s", bytes(it.bytes_per_second))));
     parts.join("; ")
 }
 
@@ -142,6 +144,14 @@ fn figures(text: &mut String, measured: &Measured) {
     if let Some(layers) = &measured.layers {
         layered(text, layers);
     }
+    if let Some(Export { image, bytes: size, bytes_per_second, gzip, zstd }) = &measured.export {
+        let (rate, size) = (bytes(*bytes_per_second), bytes(*size as f64));
+        let mut line = format!("{rate}/s of {image}, {size}, as by docker save");
+        for (rate, program) in [(gzip, "gzip"), (zstd, "zstd")] {
+            line += &rate.map_or_else(String::new, |it| format!("; {program} {}/s", bytes(it)));
+        }
+        let _ = writeln!(text, "  export       {line}");
+    }
     let writes =
         [measured.random.map(|it| random(&it)), measured.sequential.map(|it| sequential(&it))];
     for line in writes.into_iter().flatten() {
@@ -187,9 +197,13 @@ fn limited(limit: &Limit) -> String {
     }
 }
 
-fn block(text: &mut String, at: usize, finding: &Finding) {
+/// Adds the lines of the finding number `at`.
+pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
     let cost = match (finding.seconds, &finding.workload) {
-        (Some(seconds), Some(workload)) => format!(": at least {seconds:.0} s of {workload}"),
+        (Some(seconds), Some(workload)) => {
+            let digits = usize::from(seconds < 3.0);
+            format!(": at least {seconds:.digits$} s of {workload}")
+        }
         _ => String::new(),
     };
     let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;

@@ -27,3 +27,5 @@ pub mod state_file;
 pub mod synced;
 #[doc(hidden)]
 pub mod text;
+#[doc(hidden)]
+pub mod wildcards;

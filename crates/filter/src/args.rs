@@ -1,7 +1,7 @@
 //! The arguments of the held calls: constants and argument positions, for the program and for
 //! the supervisor, which reads the same words.
 //!
-//! Constants are those of the generic ABI; x86 and aarch64 have the same values.
+//! Constants are those of the generic ABI; x86, aarch64 and arm have the same values.
 
 use crate::abi::Abi;
 use crate::call::Call;
@@ -53,11 +53,6 @@ pub const Q_SYNC: u32 = 0x80_0001;
 /// How far `QCMD` shifts a command; the type of quota is in the bits below.
 pub(crate) const QUOTA_COMMAND_SHIFT: u32 = 8;
 
-/// The page size with which a sealed program checks msync(2)'s address, in bytes. An aarch64
-/// kernel may have larger pages, and would then refuse an address that the sealed program
-/// accepts.
-pub(crate) const PAGE_SIZE: u32 = 4096;
-
 /// Returns the low half of an argument: the kernel reads only this half of an `int`.
 #[must_use]
 pub const fn low(arg: u64) -> u32 {
@@ -88,7 +83,7 @@ pub const fn open_flags_index(call: Call) -> Option<usize> {
 pub const fn rwf_index(abi: Abi) -> usize {
     match abi {
         Abi::X32 => 4,
-        Abi::X86_64 | Abi::I386 | Abi::Aarch64 => 5,
+        Abi::X86_64 | Abi::I386 | Abi::Aarch64 | Abi::Arm => 5,
     }
 }
 
@@ -103,11 +98,14 @@ pub const fn quota_command_index(call: Call) -> Option<usize> {
     }
 }
 
-/// Returns which argument has the flags of sync_file_range(2).
+/// Returns which argument has the flags of sync_file_range(2). On arm the call is
+/// arm_sync_file_range(2), in which the flags come second: a 64-bit argument begins at an even
+/// register there.
 #[must_use]
-pub(crate) const fn sync_file_range_flags_index(abi: Abi) -> usize {
+pub const fn sync_file_range_flags_index(abi: Abi) -> usize {
     match abi {
         Abi::I386 => 5,
+        Abi::Arm => 1,
         Abi::X86_64 | Abi::X32 | Abi::Aarch64 => 3,
     }
 }
@@ -115,14 +113,17 @@ pub(crate) const fn sync_file_range_flags_index(abi: Abi) -> usize {
 /// Returns the offset in bytes, the length in bytes and the flags of a sync_file_range(2)
 /// call.
 ///
-/// i386 splits the 64-bit arguments: descriptor, offset low, offset high,
-/// length low, length high, flags (`ia32_sync_file_range`,
-/// arch/x86/kernel/sys_ia32.c).
+/// 32-bit ABIs split the 64-bit arguments.
+/// - i386: descriptor, offset low, offset high, length low, length high, flags
+///   (`ia32_sync_file_range`, arch/x86/kernel/sys_ia32.c).
+/// - arm: descriptor, flags, offset low, offset high, length low, length high
+///   (`aarch32_sync_file_range2`, arch/arm64/kernel/sys32.c).
 #[must_use]
 pub const fn sync_file_range(abi: Abi, args: &[u64; 6]) -> (i64, i64, u32) {
     let flags = low(args[sync_file_range_flags_index(abi)]);
     match abi {
         Abi::I386 => (join(args[1], args[2]), join(args[3], args[4]), flags),
+        Abi::Arm => (join(args[2], args[3]), join(args[4], args[5]), flags),
         Abi::X86_64 | Abi::X32 | Abi::Aarch64 => {
             (args[1].cast_signed(), args[2].cast_signed(), flags)
         }

@@ -17,7 +17,7 @@ pub enum Call {
     Syncfs,
     /// msync(2)
     Msync,
-    /// sync_file_range(2)
+    /// sync_file_range(2); arm_sync_file_range(2) on arm
     SyncFileRange,
     /// open(2); absent on aarch64
     Open,
@@ -75,7 +75,8 @@ impl Call {
     ];
 
     /// Returns the name of the kernel headers (`__NR_*`), except that [`Call::Umount`] is
-    /// called `umount2`, which every ABI has.
+    /// called `umount2`, which every ABI has, and [`Call::SyncFileRange`] has its usual name on
+    /// arm, too.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -6,7 +6,8 @@
 //!
 //! # Terms
 //! - **ABI** ([`Abi`]): a system call convention. A process may use several: an x86_64 host
-//!   also accepts x32 and i386 calls, so a program covers all of them.
+//!   also accepts x32 and i386 calls, an aarch64 host those of 32-bit Arm. A program covers all
+//!   of them.
 //! - **call** ([`Call`]): a system call that syncs, that can make a descriptor sync, or of
 //!   which the supervisor must be notified for another reason.
 //! - **supervised**: the program stops a call with `SECCOMP_RET_USER_NOTIF` and a supervisor
@@ -23,7 +24,8 @@
 //! ```
 //! use synconce_filter::{HeldAnswer, Call, SeccompData, Spec, FilterVerdict, Abi};
 //!
-//! let spec = Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None };
+//! let answer = HeldAnswer::Supervised;
+//! let spec = Spec { answer, io_uring_pass: false, identity: None, page_size: 4096 };
 //! let program = synconce_filter::program(&spec, synconce_filter::Abi::ALL);
 //! let call = SeccompData {
 //!     nr: Call::Fsync.number(Abi::X86_64).unwrap() as i32,

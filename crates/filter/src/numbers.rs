@@ -3,7 +3,7 @@
 //! The crate has no table for x32. x32 numbers are those of x86_64 with bit 30 set, except for
 //! the few calls with an x32 entry.
 
-use syscalls::{aarch64, x86, x86_64};
+use syscalls::{aarch64, arm, x86, x86_64};
 
 use crate::abi::Abi;
 use crate::call::Call;
@@ -11,16 +11,17 @@ use crate::call::Call;
 /// `__X32_SYSCALL_BIT`, arch/x86/include/uapi/asm/unistd.h.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// The number of a call in the table `$abi`; `$open` is that of open(2), which aarch64 lacks.
+/// The number of a call in the table `$abi`; `$open` is that of open(2), which aarch64 lacks, and
+/// `$range` the name of sync_file_range(2).
 macro_rules! number {
-    ($call:expr, $abi:ident, $open:expr) => {{
+    ($call:expr, $abi:ident, $open:expr, $range:ident) => {{
         let number = match $call {
             Call::Fsync => $abi::Sysno::fsync,
             Call::Fdatasync => $abi::Sysno::fdatasync,
             Call::Sync => $abi::Sysno::sync,
             Call::Syncfs => $abi::Sysno::syncfs,
             Call::Msync => $abi::Sysno::msync,
-            Call::SyncFileRange => $abi::Sysno::sync_file_range,
+            Call::SyncFileRange => $abi::Sysno::$range,
             Call::Open => $open,
             Call::Openat => $abi::Sysno::openat,
             Call::Openat2 => $abi::Sysno::openat2,
@@ -48,8 +49,9 @@ impl Call {
         match abi {
             Abi::X86_64 => Some(on_x86_64(self)),
             Abi::X32 => Some(on_x32(self)),
-            Abi::I386 => Some(number!(self, x86, x86::Sysno::open)),
-            Abi::Aarch64 => Some(number!(self, aarch64, return None)),
+            Abi::I386 => Some(number!(self, x86, x86::Sysno::open, sync_file_range)),
+            Abi::Aarch64 => Some(number!(self, aarch64, return None, sync_file_range)),
+            Abi::Arm => Some(number!(self, arm, arm::Sysno::open, arm_sync_file_range)),
         }
     }
 
@@ -71,7 +73,8 @@ impl Call {
     }
 }
 
-/// Returns the number of umount(2), the call without flags, in ABIs that have it.
+/// Returns the number of umount(2), the call without flags, in ABIs that have it. Not in arm: a
+/// 64-bit kernel refuses the number of the older ABI (arch/arm64/tools/syscall_32.tbl).
 fn old_umount(abi: Abi) -> Option<u32> {
     (abi == Abi::I386).then(|| x86::Sysno::umount.id().cast_unsigned())
 }
@@ -90,5 +93,5 @@ fn on_x32(call: Call) -> u32 {
 }
 
 fn on_x86_64(call: Call) -> u32 {
-    number!(call, x86_64, x86_64::Sysno::open)
+    number!(call, x86_64, x86_64::Sysno::open, sync_file_range)
 }

@@ -98,9 +98,9 @@ fn sealed(spec: &Spec, call: Call, abi: Abi) -> Rule {
     match answer {
         SealedAnswer::Success if call == Call::Sync => held,
         SealedAnswer::Success => unless_negative(held),
-        SealedAnswer::SuccessIfSync => sealed_msync(),
+        SealedAnswer::SuccessIfSync => sealed_msync(spec),
         SealedAnswer::SuccessOrHandshake => {
-            sync_file_range(abi, sealed_handshake(spec), sealed_range(abi))
+            sync_file_range(abi, sealed_handshake(spec, abi), sealed_range(abi))
         }
         SealedAnswer::Refusal(_) if spec.io_uring_pass => ALLOW,
         SealedAnswer::Refusal(errno) => Rule::Done(Errno(*errno)),
@@ -123,10 +123,22 @@ fn sync_file_range(abi: Abi, handshake: Rule, answer: Rule) -> Rule {
 
 /// Returns the sealed program's answer to the handshake: the byte of the identity that the
 /// offset selects, or that the process is sealed.
-fn sealed_handshake(spec: &Spec) -> Rule {
+fn sealed_handshake(spec: &Spec, abi: Abi) -> Rule {
     let sealed = Rule::Done(Errno(HANDSHAKE_SEALED_ERRNO));
+    let [[offset, _], _] = range_words(abi);
+    let answer = |byte: u8| Rule::Done(Errno(u16::from(byte)));
     let bytes = (1..).zip(spec.identity.iter().flatten());
-    bytes.fold(sealed, |no, (at, byte)| test(1, Equal(at), Rule::Done(Errno(u16::from(*byte))), no))
+    bytes.fold(sealed, |no, (at, byte)| test_word(offset, Equal(at), answer(*byte), no))
+}
+
+/// Returns the low and the high half of the offset and of the length of sync_file_range(2), in
+/// the order of [`args::sync_file_range`].
+fn range_words(abi: Abi) -> [[Word; 2]; 2] {
+    match abi {
+        Abi::I386 => [[Word::Low(1), Word::Low(2)], [Word::Low(3), Word::Low(4)]],
+        Abi::Arm => [[Word::Low(2), Word::Low(3)], [Word::Low(4), Word::Low(5)]],
+        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => [1, 2].map(|at| [Word::Low(at), Word::High(at)]),
+    }
 }
 
 /// Returns the rule for the range of a sealed call. A range that the kernel refuses goes to
@@ -139,10 +151,7 @@ fn sealed_handshake(spec: &Spec) -> Rule {
 fn sealed_range(abi: Abi) -> Rule {
     const HUGE_BIT: u32 = 1 << 30;
     let flags = args::sync_file_range_flags_index(abi);
-    let [offset, length] = match abi {
-        Abi::I386 => [[Word::Low(1), Word::Low(2)], [Word::Low(3), Word::Low(4)]],
-        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => [1, 2].map(|at| [Word::Low(at), Word::High(at)]),
-    };
+    let [offset, length] = range_words(abi);
     let held = Rule::Done(Errno(0));
     let from_start = offset
         .into_iter()
@@ -155,8 +164,8 @@ fn sealed_range(abi: Abi) -> Rule {
 
 /// Answers only a call whose arguments the kernel would accept. Other calls go to the kernel,
 /// which returns the right error.
-fn sealed_msync() -> Rule {
-    let aligned = test(0, AnyBit(args::PAGE_SIZE - 1), ALLOW, Rule::Done(Errno(0)));
+fn sealed_msync(spec: &Spec) -> Rule {
+    let aligned = test(0, AnyBit(spec.page_size - 1), ALLOW, Rule::Done(Errno(0)));
     let syncs = MaskedEqual { mask: !args::MS_INVALIDATE, value: args::MS_SYNC };
     test(2, syncs, aligned, ALLOW)
 }

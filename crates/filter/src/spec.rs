@@ -20,6 +20,9 @@ pub struct Spec {
     pub io_uring_pass: bool,
     /// The identity that the handshake returns to processes under the program. Sealed only.
     pub identity: Option<Identity>,
+    /// The size of a page in bytes: msync(2) refuses other addresses. 4096 on x86-64; a kernel
+    /// for aarch64 is built for 4, 16 or 64 KiB.
+    pub page_size: u32,
 }
 
 /// The identity of a run, which a sealed program returns byte by byte.

@@ -48,10 +48,7 @@ fn connect_within(path: &Path, patience: Duration) -> io::Result<UnixStream> {
 /// See [`get`].
 pub fn get_from(mut stream: UnixStream, path: &str) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    let question = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
-    stream.write_all(question.as_bytes()).map_err(in_words)?;
+    send(&mut stream, path)?;
     let answer = read_until(&mut stream, end, LIMIT)?;
     let odd = || io::Error::new(ErrorKind::InvalidData, "the answer is none of dockerd's");
     let answer = String::from_utf8(answer).map_err(|_| odd())?;
@@ -61,6 +58,17 @@ pub fn get_from(mut stream: UnixStream, path: &str) -> io::Result<String> {
         "200" => Ok(body.to_owned()),
         _ => Err(io::Error::other(format!("the answer to {path} is {status}"))),
     }
+}
+
+/// Sends `GET path` by `stream`.
+///
+/// # Errors
+/// The socket cannot be written.
+pub fn send(stream: &mut UnixStream, path: &str) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // HTTP/1.0: the answer ends with the connection, and is in one piece.
+    let question = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
+    stream.write_all(question.as_bytes()).map_err(in_words)
 }
 
 /// Reads `stream` to its end, which has to come before `end` and within `limit` bytes.

@@ -5,6 +5,8 @@ mod commit;
 mod coverage;
 mod hidden;
 mod in_memory;
+mod markers;
+mod scope;
 mod sealed_scope;
 mod turn;
 mod unmount_sync;
@@ -12,22 +14,22 @@ mod unmounting;
 mod work;
 
 pub(crate) use self::checkpoint::Extent;
-use self::in_memory::place_in_memory;
+use self::markers::RunMarkers;
+use self::scope::Scope;
 use self::sealed_scope::SealedScope;
 use self::turn::Checkpoints;
 use self::unmount_sync::UnmountSync;
 pub(crate) use self::unmounting::{How, Unmounting};
 use crate::accounts::PassReason;
-use crate::balance::MarkerSyncs;
 use crate::options::RunOptions;
 use crate::protocol::Notice;
 use crate::run_error::{FailedAct, RunError};
 use crate::runfile::{Phase, RunFile};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -36,8 +38,7 @@ use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION, boot_id,
 use synconce_probe::device::Writes;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId};
-pub(crate) use work::{Done, Via, Work};
-use work::{Markers, RootMarker};
+pub(crate) use work::{Done, Via, Work, WorkKind};
 
 /// How long a call waits for work. The calling process may be the server that the work waits
 /// for. A call that waited too long goes to the kernel: an extra sync is safe.
@@ -49,29 +50,15 @@ pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// The state of a run in progress.
 pub(crate) struct Active {
-    record: RunRecord,
+    pub(crate) markers: RunMarkers,
     pins: Pins,
     /// The file systems that were there before the command started, and were not unmounted since.
     /// A file system that was mounted later gets no descriptor.
     before: Arc<HashSet<DeviceId>>,
-    markers: Markers,
-    /// Whether the markers are durable.
-    marked: bool,
-    /// The [`Work`] in progress, by [`Work::device`], and when it began.
-    works: HashMap<Option<DeviceId>, Instant>,
-    /// The directory of the first marker, if no marker is on a disk; `None` once the notice
-    /// was returned.
-    in_memory: Option<PathBuf>,
     run_file: Option<RunFile>,
-    /// The only file systems on which calls are held, with `--commit-only`.
-    only: Option<HashSet<DeviceId>>,
-    /// The file systems that are committed: those that were named, and those on which a call
-    /// was held.
-    scope: HashSet<DeviceId>,
+    pub(crate) scope: Scope,
     /// Volatile overlays. Their calls go to the kernel, whose own answer costs nothing.
     volatile: HashSet<DeviceId>,
-    /// The target of `--root`, if it has a marker of its own.
-    root: Option<PathBuf>,
     /// Interrupted runs, of which a notice is to be printed.
     earlier: Option<Interrupted>,
     /// File systems that were pinned before the start and unpinned for an unmount, which may
@@ -88,28 +75,6 @@ pub(crate) struct Active {
     options: RunOptions,
     /// How much had been written to each disk before the command started.
     written_before: Writes,
-    /// Whether a sync() was held; the commit then calls sync(2).
-    holds_sync: bool,
-    /// Set once the filter answers without a supervisor, or a call was held whose file system is
-    /// unknown.
-    sealed: Option<SealedScope>,
-}
-
-/// Whether a call may be held.
-pub(crate) enum Admission {
-    /// The marker is durable, and the commit will cover the call.
-    Held {
-        /// Whether a file system was pinned after the command had started. An earlier
-        /// write-back error may have been reported to another process; then only the caller's
-        /// own descriptor still returns the error.
-        late: bool,
-    },
-    /// The commit will not cover the call: the call goes to the kernel.
-    Passed(PassReason),
-    /// This work has to be done first, and may take long.
-    After(Work),
-    /// Some work has to be done first: another thread does it, or this thread may not wait.
-    Busy,
 }
 
 impl Active {
@@ -122,22 +87,13 @@ impl Active {
         markers: Vec<Marker>,
         run_file: Option<RunFile>,
     ) -> Self {
-        let only = (!options.commit_only.is_empty()).then(|| named.clone());
-        let root = (markers.len() > 1).then(|| options.root.clone()).flatten();
-        let in_memory = place_in_memory(&markers);
         Self {
-            record,
+            markers: RunMarkers::new(options, record, markers),
             pins,
             before: Arc::new(before),
-            markers: Markers::new(markers),
-            marked: false,
-            works: HashMap::new(),
-            in_memory,
             run_file,
-            only,
-            scope: named,
+            scope: Scope::new(options, named),
             volatile: HashSet::new(),
-            root,
             earlier: None,
             early_taken: HashSet::new(),
             unflushed: HashSet::new(),
@@ -146,8 +102,6 @@ impl Active {
             held_since: false,
             options: options.clone(),
             written_before: if options.commit { Writes::now() } else { Writes::default() },
-            holds_sync: false,
-            sealed: None,
         }
     }
 
@@ -170,43 +124,18 @@ impl Active {
         if !self.options.commit {
             return Ok(());
         }
-        self.sealed = Some(SealedScope::new(options, &mut self.pins)?);
-        if !options.sealed && self.only.is_none() {
+        self.scope.sealed = Some(SealedScope::new(options, &mut self.pins)?);
+        if !options.sealed && self.scope.only.is_none() {
             // The other program's listener was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
             self.pins.add_found(&mounts, Path::new("/"), |_| false);
             let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
-            let named = systems.map(|system| self.markers.name(&system));
+            let named = systems.map(|system| self.markers.files.name(&system));
             let named: Result<Vec<_>, _> = named.collect();
             named.map_err(|error| RunError::MarkerUnwritable(FailedAct::from(&error)))?;
         }
         self.pins.drop_volatile();
         Ok(())
-    }
-
-    /// Notes that a call was held whose file system is unknown: the commit covers what the
-    /// commit of a sealed run covers.
-    pub(crate) fn cover_everything(&mut self) {
-        if mutant::is("unseen-uncovered") {
-            self.holds_sync = false;
-            return;
-        }
-        self.sealed.get_or_insert_default();
-    }
-
-    /// Returns the notice about FUSE file systems whose syncs a sealed run held and did not
-    /// commit.
-    pub(crate) fn uncommitted_fuse(&self) -> Option<Notice> {
-        self.sealed.as_ref()?.uncommitted_fuse()
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.record.id
-    }
-
-    /// Returns where the marker is once it is durable.
-    pub(crate) fn marker(&self) -> Option<PathBuf> {
-        self.markers.path()
     }
 
     pub(crate) fn enter(&mut self, phase: Phase) {
@@ -215,134 +144,89 @@ impl Active {
         }
     }
 
-    /// Makes the markers durable.
-    ///
-    /// # Errors
-    /// No call may be held then.
-    pub(crate) fn engage(&mut self) -> Result<(), RunError> {
-        self.markers.engage()?;
-        self.marked = true;
-        Ok(())
-    }
-
     /// Returns, once, the notice that the marker is on volatile storage although a disk is
     /// committed.
     pub(crate) fn marker_notice(&mut self) -> Option<Notice> {
-        if self.in_memory.is_none() || self.pins.iter().all(|pin| pin.in_memory) {
+        let is_on_disk = |pin: &Pin| !pin.in_memory;
+        if !self.pins.iter().any(is_on_disk) {
             return None;
         }
-        self.in_memory.take().map(Notice::MarkerInMemory)
+        self.markers.in_memory.take().map(Notice::MarkerInMemory)
     }
 
     /// Keeps the markers, unlocked, and drops the pins: the run was cut short.
     pub(crate) fn abandon(&mut self) {
-        self.markers.abandon();
+        self.markers.files.abandon();
         self.pins = Pins::default();
-    }
-
-    /// Removes the markers once everything is durable; keeps them if the commit `failed`. Returns
-    /// how long their syncs took.
-    ///
-    /// # Errors
-    /// A marker cannot be removed.
-    pub(crate) fn clear(&mut self, failed: bool) -> Result<Vec<MarkerSyncs>, RunError> {
-        if failed {
-            self.markers.abandon();
-            return Ok(Vec::new());
-        }
-        self.markers.clear().map_err(|error| RunError::Clear(FailedAct::from(&error)))
-    }
-
-    /// Returns how long the markers took so far to become durable, and to be removed.
-    pub(crate) fn marker_cost(&self) -> Duration {
-        self.markers.cost()
     }
 }
 
 /// What the handling of calls needs.
 impl Active {
-    /// Whether a call on the file systems `devices` may be held. For sync(), and if the file
-    /// system is unknown, `devices` is empty. `via` may lead to a file on them. Only a thread that `may_wait` gets [`Work`];
-    /// other threads get [`Admission::Busy`].
-    pub(crate) fn admit(&mut self, devices: &[DeviceId], via: Via, may_wait: bool) -> Admission {
+    /// Returns why the commit will not cover a call on the file systems `devices`, or `None` if it
+    /// will. For sync(), and if the file system is unknown, `devices` is empty.
+    pub(crate) fn why_passed(&self, devices: &[DeviceId]) -> Option<PassReason> {
         if !self.options.commit {
-            return Admission::Held { late: false };
+            return None;
         }
         if devices.iter().any(|device| self.volatile.contains(device)) {
-            return Admission::Passed(PassReason::Volatile);
+            return Some(PassReason::Volatile);
         }
-        let uncovered = devices.iter().find(|device| !self.pins.covers(**device)).copied();
-        let is_asked = |device| self.only.as_ref().is_none_or(|only| only.contains(&device));
-        if uncovered.is_some_and(|device| !is_asked(device)) {
-            return Admission::Passed(PassReason::CommitOnly);
+        let uncovered = self.uncovered(devices)?;
+        if !self.scope.admits(uncovered) {
+            return Some(PassReason::CommitOnly);
         }
-        if uncovered.is_some_and(|device| self.is_lost(device)) {
-            return Admission::Passed(PassReason::Uncovered);
+        self.is_lost(uncovered).then_some(PassReason::Uncovered)
+    }
+
+    /// Returns the work that has to be done before a call on `devices` is held.
+    pub(crate) fn needed_work(&self, devices: &[DeviceId]) -> Option<WorkKind> {
+        if !self.options.commit {
+            return None;
         }
-        if !self.marked && !mutant::is_at_first("marker-late") {
-            return self.begin(Work::Mark(self.markers.clone()), may_wait);
+        if !self.markers.are_durable && !mutant::is_at_first("marker-late") {
+            return Some(WorkKind::Mark);
         }
-        if let Some(device) = uncovered {
-            // Mounted during the run, unpinned for an unmount that failed, or inaccessible at
-            // the start: the caller's own file leads to the file system.
-            let root = self.root.clone();
-            let root = root.map(|path| Box::new(RootMarker { path, record: self.record.clone() }));
-            let markers = self.markers.clone();
-            let before = Arc::clone(&self.before);
-            return self.begin(Work::Pin { device, via, before, root, markers }, may_wait);
+        // Mounted during the run, unpinned for an unmount that failed, or inaccessible at the
+        // start: the caller's own file leads to the file system.
+        self.uncovered(devices).map(WorkKind::Pin)
+    }
+
+    /// Returns the work of `kind`. `via` may lead to a file on the file system.
+    pub(crate) fn work(&self, kind: WorkKind, via: Via) -> Work {
+        let markers = self.markers.files.clone();
+        let WorkKind::Pin(device) = kind else { return Work::Mark(markers) };
+        let (before, root) = (Arc::clone(&self.before), self.markers.root_marker());
+        Work::Pin { device, via, before, root, markers }
+    }
+
+    /// Notes that a call on `devices` is held, so that the commit covers it. Returns whether one of
+    /// them was pinned after the command had started.
+    pub(crate) fn cover_call(&mut self, devices: &[DeviceId]) -> bool {
+        if !self.options.commit {
+            return false;
         }
         self.held_since = true;
-        // With --commit-only a held sync() covers only the named file systems.
-        self.holds_sync |= devices.is_empty() && self.only.is_none();
-        for device in devices {
-            self.scope.insert(*device);
-            self.scope.extend(self.pins.of(*device).into_iter().flat_map(|pin| &pin.uppers));
-        }
-        let is_late = |device| self.pins.of(device).is_some_and(|pin| !pin.early);
-        Admission::Held { late: devices.iter().copied().any(is_late) }
+        self.scope.add_call(devices, &self.pins);
+        devices.iter().any(|device| self.pins.of(*device).is_some_and(|pin| !pin.early))
     }
 
-    /// Whether the marker is durable. A call that freezes a file system waits for that: a frozen
-    /// disk takes no marker, and the next sync would wait for the marker.
-    pub(crate) fn admit_freeze(&mut self, may_wait: bool) -> Admission {
-        if self.marked || !self.options.commit {
-            Admission::Passed(PassReason::NeverHeld)
-        } else {
-            self.begin(Work::Mark(self.markers.clone()), may_wait)
-        }
+    fn uncovered(&self, devices: &[DeviceId]) -> Option<DeviceId> {
+        devices.iter().find(|device| !self.pins.covers(**device)).copied()
     }
 
-    fn begin(&mut self, work: Work, may_wait: bool) -> Admission {
-        match self.works.get(&work.device()) {
-            // Work that hangs must not delay every call.
-            Some(began) if began.elapsed() >= PATIENCE => Admission::Passed(PassReason::Uncovered),
-            Some(_) => Admission::Busy,
-            None if !may_wait => Admission::Busy,
-            None => {
-                self.works.insert(work.device(), Instant::now());
-                Admission::After(work)
-            }
-        }
-    }
-
-    /// Notes that `work`, which [`Active::admit`] returned, will not be done.
-    pub(crate) fn give_up(&mut self, work: &Work) {
-        self.works.remove(&work.device());
-    }
-
-    /// Records finished work and returns the notice about it.
+    /// Takes over the result of work and returns the notice about it.
     ///
     /// # Errors
     /// No call may be held any more.
-    pub(crate) fn conclude(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
-        self.works.remove(&done.device());
+    pub(crate) fn take_over(&mut self, done: Done) -> Result<Option<Notice>, RunError> {
         match done {
             Done::Pinned(_, pins) => self.keep(pins),
             Done::Unpinned(_) => {}
             Done::Volatile(device) => drop(self.volatile.insert(device)),
-            Done::Marked(marked) => self.marked = marked.map(|_| true)?,
+            Done::Marked(marked) => self.markers.are_durable = marked.map(|_| true)?,
         }
-        Ok(if self.marked { self.marker_notice() } else { None })
+        Ok(if self.markers.are_durable { self.marker_notice() } else { None })
     }
 
     fn keep(&mut self, pins: Pins) {
@@ -382,11 +266,10 @@ pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
 
 #[cfg(test)]
 impl Active {
-    /// Returns a run that commits nothing.
-    pub(crate) fn for_tests() -> Self {
-        let options = RunOptions::default();
-        let record = record(&options, &Pins::default());
+    /// Returns a run without markers and pins.
+    pub(crate) fn for_tests(options: &RunOptions) -> Self {
+        let record = record(options, &Pins::default());
         let none = HashSet::new;
-        Self::new(&options, record, Pins::default(), none(), none(), Vec::new(), None)
+        Self::new(options, record, Pins::default(), none(), none(), Vec::new(), None)
     }
 }

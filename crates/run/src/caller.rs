@@ -72,6 +72,14 @@ impl Memory {
     }
 }
 
+#[cfg(test)]
+impl From<File> for Memory {
+    /// Returns a memory whose addresses are the offsets in `file`.
+    fn from(file: File) -> Self {
+        Self(file)
+    }
+}
+
 /// Returns the name of the program that `thread` executes: that of its process, because
 /// threads may have names of their own.
 pub(crate) fn program(thread: u32) -> Option<String> {

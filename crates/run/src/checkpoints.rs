@@ -104,6 +104,6 @@ fn make(
     let found = directory.map(Directory::find).transpose()?.flatten();
     let checkpoint = state.lock().run().ok_or(RunError::Over)?.checkpoint(turn, extent, found)?;
     let made = checkpoint.perform(progress);
-    state.lock().checkpoint_micros += made.0.micros;
+    state.lock().notes.checkpoint_micros += made.0.micros;
     Ok(made)
 }

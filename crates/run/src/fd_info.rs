@@ -3,8 +3,13 @@
 //! Only calls on disk file systems are held. Every other call goes to the kernel, which
 //! returns the right error. A call in doubt goes to the kernel as well: an extra sync is safe.
 
+mod mount_facts;
+
+pub(crate) use self::mount_facts::listed;
+use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::accounts::PassReason;
-use crate::mapping::{self, MappedFile, Mapping};
+use crate::lookups::LookupError;
+use crate::mapping::{MappedFile, Mapping};
 use crate::paths::{self, FoundPath, Start};
 use crate::process_tree::proc_is_ours;
 use crate::rules::{Candidate, RuleVerdict, Rules};
@@ -12,13 +17,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, OsStr};
-use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_probe::filesystem::{SyncKind, is_memory_magic, stores_nothing};
-use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
+use synconce_probe::mounts::{DeviceId, MNT_ID_UNIQUE};
 
 /// The length of most paths; a longer path needs more memory.
 const LINK: usize = 256;
@@ -72,23 +75,12 @@ impl Target {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct MountFacts {
-    id: u64,
-    device: DeviceId,
-    not_held: Option<PassReason>,
-}
-
 /// Looks up targets, and caches mounts.
 #[derive(Debug, Default)]
 pub(crate) struct FdInfo {
     places: Arc<Mutex<HashMap<u64, MountFacts>>>,
     /// Whether the lookup may query a file system, whose server may delay the reply.
     may_block: bool,
-    /// Whether a lookup was undecided because it may not block.
-    missed: bool,
-    /// Whether a lookup failed because this process may not examine the caller.
-    unseen: bool,
     /// Whether /proc shows another pid namespace: then no caller can be examined.
     is_blind: bool,
     directories: VecDeque<(u32, OwnedFd)>,
@@ -102,39 +94,50 @@ impl FdInfo {
         Self { rules, is_blind: !proc_is_ours(), ..Self::default() }
     }
 
-    /// Returns what descriptor `fd` of `thread` leads to. Returns `None` if the descriptor is
-    /// closed, is `O_PATH`, or cannot be examined.
-    pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Option<Target> {
-        let name = decimal(fd)?;
-        if self.is_blind {
-            self.unseen = true;
-            return None;
+    /// Returns what descriptor `fd` of `thread` leads to.
+    ///
+    /// # Errors
+    /// The descriptor is closed, is `O_PATH`, or cannot be examined.
+    pub(crate) fn descriptor(&mut self, thread: u32, fd: i32) -> Result<Target, LookupError> {
+        if fd < 0 {
+            return Err(LookupError::NoFile);
         }
+        if self.is_blind {
+            return Err(LookupError::Unseen);
+        }
+        let name = fd.to_string();
         let link = self.at_descriptor(thread, name.as_str(), AtFlags::SYMLINK_NOFOLLOW)?;
         // The link's mode shows how the file was opened (proc(5)); for O_PATH neither bit is
         // set.
         let (readable, writable) = (link.stx_mode & 0o400 != 0, link.stx_mode & 0o200 != 0);
         if !readable && !writable {
-            return None;
+            return Err(LookupError::NoFile);
         }
         let stat = self.at_descriptor(thread, name.as_str(), AtFlags::empty())?;
         let path = PathBuf::from(format!("/proc/{thread}/fd/{fd}"));
         let place = self.place(thread, &stat, &path)?;
         let shown = self.shown(thread, &name);
         let verdict = self.verdict(thread, &stat, place, shown, None)?;
-        Some(target(&stat, place, readable, verdict))
+        Ok(target(&stat, place, readable, verdict))
     }
 
     /// Returns what `path`, resolved from `start`, leads to. For a path that does not exist
     /// yet, returns its directory.
-    pub(crate) fn path(&mut self, start: Start, path: &Path) -> Option<Target> {
-        let FoundPath { file, new_name } = paths::find(start, path).ok()?;
+    ///
+    /// # Errors
+    /// The path leads nowhere, or cannot be examined.
+    pub(crate) fn path(&self, start: Start, path: &Path) -> Result<Target, LookupError> {
+        if self.is_blind {
+            return Err(LookupError::Unseen);
+        }
+        let FoundPath { file, new_name } =
+            paths::find(start, path).map_err(|_| LookupError::NoFile)?;
         self.opened(start.thread, &file, new_name.as_deref())
     }
 
     /// Whether the rules hold the syncs of a mapped file. A file that cannot be found has real
     /// syncs: only a privileged process can open an unlinked file by its mapping (proc(5)).
-    pub(crate) fn mapped(&mut self, thread: u32, file: &MappedFile) -> bool {
+    fn mapped(&self, thread: u32, file: &MappedFile) -> bool {
         if self.rules.is_none() {
             return true;
         }
@@ -147,7 +150,7 @@ impl FdInfo {
                 let Ok(opened) = rustix::fs::open(path, flags, Mode::empty()) else { return false };
                 let is_same = rustix::fs::fstat(&opened).is_ok_and(|it| it.st_ino == file.inode);
                 let target = self.opened(thread, &opened, None);
-                target.is_some_and(|target| {
+                target.is_ok_and(|target| {
                     let is_it = *is_certain || is_same && target.device == file.device;
                     is_it && target.is_held_file()
                 })
@@ -157,14 +160,20 @@ impl FdInfo {
 
     /// Returns the target of `file`, which was opened on behalf of `thread`, or of the new file
     /// `new_name` in it.
-    fn opened(&mut self, thread: u32, file: &OwnedFd, new_name: Option<&OsStr>) -> Option<Target> {
+    fn opened(
+        &self,
+        thread: u32,
+        file: &OwnedFd,
+        new_name: Option<&OsStr>,
+    ) -> Result<Target, LookupError> {
         let flags = StatxFlags::BASIC_STATS | MNT_ID_UNIQUE;
-        let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags).ok()?;
+        let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags);
+        let stat = stat.map_err(|_| LookupError::NoFile)?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let place = self.place(thread, &stat, &path)?;
         let shown = self.rules.is_some().then(|| rustix::fs::readlink(&path, Vec::new()).ok());
         let verdict = self.verdict(thread, &stat, place, shown.flatten(), new_name)?;
-        Some(target(&stat, place, true, verdict))
+        Ok(target(&stat, place, true, verdict))
     }
 
     /// Returns another lookup, which shares the cached mounts and may wait for a file system's
@@ -174,27 +183,17 @@ impl FdInfo {
         Self { places, rules, is_blind: self.is_blind, may_block: true, ..Self::default() }
     }
 
-    /// Returns, once, whether a lookup was undecided because it may not block.
-    pub(crate) fn take_missed(&mut self) -> bool {
-        std::mem::take(&mut self.missed)
-    }
-
-    /// Returns, once, whether a lookup failed because this process may not examine the caller
-    /// (ptrace(2), "Ptrace access mode checking"). Also true after the caller has exited.
-    pub(crate) fn take_unseen(&mut self) -> bool {
-        std::mem::take(&mut self.unseen)
-    }
-
     /// Whether no caller can be examined.
     pub(crate) fn is_blind(&self) -> bool {
         self.is_blind
     }
 
-    /// Returns the mappings of `range` in `thread`, or `None` if they cannot be read.
-    pub(crate) fn mapping(&mut self, thread: u32, range: Range<u64>) -> Option<Mapping> {
-        let mapping = (!self.is_blind).then(|| mapping::of(thread, range)).flatten();
-        self.unseen |= mapping.is_none();
-        mapping
+    /// Returns why a sync of the files of `mapping` passes, or `None` if it is held. A real call
+    /// syncs all of its range, so one file with real syncs decides.
+    pub(crate) fn why_passed(&self, thread: u32, mapping: &Mapping) -> Option<PassReason> {
+        let by_rules = || mapping.files.iter().all(|file| self.mapped(thread, file));
+        mount_facts::why_passed(thread, &mapping.devices)
+            .or_else(|| (!by_rules()).then_some(PassReason::Rule))
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, MountFacts>> {
@@ -203,7 +202,12 @@ impl FdInfo {
 
     /// Returns only what the kernel has cached (`AT_STATX_DONT_SYNC`): no FUSE daemon or
     /// server is waited for.
-    fn at_descriptor(&mut self, thread: u32, name: &str, flags: AtFlags) -> Option<Statx> {
+    fn at_descriptor(
+        &mut self,
+        thread: u32,
+        name: &str,
+        flags: AtFlags,
+    ) -> Result<Statx, LookupError> {
         let flags = flags | AtFlags::STATX_DONT_SYNC;
         let mask = StatxFlags::TYPE | StatxFlags::MODE | StatxFlags::NLINK | MNT_ID_UNIQUE;
         if let Some((_, directory)) = self.directories.iter().find(|(owner, _)| *owner == thread) {
@@ -212,26 +216,18 @@ impl FdInfo {
                 Err(Errno::SRCH | Errno::NOENT) => {
                     self.directories.retain(|(owner, _)| *owner != thread);
                 }
-                other => return self.unless_unseen(other),
+                other => return other.map_err(lookup_error),
             }
         }
         let path = format!("/proc/{thread}/fd");
         let open = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(directory) = rustix::fs::open(path, open, Mode::empty()) else {
-            // /proc may hide the processes of other users (hidepid, proc(5)).
-            self.unseen = true;
-            return None;
-        };
-        let stat = rustix::fs::statx(&directory, name, flags, mask);
-        let stat = self.unless_unseen(stat);
+        // /proc may hide the processes of other users (hidepid, proc(5)).
+        let directory =
+            rustix::fs::open(path, open, Mode::empty()).map_err(|_| LookupError::Unseen)?;
+        let stat = rustix::fs::statx(&directory, name, flags, mask).map_err(lookup_error);
         self.directories.truncate(KEPT - 1);
         self.directories.push_front((thread, directory));
         stat
-    }
-
-    fn unless_unseen(&mut self, stat: Result<Statx, Errno>) -> Option<Statx> {
-        self.unseen |= matches!(stat, Err(Errno::ACCESS | Errno::PERM));
-        stat.ok()
     }
 
     /// Returns the kernel's path of descriptor `name` of `thread`, if there are rules. The kernel
@@ -245,125 +241,53 @@ impl FdInfo {
     /// Returns what the rules say about the file that the kernel shows at the path `shown`, or
     /// about the new file `new_name` in it.
     fn verdict(
-        &mut self,
+        &self,
         thread: u32,
         stat: &Statx,
         place: MountFacts,
         shown: Option<CString>,
         new_name: Option<&OsStr>,
-    ) -> Option<RuleVerdict> {
+    ) -> Result<RuleVerdict, LookupError> {
         let Some(rules) = self.rules.as_ref().filter(|_| place.not_held.is_none()) else {
-            return Some(RuleVerdict::HOLD);
+            return Ok(RuleVerdict::HOLD);
         };
+        let shown = shown.ok_or(LookupError::NoFile)?;
         let candidate = Candidate {
             thread,
             mount: place.id,
             unique: unique(stat),
-            path: Path::new(OsStr::from_bytes(shown.as_ref()?.to_bytes())),
+            path: Path::new(OsStr::from_bytes(shown.to_bytes())),
             new_name,
             file_type: FileType::from_raw_mode(stat.stx_mode.into()),
             links: stat.stx_nlink,
         };
-        let verdict = rules.verdict(&candidate, self.may_block);
-        self.missed |= verdict.is_none();
-        verdict
+        Ok(rules.verdict(&candidate, self.may_block)?)
     }
 
     /// Returns the mount of the file at `path`, which has `stat`.
-    fn place(&mut self, thread: u32, stat: &Statx, path: &Path) -> Option<MountFacts> {
+    fn place(&self, thread: u32, stat: &Statx, path: &Path) -> Result<MountFacts, LookupError> {
         let unique = unique(stat);
         if let Some(place) = unique.and_then(|id| self.known().get(&id).copied()) {
-            return Some(place);
+            return Ok(place);
         }
-        let (id, device) = mount_of(path)?;
+        let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
         let place = match listed(thread, id) {
-            Some(place) => place,
-            None if self.may_block => MountFacts { id, device, not_held: reason_at(path) },
-            None => {
-                self.missed = true;
-                return None;
-            }
+            Some(mount) => MountFacts::of(&mount),
+            None if self.may_block => MountFacts::queried(id, device, path),
+            None => return Err(LookupError::MayBlock),
         };
         // Without unique ids a mount id may be reused, so nothing is cached.
         if let Some(unique) = unique {
             self.known().insert(unique, place);
         }
-        Some(place)
+        Ok(place)
     }
 }
 
-/// Returns the mount's unique id, from Linux 6.8 on.
-fn unique(stat: &Statx) -> Option<u64> {
-    (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
-}
-
-/// Returns the id of the mount through which the file at `path` was reached, and its device.
-/// The id may be reused later.
-fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
-    let flags = AtFlags::STATX_DONT_SYNC;
-    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
-    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
-    Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
-}
-
-/// Returns the mount `id` from the caller's list of mounts or from this process's. A chroot in
-/// another namespace is in neither list; then only the file system itself can be queried.
-fn listed(thread: u32, id: u64) -> Option<MountFacts> {
-    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
-        let mounts = mounts::read(process).unwrap_or_default();
-        let mount = mounts.iter().find(|mount| mount.id == id)?;
-        Some(MountFacts { id, device: mount.device, not_held: reason_on(mount) })
-    })
-}
-
-/// The mounts that a thread can see, and those of this process.
-pub(crate) struct Mounts {
-    theirs: Vec<Mount>,
-    ours: Vec<Mount>,
-}
-
-impl Mounts {
-    pub(crate) fn of(thread: u32) -> Self {
-        let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
-        Self { theirs, ours: mounts::ours().unwrap_or_default() }
-    }
-
-    /// Whether all `devices` are those of disk file systems.
-    pub(crate) fn are_disks(&self, devices: &[DeviceId]) -> bool {
-        let is_disk = |device: &DeviceId| {
-            let mut all = self.theirs.iter().chain(&self.ours);
-            all.any(|mount| mount.device == *device && mount.kind().is_held())
-        };
-        devices.iter().all(is_disk)
-    }
-
-    /// Returns why a sync of files on `devices` passes, one of which is not that of a disk.
-    pub(crate) fn why_passed(&self, devices: &[DeviceId]) -> PassReason {
-        let on = |mount: &&Mount| devices.contains(&mount.device);
-        // A shared mapping of memory is on a mount that no list has.
-        self.theirs.iter().filter(on).find_map(reason_on).unwrap_or(PassReason::Memory)
-    }
-}
-
-/// Returns why syncs on `mount` pass; `None` if they are held.
-fn reason_on(mount: &Mount) -> Option<PassReason> {
-    Some(match mount.kind() {
-        SyncKind::Disk { .. } | SyncKind::Stacked => return None,
-        SyncKind::Network => PassReason::Network,
-        SyncKind::Fuse { .. } => PassReason::Fuse,
-        SyncKind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
-        SyncKind::Other => PassReason::OtherType,
-    })
-}
-
-/// Returns the same of the file at `path`, on a mount that no list shows.
-fn reason_at(path: &Path) -> Option<PassReason> {
-    if mounts::at(path).is_some() {
-        return None;
-    }
-    // A pipe or a socket is on a mount of the kernel's own.
-    let magic = rustix::fs::statfs(path).map_or(0, |system| system.f_type as u64);
-    Some(if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType })
+/// Returns the error of a look at a descriptor that failed with `errno`.
+fn lookup_error(errno: Errno) -> LookupError {
+    let is_unseen = matches!(errno, Errno::ACCESS | Errno::PERM);
+    if is_unseen { LookupError::Unseen } else { LookupError::NoFile }
 }
 
 fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict) -> Target {
@@ -374,9 +298,4 @@ fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict)
         readable,
         verdict,
     }
-}
-
-/// Returns a descriptor number as text, and `None` for a negative number.
-fn decimal(fd: i32) -> Option<String> {
-    (fd >= 0).then(|| fd.to_string())
 }

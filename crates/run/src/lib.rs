@@ -21,6 +21,7 @@ mod held;
 mod job;
 mod launching;
 mod lifecycle;
+mod lookups;
 mod mapping;
 mod options;
 mod paths;

@@ -98,13 +98,14 @@ fn start(
     let rules = Rules::resolve(options).map_err(RunError::Rule)?.map(Arc::new);
     let mut active = prepare::prepare(options)?;
     // Without a socket no process outside the run can ask for a checkpoint.
-    let presence = if options.record.is_some() { None } else { Presence::new(active.id()).ok() };
+    let presence =
+        if options.record.is_some() { None } else { Presence::new(active.markers.run_id()).ok() };
     let privileges = privileges::PrivilegeWatch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {
         // No call was held. A marker that cannot be removed causes a false warning, not a
         // missing one.
-        let _ = active.clear(false);
+        let _ = active.markers.clear(false);
     })?;
     let no_privileges =
         launched.no_new_privs.then(|| would_gain_privileges(&launched.executed)).flatten();
@@ -157,8 +158,8 @@ impl Started {
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over {
             active: closed.active,
-            held_syncs: closed.held_syncs,
-            checkpoint_micros: closed.checkpoint_micros,
+            held_syncs: closed.notes.held_syncs,
+            checkpoint_micros: closed.notes.checkpoint_micros,
             listener,
             signals,
             served: false,
@@ -170,12 +171,12 @@ impl Started {
                 if end != Ending::Exited(0) {
                     let opened = privileges.iter().flat_map(privileges::PrivilegeWatch::opened);
                     for path in opened.filter(|path| Some(Gain::of(path)) != gain) {
-                        let notice = Notice::NoPrivilegesGained(path);
+                        let notice = Notice::PrivilegedProgramOpened(path);
                         let _ = send(&*frontend, &Message::Notice(notice));
                     }
                 }
                 let summary = Summary {
-                    accounts: closed.accounts,
+                    accounts: closed.notes.accounts,
                     error: closed.failure.filter(|_| !options.or_real),
                     end: Some(end),
                     ..Summary::default()
@@ -247,7 +248,7 @@ impl Over {
         if !survivors.is_empty() {
             pending.extend(notices.survivors());
         }
-        pending.extend(self.active.as_ref().and_then(Active::uncommitted_fuse));
+        pending.extend(self.active.as_ref().and_then(|active| active.scope.uncommitted_fuse()));
         pending.into_iter().map(Message::Notice).for_each(|notice| notify(&notice));
         let serves = self.stays();
         if serves {
@@ -274,7 +275,7 @@ impl Over {
     ) {
         let Some(active) = &mut self.active else { return };
         if mutant::is("clear-before-commit") {
-            let _ = active.clear(false);
+            let _ = active.markers.clear(false);
         }
         if options.commit {
             let report = active.commit(survivors, &mut |progress| {
@@ -287,14 +288,14 @@ impl Over {
             }
             summary.commit = report;
         }
-        let markers = active.clear(summary.error == Some(RunError::Commit));
+        let markers = active.markers.clear(summary.error == Some(RunError::Commit));
         let markers = markers.unwrap_or_else(|error| {
             summary.error.get_or_insert(error);
             Vec::new()
         });
         summary.balance = Balance {
             checkpoint_micros: self.checkpoint_micros,
-            ..Balance::of(&self.held_syncs, &markers, active.marker_cost())
+            ..Balance::of(&self.held_syncs, &markers, active.markers.cost())
         };
     }
 

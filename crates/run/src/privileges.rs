@@ -36,7 +36,8 @@ const DIRECTORIES: &str = "/usr/bin:/usr/local/bin:/bin";
 
 /// Notes which programs that would gain privileges are opened, as execve(2) does. The calls
 /// themselves are not stopped: a call that waits for a supervisor can be interrupted by a
-/// signal, and execve(2) never returns EINTR.
+/// signal, and execve(2) never returns EINTR. So the opens of processes outside the run are noted,
+/// too.
 #[derive(Debug)]
 pub(crate) struct PrivilegeWatch {
     inotify: OwnedFd,

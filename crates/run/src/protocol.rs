@@ -71,11 +71,13 @@ pub(crate) struct Summary {
 pub enum Notice {
     /// A listener of another program is installed already: the run is sealed.
     ForeignListener,
-    /// This program is setuid, setgid or has file capabilities, and gained no privileges: the
-    /// command itself, or a program that was opened in a run that failed. Sent once for each
-    /// [`Gain`](crate::Gain) of the run.
+    /// The command itself is setuid, setgid or has file capabilities, and gained no privileges.
     #[serde(serialize_with = "text::path")]
     NoPrivilegesGained(PathBuf),
+    /// The run failed, and this program, which gains no privileges in a run, was opened meanwhile,
+    /// by a process of the run or another. Sent once for each [`Gain`](crate::Gain).
+    #[serde(serialize_with = "text::path")]
+    PrivilegedProgramOpened(PathBuf),
     /// This program installs a filter of its own that does not work in a supervised run as it
     /// does without. Sent once for each kind.
     OwnFilter(OwnFilter, String),

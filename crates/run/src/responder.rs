@@ -7,50 +7,28 @@ mod request;
 pub(crate) use self::callers_file::callers_file;
 
 use crate::accounts::{End, PassReason};
-use crate::active::{Active, Admission, Done, Via, Work};
+use crate::active::{Done, Via, Work};
 use crate::fd_info::FdInfo;
 use crate::held::HANDSHAKE_VALUE;
+use crate::lookups::{MayBlock, ProcLookups};
 use crate::options::RunOptions;
-use crate::policy::{CallChange, Decision, PendingCall};
+use crate::policy::{CallChange, Decision, PendingCall, decide};
 use crate::process_tree;
 use crate::protocol::{Message, Notice, send, try_send};
 use crate::real::RealTrees;
 use crate::rewrite::{Rewrite, Rewritten};
-use crate::state::{Admitted, Changing, SharedState, State, Unsynced};
+use crate::state::{Admission, CallToHold, Changing, SharedState, State, Unsynced};
 use crate::tracee_locks::{TraceeLock, TraceeLocks};
 use crate::watch::Watch;
+use crate::workers::After;
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use synconce_durable::mutant;
 use synconce_filter::Call;
 use synconce_probe::mounts::DeviceId;
-use synconce_sys::notify::{Answer, Listener};
+use synconce_sys::notify::{Answer, Listener, Notification};
 use synconce_sys::{signals, write_back};
-
-/// How far the handling of a call came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
-    /// The call is answered, or no longer waits for an answer.
-    Done,
-    /// Undecided: retry on a worker thread, where lookups may block.
-    MayBlock,
-    /// The call is answered, and the calling thread must exit to detach from the caller.
-    AbandonThread,
-}
-
-/// The answer to a call, and how the call was counted.
-struct Reply {
-    answer: Answer,
-    /// The end of the call, and the program's name.
-    counted: Option<(End, Option<String>)>,
-}
-
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        Self { answer, counted: None }
-    }
-}
 
 /// Answers calls, from any thread.
 pub(crate) struct Responder {
@@ -99,40 +77,33 @@ impl Responder {
         self.watch.as_ref()
     }
 
-    /// Answers `pending`. Work that has to be done before, and may take long, is done only if
-    /// the calling thread `may_wait`.
+    /// Decides about `pending`, and answers it. Work that has to be done before, and may take long,
+    /// is done only if the calling thread `may_wait`.
+    ///
+    /// # Errors
+    /// The call is not answered: a look-up or work may take long.
     pub(crate) fn answer(
         &self,
         fd_info: &mut FdInfo,
         pending: &PendingCall,
         may_wait: bool,
-    ) -> Handled {
-        if let Some(watch) = &self.watch {
-            return if may_wait {
-                watch.answer(&self.listener, fd_info, pending)
-            } else {
-                Handled::MayBlock
-            };
-        }
-        let Some(decision) = self.decide(fd_info, pending) else { return Handled::Done };
-        if fd_info.take_missed() {
-            return Handled::MayBlock;
-        }
-        let device = match &decision {
-            Decision::Hold(devices) => devices.first().copied(),
-            _ => None,
+    ) -> Result<After, MayBlock> {
+        let mut lookups = ProcLookups {
+            thread: pending.notification.thread,
+            fd_info,
+            real: &self.real,
+            unmounters: &self.unmounters,
+            waits: &|| self.listener.is_valid(pending.notification.id),
         };
-        let Reply { answer, counted } = match self.consider(pending, decision, may_wait) {
-            Ok(reply) => reply,
-            Err(handled) => return handled,
-        };
-        // An error means that the caller has exited; nothing was done on its behalf.
-        let reached = self.listener.answer(pending.notification.id, answer).unwrap_or(false);
-        if let (false, Some((end, program))) = (reached, counted) {
-            // A signal or a freezer has interrupted the call; the caller repeats it.
-            self.state.lock().take_back(pending.call, device, program.as_deref(), end);
+        match &self.watch {
+            Some(_) if !may_wait => return Err(MayBlock),
+            Some(watch) => watch.answer(&self.listener, &mut lookups, pending)?,
+            None => {
+                let decision = decide(pending, &mut lookups, &self.options)?;
+                return self.act(pending, decision, may_wait);
+            }
         }
-        Handled::Done
+        Ok(After::Idle)
     }
 
     /// Locks the command's first thread against being traced, until the returned lock is
@@ -141,54 +112,47 @@ impl Responder {
         self.traced.take(self.command)
     }
 
-    /// Returns the reply.
-    ///
-    /// # Errors
-    /// How far the handling came, if there is no reply.
-    fn consider(
+    /// Answers `pending` as was decided.
+    fn act(
         &self,
         pending: &PendingCall,
         decision: Decision,
         may_wait: bool,
-    ) -> Result<Reply, Handled> {
-        let thread = pending.notification.thread;
-        Ok(match decision {
-            Decision::Hold(_)
-            | Decision::HoldUnseen
-            | Decision::Rewrite(_)
-            | Decision::PassUnseen
-                if self.real.has(thread) =>
-            {
-                self.count(pending, End::Passed(PassReason::Real), Answer::Continue)
-            }
-            Decision::Hold(devices) => return self.hold(pending, &devices, End::Held, may_wait),
-            // The caller has exited, and so /proc does not show it.
-            Decision::HoldUnseen | Decision::PassUnseen
-                if !self.listener.is_valid(pending.notification.id) =>
-            {
-                return Err(Handled::Done);
-            }
-            Decision::HoldUnseen => return self.hold(pending, &[], End::Unseen, may_wait),
-            Decision::PassUnseen => {
-                self.state.lock().passed_unseen = true;
-                self.count(pending, End::Passed(PassReason::Unseen), Answer::Continue)
-            }
+    ) -> Result<After, MayBlock> {
+        match decision {
+            Decision::Hold(devices) => self.hold(pending, &devices, End::Held, may_wait)?,
+            Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, may_wait)?,
             Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
-            Decision::Request(request) => self.handle_request(pending, request),
-            Decision::Freeze => return self.freeze(pending, may_wait),
-            Decision::Pass(reason) => self.count(pending, End::Passed(reason), Answer::Continue),
-            Decision::Refuse(errno) => self.count(pending, End::Refused, Answer::Errno(errno)),
-            Decision::Ignore => Answer::Continue.into(),
-            Decision::Handshake => Answer::Value(HANDSHAKE_VALUE).into(),
+            Decision::Freeze => self.freeze(pending, may_wait)?,
+            Decision::Pass(reason) => self.pass(pending, reason),
+            Decision::PassUnseen => {
+                self.state.lock().notes.passed_unseen = true;
+                self.pass(pending, PassReason::Unseen);
+            }
+            Decision::Refuse(errno) => {
+                self.count_and_send(pending, End::Refused, Answer::Errno(errno));
+            }
+            Decision::Ignore => self.leave(pending),
+            Decision::Handshake => {
+                self.send(pending, Answer::Value(HANDSHAKE_VALUE));
+            }
+            Decision::Request(request) => {
+                let answer = self.handle_request(pending, request);
+                self.send(pending, answer);
+            }
             Decision::OwnFilter(filter) => {
                 if self.state.lock().own_filters.insert(filter) {
                     let program = pending.program().unwrap_or_default();
                     self.notify(Notice::OwnFilter(filter, program));
                 }
-                Answer::Continue.into()
+                self.leave(pending);
             }
-            Decision::Unmount(unmounting) => self.unmount(pending, unmounting).into(),
-        })
+            Decision::Unmount(unmounting) => {
+                self.unmount(pending, unmounting);
+                self.leave(pending);
+            }
+        }
+        Ok(After::Idle)
     }
 
     fn hold(
@@ -197,30 +161,28 @@ impl Responder {
         devices: &[DeviceId],
         end: End,
         may_wait: bool,
-    ) -> Result<Reply, Handled> {
+    ) -> Result<(), MayBlock> {
         let (program, thread) = (self.program(pending), pending.notification.thread);
+        let (program, device) = (program.as_deref(), devices.first().copied());
         let count = |state: &mut State| {
-            state.accounts.count(pending.call.name(), program.as_deref(), end);
+            state.notes.accounts.count(pending.call.name(), program, end);
             if end != End::Unseen {
-                state.note_held(thread, pending.call, devices.first().copied());
+                state.note_held(thread, pending.call, device);
             } else if let Some(active) = state.run() {
-                active.cover_everything();
+                active.scope.add_everything();
             }
         };
-        Ok(match self.admit(pending, devices, may_wait, count) {
-            Admitted::Held { late } => match late.then(|| not_held(pending)).flatten() {
-                None => Reply { answer: Answer::Value(0), counted: Some((end, program)) },
-                Some(answer) => {
-                    let device = devices.first().copied();
-                    self.state.lock().take_back(pending.call, device, program.as_deref(), end);
-                    self.count(pending, End::Passed(PassReason::WriteError), answer)
-                }
-            },
-            Admitted::Passed(reason) => self.count(pending, End::Passed(reason), Answer::Continue),
-            Admitted::Over => Answer::Continue.into(),
-            Admitted::Gone => return Err(Handled::Done),
-            Admitted::Patience => return Err(Handled::MayBlock),
-        })
+        let Some(late) = self.admit_or_pass(pending, devices, may_wait, count)? else {
+            return Ok(());
+        };
+        let take_back = || self.state.lock().take_back(pending.call, device, program, end);
+        if let Some(answer) = late.then(|| not_held(pending)).flatten() {
+            take_back();
+            self.count_and_send(pending, End::Passed(PassReason::WriteError), answer);
+        } else if !self.send(pending, Answer::Value(0)) {
+            take_back();
+        }
+        Ok(())
     }
 
     fn change(
@@ -228,24 +190,39 @@ impl Responder {
         pending: &PendingCall,
         change: &CallChange,
         may_wait: bool,
-    ) -> Result<Reply, Handled> {
-        match self.admit(pending, &change.devices, may_wait, |_| {}) {
-            Admitted::Held { late } => {
-                // A file that is about to be opened has no earlier error.
-                match (late && !change.opens).then(|| not_held(pending)).flatten() {
-                    None => Err(self.rewrite(pending, change, self.program(pending))),
-                    Some(answer) => {
-                        Ok(self.count(pending, End::Passed(PassReason::WriteError), answer))
-                    }
-                }
-            }
-            Admitted::Passed(reason) => {
-                Ok(self.count(pending, End::Passed(reason), Answer::Continue))
-            }
-            Admitted::Over => Ok(Answer::Continue.into()),
-            Admitted::Gone => Err(Handled::Done),
-            Admitted::Patience => Err(Handled::MayBlock),
+    ) -> Result<After, MayBlock> {
+        let Some(late) = self.admit_or_pass(pending, &change.devices, may_wait, |_| {})? else {
+            return Ok(After::Idle);
+        };
+        // A file that is about to be opened has no earlier error.
+        let Some(answer) = (late && !change.opens).then(|| not_held(pending)).flatten() else {
+            return Ok(self.rewrite(pending, change, self.program(pending)));
+        };
+        self.count_and_send(pending, End::Passed(PassReason::WriteError), answer);
+        Ok(After::Idle)
+    }
+
+    /// Makes the commit cover a call on `devices`, and notes the call by `note`. Returns whether a
+    /// file system was pinned late (see [`Admission::Held`]). A call that may not be held passes;
+    /// then returns `None`.
+    fn admit_or_pass(
+        &self,
+        pending: &PendingCall,
+        devices: &[DeviceId],
+        may_wait: bool,
+        note: impl FnOnce(&mut State),
+    ) -> Result<Option<bool>, MayBlock> {
+        let grant = |state: &mut State| {
+            let late = state.run().is_some_and(|active| active.cover_call(devices));
+            note(state);
+            Admission::Held { late }
+        };
+        match self.admit(pending, devices, may_wait, grant)? {
+            Admission::Held { late } => return Ok(Some(late)),
+            Admission::Passed(reason) => self.pass(pending, reason),
+            Admission::Over => self.leave(pending),
         }
+        Ok(None)
     }
 
     fn admit(
@@ -253,28 +230,22 @@ impl Responder {
         pending: &PendingCall,
         devices: &[DeviceId],
         may_wait: bool,
-        note: impl FnOnce(&mut State),
-    ) -> Admitted {
-        let fd = synconce_filter::args::descriptor(pending.notification.args[0]);
-        let via = Via { thread: pending.notification.thread, fd };
-        self.ask(pending, |active| active.admit(devices, via, may_wait), may_wait, note)
-    }
-
-    fn ask(
-        &self,
-        pending: &PendingCall,
-        ask: impl Fn(&mut Active) -> Admission,
-        may_wait: bool,
-        note: impl FnOnce(&mut State),
-    ) -> Admitted {
-        let (thread, id) = (pending.notification.thread, pending.notification.id);
-        let call_waits = || self.listener.is_valid(id);
-        self.state.admit(ask, thread, may_wait, note, |work| self.begin(work), call_waits)
+        grant: impl FnOnce(&mut State) -> Admission,
+    ) -> Result<Admission, MayBlock> {
+        let Notification { id, thread, args, .. } = pending.notification;
+        let call = CallToHold {
+            devices,
+            via: Via { thread, fd: synconce_filter::args::descriptor(args[0]) },
+            may_wait,
+            call_waits: &|| self.listener.is_valid(id),
+            start_work: &|work| self.start_work(work),
+        };
+        self.state.admit(&call, grant)
     }
 
     /// Starts `work` on a new thread. The calling process may be the server that the work will
     /// wait for, and then its call has to continue.
-    fn begin(&self, work: Work) {
+    fn start_work(&self, work: Work) {
         let (state, frontend, command) =
             (self.state.clone(), Arc::clone(&self.frontend), self.command);
         let or_real = self.options.or_real;
@@ -304,7 +275,7 @@ impl Responder {
         pending: &PendingCall,
         change: &CallChange,
         program: Option<String>,
-    ) -> Handled {
+    ) -> After {
         let (thread, id) = (pending.notification.thread, pending.notification.id);
         let claim = self.traced.wait_for(thread);
         let changing = || Changing { thread, call: pending.call, program: program.clone() };
@@ -327,22 +298,39 @@ impl Responder {
         let end = match rewritten {
             Rewritten::Done(value) if value >= 0 => End::Held,
             Rewritten::Passed => End::Passed(PassReason::Traced),
-            Rewritten::Left => return Handled::AbandonThread,
-            _ => return Handled::Done,
+            Rewritten::Left => return After::End,
+            _ => return After::Idle,
         };
-        state.accounts.count(pending.call.name(), program.as_deref(), end);
+        state.notes.accounts.count(pending.call.name(), program.as_deref(), end);
         if end == End::Held {
             state.note_held(thread, pending.call, change.devices.first().copied());
         }
-        state.unsynced.extend(opened);
-        Handled::Done
+        state.notes.unsynced.extend(opened);
+        After::Idle
     }
 
-    /// Counts a call before it is answered: after the answer the run may end.
-    fn count(&self, pending: &PendingCall, end: End, answer: Answer) -> Reply {
+    fn pass(&self, pending: &PendingCall, reason: PassReason) {
+        self.count_and_send(pending, End::Passed(reason), Answer::Continue);
+    }
+
+    /// Counts `pending`, and then answers it: after the answer the run may end.
+    fn count_and_send(&self, pending: &PendingCall, end: End, answer: Answer) {
         let program = self.program(pending);
-        self.state.lock().accounts.count(pending.call.name(), program.as_deref(), end);
-        Reply { answer, counted: Some((end, program)) }
+        self.state.lock().notes.accounts.count(pending.call.name(), program.as_deref(), end);
+        if !self.send(pending, answer) {
+            self.state.lock().take_back(pending.call, None, program.as_deref(), end);
+        }
+    }
+
+    /// Leaves `pending` to the kernel, uncounted.
+    fn leave(&self, pending: &PendingCall) {
+        self.send(pending, Answer::Continue);
+    }
+
+    /// Answers `pending`. Returns `false` if the caller has exited, or a signal or a freezer has
+    /// interrupted the call; then the caller repeats it.
+    fn send(&self, pending: &PendingCall, answer: Answer) -> bool {
+        self.listener.answer(pending.notification.id, answer).unwrap_or(false)
     }
 
     fn program(&self, pending: &PendingCall) -> Option<String> {

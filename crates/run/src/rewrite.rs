@@ -15,7 +15,8 @@ use std::time::Duration;
 use synconce_filter::Abi;
 use synconce_sys::handover::{Handover, MaskNote};
 use synconce_sys::notify::{Answer, Listener};
-use synconce_sys::trace::{Convention, Mask, Registers, Stop, Tracee};
+use synconce_sys::registers::{Convention, Registers};
+use synconce_sys::trace::{Mask, Stop, Tracee};
 
 /// The result of changing a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +156,7 @@ fn perform(
     begin: &dyn Fn() -> bool,
 ) -> io::Result<Rewritten> {
     let mut registers = tracee.registers()?;
-    if !is_same_call(&mut registers, pending) || !begin() {
+    if !is_same_call(&registers, pending) || !begin() {
         return Ok(Rewritten::Dropped);
     }
     // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
@@ -166,7 +167,8 @@ fn perform(
     let applied = change.patches.is_empty()
         || memory.as_ref().is_some_and(|memory| patch(&change.patches, memory));
     if let Some((index, bits)) = change.argument.filter(|_| applied) {
-        *registers.argument(convention(pending.abi), index) &= !bits;
+        let convention = convention(pending.abi);
+        registers.set_argument(convention, index, registers.argument(convention, index) & !bits);
         tracee.set_registers(&registers)?;
     }
     // If the call's arguments still require it, the call is notified again, and passes then.
@@ -179,7 +181,8 @@ fn perform(
     }
     let mut registers = tracee.registers()?;
     if let Some((index, _)) = change.argument {
-        *registers.argument(convention(pending.abi), index) = pending.notification.args[index];
+        let own = pending.notification.args[index];
+        registers.set_argument(convention(pending.abi), index, own);
         tracee.set_registers(&registers)?;
     }
     Ok(if applied { Rewritten::Done(registers.returned()) } else { Rewritten::Dropped })
@@ -200,18 +203,18 @@ fn leave(tracee: &Tracee) -> io::Result<bool> {
     }
 }
 
-fn is_same_call(registers: &mut Registers, pending: &PendingCall) -> bool {
+fn is_same_call(registers: &Registers, pending: &PendingCall) -> bool {
     let notification = &pending.notification;
     registers.number() == notification.number
         && notification
             .args
             .iter()
             .enumerate()
-            .all(|(index, value)| registers.argument(convention(pending.abi), index) == value)
+            .all(|(index, value)| registers.argument(convention(pending.abi), index) == *value)
 }
 
 fn convention(abi: Abi) -> Convention {
-    if abi == Abi::I386 { Convention::I386 } else { Convention::Native }
+    if abi.is_32_bit() { Convention::Compat } else { Convention::Native }
 }
 
 /// Applies every patch, or none.

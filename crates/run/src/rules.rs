@@ -10,7 +10,6 @@
 //! A sync is held if it is below an `--only` path, if there are any, and below no `--except`
 //! path. In doubt the sync is real, which is safe.
 
-mod brackets;
 mod checks;
 mod error;
 mod matches;
@@ -22,6 +21,7 @@ pub use self::error::{RuleError, RuleKind, RuleReason};
 use self::matches::{Inherited, Matches};
 use self::pattern::Pattern;
 use self::places::{Located, MountFinder};
+use crate::lookups::MayBlock;
 use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
@@ -98,11 +98,17 @@ impl RuleVerdict {
 }
 
 impl Rules {
-    /// Returns the verdict on `file`. Returns `None` if finding it needs to look into file
-    /// systems, and the calling thread may not (`may_block`).
-    pub(crate) fn verdict(&self, file: &Candidate<'_>, may_block: bool) -> Option<RuleVerdict> {
+    /// Returns the verdict on `file`.
+    ///
+    /// # Errors
+    /// Finding it needs to look into file systems, and the calling thread may not (`may_block`).
+    pub(crate) fn verdict(
+        &self,
+        file: &Candidate<'_>,
+        may_block: bool,
+    ) -> Result<RuleVerdict, MayBlock> {
         let located = self.places.of(file, may_block, |points| self.inherited(points))?;
-        Some(located.map_or(RuleVerdict::PASS, |located| self.decide(file, &located)))
+        Ok(located.map_or(RuleVerdict::PASS, |located| self.decide(file, &located)))
     }
 
     /// Returns a descriptor to poll for `POLLPRI`; then [`Rules::forget_mounts`] is to be called

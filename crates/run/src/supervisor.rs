@@ -8,7 +8,7 @@ use crate::policy::{PendingCall, may_block};
 use crate::presence::Presence;
 use crate::process_tree::{self, JobState};
 use crate::protocol::{Ending, Message, try_send};
-use crate::responder::{Handled, Responder};
+use crate::responder::Responder;
 use crate::rules::Rules;
 use crate::serve::released_answer;
 use crate::state::SharedState;
@@ -176,27 +176,21 @@ impl<'a> Supervisor<'a> {
         };
         let pending = PendingCall { notification: *notification, abi, call };
         let answers_here = !may_block(call);
-        if answers_here && responder.answer(&mut self.fd_info, &pending, false) != Handled::MayBlock
-        {
+        if answers_here && responder.answer(&mut self.fd_info, &pending, false).is_ok() {
             return;
         }
         let (worker, mut fd_info) = (Arc::clone(responder), self.fd_info.may_block());
         // A worker may block, so its look-up always has a result.
-        let job = move || match worker.answer(&mut fd_info, &pending, true) {
-            Handled::AbandonThread => After::End,
-            Handled::Done | Handled::MayBlock => After::Idle,
-        };
+        let job = move || worker.answer(&mut fd_info, &pending, true).unwrap_or(After::Idle);
         if self.workers.run(job).is_ok() {
             return;
         }
         // No thread can be created: the limit of processes is reached. The loop waits for no disk.
         let may_wait = responder.watch().is_none();
-        if !answers_here
-            || responder.answer(&mut self.fd_info, &pending, may_wait) == Handled::MayBlock
-        {
+        if !answers_here || responder.answer(&mut self.fd_info, &pending, may_wait).is_err() {
             // An extra sync is safe.
             let end = End::Passed(PassReason::Uncovered);
-            self.state.lock().accounts.count(call.name(), None, end);
+            self.state.lock().notes.accounts.count(call.name(), None, end);
             self.let_through(notification.id, Answer::Continue);
         }
     }

@@ -1,4 +1,4 @@
-//! Times the syncs of a command, and holds none.
+//! Times the syncs of a command, and looks at its programs. Holds no sync.
 //!
 //! A sync of a descriptor is done by a worker thread on the caller's own open file
 //! (pidfd_getfd(2)): the kernel reports write-back errors by open file, so the result is the one
@@ -8,17 +8,19 @@
 
 mod callers;
 mod line;
+mod programs;
 mod sampler;
 
 use self::callers::Callers;
 use self::line::{Call as CallLine, LastLine, Start, Would};
+use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
-use crate::fd_info::FdInfo;
+use crate::lookups::{Lookups, MayBlock};
 use crate::options::RunOptions;
 use crate::policy::{Decision, PendingCall, decide};
 use crate::protocol::Ending;
-use crate::responder::{Handled, callers_file};
+use crate::responder::callers_file;
 use crate::serve::released_answer;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -73,6 +75,7 @@ pub(crate) struct Watch {
     record: Arc<Recording>,
     callers: Mutex<Callers>,
     sampler: Arc<Sampler>,
+    programs: Arc<Programs>,
     syncs: Mutex<Syncs>,
 }
 
@@ -91,22 +94,25 @@ impl Watch {
         let record = options.record.clone()?;
         record.write(&Start::of(&options.command));
         let (callers, sampler, syncs) = Default::default();
-        Some(Self { record, callers, sampler, syncs })
+        Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }
 
     /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
+    ///
+    /// # Errors
+    /// Those of [`decide`].
     pub(crate) fn answer(
         &self,
         listener: &Listener,
-        fd_info: &mut FdInfo,
+        lookups: &mut impl Lookups,
         pending: &PendingCall,
-    ) -> Handled {
+    ) -> Result<(), MayBlock> {
         let notification = &pending.notification;
-        let would = match decide(fd_info, pending, &RunOptions::default()) {
+        let would = match decide(pending, lookups, &RunOptions::default())? {
             Decision::Ignore | Decision::Handshake | Decision::Request(_) => {
                 // An error means that the caller has exited.
                 let _ = listener.answer(notification.id, released_answer(notification));
-                return Handled::Done;
+                return Ok(());
             }
             Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) => Would::Hold,
             Decision::Refuse(_) => Would::Refuse,
@@ -124,12 +130,12 @@ impl Watch {
             (line.wait, line.errno) = (Some(0), Some(Errno::BADF.raw_os_error()));
         }
         if !listener.is_valid(notification.id) {
-            return Handled::Done;
+            return Ok(());
         }
         let answer = self.perform(pending, file, line);
         // Recorded before: the command may end once its last call is answered.
         let _ = listener.answer(notification.id, answer);
-        Handled::Done
+        Ok(())
     }
 
     /// Does the call and closes `file`, which the caller may need unused. Returns the answer.
@@ -195,7 +201,9 @@ impl Watch {
             self.record.write(&line);
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
-        self.record.write(&LastLine { end: ending, at: self.record.micros(), looks, alone, lost });
+        let ((triggers, emulated), at) = (self.programs.found(), self.record.micros());
+        let last = LastLine { end: ending, at, looks, alone, lost, triggers, emulated };
+        self.record.write(&last);
         let _ = self.record.writer().flush();
     }
 }

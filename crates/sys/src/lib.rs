@@ -2,16 +2,29 @@
 //!
 //! Each module wraps one kernel interface in safe functions: [`seccomp`] installs filters,
 //! [`notify`] answers their notifications, [`launch`] starts a command under a filter,
-//! [`trace`] repeats a call with changed arguments, [`handover`] outlives a killed supervisor,
-//! [`process`] has fork, wait and process attributes, [`namespace`] makes namespaces,
-//! [`signals`] has masks and readers of signals, [`peer`] has the process behind a socket,
-//! [`origin`] records what the process inherited before the Rust runtime started, and
-//! [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots, attributes of mounts, files
-//! by their handles; [`overlay`] mounts one.
+//! [`trace`] repeats a call with changed arguments, which [`registers`] finds on each
+//! architecture, [`handover`] outlives a killed supervisor, [`process`] has fork, wait and process
+//! attributes, [`namespace`] makes namespaces, [`signals`] has masks and readers of signals,
+//! [`peer`] has the process behind a socket, [`origin`] records what the process inherited before
+//! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
+//! attributes of mounts, files by their handles; [`overlay`] mounts one.
 //! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use.
 //! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]
 //! puts an error in words.
 #![cfg(target_os = "linux")]
+
+// What an architecture needs is in docs/kernel.md, "Architectures".
+#[cfg(target_arch = "riscv64")]
+compile_error!("synconce does not support riscv64 yet");
+#[cfg(target_arch = "s390x")]
+compile_error!("synconce does not support s390x yet");
+#[cfg(not(any(
+    target_arch = "x86_64",
+    all(target_arch = "aarch64", target_endian = "little"),
+    target_arch = "riscv64",
+    target_arch = "s390x",
+)))]
+compile_error!("synconce supports x86_64 and little-endian aarch64 only");
 
 pub mod accounts;
 pub mod btrfs;
@@ -29,6 +42,7 @@ pub mod process;
 #[cfg(feature = "questions")]
 pub mod questions;
 mod reason;
+pub mod registers;
 pub mod search;
 pub mod seccomp;
 pub mod signals;

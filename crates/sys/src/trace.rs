@@ -10,6 +10,7 @@
 
 use crate::check;
 use crate::process::{self, ChildChange, WaitFor, Whose};
+use crate::registers::Registers;
 use std::cell::Cell;
 use std::io;
 use std::time::Duration;
@@ -126,6 +127,13 @@ impl Tracee {
     }
 
     fn syscall_side(&self) -> Stop {
+        match self.syscall_info().op {
+            libc::PTRACE_SYSCALL_INFO_ENTRY => Stop::Entry,
+            _ => Stop::Exit,
+        }
+    }
+
+    fn syscall_info(&self) -> libc::ptrace_syscall_info {
         let mut info = std::mem::MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
         let size = size_of::<libc::ptrace_syscall_info>();
         // SAFETY: the kernel writes at most `size` bytes into `info`.
@@ -138,10 +146,20 @@ impl Tracee {
             )
         };
         // SAFETY: zeroed is valid, and the first byte was written by the kernel.
-        match unsafe { info.assume_init() }.op {
-            libc::PTRACE_SYSCALL_INFO_ENTRY => Stop::Entry,
-            _ => Stop::Exit,
+        unsafe { info.assume_init() }
+    }
+
+    /// Returns the number and the arguments of the call at whose entry the thread is, or `None`
+    /// if it is at none.
+    #[cfg(test)]
+    pub(crate) fn entry(&self) -> Option<(i32, [u64; 6])> {
+        let info = self.syscall_info();
+        if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+            return None;
         }
+        // SAFETY: this variant is the one of an entry.
+        let entry = unsafe { info.u.entry };
+        Some((entry.nr as i32, entry.args))
     }
 
     /// Lets the thread run to its next system call stop, delivering `signal` (0: none).
@@ -209,10 +227,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` if the thread has exited or is not stopped.
     pub fn registers(&self) -> io::Result<Registers> {
-        let mut raw = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
-        request(libc::PTRACE_GETREGS, self.thread(), 0, raw.as_mut_ptr() as usize)?;
-        // SAFETY: the kernel filled the whole structure.
-        Ok(Registers(unsafe { raw.assume_init() }))
+        Registers::read(self.thread())
     }
 
     /// Writes the registers at a stop.
@@ -220,7 +235,7 @@ impl Tracee {
     /// # Errors
     /// `ESRCH` if the thread has exited or is not stopped.
     pub fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        request(libc::PTRACE_SETREGS, self.thread(), 0, &raw const registers.0 as usize)
+        registers.write(self.thread())
     }
 }
 
@@ -234,54 +249,15 @@ fn unless_gone(
     }
 }
 
-fn request(kind: libc::c_uint, thread: u32, address: usize, data: usize) -> io::Result<()> {
+pub(crate) fn request(
+    kind: libc::c_uint,
+    thread: u32,
+    address: usize,
+    data: usize,
+) -> io::Result<()> {
     // SAFETY: `data` is a number or points to a structure that the caller of this
     // private function keeps alive for the kernel to read or fill.
     check(unsafe { libc::ptrace(kind, thread as i32, address, data) }).map(drop)
-}
-
-/// The general registers of a stopped thread.
-#[derive(Clone, Copy, Debug)]
-pub struct Registers(libc::user_regs_struct);
-
-/// The two register conventions for arguments on an x86-64 kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Convention {
-    /// `syscall`: rdi, rsi, rdx, r10, r8, r9.
-    Native,
-    /// `int 0x80`, `sysenter`: ebx, ecx, edx, esi, edi, ebp.
-    I386,
-}
-
-impl Registers {
-    /// Returns the number of the system call that is being entered.
-    pub fn number(&self) -> i32 {
-        self.0.orig_rax as i32
-    }
-
-    /// Returns the call's result, at its exit.
-    pub fn returned(&self) -> i64 {
-        self.0.rax as i64
-    }
-
-    /// Returns the register of argument `index` (0 to 5).
-    pub fn argument(&mut self, convention: Convention, index: usize) -> &mut u64 {
-        let r = &mut self.0;
-        match (convention, index) {
-            (Convention::Native, 0) => &mut r.rdi,
-            (Convention::Native, 1) => &mut r.rsi,
-            (Convention::Native, 2) => &mut r.rdx,
-            (Convention::Native, 3) => &mut r.r10,
-            (Convention::Native, 4) => &mut r.r8,
-            (Convention::Native, _) => &mut r.r9,
-            (Convention::I386, 0) => &mut r.rbx,
-            (Convention::I386, 1) => &mut r.rcx,
-            (Convention::I386, 2) => &mut r.rdx,
-            (Convention::I386, 3) => &mut r.rsi,
-            (Convention::I386, 4) => &mut r.rdi,
-            (Convention::I386, _) => &mut r.rbp,
-        }
-    }
 }
 
 #[cfg(test)]

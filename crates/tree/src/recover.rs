@@ -151,7 +151,7 @@ fn is_dead(store: &Store, id: &str, note: Option<&record::Session>) -> Result<bo
     {
         return Ok(true);
     }
-    if note.is_none() && store.is_foreign(id) {
+    if note.is_none() && store.unknown_needs(id).is_some() {
         return Ok(false);
     }
     let path = store.session(id);

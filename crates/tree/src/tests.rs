@@ -97,6 +97,26 @@ fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
 }
 
 #[test]
+fn no_layer_goes_while_the_note_of_a_session_is_of_another_version_or_cannot_be_read() {
+    let (directory, store) = store();
+    let (layer, session) = (store.layer("old"), directory.path().join("sessions/one"));
+    let dropped = || drop_unreferenced(&store, &["old".to_owned()]);
+    fs::create_dir_all(&layer).expect("a layer");
+    fs::create_dir(&session).expect("a session");
+    let note = session.join("session.json");
+    fs::write(&note, r#"{"format": 9}"#).expect("a note of a later version");
+    dropped().expect_err("its layers are not known");
+    fs::remove_file(&note).expect("the note");
+    // A read of a directory fails, like that of a bad sector.
+    fs::create_dir(&note).expect("a note that cannot be read");
+    dropped().expect_err("its layers are not known");
+    fs::remove_dir(&note).expect("the note");
+    fs::write(&note, r#"{"format""#).expect("a note that a crash cut");
+    assert_eq!(dropped().expect("the session ended with the crash"), 1);
+    assert!(!layer.exists());
+}
+
+#[test]
 fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed() {
     let (directory, store) = store();
     let one = record("a", 1, &["x"]);

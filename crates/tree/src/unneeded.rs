@@ -59,10 +59,10 @@ fn referenced(store: &Store) -> Result<HashSet<String>, Error> {
         }
     }
     for (id, session) in store.sessions()? {
-        if session.is_none() && store.is_foreign(&id) {
-            let path = store.session(&id);
-            let why = io::Error::other("another version of synconce uses it");
-            return Err(Error::new("cannot say what is needed by", &path, why));
+        if session.is_none()
+            && let Some(error) = store.unknown_needs(&id)
+        {
+            return Err(error);
         }
         add(&mut referenced, &session.map(|session| session.layers).unwrap_or_default());
         // The layer that the session becomes has the session's id.

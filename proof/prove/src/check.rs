@@ -1,7 +1,5 @@
 //! Checks the state of a recovered disk.
 
-use serde::Serialize;
-
 /// What `synconce status` reported about the recovered disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -35,45 +33,27 @@ pub(crate) enum CutMoment {
     Returned,
 }
 
-/// What was found at a cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum CutFinding {
-    /// The promise was kept.
-    Kept,
-    /// The run had returned 0, and its tree is not the finished one or cannot be mounted.
-    Lost,
-    /// The run was cut short, its tree is neither the old nor the finished one, and status
-    /// does not report the run.
-    Undetected,
-    /// The run had returned 0 with all its data safe, and status reports it as interrupted.
-    FalseAlarm,
-    /// A survivor's own sync after the run, or a commit in the middle of the run, did not make a
-    /// file durable.
-    PartLost,
-    /// The file system did not recover, and the run had not returned. Nothing had been
-    /// promised about the disk yet, and a command without the tool leaves such disks as well.
-    Refused,
-}
+/// The run had returned 0, and its tree is not the finished one.
+pub(crate) const LOST: &str = "lost";
+/// The run was cut short, its tree is neither the old nor the finished one, and status does not
+/// report the run.
+pub(crate) const UNDETECTED: &str = "undetected";
+/// The run had returned 0 with all its data safe, and status reports it as interrupted.
+pub(crate) const FALSE_ALARM: &str = "false alarm";
+/// A survivor's own sync after the run, or a commit in the middle of the run, did not make a file
+/// durable.
+pub(crate) const PART_LOST: &str = "part lost";
 
-/// Checks the tree at a cut.
-pub(crate) fn check(moment: CutMoment, status: Status, tree: TreeFound) -> CutFinding {
+/// Checks the tree at a cut. Returns the kind of the broken promise, if any.
+pub(crate) fn check(moment: CutMoment, status: Status, tree: TreeFound) -> Option<&'static str> {
     match (moment, status, tree) {
-        (CutMoment::Returned, _, TreeFound::Before | TreeFound::Between) => CutFinding::Lost,
-        (CutMoment::Returned, Status::Nothing, TreeFound::Finished) => CutFinding::Kept,
-        (CutMoment::Returned, _, TreeFound::Finished) => CutFinding::FalseAlarm,
+        (CutMoment::Returned, _, TreeFound::Before | TreeFound::Between) => Some(LOST),
+        (CutMoment::Returned, Status::Nothing, TreeFound::Finished) => None,
+        (CutMoment::Returned, _, TreeFound::Finished) => Some(FALSE_ALARM),
         (CutMoment::Running, Status::Nothing | Status::OtherFileSystems, TreeFound::Between) => {
-            CutFinding::Undetected
+            Some(UNDETECTED)
         }
-        _ => CutFinding::Kept,
-    }
-}
-
-/// Checks a disk whose file system does not recover.
-pub(crate) fn check_unmountable(moment: CutMoment) -> CutFinding {
-    match moment {
-        CutMoment::Returned => CutFinding::Lost,
-        CutMoment::Running => CutFinding::Refused,
+        _ => None,
     }
 }
 
@@ -84,30 +64,24 @@ mod tests {
     #[test]
     fn after_exit_0_only_the_finished_tree_without_a_report_is_accepted() {
         let found = |status, tree| check(CutMoment::Returned, status, tree);
-        assert_eq!(found(Status::Nothing, TreeFound::Finished), CutFinding::Kept);
-        assert_eq!(found(Status::Nothing, TreeFound::Between), CutFinding::Lost);
-        assert_eq!(found(Status::Interrupted, TreeFound::Between), CutFinding::Lost);
-        assert_eq!(found(Status::Nothing, TreeFound::Before), CutFinding::Lost);
-        assert_eq!(found(Status::Interrupted, TreeFound::Finished), CutFinding::FalseAlarm);
-    }
-
-    #[test]
-    fn a_disk_that_does_not_mount_is_lost_after_exit_0_and_no_broken_promise_before() {
-        assert_eq!(check_unmountable(CutMoment::Returned), CutFinding::Lost);
-        assert_eq!(check_unmountable(CutMoment::Running), CutFinding::Refused);
+        assert_eq!(found(Status::Nothing, TreeFound::Finished), None);
+        assert_eq!(found(Status::Nothing, TreeFound::Between), Some(LOST));
+        assert_eq!(found(Status::Interrupted, TreeFound::Between), Some(LOST));
+        assert_eq!(found(Status::Nothing, TreeFound::Before), Some(LOST));
+        assert_eq!(found(Status::Interrupted, TreeFound::Finished), Some(FALSE_ALARM));
     }
 
     #[test]
     fn before_exit_0_a_tree_in_between_must_be_reported() {
         let found = |status, tree| check(CutMoment::Running, status, tree);
         for status in [Status::Nothing, Status::OtherFileSystems] {
-            assert_eq!(found(status, TreeFound::Between), CutFinding::Undetected);
+            assert_eq!(found(status, TreeFound::Between), Some(UNDETECTED));
         }
         for tree in [TreeFound::Before, TreeFound::Between, TreeFound::Finished] {
-            assert_eq!(found(Status::Interrupted, tree), CutFinding::Kept);
+            assert_eq!(found(Status::Interrupted, tree), None);
         }
         for tree in [TreeFound::Before, TreeFound::Finished] {
-            assert_eq!(found(Status::Nothing, tree), CutFinding::Kept);
+            assert_eq!(found(Status::Nothing, tree), None);
         }
     }
 }

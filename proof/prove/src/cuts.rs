@@ -1,14 +1,13 @@
 //! Chooses where a recorded run is cut, and checks what is found at each cut.
 
 use crate::Result;
-use crate::check::{CutFinding, CutMoment, TreeFound, check, check_unmountable};
-use crate::recording::{DiskRecording, RecordedRun, manifest, mark, paths};
+use crate::campaign::{BrokenPromise, Campaign, Findings};
+use crate::check::{CutMoment, PART_LOST, TreeFound, UNDETECTED, check};
+use crate::recording::{DiskRecording, RecordedRun, manifest, mark, paths, place};
 use crate::work::is_durable;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, diff};
+use std::time::Duration;
+use synconce_testkit::manifest::{Difference, Manifest, diff};
 use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
 
 /// One instant at which both disks are cut, and which unflushed writes survive.
@@ -18,87 +17,6 @@ pub(crate) struct CutPoint {
     pub other: usize,
     pub survivors: Survivors,
     pub granularity: Granularity,
-}
-
-/// The findings of all cuts of a row.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Findings {
-    /// Number of cuts.
-    pub cuts: usize,
-    /// Number of findings of each kind.
-    pub found: BTreeMap<&'static str, usize>,
-    /// The first finding of each kind with which the promise was broken, and what differed.
-    pub first: Option<String>,
-    /// Number of disks that did not mount at a cut before the run had returned.
-    pub refused: usize,
-    /// The first such disk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refusal: Option<String>,
-    /// How often something was lost that the tool does not report: uncommitted work in trees,
-    /// before a note of the work had reached the disk.
-    #[serde(skip_serializing_if = "is_none")]
-    pub silent: usize,
-    /// Time for all cuts, in milliseconds.
-    pub millis: u64,
-    /// Why no cut could be made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
-impl Findings {
-    /// Returns how often the promise was broken.
-    pub(crate) fn broken(&self) -> usize {
-        self.found.values().sum()
-    }
-
-    fn add(&mut self, finding: CutFinding, place: CutPoint, detail: impl FnOnce() -> String) {
-        self.cuts += 1;
-        let detail = || format!("{place:?}: {}", detail());
-        let name = match finding {
-            CutFinding::Kept => return,
-            CutFinding::Refused => return self.refuse(detail),
-            CutFinding::Lost => "lost",
-            CutFinding::Undetected => "undetected",
-            CutFinding::FalseAlarm => "false alarm",
-            CutFinding::PartLost => "part lost",
-        };
-        self.note(name, detail);
-    }
-
-    /// Counts a finding of this kind.
-    pub(crate) fn note(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
-        let count = self.found.entry(kind).or_default();
-        *count += 1;
-        if *count == 1 {
-            let first = format!("{kind} at {}", detail());
-            self.first =
-                Some(self.first.take().map_or(first.clone(), |all| format!("{all}\n{first}")));
-        }
-    }
-
-    /// Counts a disk that does not mount although nothing had been promised about it.
-    pub(crate) fn refuse(&mut self, detail: impl FnOnce() -> String) {
-        self.refused += 1;
-        self.refusal.get_or_insert_with(|| format!("refused at {}", detail()));
-    }
-
-    /// Adds the findings of another recorded run.
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.cuts += other.cuts;
-        self.refused += other.refused;
-        self.silent += other.silent;
-        self.millis += other.millis;
-        for (name, count) in other.found {
-            *self.found.entry(name).or_default() += count;
-        }
-        self.first = self.first.take().or(other.first);
-        self.refusal = self.refusal.take().or(other.refusal);
-    }
 }
 
 /// The positions of the marks in a log.
@@ -116,30 +34,23 @@ impl Bounds {
     }
 }
 
-/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
-pub(crate) fn cut(
-    recorded: &RecordedRun,
-    count: usize,
-    seed: u64,
-    until_broken: bool,
-) -> Result<Findings> {
-    let began = Instant::now();
+/// Cuts `recorded`.
+pub(crate) fn cut(recorded: &RecordedRun, campaign: Campaign) -> Result<Findings> {
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
-    let place = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
     let bounds = Bounds {
-        start: place(mark::START)?,
-        returned: place(mark::RETURNED)?,
+        start: place(&log, mark::START)?,
+        returned: place(&log, mark::RETURNED)?,
         durable: log.mark(mark::DURABLE),
-        end: place(mark::END)?,
+        end: place(&log, mark::END)?,
     };
     let disk = recorded.disk.replay().up()?;
     let other = recorded.other.as_ref().map(|tape| tape.replay().up()).transpose()?;
     let control = tempfile::tempdir()?;
     let second = other.as_ref().map(|other| other.path());
     let paths = paths(recorded.config, recorded.work, disk.path(), second, control.path());
-    let mut findings = Findings::default();
-    for place in choose(&log, other_log.as_ref(), bounds, count, seed) {
+    let places = choose(&log, other_log.as_ref(), bounds, campaign);
+    campaign.at_each(places, |findings, place| {
         // A rig that cannot cut the disk is an error; a recovered disk that cannot be mounted
         // is a finding.
         disk.cut(cut_at(place, place.disk))?;
@@ -147,19 +58,16 @@ pub(crate) fn cut(
         let cut_other = |other: &_| Replay::cut(other, cut_at(place, place.other));
         other.as_ref().map(cut_other).transpose()?;
         let other = other.as_ref().map(Replay::mount);
-        let (finding, detail) = match (mounted, other.transpose()) {
-            (Ok(_), Ok(_)) => examine(recorded, &paths, bounds, place)?,
-            (Err(error), _) | (_, Err(error)) => {
-                (check_unmountable(bounds.moment(place)), format!("unmountable: {error}"))
-            }
+        let seen = match (mounted, other.transpose()) {
+            (Ok(_), Ok(_)) => Ok(examine(recorded, &paths, bounds, place)?),
+            (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
         };
-        findings.add(finding, place, || detail);
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
+        // Before the return nothing was promised about the disk, and a command without the tool
+        // leaves disks that do not mount as well.
+        let is_promised = bounds.moment(place) == CutMoment::Returned;
+        findings.add(seen, is_promised, || format!("{place:?}"));
+        Ok(())
+    })
 }
 
 /// Mounts, with retries: the kernel may not have released the device of the last cut yet.
@@ -182,7 +90,7 @@ fn examine(
     paths: &crate::tool::Paths,
     bounds: Bounds,
     place: CutPoint,
-) -> Result<(CutFinding, String)> {
+) -> Result<Option<BrokenPromise>> {
     let found = paths.disks().map(|disk| manifest(&recorded.tool, disk).unwrap_or_default());
     let found: Vec<_> = found.collect();
     let trees: Vec<_> =
@@ -193,18 +101,13 @@ fn examine(
     let status = recorded.tool.status(recorded.config, paths, &changed.collect::<Vec<_>>())?;
     let first = trees[0];
     let tree = if trees.iter().all(|tree| *tree == first) { first } else { TreeFound::Between };
-    let finding = match check(bounds.moment(place), status, tree) {
-        // Nothing was held, so no report is due.
-        CutFinding::Undetected if !recorded.work.asks_for_syncs() => CutFinding::Kept,
-        finding => finding,
-    };
+    let kind = check(bounds.moment(place), status, tree);
+    // Nothing was held, so no report is due.
+    let kind = kind.filter(|kind| *kind != UNDETECTED || recorded.work.asks_for_syncs());
     let is_promised = bounds.durable.is_some_and(|durable| place.disk >= durable);
-    let finding = match finding {
-        CutFinding::Kept if is_promised && !is_durable(&paths.daemon()) => CutFinding::PartLost,
-        other => other,
-    };
-    let detail = if finding == CutFinding::Kept { String::new() } else { detail(recorded, &found) };
-    Ok((finding, format!("{status:?}, {tree:?} {detail}")))
+    let is_lost = || is_promised && !is_durable(&paths.daemon());
+    let kind = kind.or_else(|| is_lost().then_some(PART_LOST));
+    Ok(kind.map(|kind| (kind, format!("{status:?}, {tree:?} ({})", detail(recorded, &found)))))
 }
 
 fn compare(part: &DiskRecording, found: &Manifest) -> TreeFound {
@@ -219,24 +122,27 @@ fn compare(part: &DiskRecording, found: &Manifest) -> TreeFound {
 
 /// Describes the first differences from the finished trees.
 fn detail(recorded: &RecordedRun, found: &[Manifest]) -> String {
-    const SHOWN: usize = 3;
     let parts = recorded.parts.iter().zip(found);
     let differences: Vec<_> = parts.flat_map(|(part, found)| diff(&part.finished, found)).collect();
-    let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
     let of = differences.first().and_then(|first| recorded.work.explain(first.path()));
-    let of = of.map_or_else(String::new, |of| format!("; {of}"));
-    format!("({} differences from the finished tree: {}{of})", differences.len(), shown.join("; "))
+    described(&differences) + &of.map_or_else(String::new, |of| format!("; {of}"))
+}
+
+/// Describes the first differences of `found` from the finished tree.
+pub(crate) fn differ(finished: &Manifest, found: &Manifest) -> String {
+    described(&diff(finished, found))
+}
+
+fn described(differences: &[Difference]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = differences.iter().take(SHOWN).map(ToString::to_string).collect();
+    format!("{} differences from the finished tree: {}", differences.len(), shown.join("; "))
 }
 
 /// Chooses cuts in ascending order: over the whole run, and more of them where steps follow
 /// each other quickly, which is at the start, before the return and after the return.
-fn choose(
-    log: &Log,
-    other: Option<&Log>,
-    bounds: Bounds,
-    count: usize,
-    seed: u64,
-) -> Vec<CutPoint> {
+fn choose(log: &Log, other: Option<&Log>, bounds: Bounds, campaign: Campaign) -> Vec<CutPoint> {
+    let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);
     let instants = instants(log, other, bounds.start..bounds.end);
     let returned = instants.partition_point(|(disk, _)| *disk < bounds.returned);
@@ -257,6 +163,20 @@ fn choose(
     }
     chosen.sort_by_key(|place| (place.disk, place.other));
     chosen
+}
+
+/// Returns a cut of one disk, at one of `range` of its places `all`. The first cut of a recording
+/// is right at the return, and loses every unflushed write.
+pub(crate) fn one_of(
+    all: &[usize],
+    range: Range<usize>,
+    (number, returned): (usize, usize),
+    random: &mut fastrand::Rng,
+) -> CutPoint {
+    let at = if number == 0 { returned } else { random.usize(range) };
+    let (survivors, granularity) = random_survivors(random);
+    let survivors = if number == 0 { Survivors::None } else { survivors };
+    CutPoint { disk: all[at], other: 0, survivors, granularity }
 }
 
 /// Chooses which unflushed writes survive a cut, and whether writes are split into blocks.

@@ -4,8 +4,8 @@
 //! middle of the run has to fail the commit at the end as well. A journal of ext4 that its own
 //! timer has aborted shows no error; the commit has to find it.
 
+use crate::campaign::Findings;
 use crate::config::{DiskKind, MarkerPlace, RunConfig};
-use crate::cuts::Findings;
 use crate::recording::{paths, wait_until};
 use crate::row::{Role, Row};
 use crate::tool::Tool;

@@ -78,8 +78,8 @@ fn failure(row: &Row) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::campaign::Findings;
     use crate::config::{DiskKind, MarkerPlace, RunConfig};
-    use crate::cuts::Findings;
 
     fn row(role: Role, findings: Findings) -> Row {
         let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);

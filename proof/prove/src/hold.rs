@@ -16,8 +16,8 @@ mod kills;
 mod recording;
 
 use crate::background_load::LoadKind;
+use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, RunConfig};
-use crate::cuts::Findings;
 use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{ProveArguments, Result};
@@ -266,25 +266,16 @@ fn made(
     if let Some(missing) = database::missing() {
         return Ok(Findings { skipped: Some(missing), ..Findings::default() });
     }
-    let until_broken = matches!(tool, Tool::Mutant { .. });
-    let mut findings = Findings::default();
-    let recordings = count.div_ceil(PER_RECORDING);
-    for round in 0..recordings {
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
+    Campaign::new(tool, count, seed).record(count.div_ceil(PER_RECORDING), |round, part| {
         let mut fixture = HoldFixture::new(tool, marker)?;
-        let load = LoadKind::of(seed.wrapping_add(3 * round as u64));
+        let load = LoadKind::of(seed.wrapping_add(3 * round));
         let recorded = recording::record(&fixture, disk, load)?;
-        let cuts = count * (round + 1) / recordings - count * round / recordings;
-        let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
         fixture.recover_by_shipped();
-        findings.merge(match what {
+        match what {
             HoldCut::Recovery | HoldCut::Restore => {
-                again::cut(what, &fixture, &recorded, disk, cuts, seed, until_broken)?
+                again::cut(what, &fixture, &recorded, disk, part)
             }
-            _ => cuts::cut(&fixture, &recorded, cuts, seed, until_broken)?,
-        });
-    }
-    Ok(findings)
+            _ => cuts::cut(&fixture, &recorded, part),
+        }
+    })
 }

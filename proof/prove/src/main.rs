@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod background_load;
+mod campaign;
 mod check;
 mod config;
 mod cuts;

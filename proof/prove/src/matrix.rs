@@ -3,13 +3,13 @@
 mod tasks;
 
 use crate::background_load::LoadKind;
+use crate::campaign::{Campaign, Findings};
 use crate::config::Scope;
-use crate::cuts::{Findings, cut};
+use crate::cuts::cut;
 use crate::expected::{Expected, passes};
 use crate::recording::record;
 use crate::report::{print, write_json};
 use crate::row::{Job, Role, Row};
-use crate::tool::Tool;
 use crate::{ProveArguments, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -134,28 +134,18 @@ impl Task {
     /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is
     /// caught.
     fn make(&self, seed: u64) -> Result<Findings> {
-        // Catching a mutant once is enough.
-        let until_broken = matches!(self.tool, Tool::Mutant { .. });
         let missing = self.work.missing().or_else(|| self.tool.missing());
         if missing.is_some() {
             return Ok(Findings { skipped: missing, ..Findings::default() });
         }
-        let mut findings = Findings::default();
         let _alone = self.work.is_big().then(|| BIG.lock());
         // Every part is run and cut, however few cuts are requested.
         let recordings = self.work.recordings().max(self.cuts.div_ceil(PER_RECORDING));
-        let cuts = self.cuts.max(recordings);
-        for round in 0..recordings {
-            if until_broken && findings.broken() > 0 {
-                break;
-            }
+        let campaign = Campaign::new(&self.tool, self.cuts.max(recordings), seed);
+        campaign.record(recordings, |round, part| {
             let work = self.work.part(round);
-            let recorded = record(self.config, work, &self.tool, LoadKind::of(3 * round as u64))?;
-            let count = cuts * (round + 1) / recordings - cuts * round / recordings;
-            let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
-            findings.merge(cut(&recorded, count, seed, until_broken)?);
-        }
-        Ok(findings)
+            cut(&record(self.config, work, &self.tool, LoadKind::of(3 * round))?, part)
+        })
     }
 }
 

@@ -9,17 +9,18 @@
 mod root;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::campaign::{BrokenPromise, Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, RunConfig};
-use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
-use crate::recording::{mark, without_sync};
+use crate::cuts::{cut_at, differ, mount, one_of};
+use crate::recording::{mark, place, without_sync};
 use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{ProveArguments, Result};
 use root::{Root, RootTemplate};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, diff};
-use synconce_testkit::rig::{Survivors, Tape};
+use std::time::Duration;
+use synconce_testkit::manifest::Manifest;
+use synconce_testkit::rig::Tape;
 
 /// The mutants, and the act in which each is missed.
 const MUTANTS: [(&str, PackageAct); 4] = [
@@ -122,24 +123,11 @@ fn cut(
     if let Some(missing) = root::missing() {
         return Ok(Findings { skipped: Some(missing), ..Findings::default() });
     }
-    let until_broken = matches!(tool, Tool::Mutant { .. });
-    let recordings = cuts.div_ceil(PER_RECORDING);
-    let mut findings = Findings::default();
-    for round in 0..recordings {
-        let count = cuts * (round + 1) / recordings - cuts * round / recordings;
-        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003) + round as u64);
+    Campaign::new(tool, cuts, seed).record(cuts.div_ceil(PER_RECORDING), |round, part| {
         // Another process that syncs would commit the journal for a mutant.
-        let load = LoadKind::writing_back(round as u64);
-        let began = Instant::now();
-        let recorded = record(base, act, disk, tool, load)?;
-        let mut found = cut_recorded(&recorded, act, tool, count, until_broken, &mut random)?;
-        found.millis = began.elapsed().as_millis() as u64;
-        findings.merge(found);
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    Ok(findings)
+        let load = LoadKind::writing_back(round);
+        cut_recorded(&record(base, act, disk, tool, load)?, act, tool, part)
+    })
 }
 
 fn record(
@@ -176,65 +164,45 @@ fn cut_recorded(
     recorded: &RecordedAct,
     act: PackageAct,
     tool: &Tool,
-    count: usize,
-    until_broken: bool,
-    random: &mut fastrand::Rng,
+    campaign: Campaign,
 ) -> Result<Findings> {
     let log = recorded.tape.log()?;
-    let at = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
-    let all: Vec<usize> = log.places(at(mark::START)?, at(mark::END)?).collect();
-    let end = at(mark::RETURNED)?;
+    let all: Vec<usize> = log.places(place(&log, mark::START)?, place(&log, mark::END)?).collect();
+    let end = place(&log, mark::RETURNED)?;
     let returned = all.partition_point(|place| *place < end);
     let replay = recorded.tape.replay().up()?;
-    let mut findings = Findings::default();
-    for number in 0..count {
-        // The first cut is right at the return, and every unflushed write is lost.
-        let at = if number == 0 { returned } else { random.usize(0..all.len()) };
-        let (survivors, granularity) = random_survivors(random);
-        let survivors = if number == 0 { Survivors::None } else { survivors };
-        let place = CutPoint { disk: all[at], other: 0, survivors, granularity };
+    let mut random = fastrand::Rng::with_seed(campaign.seed);
+    campaign.at_each(0..campaign.count, |findings, number| {
+        let place = one_of(&all, 0..all.len(), (number, returned), &mut random);
         replay.cut(cut_at(place, place.disk))?;
-        findings.cuts += 1;
-        let is_returned = at >= returned;
-        match mount(|| replay.mount()) {
+        let is_returned = place.disk >= all[returned];
+        let seen = match mount(|| replay.mount()) {
+            Err(error) => Err(error.to_string()),
             Ok(mounted) => {
                 let root = Root::new(mounted.path(), &tool.shipped())?;
-                let found = match act {
-                    PackageAct::Install => {
-                        // In containers no daily copy is made.
-                        if number % 2 == 1 {
-                            root.prepare("rm /var/backups/dpkg.status.0")?;
-                        }
-                        examine_install(recorded, &root, is_returned)?
-                    }
+                // In containers no daily copy is made.
+                if act == PackageAct::Install && number % 2 == 1 {
+                    root.prepare("rm /var/backups/dpkg.status.0")?;
+                }
+                Ok(match act {
+                    PackageAct::Install => examine_install(recorded, &root, is_returned)?,
                     PackageAct::SetUp | PackageAct::Undo => {
                         examine_set_up(recorded, &root, is_returned)?
                     }
-                };
-                if let Some((kind, detail)) = found {
-                    findings.note(kind, || format!("{place:?}: {detail}"));
-                }
+                })
             }
-            Err(error) if is_returned => {
-                findings.note("lost", || format!("{place:?}: {error}"));
-            }
-            Err(error) => findings.refuse(|| format!("{place:?}: {error}")),
-        }
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    Ok(findings)
+        };
+        findings.add(seen, is_returned, || format!("{place:?}"));
+        Ok(())
+    })
 }
-
-type PackageFinding = Option<(&'static str, String)>;
 
 /// Checks that apt works, and that the next undo leaves the root as before the set-up.
 fn examine_set_up(
     recorded: &RecordedAct,
     root: &Root,
     is_returned: bool,
-) -> Result<PackageFinding> {
+) -> Result<Option<BrokenPromise>> {
     let found = root.manifest()?;
     if is_returned && found != recorded.finished {
         return Ok(Some(("lost", differ(&recorded.finished, &found))));
@@ -254,7 +222,7 @@ fn examine_install(
     recorded: &RecordedAct,
     root: &Root,
     is_returned: bool,
-) -> Result<PackageFinding> {
+) -> Result<Option<BrokenPromise>> {
     let found = root.manifest()?;
     let is_named = root.run("synconce status").is_err();
     let is_whole = found == recorded.finished;
@@ -275,10 +243,4 @@ fn examine_install(
     let mended = root.manifest()?;
     let is_mended = mended == recorded.finished;
     Ok((!is_mended).then(|| ("not mended", differ(&recorded.finished, &mended))))
-}
-
-fn differ(wanted: &Manifest, found: &Manifest) -> String {
-    let all = diff(wanted, found);
-    let shown: Vec<_> = all.iter().take(4).map(ToString::to_string).collect();
-    format!("{} differences: {}", all.len(), shown.join("; "))
 }

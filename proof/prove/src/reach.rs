@@ -6,9 +6,10 @@
 mod fixture;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{CutPoint, Findings, cut_at, random_survivors};
-use crate::recording::{finish, mark};
+use crate::cuts::{self, cut_at, one_of};
+use crate::recording::{finish, mark, place};
 use crate::row::{Role, Row};
 use crate::tool::{Paths, Tool, environment};
 use crate::work::{Work, is_installed};
@@ -16,8 +17,8 @@ use crate::{ProveArguments, Result};
 use fixture::{ReachFixture, recovered};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, diff};
+use std::time::Duration;
+use synconce_testkit::manifest::Manifest;
 use synconce_testkit::rig::Cut;
 
 /// A way to reach a disk.
@@ -211,14 +212,9 @@ pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
 
 /// Records as many runs as `cuts` need, and cuts each after its return.
 fn make(way: Way, config: RunConfig, tool: &Tool, cuts: usize, seed: u64) -> Result<Findings> {
-    let recordings = cuts.div_ceil(PER_RECORDING);
-    let mut findings = Findings::default();
-    for round in 0..recordings {
-        let count = cuts * (round + 1) / recordings - cuts * round / recordings;
-        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003) + round as u64);
-        findings.merge(record_and_cut(way, config, tool, round as u64, count, &mut random)?);
-    }
-    Ok(findings)
+    Campaign::new(tool, cuts, seed).record(cuts.div_ceil(PER_RECORDING), |round, part| {
+        record_and_cut(way, config, tool, round, part)
+    })
 }
 
 fn record_and_cut(
@@ -226,10 +222,8 @@ fn record_and_cut(
     config: RunConfig,
     tool: &Tool,
     round: u64,
-    count: usize,
-    random: &mut fastrand::Rng,
+    campaign: Campaign,
 ) -> Result<Findings> {
-    let began = Instant::now();
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir_in("/var/tmp")?;
     let mut fixture = ReachFixture::new(way, config, control.path())?;
     let written_back: &[_] = match way {
@@ -250,36 +244,28 @@ fn record_and_cut(
     fixture.rig().disk().mark(REVEALED)?;
     let recording = fixture.rig().recording()?;
     let log = recording.log()?;
-    let at = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
-    let instants: Vec<usize> = log.places(at(mark::RETURNED)?, at(mark::END)?).collect();
+    let range = place(&log, mark::RETURNED)?..place(&log, mark::END)?;
+    let instants: Vec<usize> = log.places(range.start, range.end).collect();
     let replay = recording.replay().up()?;
     let finished = match seen {
         Some(seen) => seen,
         None => {
-            replay.cut(Cut::at(at(REVEALED)?))?;
+            replay.cut(Cut::at(place(&log, REVEALED)?))?;
             recovered(way, &replay, control.path())?
         }
     };
-    let mut findings = Findings::default();
-    for number in 0..count {
-        // The first cut is right at the return, and every unflushed write is lost.
-        let disk = if number == 0 { instants[0] } else { instants[random.usize(..instants.len())] };
-        let (survivors, granularity) = random_survivors(random);
-        let survivors =
-            if number == 0 { synconce_testkit::rig::Survivors::None } else { survivors };
-        let place = CutPoint { disk, other: 0, survivors, granularity };
-        replay.cut(cut_at(place, disk))?;
-        findings.cuts += 1;
-        match recovered(way, &replay, control.path()) {
-            Ok(found) if found == finished => {}
-            Ok(found) => {
-                findings.note("lost", || format!("{place:?}: {}", differ(&finished, &found)));
-            }
-            Err(error) => findings.note("lost", || format!("{place:?}: {error}")),
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
+    let mut random = fastrand::Rng::with_seed(campaign.seed);
+    campaign.at_each(0..campaign.count, |findings, number| {
+        let place = one_of(&instants, 0..instants.len(), (number, 0), &mut random);
+        replay.cut(cut_at(place, place.disk))?;
+        let seen = match recovered(way, &replay, control.path()) {
+            Ok(found) if found == finished => Ok(None),
+            Ok(found) => Ok(Some(("lost", differ(&finished, &found)))),
+            Err(error) => Err(error.to_string()),
+        };
+        findings.add(seen, true, || format!("{place:?}"));
+        Ok(())
+    })
 }
 
 /// Runs the work under `tool`, which must succeed.
@@ -313,11 +299,7 @@ fn run(
 /// Describes where two contents differ.
 fn differ(finished: &DiskContent, found: &DiskContent) -> String {
     match (finished, found) {
-        (DiskContent::Tree(finished), DiskContent::Tree(found)) => {
-            let all = diff(finished, found);
-            let shown: Vec<_> = all.iter().take(3).map(ToString::to_string).collect();
-            format!("{} differences from the finished tree: {}", all.len(), shown.join("; "))
-        }
+        (DiskContent::Tree(finished), DiskContent::Tree(found)) => cuts::differ(finished, found),
         (DiskContent::Bytes(finished), DiskContent::Bytes(found)) => {
             let first = finished.iter().zip(found).position(|(one, other)| one != other);
             format!("the device differs from byte {} on", first.unwrap_or_default())

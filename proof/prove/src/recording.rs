@@ -12,7 +12,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::process;
-use synconce_testkit::rig::{Rig, Tape};
+use synconce_testkit::rig::{Log, Rig, Tape};
 
 /// A recorded run, and its trees before and after.
 pub(crate) struct RecordedRun {
@@ -45,6 +45,11 @@ pub(crate) mod mark {
     pub(crate) const DURABLE: &str = "durable";
     /// No place after this mark is cut.
     pub(crate) const END: &str = "end";
+}
+
+/// Returns the position of a mark.
+pub(crate) fn place(log: &Log, mark: &str) -> Result<usize> {
+    log.mark(mark).ok_or_else(|| format!("the mark {mark} is missing").into())
 }
 
 /// How long the background load continues after the run.

@@ -1,8 +1,8 @@
 //! A row of the table: its role and its findings.
 
 use crate::Result;
+use crate::campaign::Findings;
 use crate::config::RunConfig;
-use crate::cuts::Findings;
 use serde::Serialize;
 use std::fmt;
 

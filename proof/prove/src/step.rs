@@ -10,17 +10,16 @@
 mod engine;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
+use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
-use crate::recording::mark;
+use crate::cuts::{cut_at, differ, mount, one_of};
+use crate::recording::{mark, place};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
 use crate::work::is_installed;
 use crate::{ProveArguments, Result};
 use engine::{Calls, StepEngine};
-use std::time::{Duration, Instant};
-use synconce_testkit::manifest::{Manifest, diff};
-use synconce_testkit::rig::Survivors;
+use std::time::Duration;
 
 /// The rows of sound disks.
 const ROWS: [(&str, Calls); 2] = [
@@ -78,24 +77,14 @@ fn make(calls: Calls, disk: DiskKind, tool: &Tool, cuts: usize, seed: u64) -> Re
         let skipped = Some(format!("{program} is not installed"));
         return Ok(Findings { skipped, ..Findings::default() });
     }
-    let until_broken = matches!(tool, Tool::Mutant { .. });
-    let recordings = cuts.div_ceil(PER_RECORDING);
-    let mut findings = Findings::default();
-    for round in 0..recordings {
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-        let count = cuts * (round + 1) / recordings - cuts * round / recordings;
-        let mut random = fastrand::Rng::with_seed(seed.wrapping_mul(1_000_003) + round as u64);
-        // A mutant is missed if another process commits the journal for it.
-        let load = if until_broken {
-            LoadKind::writing_back(round as u64)
-        } else {
-            LoadKind::of(round as u64)
+    Campaign::new(tool, cuts, seed).record(cuts.div_ceil(PER_RECORDING), |round, part| {
+        let load = match tool {
+            // A mutant is missed if another process commits the journal for it.
+            Tool::Mutant { .. } => LoadKind::writing_back(round),
+            _ => LoadKind::of(round),
         };
-        findings.merge(record_and_cut(calls, disk, tool, load, count, &mut random)?);
-    }
-    Ok(findings)
+        record_and_cut(calls, disk, tool, load, part)
+    })
 }
 
 fn record_and_cut(
@@ -103,10 +92,8 @@ fn record_and_cut(
     disk: DiskKind,
     tool: &Tool,
     load: LoadKind,
-    count: usize,
-    random: &mut fastrand::Rng,
+    campaign: Campaign,
 ) -> Result<Findings> {
-    let began = Instant::now();
     let engine = StepEngine::new(disk, tool, calls)?;
     let log_of = || engine.rig().disk();
     let background_load = BackgroundLoad::start(load, &engine.own(), &[engine.upper()]);
@@ -119,49 +106,31 @@ fn record_and_cut(
     log_of().mark(mark::END)?;
     let recording = engine.rig().recording()?;
     let log = recording.log()?;
-    let at = |name| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
-    let all: Vec<usize> = log.places(at(mark::START)?, at(mark::END)?).collect();
-    let returned = all.partition_point(|place| *place < at(mark::RETURNED).unwrap_or_default());
+    let all: Vec<usize> = log.places(place(&log, mark::START)?, place(&log, mark::END)?).collect();
+    let end = place(&log, mark::RETURNED)?;
+    let returned = all.partition_point(|place| *place < end);
     let replay = recording.replay().up()?;
-    let mut findings = Findings::default();
-    for number in 0..count {
-        // The first cut is right at the return, and every unflushed write is lost. A fifth of the
-        // others is anywhere, and the rest is near or after the record.
+    let mut random = fastrand::Rng::with_seed(campaign.seed);
+    campaign.at_each(0..campaign.count, |findings, number| {
+        // A fifth of the cuts is anywhere, and the rest is near or after the record.
         let near = returned.saturating_sub(20)..all.len();
         let range = if number % 5 == 4 { 0..all.len() } else { near };
-        let at = if number == 0 { returned } else { random.usize(range) };
-        let (survivors, granularity) = random_survivors(random);
-        let survivors = if number == 0 { Survivors::None } else { survivors };
-        let place = CutPoint { disk: all[at], other: 0, survivors, granularity };
+        let place = one_of(&all, range, (number, returned), &mut random);
+        let is_promised = place.disk >= all[returned];
         replay.cut(cut_at(place, place.disk))?;
-        findings.cuts += 1;
-        let mounted = match mount(|| replay.mount()) {
-            Ok(mounted) => mounted,
-            Err(error) => {
-                let detail = || format!("{place:?}: {error}");
-                if at >= returned {
-                    findings.note("lost", detail);
+        let seen = match mount(|| replay.mount()) {
+            Err(error) => Err(error.to_string()),
+            Ok(mounted) => {
+                let is_recorded = engine::is_recorded(mounted.path())?;
+                let found = engine::layer(mounted.path()).unwrap_or_default();
+                Ok(if is_recorded {
+                    (found != finished).then(|| ("incomplete", differ(&finished, &found)))
                 } else {
-                    findings.refuse(detail);
-                }
-                continue;
+                    is_promised.then(|| ("lost", "the record".to_owned()))
+                })
             }
         };
-        let is_recorded = engine::is_recorded(mounted.path())?;
-        if at >= returned && !is_recorded {
-            findings.note("lost", || format!("the record, at {place:?}"));
-        }
-        let found = engine::layer(mounted.path()).unwrap_or_default();
-        if is_recorded && found != finished {
-            findings.note("incomplete", || format!("{place:?}: {}", differ(&finished, &found)));
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
-}
-
-fn differ(finished: &Manifest, found: &Manifest) -> String {
-    let all = diff(finished, found);
-    let shown: Vec<_> = all.iter().take(3).map(ToString::to_string).collect();
-    format!("{} differences from the finished layer: {}", all.len(), shown.join("; "))
+        findings.add(seen, is_promised, || format!("{place:?}"));
+        Ok(())
+    })
 }

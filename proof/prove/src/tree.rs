@@ -15,8 +15,8 @@ mod store;
 mod walk;
 
 use crate::background_load::LoadKind;
+use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, RunConfig};
-use crate::cuts::Findings;
 use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{ProveArguments, Result};
@@ -136,17 +136,8 @@ fn cut(
     count: usize,
     seed: u64,
 ) -> Result<Findings> {
-    let until_broken = matches!(tool, Tool::Mutant { .. });
-    let mut findings = Findings::default();
-    let recordings = count.div_ceil(PER_RECORDING);
-    for round in 0..recordings {
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-        let recorded = recording::record(disk, strategy, tool, LoadKind::of(3 * round as u64))?;
-        let cuts = count * (round + 1) / recordings - count * round / recordings;
-        let seed = seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
-        findings.merge(cuts::cut(&recorded, cuts, seed, until_broken)?);
-    }
-    Ok(findings)
+    Campaign::new(tool, count, seed).record(count.div_ceil(PER_RECORDING), |round, part| {
+        let load = LoadKind::of(3 * round);
+        cuts::cut(&recording::record(disk, strategy, tool, load)?, part)
+    })
 }

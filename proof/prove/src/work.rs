@@ -98,10 +98,10 @@ impl Work {
     }
 
     /// Returns the part of the workload for recorded run number `round`.
-    pub(crate) fn part(self, round: usize) -> Self {
+    pub(crate) fn part(self, round: u64) -> Self {
         match self {
             Self::Random(programs) => {
-                let batch = round % programs.batches().max(1);
+                let batch = round as usize % programs.batches().max(1);
                 Self::Random(Programs { batch, ..programs })
             }
             _ => self,

@@ -8,12 +8,19 @@ use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use syscalls::x86_64::Sysno;
+use syscalls::Sysno;
 
 /// As long as the ids that BuildKit makes.
 const ID: &str = "b0a1c2d3e4f5g6h7i8j9k0l1m";
 /// Number of entries in an ordinary environment and mount table.
 const MOUNTS: usize = 12;
+
+/// The ABIs of a profile on this machine.
+const ARCHITECTURES: &[&str] = if cfg!(target_arch = "aarch64") {
+    &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"]
+} else {
+    &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"]
+};
 
 /// The variants: name, program, and directory of the bundle.
 const STARTS: [(&str, &str, &str); 3] = [
@@ -72,7 +79,7 @@ fn config() -> Value {
         "mounts": (0..MOUNTS).map(mount).collect::<Vec<_>>(),
         "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}], "seccomp": {
             "defaultAction": "SCMP_ACT_ERRNO",
-            "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
+            "architectures": ARCHITECTURES,
             "syscalls": [
                 {"names": names, "action": "SCMP_ACT_ALLOW"},
                 rule("personality", 0),

@@ -18,16 +18,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+const HEADERS: &str =
+    if cfg!(target_arch = "aarch64") { "linux-headers-arm64" } else { "linux-headers-amd64" };
+
 /// Packages for a root of about 100,000 entries: a compiler, headers and sources, as in roots
 /// for builds, and the programs that cowbuilder needs in the root.
-const PACKAGES: [&str; 6] = [
-    "build-essential",
-    "cowdancer",
-    "golang-src",
-    "libboost-dev",
-    "linux-headers-amd64",
-    "rust-src",
-];
+const PACKAGES: [&str; 6] =
+    ["build-essential", "cowdancer", "golang-src", "libboost-dev", HEADERS, "rust-src"];
 
 /// What to clone, where and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub struct Doctor {
     pub fail_on: Option<u32>,
     /// Leave out the finding NAME, also from --fail-on; can be repeated
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FINDINGS),
-        hide_possible_values = true, conflicts_with_all = ["context", "read", "command"])]
+        hide_possible_values = true, conflicts_with = "context")]
     pub ignore: Vec<String>,
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///

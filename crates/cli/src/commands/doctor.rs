@@ -40,7 +40,7 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         }
     };
     if let Some(record) = &arguments.read {
-        return command::read(record, json, arguments.fail_on);
+        return command::read(record, json, &arguments);
     }
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
     let asked = match engine::ask(&arguments) {

@@ -235,12 +235,9 @@ impl Observer for Screen {
                 self.became_sealed = true;
                 notice("another supervisor listens to this process: the run is sealed");
             }
-            Notice::NoPrivilegesGained(path) => {
-                notice(&format!(
-                    "{} gains no privileges: a run without CAP_SYS_ADMIN sets no_new_privs",
-                    path.display()
-                ));
-                self.hint_at_privileges(path);
+            Notice::NoPrivilegesGained(path) => self.no_privileges(path, "gains"),
+            Notice::PrivilegedProgramOpened(path) => {
+                self.no_privileges(path, "was started, perhaps by this run, in which it gains");
             }
             Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
             Notice::SealedSurvivors(names) => say(&format!(
@@ -317,6 +314,15 @@ impl Screen {
     /// Returns the command line of the same run, sealed.
     fn sealed(&self) -> Option<String> {
         self.typed.as_ref().map(Typed::sealed)
+    }
+
+    /// Says that `program` has no privileges, and what works.
+    fn no_privileges(&self, program: &Path, gains: &str) {
+        notice(&format!(
+            "{} {gains} no privileges: a run without CAP_SYS_ADMIN sets no_new_privs",
+            program.display()
+        ));
+        self.hint_at_privileges(program);
     }
 
     /// Prints the command line with which `program` gains its privileges.

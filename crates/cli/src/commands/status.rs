@@ -36,7 +36,7 @@ use synconce_run::{
 use synconce_sys::reason;
 
 /// One run, as `status` shows it; or in JSON a hold, or an engine's held build steps.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Shown {
     id: String,
     /// in-flight, committing, serving or interrupted; of a hold its own state.
@@ -243,14 +243,8 @@ fn interrupted(found: FoundMarker) -> Shown {
         owner: found.owner,
         run: found.record,
         marker: Some(found.path),
-        survivors: Vec::new(),
-        running: Vec::new(),
-        commit: None,
-        advice: Vec::new(),
-        hold: None,
-        steps: None,
         counts: true,
-        is_unknown: false,
+        ..Shown::default()
     }
 }
 
@@ -265,15 +259,9 @@ fn alive(run: Live) -> Shown {
         state,
         owner: run.record.user,
         run: Some(run.record),
-        marker: None,
         survivors,
-        running: Vec::new(),
-        commit: None,
-        advice: Vec::new(),
-        hold: None,
-        steps: None,
         counts: true,
-        is_unknown: false,
+        ..Shown::default()
     }
 }
 

@@ -33,7 +33,7 @@ pub fn watched(place: &Place, directory: &Path, options: &[&str], words: &[&str]
 }
 
 /// Runs the command with `--json`, and returns the report.
-fn report(place: &Place, directory: &Path, words: &[&str]) -> (Value, Finished) {
+pub fn report(place: &Place, directory: &Path, words: &[&str]) -> (Value, Finished) {
     let file = place.text("report");
     let json = format!("--json={file}");
     let ended = finish(&mut watched(place, directory, &[&json], words));

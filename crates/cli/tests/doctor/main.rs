@@ -11,6 +11,7 @@ mod context;
 mod ends;
 mod limits;
 mod manners;
+mod programs;
 mod record;
 mod skipped;
 mod support;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         ends::trials(),
         limits::trials(),
         manners::trials(),
+        programs::trials(),
         record::trials(),
         skipped::trials(),
     ];

@@ -22,6 +22,16 @@ fn old_file(directory: &Path) -> std::path::PathBuf {
     file
 }
 
+/// Runs `test` with such a file on a disk of each file system.
+fn on_each_file_system(test: impl Fn(&Rig, &Path)) {
+    for kind in FsKind::ALL {
+        let _barrier = without_foreign_syncs();
+        let rig = rig(kind);
+        let file = old_file(rig.path());
+        test(&rig, &file);
+    }
+}
+
 /// Starts a run whose command overwrites `file`, syncs it, and waits for `go`. Writes of the disk
 /// fail from then on. The command syncs the file before, too, so that the run has pinned the
 /// disk: a sync(2) of another test may write the file back at any time, and an error that is
@@ -78,30 +88,24 @@ fn fail_write_back(rig: &Rig, file: &Path) {
 #[test]
 fn an_error_of_write_back_during_the_run_fails_its_commit() {
     isolated(|place| {
-        for kind in FsKind::ALL {
-            let _barrier = without_foreign_syncs();
-            let rig = rig(kind);
-            let file = old_file(rig.path());
-            let run = overwrite(place, &rig, &file);
-            fail_write_back(&rig, &file);
+        on_each_file_system(|rig, file| {
+            let run = overwrite(place, rig, file);
+            fail_write_back(rig, file);
             let ended = end(place, &run);
-            assert_unsafe(place, &rig, ended);
-        }
+            assert_unsafe(place, rig, ended);
+        });
     });
 }
 
 #[test]
 fn an_error_at_the_commit_fails_it() {
     isolated(|place| {
-        for kind in FsKind::ALL {
-            let _barrier = without_foreign_syncs();
-            let rig = rig(kind);
-            let file = old_file(rig.path());
-            let run = overwrite(place, &rig, &file);
+        on_each_file_system(|rig, file| {
+            let run = overwrite(place, rig, file);
             let ended = end(place, &run);
             rig.disk().fail_writes(false).unwrap();
-            assert_unsafe(place, &rig, ended);
-        }
+            assert_unsafe(place, rig, ended);
+        });
     });
 }
 
@@ -134,20 +138,17 @@ fn an_error_at_a_commit_in_the_middle_fails_it_and_each_commit_after_it() {
 #[test]
 fn an_error_that_was_reported_to_another_process_first_fails_the_commit() {
     isolated(|place| {
-        for kind in FsKind::ALL {
-            let _barrier = without_foreign_syncs();
-            let rig = rig(kind);
-            let file = old_file(rig.path());
-            // Opened before the error: after a syncfs(2) has reported an error, descriptors
-            // that are opened later no longer report it (errseq).
+        on_each_file_system(|rig, file| {
+            // Opened before the error: after a syncfs(2) has reported an error, descriptors that
+            // are opened later no longer report it (errseq).
             let other = File::open(rig.path()).unwrap();
-            let run = overwrite(place, &rig, &file);
+            let run = overwrite(place, rig, file);
             let reported = rustix::fs::syncfs(&other);
-            assert!(reported.is_err(), "{kind}: the error is reported");
+            assert!(reported.is_err(), "{}: the error is reported", rig.fs());
             rig.disk().fail_writes(false).unwrap();
             let ended = end(place, &run);
-            assert_unsafe(place, &rig, ended);
-        }
+            assert_unsafe(place, rig, ended);
+        });
     });
 }
 

@@ -14,6 +14,10 @@ use synconce_testkit::harness::{
 };
 use synconce_testkit::rig::{Fault, Rig};
 
+/// Makes and syncs the directory that is named.
+const MAKE: &str = "use IO::Handle; mkdir $ARGV[0] or die $!; \
+    sysopen(my $made, $ARGV[0], 0) or die $!; $made->sync or die $!";
+
 fn rig() -> Rig {
     let rig = Rig::builder().size(64 << 20).passthrough(false).mount_options("commit=1");
     rig.up().unwrap()
@@ -77,22 +81,14 @@ fn a_journal_that_its_own_timer_aborted_fails_a_commit_in_the_middle() {
 }
 
 #[test]
-fn a_journal_that_its_own_timer_aborted_fails_a_run_that_unmounts_it() {
+fn a_journal_that_its_own_timer_aborted_fails_a_run_that_ends_its_mount_or_makes_it_read_only() {
     isolated(|place| {
-        let rig = rig();
-        let unmount = format!("exec 'umount', '{}';", rig.path().display());
-        let run = abort(place, &rig, held(place, &[], &making(rig.path(), &unmount)));
-        assert_unsafe(place, &rig, end(place, &run));
-    });
-}
-
-#[test]
-fn a_journal_that_its_own_timer_aborted_fails_a_run_that_remounts_it_read_only() {
-    isolated(|place| {
-        let rig = rig();
-        let remount = format!("exec 'mount', '-o', 'remount,ro', '{}';", rig.path().display());
-        let run = abort(place, &rig, held(place, &[], &making(rig.path(), &remount)));
-        assert_unsafe(place, &rig, end(place, &run));
+        for words in ["'umount'", "'mount', '-o', 'remount,ro'"] {
+            let rig = rig();
+            let then = format!("exec {words}, '{}';", rig.path().display());
+            let run = abort(place, &rig, held(place, &[], &making(rig.path(), &then)));
+            assert_unsafe(place, &rig, end(place, &run));
+        }
     });
 }
 
@@ -160,9 +156,7 @@ fn a_remount_that_goes_on_while_the_run_commits_fails_no_run() {
         let mut strace = place.command("strace");
         let delay = "inject=syncfs:delay_exit=2000000:when=1";
         strace.args(["-f", "-o", "trace", "-e", "trace=syncfs", "-e", delay]);
-        let make = "use IO::Handle; mkdir $ARGV[0] or die $!; \
-            sysopen(my $made, $ARGV[0], 0) or die $!; $made->sync or die $!";
-        strace.args([binary(), "run", "--", "perl", "-e", make]).arg(rig.path().join("made"));
+        strace.args([binary(), "run", "--", "perl", "-e", MAKE]).arg(rig.path().join("made"));
         let run = StartedCommand::new(&mut strace);
         let trace = || fs::read_to_string(place.path("trace")).unwrap_or_default();
         eventually("the disk is synced", || trace().contains("= 0"));
@@ -176,6 +170,27 @@ fn a_remount_that_goes_on_while_the_run_commits_fails_no_run() {
         rig.disk().recover().unwrap();
         assert!(remount.wait().unwrap().success());
         assert_eq!(run.end().code(), Some(0), "{}", run.text());
+    });
+}
+
+#[test]
+fn a_remount_between_the_sync_and_the_look_fails_no_run() {
+    isolated(|place| {
+        let _lock = before_stall();
+        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+        let mut strace = place.command("strace");
+        let delay = "inject=fremovexattr:delay_enter=2000000";
+        strace.args(["-f", "-o", "trace", "-e", "trace=fremovexattr", "-e", delay, "-P"]);
+        strace.arg(rig.path());
+        strace.args([binary(), "run", "--", "perl", "-e", MAKE]).arg(rig.path().join("made"));
+        let run = StartedCommand::new(&mut strace);
+        // strace notes a call before it delays it.
+        let trace = || fs::read_to_string(place.path("trace")).unwrap_or_default();
+        eventually("the run looks", || trace().contains("fremovexattr("));
+        let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(rig.path()).status();
+        assert!(remount.unwrap().success());
+        assert_eq!(run.end().code(), Some(0), "{}", run.text());
+        assert!(trace().contains("EROFS"), "the remount came late: {}", trace());
     });
 }
 

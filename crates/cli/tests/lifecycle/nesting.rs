@@ -207,10 +207,13 @@ fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gai
             let user = ["setpriv", "--reuid", "64122", "--regid", "64122", "--clear-groups"];
             inside(place, &user.map(str::to_owned), &[], words)
         };
-        let words = perl(&format!("{HOLD} print sync_file('data'), \"\\n\"; exit 5;"));
-        let plain = run(&words.each_ref().map(String::as_str));
-        assert_eq!((plain.stdout.as_str(), plain.status.code()), ("held\nsynced\n", Some(5)));
-        assert_eq!(plain.stderr, "");
+        for code in [0, 5] {
+            let words = perl(&format!("{HOLD} print sync_file('data'), \"\\n\"; exit {code};"));
+            let plain = run(&words.each_ref().map(String::as_str));
+            assert_eq!((&*plain.stdout, plain.status.code()), ("held\nsynced\n", Some(code)));
+            // A run that fails names a setuid program that another process starts meanwhile.
+            assert!(code != 0 || plain.stderr.is_empty(), "{plain:?}");
+        }
         assert_eq!(run(&["/no/such/command"]).status.code(), Some(127));
 
         std::fs::copy("/usr/bin/id", place.path("setuid-id")).unwrap();
@@ -223,7 +226,9 @@ fn an_unprivileged_user_is_held_and_gets_notices_only_of_rights_that_are_not_gai
         for (code, count) in [("0", 0), ("3", 1)] {
             let script = format!("su -c true; su -c true; exit {code}");
             let noticed = run(&["sh", "-c", &script]);
-            let named = noticed.stderr.matches("/su gains no privileges").count();
+            // Another process may have started sudo, or newuidmap, before.
+            let lines = noticed.stderr.lines().filter(|line| line.contains("perhaps by this run"));
+            let named = lines.filter(|line| !line.contains("idmap was started")).count();
             assert_eq!(named, count, "{noticed:?}");
         }
     });

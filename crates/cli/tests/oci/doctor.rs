@@ -36,7 +36,7 @@ pub fn trials() -> Vec<Trial> {
 const SOCKET_FILE: &str = "/run/engine/socket";
 
 /// Returns the command `synconce doctor FLAG` about the engine of the test.
-fn doctor(place: &Place, flag: &str) -> Command {
+pub fn doctor(place: &Place, flag: &str) -> Command {
     let mut command = place.synconce(&["doctor", flag]);
     command.env("DOCKER_HOST", format!("unix://{SOCKET_FILE}"));
     command.env("CONTAINERS_STORAGE_CONF", place.path("storage.conf"));
@@ -44,7 +44,7 @@ fn doctor(place: &Place, flag: &str) -> Command {
     command
 }
 
-fn rig() -> Rig {
+pub fn rig() -> Rig {
     Rig::builder().size(2 << 30).up().unwrap()
 }
 
@@ -57,7 +57,7 @@ fn report(place: &Place, flag: &str, root: &Path) -> Value {
     report_by(&mut doctor(place, flag), root)
 }
 
-fn report_by(doctor: &mut Command, root: &Path) -> Value {
+pub fn report_by(doctor: &mut Command, root: &Path) -> Value {
     let names = || {
         let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = entries.collect();
@@ -71,7 +71,7 @@ fn report_by(doctor: &mut Command, root: &Path) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-fn first(report: &Value) -> &str {
+pub fn first(report: &Value) -> &str {
     report["findings"][0]["name"].as_str().unwrap_or("nothing")
 }
 
@@ -140,7 +140,7 @@ fn backing(driver: &str) -> Value {
 }
 
 /// Returns an archive of a root with one file.
-fn archive(place: &Place) -> String {
+pub fn archive(place: &Place) -> String {
     let made =
         finish(place.command("tar").args(["-cf", "root.tar", "-C", "context", "Dockerfile"]));
     assert!(made.status.success(), "{made:?}");

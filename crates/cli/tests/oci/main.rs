@@ -13,6 +13,7 @@ mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
+mod doctor_images;
 mod engines;
 mod explain;
 mod flushes;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
+        doctor_images::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),

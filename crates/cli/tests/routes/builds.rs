@@ -15,8 +15,8 @@ pub enum Build {
     Dynamic,
     /// glibc, static.
     Static,
-    /// For the 32-bit entries of the kernel.
-    I386,
+    /// For the 32-bit calls of the kernel: i386, or 32-bit Arm.
+    Compat,
     /// musl, static.
     Musl,
 }
@@ -26,7 +26,10 @@ impl Build {
         match self {
             Self::Dynamic => ("gcc", &[]),
             Self::Static => ("gcc", &["-static"]),
-            Self::I386 => ("gcc", &["-m32"]),
+            Self::Compat if cfg!(target_arch = "aarch64") => {
+                ("arm-linux-gnueabihf-gcc", &["-static"])
+            }
+            Self::Compat => ("gcc", &["-m32"]),
             Self::Musl => ("musl-gcc", &["-static"]),
         }
     }
@@ -87,7 +90,7 @@ pub fn go() -> PathBuf {
 /// the other tests of this program wait for these builds, and Go compiles its standard library.
 #[test]
 fn every_program_can_be_built_here() {
-    for build in [Build::Dynamic, Build::Static, Build::I386, Build::Musl] {
+    for build in [Build::Dynamic, Build::Static, Build::Compat, Build::Musl] {
         assert!(ways(build).exists(), "{build:?}");
     }
     assert!(go().exists());

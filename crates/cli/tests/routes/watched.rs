@@ -59,7 +59,7 @@ fn every_way_of_a_static_program_looks_to_doctor_as_it_does_bare() {
 
 #[test]
 fn every_way_of_a_32_bit_program_looks_to_doctor_as_it_does_bare() {
-    isolated(|place: &Place| compare(place, Build::I386));
+    isolated(|place: &Place| compare(place, Build::Compat));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn every_way_of_a_static_program_is_held_and_looks_as_it_does_bare() {
 
 #[test]
 fn every_way_of_a_32_bit_program_is_held_and_looks_as_it_does_bare() {
-    isolated(|place: &Place| compare(place, Build::I386));
+    isolated(|place: &Place| compare(place, Build::Compat));
 }
 
 #[test]

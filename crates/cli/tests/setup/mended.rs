@@ -153,7 +153,7 @@ in_a_second_after /var/lib/dpkg/info/local.list
 synconce status || :
 "#;
 
-/// Nobody listens at the port. That is no error of `apt-get update`: it ends with 0.
+/// The port is closed. That is no error of `apt-get update`: it ends with 0.
 const NO_NETWORK: &str = r#"
 : | tee /var/lib/apt/lists/*_Packages
 mv /etc/apt/sources.list /root/sources

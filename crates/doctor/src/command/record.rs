@@ -1,5 +1,6 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
+use super::causes::{Emulated, TriggerRuns};
 use super::tally::CallTally;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -63,8 +64,21 @@ impl RecordedCall {
 #[serde(untagged)]
 enum Line {
     Start { record: u32, command: Vec<String> },
-    End { end: CommandEnding, at: u64, looks: u64, alone: u64, lost: u64 },
+    End(LastLine),
     Call(RecordedCall),
+}
+
+#[derive(Deserialize)]
+struct LastLine {
+    end: CommandEnding,
+    at: u64,
+    looks: u64,
+    alone: u64,
+    lost: u64,
+    #[serde(default)]
+    triggers: Vec<TriggerRuns>,
+    #[serde(default)]
+    emulated: Vec<Emulated>,
 }
 
 /// A whole record, or its beginning. Its size does not grow with the number of calls.
@@ -81,6 +95,8 @@ pub(super) struct CommandRecord {
     pub alone: u64,
     /// The sum of the lost parts of their time, in thousandths.
     pub lost: u64,
+    pub triggers: Vec<TriggerRuns>,
+    pub emulated: Vec<Emulated>,
 }
 
 /// The only line of a record whose calls were added up while they were made.
@@ -125,9 +141,10 @@ impl CommandRecord {
                 self.tally.add(call);
                 true
             }
-            Ok(Line::End { end, at, looks, alone, lost }) => {
-                (self.ended, self.at) = (Some(end), at);
-                (self.looks, self.alone, self.lost) = (looks, alone, lost);
+            Ok(Line::End(last)) => {
+                (self.ended, self.at) = (Some(last.end), last.at);
+                (self.looks, self.alone, self.lost) = (last.looks, last.alone, last.lost);
+                (self.triggers, self.emulated) = (last.triggers, last.emulated);
                 false
             }
             Ok(Line::Start { .. }) | Err(_) => false,

@@ -61,7 +61,7 @@ impl Savings {
 
 /// Returns the part `of / n`, and the bounds of Wilson's interval at 95 % confidence, which also
 /// hold for few samples.
-fn wilson(of: u64, n: u64) -> (f64, f64, f64) {
+pub(super) fn wilson(of: u64, n: u64) -> (f64, f64, f64) {
     const Z: f64 = 1.96;
     if n == 0 {
         return (0.0, 0.0, 1.0);

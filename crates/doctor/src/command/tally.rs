@@ -1,5 +1,6 @@
 //! Sums over the calls of a command: a bounded memory for any number of calls.
 
+use super::causes::is_unread;
 use super::record::{RecordedCall, Would};
 use super::spread::{Covered, Slope, Spread};
 use super::waits::{Dropped, Slowest, SyncGroup};
@@ -18,6 +19,8 @@ pub(super) struct CallTally {
     pub by_call: Groups,
     pub by_program: Groups,
     pub by_directory: Groups,
+    /// Of dpkg, of files that only persons read.
+    pub unread: Sums,
     /// The longest waits, the longest first.
     pub slowest: Vec<Slowest>,
     /// Those that `synconce run` holds.
@@ -80,6 +83,9 @@ impl CallTally {
         self.by_program.add(&call.program, wait);
         if let Some(directory) = directory(&call) {
             self.by_directory.add(&directory, wait);
+        }
+        if call.program == "dpkg" && call.file.as_deref().is_some_and(is_unread) {
+            self.unread.add(wait);
         }
         if call.would == Would::Hold {
             self.held.add(&call, wait);

@@ -23,7 +23,7 @@ fn record(step: u64, wait: u64, bytes: impl Fn(u64) -> u64, looks: (u64, u64)) -
 }
 
 fn examined(text: &str) -> CommandReport {
-    examine_record(text.as_bytes()).unwrap()
+    examine_record(text.as_bytes(), &[]).unwrap()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn sums(text: &str) -> Vec<u8> {
 #[test]
 fn sums_give_the_report_of_the_record_and_do_not_grow_with_it() {
     let text = record(10_000, 8_000, |at| at * 100, (500, 400));
-    let report = |text: &[u8]| serde_json::to_value(examine_record(text).unwrap()).unwrap();
+    let report = |text: &[u8]| serde_json::to_value(examine_record(text, &[]).unwrap()).unwrap();
     assert_eq!(report(&sums(&text)), report(text.as_bytes()));
     let (few, many) = (sums(&of_many_directories(3_000)), sums(&of_many_directories(9_000)));
     assert!(many.len() < 2 * few.len() && many.len() < 1_000_000, "{} {}", few.len(), many.len());
@@ -127,4 +127,87 @@ fn groups_that_were_dropped_are_said_and_the_sums_stay_whole() {
     let report = examined(&of_many_directories(1_000));
     assert_eq!(report.waits.dropped_directories, None);
     assert!(!report.text("x").contains("dropped"));
+}
+
+/// Returns `text` with `fields` in its last line.
+fn with(text: &str, fields: &str) -> String {
+    let last = text.trim_end().strip_suffix('}').unwrap();
+    format!("{last},{fields}}}\n")
+}
+
+fn names(report: &CommandReport) -> Vec<&str> {
+    report.findings.iter().map(|finding| finding.name).collect()
+}
+
+const MAN_DB: &str = r#"{"package":"man-db","runs":2,"micros":900000,"longest":500000}"#;
+const FONTS: &str = r#"{"package":"fontconfig","runs":3,"micros":600000,"longest":250000}"#;
+
+#[test]
+fn a_cause_that_costs_more_than_the_syncs_comes_first_and_can_be_left_out() {
+    let waits = record(10_000, 2_000, |_| 4096, (500, 500));
+    let text = with(&waits, &format!("\"triggers\":[{FONTS},{MAN_DB}]"));
+    let report = examined(&text);
+    assert_eq!(names(&report), ["man-db-trigger", "repeated-triggers"]);
+    let seconds: Vec<_> = report.findings.iter().filter_map(|it| it.seconds).collect();
+    assert!((seconds[0] - 0.9).abs() < 1e-9 && (seconds[1] - 0.35).abs() < 1e-9, "{seconds:?}");
+    let wanted =
+        "make: man-db-trigger costs at least 900.0 ms of 2.0 s; 100 syncs were waited for, ";
+    assert!(report.verdict.starts_with(wanted), "{}", report.verdict);
+    assert!((report.most_seconds() - 0.9).abs() < 1e-9);
+    let shown = report.text("x");
+    assert!(shown.contains("\n1. man-db-trigger: at least 0.9 s of this command\n"), "{shown}");
+    assert!(shown.contains("\n  triggers           2 900.0 ms  man-db\n"), "{shown}");
+    assert_eq!(shown.lines().next(), shown.lines().last());
+    let left = examine_record(text.as_bytes(), &["man-db-trigger".to_owned()]).unwrap();
+    assert_eq!(names(&left), ["repeated-triggers"]);
+    assert_eq!(left.ignored, ["man-db-trigger"]);
+    // The syncs cost more.
+    let waits = record(20_000, 15_000, |_| 4096, (500, 500));
+    let report = examined(&with(&waits, &format!("\"triggers\":[{MAN_DB}]")));
+    assert!(report.verdict.starts_with("make: 100 syncs "), "{}", report.verdict);
+}
+
+#[test]
+fn a_cause_that_costs_little_is_shown_and_is_no_finding() {
+    let waits = record(10_000, 2_000, |_| 4096, (500, 500));
+    let short = r#"{"package":"man-db","runs":1,"micros":90000,"longest":90000}"#;
+    let little = r#"{"by":"qemu-arm","looks":1,"of":100}"#;
+    let report = examined(&with(&waits, &format!(r#""triggers":[{short}],"emulated":[{little}]"#)));
+    assert_eq!(names(&report), [""; 0]);
+    assert!(report.text("x").contains("1  90.0 ms  man-db\n"), "{}", report.text("x"));
+}
+
+#[test]
+fn an_emulator_has_a_share_and_no_seconds() {
+    let nothing = "{\"record\":1,\"command\":[\"make\"]}\n\
+        {\"end\":{\"Exited\":0},\"at\":2000000,\"looks\":0,\"alone\":0,\"lost\":0}\n";
+    assert_eq!(examined(nothing).text("x").lines().count(), 2);
+    let report = examined(&with(nothing, r#""emulated":[{"by":"qemu-arm","looks":80,"of":100}]"#));
+    assert_eq!((names(&report), report.findings[0].seconds), (vec!["emulated"], None));
+    let begin =
+        "make: emulated: qemu-arm does at least 71 % of the work; no sync was waited for in ";
+    assert!(report.verdict.starts_with(begin), "{}", report.verdict);
+    assert_eq!(report.most_seconds(), 0.0);
+}
+
+#[test]
+fn files_that_only_persons_read_are_told_from_licences_and_data() {
+    for file in [
+        "/usr/share/doc/a/README",
+        "/srv/root/usr/share/man/de/man1/a.1.gz.dpkg-new",
+        "/usr/share/locale/de/LC_MESSAGES/a.mo",
+        "/usr/share/info/a.info",
+    ] {
+        assert!(causes::is_unread(file), "{file}");
+    }
+    for file in [
+        "/usr/share/doc/a/copyright",
+        "/usr/share/doc/a/copyright.dpkg-new",
+        "/usr/bin/man",
+        "/usr/share/zoneinfo/UTC",
+        "/usr/share/doc",
+        "/home/x/doc/y",
+    ] {
+        assert!(!causes::is_unread(file), "{file}");
+    }
 }

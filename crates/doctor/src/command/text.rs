@@ -4,7 +4,9 @@ use super::record::{CommandEnding, CommandRecord};
 use super::tally::KEPT;
 use super::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
 use super::{CommandReport, Savings};
-use crate::text::bytes;
+use crate::finding::Finding;
+use crate::text::{block, bytes};
+use std::cmp::Reverse;
 use std::fmt::Write;
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
@@ -18,19 +20,27 @@ pub(super) fn verdict(
     waits: &Waits,
     savings: &Savings,
     not_covered: &[NotCovered],
+    first: Option<&Finding>,
 ) -> String {
-    let name = record.command.first().map_or("", String::as_str);
     let took = seconds(record.seconds());
+    let name = record.command.first().map_or("", String::as_str);
+    // What saves most comes first.
+    let first = first.filter(|it| it.seconds.is_none_or(|cost| cost > savings.at_least));
+    let cause = first.map_or_else(String::new, |Finding { name, seconds: cost, cause, .. }| {
+        let cost = cost.map(|cost| format!(" costs at least {} of {took}", seconds(cost)));
+        format!("{name}{}; ", cost.unwrap_or_else(|| format!(": {cause}")))
+    });
+    let name = format!("{name}: {cause}");
     let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
     if waits.calls == 0 {
         let rest = match not_covered {
             [] => "`synconce run` saves nothing".to_owned(),
             [first, ..] => format!("not timed: {}", first.what),
         };
-        return format!("{name}: no sync was waited for in {took}; {rest}{cut}");
+        return format!("{name}no sync was waited for in {took}; {rest}{cut}");
     }
     let counted = format!(
-        "{name}: {} waited for, {} of {took}",
+        "{name}{} waited for, {} of {took}",
         if waits.calls == 1 {
             "1 sync was".to_owned()
         } else {
@@ -56,7 +66,7 @@ pub(super) fn verdict(
 pub(super) fn render(report: &CommandReport, again: &str) -> String {
     let waits = &report.waits;
     let mut text = format!("{}\n", report.verdict);
-    if waits.calls == 0 && report.not_covered.is_empty() {
+    if waits.calls == 0 && report.not_covered.is_empty() && report.findings.is_empty() {
         let _ = writeln!(text, "{}", ended(report));
         return text;
     }
@@ -76,6 +86,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
     for kind in &report.not_covered {
         let _ = writeln!(text, "  not timed    {}", not_timed(kind));
     }
+    programs(&mut text, report);
     if report.savings.about >= WORTH {
         let _ = writeln!(text, "  do           {again}");
         let _ = writeln!(
@@ -84,10 +95,29 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
              then reports the run"
         );
     }
-    if waits.calls > 0 {
+    for (at, finding) in (1..).zip(&report.findings) {
+        block(&mut text, at, finding);
+    }
+    if waits.calls > 0 || !report.findings.is_empty() {
         let _ = writeln!(text, "\n{}", report.verdict);
     }
     text
+}
+
+/// Shows triggers, the longest first, and emulators.
+fn programs(text: &mut String, report: &CommandReport) {
+    let mut triggers: Vec<_> = report.triggers.iter().collect();
+    triggers.sort_by_key(|trigger| Reverse(trigger.micros));
+    for (at, trigger) in triggers.into_iter().take(SHOWN).enumerate() {
+        let title = if at == 0 { "triggers" } else { "" };
+        let (runs, took) = (whole(trigger.runs), seconds(trigger.seconds()));
+        let _ = writeln!(text, "  {title:<13}{runs:>7} {took:>8}  {}", trigger.package);
+    }
+    for emulated in &report.emulated {
+        let (share, _) = emulated.share();
+        let (share, of, by) = (100.0 * share, whole(emulated.of), &emulated.by);
+        let _ = writeln!(text, "  emulated     {share:.0} % of the work ({of} samples), by {by}");
+    }
 }
 
 fn ended(report: &CommandReport) -> String {
@@ -177,7 +207,7 @@ fn not_timed(kind: &NotCovered) -> String {
 }
 
 /// Formats seconds as us, ms or s.
-fn seconds(value: f64) -> String {
+pub(super) fn seconds(value: f64) -> String {
     match value {
         ..0.001 => format!("{:.0} us", value * 1e6),
         0.001..1.0 => format!("{:.1} ms", value * 1e3),

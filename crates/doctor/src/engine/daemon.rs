@@ -186,6 +186,8 @@ impl ListeningDaemon {
             native_diff: None,
             layers: Some(layers),
             build_cache: None,
+            emulated_images: None,
+            exportable: None,
             builds_are_volatile: false,
             step_roots_are_volatile: false,
             no_sync: Vec::new(),

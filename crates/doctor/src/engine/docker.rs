@@ -1,11 +1,13 @@
 //! dockerd, by its API.
 
-use super::{BuildCache, ContainerEngine, ask_containerd, layers};
+use super::images::{EmulatedImages, Emulators, ImageOf};
+use super::{BuildCache, ContainerEngine, Exportable, ask_containerd, layers};
 use crate::error::Error;
 use crate::report::NotMeasured;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use synconce_probe::docker::{connect as connect_to, get_from};
@@ -20,6 +22,10 @@ const WITH_TYPE: u32 = 42;
 const LAST: u32 = 51;
 /// The socket of the system's containerd.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
+/// The most images that are asked for.
+const IMAGES: usize = 200;
+/// Bytes of an image whose export is measured.
+const EXPORTED: RangeInclusive<i64> = (4 << 20)..=(512 << 20);
 /// What cannot be measured if the containerd of an image store cannot be asked.
 const STORE: &str = "the directory of containerd, which has the layers";
 
@@ -57,6 +63,9 @@ struct DockersContainerd {
 #[serde(rename_all = "PascalCase")]
 struct DockerVersion {
     api_version: String,
+    /// Such as `amd64`.
+    #[serde(default)]
+    arch: String,
     /// The programs that answer; podman answers in dockerd's place.
     #[serde(default)]
     components: Vec<Component>,
@@ -66,6 +75,25 @@ struct DockerVersion {
 #[serde(rename_all = "PascalCase")]
 struct Component {
     name: String,
+}
+
+/// A part of the answer to `/images/json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ListedImage {
+    id: String,
+    repo_tags: Option<Vec<String>>,
+    /// Bytes.
+    #[serde(default)]
+    size: i64,
+}
+
+/// The answer to `/images/ID/json`.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct InspectedImage {
+    #[serde(default)]
+    architecture: String,
 }
 
 /// The answer to `/system/df`.
@@ -123,7 +151,55 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let store = store.and_then(|asked| {
         asked.map_err(|error| unknown.push(NotMeasured::new(STORE, error.to_string()))).ok()
     });
-    Ok(engine(info, store, build_cache, unknown))
+    let images = answer::<Vec<ListedImage>>(connect()?, "/images/json").unwrap_or_else(|error| {
+        unknown.push(NotMeasured::new("images", reason(&error)));
+        Vec::new()
+    });
+    let exportable = exportable(&images, socket, &info.docker_root_dir.join("tmp"));
+    let emulated_images = emulated_images(images, socket, &version.arch);
+    let emulated_images = emulated_images.unwrap_or_else(|error| {
+        unknown.push(NotMeasured::new("architectures of images", reason(&error)));
+        None
+    });
+    let engine = engine(info, store, build_cache, unknown);
+    Ok(ContainerEngine { emulated_images, exportable, ..engine })
+}
+
+/// Asks for the architectures of images, if the kernel has an emulator for any. `native` is that
+/// of dockerd.
+fn emulated_images(
+    images: Vec<ListedImage>,
+    socket: &Path,
+    native: &str,
+) -> io::Result<Option<EmulatedImages>> {
+    let Some(emulators) = Emulators::of_kernel() else { return Ok(None) };
+    let mut all = Vec::new();
+    for image in images.into_iter().take(IMAGES) {
+        let path = format!("/images/{}/json", image.id);
+        let InspectedImage { architecture } = answer(connect_to(socket)?, &path)?;
+        all.push(ImageOf { name: image.name(), architecture });
+    }
+    Ok(emulators.run_among(&all, native))
+}
+
+/// Returns the largest of `images` whose export takes seconds and says something.
+fn exportable(images: &[ListedImage], socket: &Path, temporary: &Path) -> Option<Exportable> {
+    let fits = |image: &&ListedImage| EXPORTED.contains(&image.size);
+    let image = images.iter().filter(fits).max_by_key(|image| image.size)?;
+    Some(Exportable {
+        socket: socket.to_owned(),
+        id: image.id.clone(),
+        name: image.name(),
+        bytes: u64::try_from(image.size).unwrap_or(0),
+        temporary: temporary.to_owned(),
+    })
+}
+
+impl ListedImage {
+    /// Returns its first name, or its id.
+    fn name(&self) -> String {
+        self.repo_tags.iter().flatten().next().unwrap_or(&self.id).clone()
+    }
 }
 
 /// Whether the directories that `info` names are not those of this process: dockerd is in another
@@ -196,6 +272,8 @@ fn engine(
         backing,
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
+        emulated_images: None,
+        exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,
         set_up: None,

@@ -1,13 +1,17 @@
 //! Podman, by `podman info`: there is no daemon to ask.
 
+use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{ContainerEngine, layers};
 use crate::error::Error;
 use crate::program::stdout_of;
 use crate::report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
+use synconce_sys::reason;
 
 const PROGRAM: &str = "podman";
 /// The option of a store that names its mount program.
@@ -25,6 +29,8 @@ struct Info {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodmanHost {
+    /// Such as `amd64`.
+    arch: String,
     /// `podman` is the client of a service, such as one of another host.
     service_is_remote: bool,
     security: Security,
@@ -65,7 +71,40 @@ pub fn ask_podman() -> Result<ContainerEngine, Error> {
     if info.host.service_is_remote {
         return Err(Error::Elsewhere(PROGRAM));
     }
-    Ok(engine(info, &report::Host::read()))
+    let (emulated, native) = (Emulators::of_kernel(), info.host.arch.clone());
+    let mut engine = engine(info, &report::Host::read());
+    let emulated = emulated.map(|it| emulated_images(&it, &native)).transpose();
+    match emulated {
+        Ok(found) => engine.emulated_images = found.flatten(),
+        Err(error) => engine.add_not_measured("architectures of images", reason(&error)),
+    }
+    Ok(engine)
+}
+
+/// Asks for the architectures of images; `native` is that of this machine.
+fn emulated_images(emulators: &Emulators, native: &str) -> io::Result<Option<EmulatedImages>> {
+    let list = ["images", "--quiet", "--no-trunc"];
+    let ids = text_of(Command::new(PROGRAM).args(list))?;
+    // An image is listed once for each of its names.
+    let ids: BTreeSet<_> = ids.lines().collect();
+    if ids.is_empty() {
+        return Ok(None);
+    }
+    let format = "{{.Architecture}} {{.Id}} {{range .RepoTags}}{{.}} {{end}}";
+    let inspect = ["image", "inspect", "--format", format];
+    let lines = text_of(Command::new(PROGRAM).args(inspect).args(ids))?;
+    let image = |line: &str| {
+        let mut words = line.split(' ').filter(|word| !word.is_empty());
+        let architecture = words.next()?.to_owned();
+        let id = words.next()?;
+        Some(ImageOf { name: words.next().unwrap_or(id).to_owned(), architecture })
+    };
+    let all: Vec<_> = lines.lines().filter_map(image).collect();
+    Ok(emulators.run_among(&all, native))
+}
+
+fn text_of(command: &mut Command) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&stdout_of(command)?).into_owned())
 }
 
 /// Whether `podman build` of `version` asks the kernel of `host` for volatile overlays.
@@ -102,6 +141,8 @@ fn engine(info: Info, host: &report::Host) -> ContainerEngine {
         backing: status("Backing Filesystem"),
         native_diff: status("Native Overlay Diff").map(|value| value == "true"),
         build_cache: None,
+        emulated_images: None,
+        exportable: None,
         set_up: None,
         databases: None,
         no_sync: Vec::new(),

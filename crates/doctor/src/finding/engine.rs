@@ -1,7 +1,7 @@
 //! Findings about a container engine.
 
 use super::{Finding, WORTH};
-use crate::engine::ContainerEngine;
+use crate::engine::{ContainerEngine, EmulatedImages};
 use crate::measure::Layers;
 use crate::text::micros;
 
@@ -81,6 +81,25 @@ pub(super) fn of_set_up(engine: &ContainerEngine) -> Option<Finding> {
         evidence: set_up.lines.first().cloned().unwrap_or_default(),
         remedy: format!("synconce setup {name} --check has the command of each fault"),
         undo: format!("synconce setup {name} --undo"),
+        risk: "none".to_owned(),
+    })
+}
+
+/// Returns the finding that images are of another architecture. It has no seconds: how long
+/// the same programs take without the emulator is not known.
+pub(super) fn of_images(engine: &ContainerEngine) -> Option<Finding> {
+    let EmulatedImages { images, emulated, first, architecture, by } =
+        engine.emulated_images.as_ref()?;
+    Some(Finding {
+        name: "emulated",
+        seconds: None,
+        workload: None,
+        cause: format!("an emulator runs steps and containers of {emulated} of {images} images"),
+        evidence: format!("{first} is for {architecture}, and the kernel starts {by}"),
+        remedy: "pull the image for this machine: leave out --platform; or build on a machine of \
+                 that architecture"
+            .to_owned(),
+        undo: "not needed: no setting is changed".to_owned(),
         risk: "none".to_owned(),
     })
 }

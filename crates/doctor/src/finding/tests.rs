@@ -1,6 +1,7 @@
 use super::*;
+use crate::cgroup::LimitKind;
 use crate::device::Device;
-use crate::engine::SetUp;
+use crate::engine::{EmulatedImages, SetUp};
 use crate::measure::{DeviceFlushes, Layers, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;
@@ -177,6 +178,8 @@ fn engine(driver: &str) -> ContainerEngine {
         native_diff: None,
         layers: None,
         build_cache: None,
+        emulated_images: None,
+        exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,
         set_up: None,
@@ -268,6 +271,23 @@ fn no_set_up_is_advised_for_a_rootless_dockerd() {
     let (found, _) = of_engine(&ContainerEngine { is_rootless: true, ..engine("overlay2") });
     let wanted = "hold the steps in the Dockerfile: no set-up reaches a rootless docker";
     assert_eq!((found.len(), &*found[0].remedy), (1, wanted));
+}
+
+#[test]
+fn images_that_an_emulator_runs_are_named_without_seconds() {
+    let images = EmulatedImages {
+        images: 7,
+        emulated: 2,
+        first: "debian:arm".to_owned(),
+        architecture: "arm64".to_owned(),
+        by: "/usr/bin/qemu-aarch64".to_owned(),
+    };
+    let volatile = ContainerEngine { builds_are_volatile: true, ..engine("overlay2") };
+    let (found, verdict) =
+        of_engine(&ContainerEngine { emulated_images: Some(images), ..volatile });
+    assert_eq!((found.len(), found[0].name, found[0].seconds), (1, "emulated", None));
+    let cause = "an emulator runs steps and containers of 2 of 7 images";
+    assert_eq!(verdict, format!("docker (/srv): emulated: {cause}"));
 }
 
 #[test]

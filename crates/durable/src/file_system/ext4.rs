@@ -43,10 +43,19 @@ pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) ->
         removed = remove_below(handle, path).unwrap_or(removed);
     }
     match removed {
+        Err(Errno::ROFS) if was_remounted(handle)? => Ok(()),
         Err(error @ (Errno::ROFS | Errno::IO)) => Err(error),
-        // No such attribute; or a file of somebody else's, a special file, no attributes.
+        // No such attribute; or a file of another user, a special file, no attributes.
         _ => Ok(()),
     }
+}
+
+/// Whether the file system has become read-only by a remount, which has written everything. Finds
+/// nothing without the right to read the disk.
+fn was_remounted(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
+    // This waits for the end of the remount, which the removal of the attribute did not.
+    rustix::fs::syncfs(handle)?;
+    Ok(journal(handle)? == Some(Journal::Finished))
 }
 
 /// Removes the attribute from the file `path` below `directory`, without opening the file. Returns
@@ -62,25 +71,40 @@ fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Err
 /// succeeds, and only the mark of the super block stays that the journal has to be replayed
 /// (`ext4_mark_recovery_complete`). Finds nothing without the right to read the disk.
 pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
-    let device = rustix::fs::fstat(handle)?.st_dev;
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let is_unfinished = || has_unfinished_journal(DeviceId { major, minor }) == Some(true);
-    if !is_unfinished() {
+    if journal(handle)? != Some(Journal::Unfinished) {
         return Ok(());
     }
     // A remount that goes on is read-only before it removes the mark. syncfs(2) waits for its end.
     rustix::fs::syncfs(handle)?;
-    if is_unfinished() { Err(Errno::ROFS) } else { Ok(()) }
+    if journal(handle)? == Some(Journal::Unfinished) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-fn has_unfinished_journal(disk: DeviceId) -> Option<bool> {
-    let path = device::node(disk)?;
+/// The journal of a file system, as the super block on the disk has it.
+#[derive(PartialEq, Eq)]
+enum Journal {
+    /// The file system is written, so that its journal is always to be replayed.
+    Written,
+    /// The file system is read-only, and has everything.
+    Finished,
+    /// The file system is read-only, and its journal is to be replayed.
+    Unfinished,
+}
+
+/// Returns the state of the journal; `None` without a disk in sight, or the right to read it.
+fn journal(handle: BorrowedFd<'_>) -> Result<Option<Journal>, Errno> {
+    let device = rustix::fs::fstat(handle)?.st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    Ok(device::node(DeviceId { major, minor }).and_then(|disk| journal_on(&disk)))
+}
+
+fn journal_on(disk: &Path) -> Option<Journal> {
     // A read-only mount of a file system that is written by another mount has the mark, too.
-    let options = Path::new("/proc/fs/ext4").join(path.file_name()?).join("options");
+    let options = Path::new("/proc/fs/ext4").join(disk.file_name()?).join("options");
     if fs::read_to_string(options).ok()?.lines().next() != Some("ro") {
-        return Some(false);
+        return Some(Journal::Written);
     }
     let mut features = [0; 4];
-    File::open(path).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
-    Some(u32::from_le_bytes(features) & RECOVER != 0)
+    File::open(disk).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
+    let is_finished = u32::from_le_bytes(features) & RECOVER == 0;
+    Some(if is_finished { Journal::Finished } else { Journal::Unfinished })
 }

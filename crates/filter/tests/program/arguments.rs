@@ -27,10 +27,12 @@ fn the_ioctl_commands_are_what_their_macros_give() {
 }
 
 #[test]
-fn i386_splits_the_offsets_of_sync_file_range() {
+fn abis_of_32_bits_split_the_offsets_of_sync_file_range() {
+    let split = (0x1234_5678_9ABC_DEF0, i64::MAX, 7);
     let words = [3, 0x9ABC_DEF0, 0x1234_5678, 0xFFFF_FFFF, 0x7FFF_FFFF, 7];
-    let split = args::sync_file_range(Abi::I386, &words);
-    assert_eq!(split, (0x1234_5678_9ABC_DEF0, i64::MAX, 7));
+    assert_eq!(args::sync_file_range(Abi::I386, &words), split);
+    let words = [3, 7, 0x9ABC_DEF0, 0x1234_5678, 0xFFFF_FFFF, 0x7FFF_FFFF];
+    assert_eq!(args::sync_file_range(Abi::Arm, &words), split);
     let whole = [3, u64::MAX, 4096, 0xDEAD_0000_0000_0002, 9, 9];
     for abi in [Abi::X86_64, Abi::X32, Abi::Aarch64] {
         assert_eq!(args::sync_file_range(abi, &whole), (-1, 4096, 2), "{abi:?}");
@@ -45,6 +47,14 @@ fn only_calls_with_flags_in_an_argument_have_an_index_for_them() {
     let quota: Vec<_> =
         Call::ALL.iter().filter_map(|&c| args::quota_command_index(c).map(|at| (c, at))).collect();
     assert_eq!(quota, [(Call::Quotactl, 0), (Call::QuotactlFd, 1)]);
+}
+
+#[test]
+fn pointers_have_the_width_of_the_abi() {
+    let wide: Vec<_> = Abi::ALL.iter().filter(|abi| abi.pointer_width() == 8).collect();
+    assert_eq!(wide, [&Abi::X86_64, &Abi::Aarch64]);
+    let halved: Vec<_> = Abi::ALL.iter().filter(|abi| abi.is_32_bit()).collect();
+    assert_eq!(halved, [&Abi::I386, &Abi::Arm]);
 }
 
 #[test]

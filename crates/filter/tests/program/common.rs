@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use synconce_filter::{Abi, Call, FilterVerdict, HeldAnswer, SeccompData, Spec};
+use synconce_filter::{Abi, Call, FilterVerdict, HeldAnswer, SeccompData, Spec, native_abis};
 
 /// Includes the smallest and the largest byte, and a byte that equals
 /// `HANDSHAKE_SEALED_ERRNO`.
@@ -16,16 +16,21 @@ pub fn specs() -> Vec<Spec> {
         answer,
         io_uring_pass: bits & 1 != 0,
         identity: (bits & 2 != 0).then_some(IDENTITY),
+        page_size: 4096,
     };
     answers.iter().flat_map(|&answer| (0..4).map(move |bits| build((answer, bits)))).collect()
 }
 
-/// Returns every set of ABIs, including the empty set.
+/// Returns every set of the ABIs of one machine, including the empty set.
 pub fn abi_sets() -> Vec<Vec<Abi>> {
-    let pick = |bits: usize| {
-        Abi::ALL.iter().enumerate().filter(move |(i, _)| bits >> i & 1 != 0).map(|(_, &abi)| abi)
+    let subsets = |abis: &'static [Abi]| {
+        let of = move |bits: usize| {
+            abis.iter().enumerate().filter(move |(i, _)| bits >> i & 1 != 0).map(|(_, &abi)| abi)
+        };
+        (0..1 << abis.len()).map(move |bits| of(bits).collect())
     };
-    (0..1 << Abi::ALL.len()).map(|bits| pick(bits).collect()).collect()
+    let (x86, arm) = Abi::ALL.split_at(3);
+    subsets(x86).chain(subsets(arm).skip(1)).collect()
 }
 
 /// Returns the kernel's description of a call.
@@ -35,6 +40,31 @@ pub fn data(abi: Abi, nr: u32, args: [u64; 6]) -> SeccompData {
         arch: abi.audit_arch(),
         instruction_pointer: 0x7FFF_1234_5678,
         args,
+    }
+}
+
+/// Returns the ABIs in which a test process can make calls on this machine.
+pub fn usable_abis() -> Vec<Abi> {
+    let usable = |abi: &Abi| match abi {
+        Abi::I386 if !synconce_sys::questions::i386_works() => {
+            skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
+            false
+        }
+        Abi::Arm => {
+            skipped("arm calls in the kernel", "a 64-bit process cannot make them");
+            false
+        }
+        _ => true,
+    };
+    native_abis().iter().copied().filter(usable).collect()
+}
+
+/// Returns which argument of sync_file_range(2) has the flags.
+pub fn range_flags_at(abi: Abi) -> usize {
+    match abi {
+        Abi::I386 => 5,
+        Abi::Arm => 1,
+        Abi::X86_64 | Abi::X32 | Abi::Aarch64 => 3,
     }
 }
 
@@ -83,7 +113,7 @@ const RANGE_FLAGS: [u64; 14] =
 /// Offsets and lengths of ranges. The first offsets select bytes of an identity.
 const OFFSETS: [u64; 7] = [0, 1, 16, 17, 1 << 62, 1 << 63, NOISE | 0x1000];
 const LENGTHS: [u64; 5] = [0, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 1 << 63];
-/// Upper halves of offsets and lengths on i386, and two lower halves.
+/// Upper halves of offsets and lengths in 32-bit ABIs, and two lower halves.
 const HALVES: [u64; 5] = [0, 1, 0x3FFF_FFFF, 0x4000_0000, 0x8000_0000];
 const RWF_FLAGS: [u64; 9] = [0, 1, 2, 4, 6, 8, 0x12, 0xFFFF_FFF9, NOISE | 4];
 const IOCTLS: [u64; 9] =
@@ -115,6 +145,14 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
             (4, &HALVES),
             (5, &RANGE_FLAGS),
         ],
+        Call::SyncFileRange if abi == Abi::Arm => vec![
+            (0, &DESCRIPTORS),
+            (1, &RANGE_FLAGS),
+            (2, &OFFSETS[..3]),
+            (3, &HALVES),
+            (4, &HALVES[..2]),
+            (5, &HALVES),
+        ],
         Call::SyncFileRange => {
             vec![(0, &DESCRIPTORS), (1, &OFFSETS), (2, &LENGTHS), (3, &RANGE_FLAGS)]
         }
@@ -145,7 +183,7 @@ pub fn cases(call: Call, abi: Abi, filler: u64) -> Vec<[u64; 6]> {
         };
         cases = cases.iter().flat_map(|case| values.iter().map(|&v| with(case, v))).collect();
     }
-    if abi == Abi::I386 {
+    if abi.is_32_bit() {
         // A 32-bit caller has no upper halves.
         cases.iter_mut().flatten().for_each(|arg| *arg &= 0xFFFF_FFFF);
     }
@@ -170,7 +208,7 @@ fn low(arg: u64) -> u32 {
 }
 
 fn range_flags(abi: Abi, args: &[u64; 6]) -> u32 {
-    low(if abi == Abi::I386 { args[5] } else { args[3] })
+    low(args[range_flags_at(abi)])
 }
 
 fn supervisor_is_asked(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> bool {
@@ -202,9 +240,15 @@ fn sealed_errno(spec: &Spec, abi: Abi, call: Call, args: &[u64; 6]) -> Option<u1
     match call {
         Call::Fsync | Call::Fdatasync | Call::Syncfs => (fd >= 0).then_some(0),
         Call::Sync => Some(0),
-        Call::Msync => (matches!(low(args[2]), 4 | 6) && args[0].is_multiple_of(4096)).then_some(0),
+        Call::Msync => {
+            let aligned = args[0].is_multiple_of(spec.page_size.into());
+            (matches!(low(args[2]), 4 | 6) && aligned).then_some(0)
+        }
         Call::SyncFileRange => match (fd, range_flags(abi, args)) {
-            (-1, 0x5359_4E43) => Some(handshake(spec, low(args[1]))),
+            (-1, 0x5359_4E43) => {
+                let offset = if abi == Abi::Arm { args[2] } else { args[1] };
+                Some(handshake(spec, low(offset)))
+            }
             (0.., 0..=7) => may_be_valid(abi, args).then_some(0),
             _ => None,
         },
@@ -224,6 +268,9 @@ fn may_be_valid(abi: Abi, args: &[u64; 6]) -> bool {
     let (offset, length) = match abi {
         Abi::I386 => {
             (args[2] << 32 | u64::from(low(args[1])), args[4] << 32 | u64::from(low(args[3])))
+        }
+        Abi::Arm => {
+            (args[3] << 32 | u64::from(low(args[2])), args[5] << 32 | u64::from(low(args[4])))
         }
         _ => (args[1], args[2]),
     };

@@ -5,7 +5,7 @@
 //! interpreter gets the same calls.
 
 use crate::child::{Question, ask};
-use crate::common::{Random, cases, data, expected, skipped, specs};
+use crate::common::{Random, cases, data, expected, specs, usable_abis};
 use std::collections::HashMap;
 use synconce_filter::{
     Abi, Call, FilterVerdict, Instruction, InterpretError, Program, interpret, native_abis, program,
@@ -82,14 +82,6 @@ fn is_answered_by_the_program(question: &Question) -> bool {
     !(is_exit || is_unseen)
 }
 
-fn usable_abis() -> Vec<Abi> {
-    let i386 = synconce_sys::questions::i386_works();
-    if native_abis().contains(&Abi::I386) && !i386 {
-        skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
-    }
-    native_abis().iter().copied().filter(|abi| i386 || *abi != Abi::I386).collect()
-}
-
 /// Generates questions about policies.
 struct Questions {
     abis: Vec<Abi>,
@@ -126,7 +118,7 @@ impl Questions {
                 _ => *arg,
             };
         }
-        if abi == Abi::I386 {
+        if abi.is_32_bit() {
             args.iter_mut().for_each(|arg| *arg &= 0xFFFF_FFFF);
         }
         Question { abi, number, args }
@@ -289,7 +281,7 @@ fn a_random_program_that_the_kernel_takes_means_the_same_to_the_interpreter() {
         let questions = experiment.questions.iter().zip(abis.iter().cycle());
         let mut questions: Vec<Question> = questions
             .map(|(&(number, args), &abi)| {
-                let mask = if abi == Abi::I386 { 0xFFFF_FFFF } else { u64::MAX };
+                let mask = if abi.is_32_bit() { 0xFFFF_FFFF } else { u64::MAX };
                 let args = args.map(|arg| arg & mask);
                 Question { abi, number: number.cast_unsigned(), args }
             })

@@ -9,7 +9,8 @@ const AT_LEAST: u16 = 0x35;
 const ANY_BIT: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-const SMALL: Spec = Spec { answer: HeldAnswer::Sealed, io_uring_pass: true, identity: None };
+const SMALL: Spec =
+    Spec { answer: HeldAnswer::Sealed, io_uring_pass: true, identity: None, page_size: 4096 };
 
 /// sync 81, fsync 82, fdatasync 83, sync_file_range 84, msync 227, syncfs 267.
 const GOLDEN: [(u16, u8, u8, u32); 41] = [

@@ -7,7 +7,7 @@
 //! values replaced by errnos that no call returns.
 
 use crate::child::{Question, ask};
-use crate::common::{cases, data, expected, skipped, specs};
+use crate::common::{cases, data, expected, range_flags_at, skipped, specs, usable_abis};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use synconce_filter::{
@@ -22,18 +22,6 @@ const ERRNO: u32 = 0x5_0000;
 /// Errnos that no call returns; the largest that seccomp returns is 4095.
 const MARK_OF_NOTIFY: u16 = 2000;
 const MARK_OF_ERRNO: u16 = 2100;
-
-/// Returns the ABIs that can be tested on this machine.
-fn usable_abis() -> Vec<Abi> {
-    let usable = |abi: &Abi| {
-        if *abi == Abi::I386 && !synconce_sys::questions::i386_works() {
-            skipped("i386 calls in the kernel", "int 0x80 does not work in this process");
-            return false;
-        }
-        true
-    };
-    native_abis().iter().copied().filter(usable).collect()
-}
 
 /// Returns every harmless question. Omits sync(2) if `bare` is set, because without a program
 /// the kernel would sync.
@@ -160,7 +148,7 @@ fn a_sealed_range_is_refused_as_the_kernel_refuses_it() {
 fn without_a_hold_the_kernel_answers_the_handshake_with_ebadf() {
     let ask_kernel = |abi: Abi| {
         let mut args = [u64::from(u32::MAX), 0, 0, 0, 0, 0];
-        args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
+        args[range_flags_at(abi)] = u64::from(HANDSHAKE_FLAGS);
         let call = Call::SyncFileRange;
         let number = call.number(abi).expect("every ABI has it");
         ask(None, &[Question { abi, number, args }]).expect("a child without a program")

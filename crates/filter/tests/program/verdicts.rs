@@ -1,13 +1,13 @@
 //! The verdicts of programs on each call.
 
-use crate::common::{cases, data, expected, specs};
+use crate::common::{cases, data, expected, range_flags_at, specs};
 use synconce_filter::{
     Abi, Call, FilterVerdict, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Program, Spec,
     interpret, program,
 };
 
 const SUPERVISED: Spec =
-    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None };
+    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None, page_size: 4096 };
 const SEALED: Spec = Spec { answer: HeldAnswer::Sealed, ..SUPERVISED };
 
 fn verdict(program: &Program, abi: Abi, call: Call, args: [u64; 6]) -> FilterVerdict {
@@ -68,7 +68,7 @@ fn abis_that_were_not_asked_for_are_left_alone() {
 fn an_unknown_architecture_is_allowed_whatever_the_number() {
     for spec in specs() {
         let program = program(&spec, Abi::ALL);
-        for arch in [0, 0x4000_0028, 0xC000_00F3, u32::MAX] {
+        for arch in [0, 0x4000_00F3, 0xC000_00F3, u32::MAX] {
             for nr in -1..600 {
                 let mut question = data(Abi::X86_64, 0, [u64::MAX; 6]);
                 (question.arch, question.nr) = (arch, nr);
@@ -94,7 +94,8 @@ fn a_plain_open_is_never_stopped_and_a_synchronous_one_is() {
 fn the_flags_of_pwritev2_are_found_where_each_abi_keeps_them() {
     let program = program(&SUPERVISED, Abi::ALL);
     let dsync = libc::RWF_DSYNC as u64;
-    for (abi, at) in [(Abi::X86_64, 5), (Abi::X32, 4), (Abi::I386, 5), (Abi::Aarch64, 5)] {
+    let at = |abi| if abi == Abi::X32 { 4 } else { 5 };
+    for (abi, at) in Abi::ALL.iter().map(|&abi| (abi, at(abi))) {
         for flags_at in [4, 5] {
             let mut args = [0; 6];
             args[flags_at] = dsync;
@@ -123,7 +124,7 @@ fn a_held_process_can_ask_whether_it_is_held() {
     assert_ne!(HANDSHAKE_FLAGS & !kernel_flags, 0, "the kernel must refuse the flags");
     let question = |abi| {
         let mut args = [u64::from(u32::MAX), 0, 0, 0, 0, 0];
-        args[if abi == Abi::I386 { 5 } else { 3 }] = u64::from(HANDSHAKE_FLAGS);
+        args[range_flags_at(abi)] = u64::from(HANDSHAKE_FLAGS);
         args
     };
     for spec in specs() {
@@ -137,6 +138,21 @@ fn a_held_process_can_ask_whether_it_is_held() {
         }
     }
     assert_eq!(i32::from(HANDSHAKE_SEALED_ERRNO), libc::ENOTUNIQ);
+}
+
+#[test]
+fn a_sealed_msync_is_held_only_at_the_start_of_a_page() {
+    for page_size in [4096, 16_384, 65_536] {
+        let program = program(&Spec { page_size, ..SEALED }, Abi::ALL);
+        for address in [0x1000, 0x4000, 0x1_0000, 0x1_4000] {
+            let held = address % u64::from(page_size) == 0;
+            let wanted = if held { FilterVerdict::Errno(0) } else { FilterVerdict::Allow };
+            for &abi in Abi::ALL {
+                let found = verdict(&program, abi, Call::Msync, [address, 1, 4, 0, 0, 0]);
+                assert_eq!(found, wanted, "{address:#x} with pages of {page_size} on {abi:?}");
+            }
+        }
+    }
 }
 
 #[test]

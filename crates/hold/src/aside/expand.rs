@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::wildcards;
 
 /// Returns the files and directories that `patterns` mean, sorted, without those below another.
 /// Links in the directories above are resolved, because mount points are compared later.
@@ -41,60 +42,23 @@ fn is_ours(name: &[u8]) -> bool {
 }
 
 fn matching(parent: &Path, pattern: &OsStr, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let pattern = wildcards::parse(pattern.as_bytes());
     let entries = match std::fs::read_dir(parent) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.on("cannot read", parent)?,
     };
     for entry in entries {
         let name = entry.on("cannot read", parent)?.file_name();
-        if !is_ours(name.as_bytes()) && matches(pattern.as_bytes(), name.as_bytes()) {
+        if !is_ours(name.as_bytes()) && wildcards::is_match(&pattern, name.as_bytes()) {
             paths.push(parent.join(name));
         }
     }
     Ok(())
 }
 
-/// Whether `pattern` means `name`: `*` is any bytes, also none, and `?` is any byte.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut from) = (0, 0);
-    // Where the last `*` is, and where the rest of the name was tried after it.
-    let mut star: Option<(usize, usize)> = None;
-    while from < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, from));
-                at += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == name[from] => {
-                (at, from) = (at + 1, from + 1);
-            }
-            _ => match &mut star {
-                Some((place, tried)) => {
-                    *tried += 1;
-                    (at, from) = (*place + 1, *tried);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pattern_means_whole_names() {
-        let name = b"io.containerd.metadata";
-        for pattern in [&b"*"[..], b"io.*", b"*metadata", b"i?.*.meta*a", b"**", b"*a*a*"] {
-            assert!(matches(pattern, name), "{}", String::from_utf8_lossy(pattern));
-        }
-        for pattern in [&b""[..], b"?", b"io.", b"*x*", b"io.*b", b"?*o.containerd.metadatax"] {
-            assert!(!matches(pattern, name), "{}", String::from_utf8_lossy(pattern));
-        }
-        assert!(matches(b"", b"") && matches(b"*", b""));
-    }
 
     #[test]
     fn names_of_ours_and_missing_paths_are_left_out_and_what_is_below_another_too() {

@@ -64,7 +64,7 @@ impl Active {
     /// Returns, once, whether calls may have been held since the last checkpoint. A sealed
     /// filter does not report held calls.
     pub(crate) fn take_held(&mut self) -> bool {
-        std::mem::take(&mut self.held_since) || self.sealed.is_some()
+        std::mem::take(&mut self.held_since) || self.scope.sealed.is_some()
     }
 
     /// Returns the checkpoint that covers the calls that were held until now, and the file
@@ -81,7 +81,7 @@ impl Active {
         let mut pins = self.pins.clone();
         pins.drop_closed();
         // With --commit-only no other file system is covered.
-        if let Some(found) = directory.filter(|_| self.only.is_none()) {
+        if let Some(found) = directory.filter(|_| self.scope.only.is_none()) {
             self.cover(found, &mut pins)?;
         }
         self.held_since = false;
@@ -96,7 +96,7 @@ impl Active {
             everything: self.everything(false),
             left: Everything::new(self.written_before.clone(), false),
             unmounts: self.unmounts.clone(),
-            is_sealed: self.sealed.is_some(),
+            is_sealed: self.scope.sealed.is_some(),
             patience: self.options.patience,
             coverage,
         })
@@ -111,8 +111,7 @@ impl Active {
         if pin.volatile {
             return Err(RunError::VolatileOverlay(found.point));
         }
-        self.scope.insert(found.device);
-        self.scope.extend(&pin.uppers);
+        self.scope.add(found.device, pins);
         Ok(())
     }
 }

@@ -45,7 +45,7 @@ impl Active {
         coverage.add_root();
         pins.drop_closed();
         pins.retain(|device| coverage.keeps(device));
-        coverage.add_late(&mut pins, survivors, self.sealed.as_mut());
+        coverage.add_late(&mut pins, survivors, self.scope.sealed.as_mut());
         coverage.add_hidden(&mut pins);
         let everything = self.everything(coverage.leaves(&pins));
         // A failed sync is never repeated: the second sync would succeed although data was
@@ -75,10 +75,10 @@ impl Active {
     /// Returns what a commit covers now.
     pub(super) fn coverage(&self) -> Coverage {
         Coverage {
-            only: self.only.clone(),
-            takes_all: self.sealed.is_some() || self.options.commit_all || self.holds_sync,
-            scope: self.scope.clone(),
-            root: self.root.clone(),
+            only: self.scope.only.clone(),
+            takes_all: self.scope.takes_all() || self.options.commit_all,
+            scope: self.scope.devices.clone(),
+            root: self.markers.root.clone(),
             ended: self.ended(&self.pins),
             unflushed: self.unflushed.clone(),
         }
@@ -95,9 +95,9 @@ impl Active {
     /// any file system, a held sync() covers all disks, and a file system that `is_left` has no
     /// pin.
     pub(super) fn everything(&self, is_left: bool) -> Option<Everything> {
-        let is_sealed = self.sealed.is_some();
-        let syncs = is_sealed || self.holds_sync || is_left;
-        syncs.then(|| Everything::new(self.written_before.clone(), is_sealed))
+        let is_sealed = self.scope.sealed.is_some();
+        (self.scope.takes_all() || is_left)
+            .then(|| Everything::new(self.written_before.clone(), is_sealed))
     }
 
     /// Waits for file systems that are being synced for an unmount. Each sync has its own

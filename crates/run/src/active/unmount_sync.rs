@@ -2,9 +2,9 @@
 //! lock of the run, because a device may be slow and must not delay other calls.
 
 use super::commit::committed;
+use super::markers::Markers;
 use super::turn::Checkpoints;
 use super::unmounting::Unmounting;
-use super::work::Markers;
 use super::{Active, PATIENCE, TICK};
 use crate::protocol::Committed;
 use rustix::io::Errno;
@@ -36,13 +36,13 @@ impl Active {
         let pins = self.pins.take(|pin| unmounting.takes(pin));
         let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
         self.early_taken.extend(early);
-        let takes_all = self.holds_sync || self.sealed.is_some();
-        let (synced, unneeded): (Vec<_>, Vec<_>) =
-            pins.into_iter().partition(|pin| takes_all || self.scope.contains(&pin.device));
+        let is_synced =
+            |pin: &Pin| self.scope.takes_all() || self.scope.devices.contains(&pin.device);
+        let (synced, unneeded): (Vec<_>, Vec<_>) = pins.into_iter().partition(is_synced);
         let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
         let syncs: Vec<_> = syncs.collect();
         self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
-        let (markers, patience) = (self.markers.clone(), self.options.patience);
+        let (markers, patience) = (self.markers.files.clone(), self.options.patience);
         let checkpoints = self.checkpoints.clone();
         Box::new(move |call_waits| {
             // A checkpoint in progress has file systems open.

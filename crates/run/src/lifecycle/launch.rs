@@ -28,16 +28,16 @@ pub(super) fn launch_held(
     presence: Option<&Presence>,
 ) -> Result<Launched, RunError> {
     let bad = |error: std::io::Error| RunError::set_up("cannot use the command", &error);
-    let id = options.record.is_none().then(|| active.id());
+    let id = options.record.is_none().then(|| active.markers.run_id());
     let command = launching::command(options, id).map_err(bad)?;
     // No supervisor sees the first call of a sealed run, so its marker is durable before the
     // launch.
     let launch_sealed = |active: &mut Active| {
         active.seal(options)?;
-        active.engage().map_err(RunError::before_any_hold)?;
+        active.markers.engage().map_err(RunError::before_any_hold)?;
         // Sent before a call can be held: if the supervisor is killed, only the frontend can
         // report the marker.
-        let _ = send(frontend, &Message::Marked { path: active.marker() });
+        let _ = send(frontend, &Message::Marked { path: active.markers.path() });
         // Without a socket, an inner run searches /proc for the supervisor.
         let spec = Spec {
             identity: presence.map(Presence::identity),
@@ -95,7 +95,8 @@ fn spec(options: &RunOptions, answer: HeldAnswer) -> Spec {
     // Under a supervisor the filter stops io_uring_setup(2) even with `--io-uring=pass`, so
     // that the supervisor counts it.
     let io_uring_pass = options.io_uring_pass && answer == HeldAnswer::Sealed;
-    Spec { answer, io_uring_pass, identity: None }
+    let page_size = u32::try_from(rustix::param::page_size()).expect("a page is small");
+    Spec { answer, io_uring_pass, identity: None, page_size }
 }
 
 fn instructions(program: &Program) -> Vec<Instruction> {

@@ -29,17 +29,17 @@ impl Notices {
     /// Takes from `closed` what the notices are about.
     pub(super) fn new(options: &RunOptions, sealed: bool, closed: &mut Closed) -> Self {
         let unfinished = std::mem::take(&mut closed.unfinished);
-        let unsynced = std::mem::take(&mut closed.unsynced);
+        let unsynced = std::mem::take(&mut closed.notes.unsynced);
         let io_uring =
-            closed.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
+            closed.notes.accounts.calls.get("io_uring_setup").is_some_and(|tally| tally.passed > 0)
                 || (options.io_uring_pass && sealed);
-        let passed_unseen = closed.passed_unseen;
+        let passed_unseen = closed.notes.passed_unseen;
         let ends_all = rustix::process::getppid().is_some_and(Pid::is_init);
         Self {
             sealed,
             unsynced,
             unfinished,
-            synced: std::mem::take(&mut closed.synced),
+            synced: std::mem::take(&mut closed.notes.synced),
             io_uring,
             passed_unseen,
             ends_all,

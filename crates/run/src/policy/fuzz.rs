@@ -5,6 +5,10 @@ mod caller;
 mod request;
 
 use super::*;
+use crate::fd_info::FdInfo;
+use crate::lookups::ProcLookups;
+use crate::real::RealTrees;
+use crate::tracee_locks::TraceeLocks;
 use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, PAGE, SHARED};
 use request::FuzzedCall;
 use std::collections::BTreeMap;
@@ -20,7 +24,8 @@ fn options() -> RunOptions {
 }
 
 fn spec() -> Spec {
-    Spec { answer: HeldAnswer::Supervised, io_uring_pass: false, identity: None }
+    let answer = HeldAnswer::Supervised;
+    Spec { answer, io_uring_pass: false, identity: None, page_size: PAGE as u32 }
 }
 
 fn pending(caller: &Caller, request: &FuzzedCall) -> Option<PendingCall> {
@@ -86,14 +91,22 @@ fn check_change(caller: &Caller, pending: &PendingCall, change: &CallChange) {
 fn no_arguments_and_no_memory_of_a_caller_lead_to_a_wrong_decision() {
     let place = tempfile::tempdir().expect("a directory");
     let caller = Caller::start(place.path());
-    let (mut fd_info, options) = (FdInfo::default().may_block(), options());
+    let mut fd_info = FdInfo::default().may_block();
+    let (real, unmounters, options) = (RealTrees::default(), TraceeLocks::default(), options());
     let filter = program(&spec(), native_abis());
-    let on_disk = fd_info.descriptor(caller.thread(), 3).is_some_and(|target| target.is_held());
+    let on_disk = fd_info.descriptor(caller.thread(), 3).is_ok_and(|target| target.is_held());
     let mut seen: BTreeMap<(Call, &str), u32> = BTreeMap::new();
     synconce_fuzz::values("requests", 6_000, |request: FuzzedCall| {
         let Some(pending) = pending(&caller, &request) else { return };
         caller.fill(&request.memory());
-        let decision = decide(&mut fd_info, &pending, &options);
+        let mut lookups = ProcLookups {
+            thread: caller.thread(),
+            fd_info: &mut fd_info,
+            real: &real,
+            unmounters: &unmounters,
+            waits: &|| true,
+        };
+        let decision = decide(&pending, &mut lookups, &options).expect("it may block");
         if !is_notified(&filter, &pending) {
             return;
         }

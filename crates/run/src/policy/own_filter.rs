@@ -4,8 +4,9 @@
 //! (seccomp(2)): a notification precedes the stop of a tracer. A chain of filters has one
 //! listener. A process with a filter cannot enter the strict mode.
 
-use super::PendingCall;
+use super::{Decided, Decision, PendingCall};
 use crate::caller::Memory;
+use crate::lookups::{LookupError, Lookups};
 use serde::{Deserialize, Serialize};
 use synconce_filter::{Abi, Call, args};
 
@@ -31,29 +32,34 @@ const RETURN: u16 = 0x06;
 const RET_TRACE: u32 = 0x7ff0_0000;
 const ACTION: u32 = 0xffff_0000;
 
-/// Returns what the call installs, if that does not work as it does without synconce.
-pub(super) fn installed(pending: &PendingCall) -> Option<OwnFilter> {
+/// Decides about a call by what it installs.
+pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
+    let memory = match lookups.memory() {
+        Err(LookupError::NoFile) => None,
+        memory => Some(memory?),
+    };
     let word = |index| args::low(pending.argument(index));
     let (is_strict, flags, program) = match pending.call {
         Call::Seccomp => (word(0) == args::SET_MODE_STRICT, word(1), pending.argument(2)),
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
-        return Some(OwnFilter::Strict);
+        return Ok(Decision::OwnFilter(OwnFilter::Strict));
     }
     if flags & args::NEW_LISTENER != 0 {
-        return Some(OwnFilter::Listener);
+        return Ok(Decision::OwnFilter(OwnFilter::Listener));
     }
-    has_trace(pending, program).unwrap_or(false).then_some(OwnFilter::Tracer)
+    let has_trace = memory.and_then(|memory| has_trace(&memory, pending.abi, program));
+    let is_tracer = has_trace == Some(true);
+    Ok(if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore })
 }
 
 /// Whether an instruction of the program at `address` (struct sock_fprog) returns
 /// `SECCOMP_RET_TRACE`. `None` if the program cannot be read.
-fn has_trace(pending: &PendingCall, address: u64) -> Option<bool> {
-    let memory = Memory::open(pending.thread(), false).ok()?;
+fn has_trace(memory: &Memory, abi: Abi, address: u64) -> Option<bool> {
     let length = u64::from(u16::from_ne_bytes(memory.bytes(address).ok()?)).min(MOST);
     // The pointer follows the length at its own alignment.
-    let width = if matches!(pending.abi, Abi::I386 | Abi::X32) { 4 } else { 8 };
+    let width = abi.pointer_width();
     let [program] = memory.pointers(address + width, 1, width).ok()?[..] else { return None };
     let returns_trace = |index: u64| {
         let [low, high, _, _, operand @ ..] = memory.bytes::<8>(program + 8 * index).ok()?;

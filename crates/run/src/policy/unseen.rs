@@ -5,37 +5,26 @@
 //! "Ptrace access mode checking"). No process can be examined if /proc is of another pid
 //! namespace. What the caller's descriptor leads to is unknown then.
 
-use super::{Decision, PendingCall};
+use super::Decision;
 use crate::accounts::PassReason;
 use crate::options::RunOptions;
 use synconce_filter::Call;
 
-/// Returns the answer to calls about which the caller's memory decides, if no memory can be read.
-pub(super) fn by_call(call: Call) -> Option<Decision> {
-    match call {
-        Call::Open | Call::Openat | Call::OpenByHandleAt => {
-            Some(Decision::Pass(PassReason::Unseen))
-        }
-        Call::Openat2 | Call::IoSubmit | Call::Seccomp | Call::Prctl => Some(Decision::Ignore),
-        Call::Umount => Some(Decision::Unmount(None)),
-        _ => None,
-    }
-}
-
-/// Returns the answer to a call that is a sync by its arguments: that of a sealed filter. A call
-/// with a sync flag passes, because only a tracer can take the flag away.
+/// Returns the answer to a call. A call that is a sync by its arguments is answered as by a sealed
+/// filter. A call with a sync flag passes, because only a tracer can take the flag away.
 ///
 /// msync(2) passes. In a default container apt-get calls it on private memory, after it has
 /// changed its effective user and so is not dumpable. A held call would make the commit sync
 /// every disk of the host.
-pub(super) fn decide(pending: &PendingCall, options: &RunOptions) -> Decision {
-    use Call::{Fdatasync, Fsync, SyncFileRange, Syncfs};
-    if !matches!(pending.call, Fsync | Fdatasync | Syncfs | SyncFileRange) {
-        return Decision::Pass(PassReason::Unseen);
-    }
-    if options.has_rules() || !options.commit_only.is_empty() {
-        Decision::PassUnseen
-    } else {
-        Decision::HoldUnseen
+pub(super) fn decide(call: Call, options: &RunOptions) -> Decision {
+    let is_chosen = options.has_rules() || !options.commit_only.is_empty();
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange if is_chosen => {
+            Decision::PassUnseen
+        }
+        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => Decision::HoldUnseen,
+        // The call's arguments do not say that it syncs.
+        Call::Seccomp | Call::Prctl => Decision::Ignore,
+        _ => Decision::Pass(PassReason::Unseen),
     }
 }

@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 20 {
+        match self.kind % 21 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -67,6 +67,7 @@ impl Parts {
             3 => Message::Ended(Ending::Killed(number)),
             4 => Message::Progress { waiting: self.paths(), dirty },
             5 => Message::Notice(Notice::NoPrivilegesGained(self.path())),
+            20 => Message::Notice(Notice::PrivilegedProgramOpened(self.path())),
             6 => Message::Notice(Notice::MarkerInMemory(self.path())),
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             19 => Message::Notice(Notice::Survivors(self.texts())),

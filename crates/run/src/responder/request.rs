@@ -1,7 +1,7 @@
 //! Requests of processes of the run: checkpoints, and real syncs.
 
+use super::Responder;
 use super::callers_file::file_of;
-use super::{Reply, Responder};
 use crate::checkpoints;
 use crate::held::{ACCEPTED, Request};
 use crate::policy::PendingCall;
@@ -13,22 +13,22 @@ use synconce_sys::notify::Answer;
 use synconce_sys::peer::Peer;
 
 impl Responder {
-    /// Does what the caller asks for, and returns the reply.
-    pub(super) fn handle_request(&self, pending: &PendingCall, request: Request) -> Reply {
+    /// Does what the caller asks for, and returns the answer.
+    pub(super) fn handle_request(&self, pending: &PendingCall, request: Request) -> Answer {
         let thread = pending.notification.thread;
         let is_done = match request {
             Request::Commit(fd) => {
                 let served = own_socket(thread, fd)
                     .map(|socket| checkpoints::serve(&self.state, socket, thread));
                 if let Err(errno) = served {
-                    return Answer::Errno(errno.raw_os_error()).into();
+                    return Answer::Errno(errno.raw_os_error());
                 }
                 true
             }
             Request::Real => self.real.add(thread),
         };
         let refused = Answer::Errno(Errno::ACCESS.raw_os_error());
-        if is_done { Answer::Value(ACCEPTED) } else { refused }.into()
+        if is_done { Answer::Value(ACCEPTED) } else { refused }
     }
 }
 

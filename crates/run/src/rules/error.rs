@@ -52,10 +52,8 @@ pub enum RuleReason {
     NotAFile,
     /// `..` follows a wildcard.
     GoesUp,
-    /// No `]` closes a `[`; this path has the `[` as an ordinary character.
-    Unclosed(#[serde(serialize_with = "text::path")] PathBuf),
-    /// This bracket expression matches no character, so the rule matches no file.
-    Empty(String),
+    /// The path has a `[`; this path has the `[` as an ordinary character.
+    Bracket(#[serde(serialize_with = "text::path")] PathBuf),
     /// The path is on a file system of this type, whose syncs are never held.
     NoDisk(String),
     /// This process is in a chroot that hides the mount of the path, of which this directory
@@ -85,11 +83,8 @@ impl RuleError {
                 let at = text::quote(directory);
                 format!("mount the directory on itself: mount --bind {at} {at}").into()
             }
-            RuleReason::Unclosed(escaped) => {
+            RuleReason::Bracket(escaped) => {
                 format!("for a `[` in the name: {} {}", self.kind, text::quote(escaped)).into()
-            }
-            RuleReason::Empty(_) => {
-                "write the range from the lower character on, such as [a-z]".into()
             }
             RuleReason::NoDisk(_) => "leave the option out: syncs there are never held".into(),
             RuleReason::ForeignProc => {
@@ -133,8 +128,7 @@ impl fmt::Display for RuleError {
             ),
             RuleReason::NotAFile => f.write_str("it is neither a file nor a directory"),
             RuleReason::GoesUp => f.write_str("`..` follows a wildcard"),
-            RuleReason::Unclosed(_) => f.write_str("no `]` closes a `[`"),
-            RuleReason::Empty(brackets) => write!(f, "{brackets} matches no character"),
+            RuleReason::Bracket(_) => f.write_str("`[` is no wildcard"),
             RuleReason::Everything => {
                 f.write_str("it covers every file, so the run would hold nothing")
             }

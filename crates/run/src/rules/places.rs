@@ -7,6 +7,7 @@
 
 use super::matches::Inherited;
 use super::{Candidate, points_above};
+use crate::lookups::MayBlock;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -64,22 +65,23 @@ impl MountFinder {
         self.known().clear();
     }
 
-    /// Returns where the mount of `file` is: `Some(None)` if it cannot be found. Returns `None`
-    /// if finding it may block, and `may_block` is false. `inherited` returns what the rules
-    /// demand of a mount whose mount point is at some places.
-    #[expect(clippy::option_option, reason = "undecided, not found, found")]
+    /// Returns where the mount of `file` is, if it can be found. `inherited` returns what the
+    /// rules demand of a mount whose mount point is at some places.
+    ///
+    /// # Errors
+    /// Finding it may block, and `may_block` is false.
     pub(super) fn of(
         &self,
         file: &Candidate<'_>,
         may_block: bool,
         inherited: impl Fn(&Points) -> Inherited,
-    ) -> Option<Option<Arc<Located>>> {
+    ) -> Result<Option<Arc<Located>>, MayBlock> {
         let known = file.unique.and_then(|id| self.known().get(&id).cloned());
         if let Some(known) = known.filter(|known| is_current(known, file)) {
-            return Some(Some(known));
+            return Ok(Some(known));
         }
         let found = match listed(file) {
-            None if !may_block => return None,
+            None if !may_block => return Err(MayBlock),
             None => climbed(file),
             found => found,
         };
@@ -93,12 +95,12 @@ impl MountFinder {
         if let (Some(id), Some(located)) = (file.unique, &located) {
             self.known().insert(id, Arc::clone(located));
         }
-        Some(located)
+        Ok(located)
     }
 
     /// Returns the file system of `file` and its path there.
     pub(super) fn place(&self, file: &Candidate<'_>) -> Option<(DeviceId, PathBuf)> {
-        let located = self.of(file, true, |_| Inherited::default())??;
+        let located = self.of(file, true, |_| Inherited::default()).ok()??;
         let below = file.path.strip_prefix(&located.base).ok()?;
         Some((located.device, located.root.join(below)))
     }

@@ -1,7 +1,6 @@
 //! From the paths of the command line to rules.
 
-use super::brackets::{self, Wrong};
-use super::pattern::{PatternPart, goes_up, split};
+use super::pattern::{PatternPart, escaped, goes_up, split};
 use super::places::MountFinder;
 use super::{
     Candidate, Pattern, Rule, RuleError, RuleKind, RuleReason, Rules, below, checks, points_above,
@@ -45,10 +44,8 @@ fn rule(kind: RuleKind, typed: &Path, mounts: &[Mount]) -> Result<Rule, RuleReas
     if !proc_is_ours() {
         return Err(RuleReason::ForeignProc);
     }
-    match brackets::wrong(typed) {
-        Some(Wrong::Unclosed(escaped)) => return Err(RuleReason::Unclosed(escaped)),
-        Some(Wrong::Empty(brackets)) => return Err(RuleReason::Empty(brackets)),
-        None => {}
+    if let Some(escaped) = escaped(typed) {
+        return Err(RuleReason::Bracket(escaped));
     }
     let (before, wildcards) = split(typed);
     if goes_up(&wildcards) {

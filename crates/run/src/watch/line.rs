@@ -64,4 +64,29 @@ pub(super) struct LastLine {
     pub alone: u64,
     /// The sum over the looks of the lost part of their time, in thousandths.
     pub lost: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub triggers: Vec<Trigger>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub emulated: Vec<Emulated>,
+}
+
+/// What dpkg has started to handle triggers of a package (deb-triggers(5)).
+#[derive(Clone, Serialize)]
+pub(super) struct Trigger {
+    pub package: String,
+    pub runs: u64,
+    /// The least time of all runs in microseconds, and of the longest.
+    pub micros: u64,
+    pub longest: u64,
+}
+
+/// Programs of another architecture.
+#[derive(Serialize)]
+pub(super) struct Emulated {
+    /// The program of the emulator.
+    pub by: String,
+    /// How often a process that it runs was found running.
+    pub looks: u64,
+    /// How often any process of the command was found running.
+    pub of: u64,
 }

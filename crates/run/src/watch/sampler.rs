@@ -4,9 +4,8 @@
 //! The kernel has no count of this: a wait for a journal is not counted as a wait for I/O
 //! (`/proc/pressure`), and sums of processor time do not show what could have run.
 
-use crate::process_tree::state;
+use crate::process_tree::{Walk, state};
 use std::collections::HashSet;
-use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,32 +107,16 @@ fn look_on(sampler: &Weak<Sampler>) {
 /// uninterruptible wait; at most `limit`. Returns `None` if the kernel lists no children
 /// (`CONFIG_PROC_CHILDREN`).
 fn running(waiting: &HashSet<u32>, limit: usize) -> Option<usize> {
-    let us = std::process::id();
-    let (mut open, mut count) = (Vec::new(), 0);
-    for thread in threads(us) {
-        open.extend(children(us, thread)?);
-    }
-    while let Some(process) = open.pop() {
-        for thread in threads(process) {
+    let mut count = 0;
+    for (process, threads) in Walk::over_ours()? {
+        for thread in threads {
             if !waiting.contains(&thread) && matches!(state(process, thread), Some('R' | 'D')) {
                 count += 1;
                 if count == limit {
                     return Some(count);
                 }
             }
-            open.extend(children(process, thread).unwrap_or_default());
         }
     }
     Some(count)
-}
-
-fn threads(process: u32) -> Vec<u32> {
-    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Returns the children that `thread` of `process` has made or adopted (proc(5)).
-fn children(process: u32, thread: u32) -> Option<Vec<u32>> {
-    let list = fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()?;
-    Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }

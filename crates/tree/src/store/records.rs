@@ -199,12 +199,19 @@ impl Store {
         Ok(names.map(with_note).collect())
     }
 
-    /// Returns whether the note of session `id` was written by another version, and is no
-    /// leftover of a crash. The layers that such a session needs are unknown.
-    pub(crate) fn is_foreign(&self, id: &str) -> bool {
+    /// Returns why the layers that session `id` needs are not known: its note was written by
+    /// another version, or cannot be read. `None` if it has no note, or half of one that a crash
+    /// left.
+    pub(crate) fn unknown_needs(&self, id: &str) -> Option<Error> {
         let path = self.session(id).join(SESSION);
-        read::<serde_json::Value>(&path).is_ok_and(|value| value.is_some())
-            && read::<record::Session>(&path).is_err()
+        match read::<record::Session>(&path).err()? {
+            error if error.io().kind() != io::ErrorKind::InvalidData => Some(error),
+            _ => {
+                let _whole: serde_json::Value = read(&path).ok().flatten()?;
+                let why = io::Error::other("another version of synconce wrote it");
+                Some(Error::new("cannot use", &path, why))
+            }
+        }
     }
 
     /// Returns the trees that have notes of uncommitted changes, by the notes' names.

@@ -87,8 +87,7 @@ struct Marks {
 impl Marks {
     fn find(log: &Log, way: DatabaseSyncs) -> Result<Self> {
         let script = way.script();
-        let place =
-            |name: &str| log.mark(name).ok_or_else(|| format!("the mark {name} is missing"));
+        let place = |name: &str| crate::recording::place(log, name);
         let mut steps = vec![place(mark::START)?];
         for index in 0..script.len() {
             steps.push(place(&mark::step(index))?);

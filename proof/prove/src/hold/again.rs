@@ -2,36 +2,34 @@
 //! again, and recovered again.
 
 use super::HoldCut;
-use super::cuts::{Replays, add};
+use super::cuts::Replays;
 use super::fixture::{HeldContent, HoldFixture, failed, mounted};
-use super::judge::{BrokenPromise, misplaced, put_back};
+use super::judge::{misplaced, put_back};
 use super::recording::{Marks, RecordedHold, mark, record_again};
 use crate::Result;
 use crate::background_load::LoadKind;
+use crate::campaign::{BrokenPromise, Campaign, Findings};
 use crate::config::DiskKind;
-use crate::cuts::{CutPoint, Findings, instants, random_survivors};
+use crate::cuts::{CutPoint, instants, random_survivors};
+use crate::recording::place;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use synconce_testkit::patiently;
 
 /// How often a first cut is tried until it leaves a marker.
 const TRIES: usize = 40;
 const COPYING: Duration = Duration::from_secs(120);
 
-/// Cuts `recorded` once where a marker is left, and the recovery from that, or the restore after it,
-/// at `count` places.
+/// Cuts `recorded` once where a marker is left, and the recovery from that, or the restore after it.
 pub(super) fn cut(
     what: HoldCut,
     fixture: &HoldFixture,
     recorded: &RecordedHold,
     disk: DiskKind,
-    count: usize,
-    seed: u64,
-    until_broken: bool,
+    campaign: Campaign,
 ) -> Result<Findings> {
-    let began = Instant::now();
-    let mut random = fastrand::Rng::with_seed(seed);
+    let mut random = fastrand::Rng::with_seed(campaign.seed);
     let (images, first) = interrupted(fixture, recorded, &mut random)?;
     let mut before = HeldContent::new();
     let load = LoadKind::of(random.u64(..4));
@@ -44,25 +42,20 @@ pub(super) fn cut(
     let recovery = record_again(fixture, disk, &images, load, prepare, act)?;
     let log = recovery.disk.log()?;
     let other = recovery.other.as_ref().map(|tape| tape.log()).transpose()?;
-    let place = |name: &str| log.mark(name).ok_or(format!("the mark {name} is missing"));
-    let all = instants(&log, other.as_ref(), place(mark::START)?..place(mark::END)?);
+    let range = place(&log, mark::START)?..place(&log, mark::END)?;
+    let all = instants(&log, other.as_ref(), range);
     let replays = Replays::up(fixture, &recovery)?;
-    let mut places: Vec<_> = (0..count).map(|_| all[random.usize(..all.len())]).collect();
+    let mut places: Vec<_> = (0..campaign.count).map(|_| all[random.usize(..all.len())]).collect();
     places.sort_unstable();
-    let mut findings = Findings::default();
-    for (disk, other) in places {
+    campaign.at_each(places, |findings, (disk, other)| {
         let (survivors, granularity) = random_survivors(&mut random);
         let place = CutPoint { disk, other, survivors, granularity };
         let at = || format!("{place:?} after {first:?}");
         let judge = if is_restore { judge_restore } else { judge };
         let seen = replays.look(fixture, place, || judge(fixture, &before));
-        add(&mut findings, seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
+        findings.add(seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
+        Ok(())
+    })
 }
 
 /// Recovers, and writes every database anew.

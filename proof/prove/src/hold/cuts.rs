@@ -1,11 +1,11 @@
 //! Cuts recorded holds.
 
 use super::fixture::{HoldFixture, mounted};
-use super::judge::{BrokenPromise, judge};
+use super::judge::judge;
 use super::recording::{Marks, RecordedHold};
 use crate::Result;
-use crate::cuts::{CutPoint, Findings, cut_at, instants, random_survivors};
-use std::time::Instant;
+use crate::campaign::{BrokenPromise, Campaign, Findings, Seen};
+use crate::cuts::{CutPoint, cut_at, instants, random_survivors};
 use synconce_testkit::rig::{Log, Replay};
 
 /// Instants before and after the end of a hold from which cuts are chosen more often: the
@@ -45,7 +45,7 @@ impl Replays {
         fixture: &HoldFixture,
         place: CutPoint,
         look: impl FnOnce() -> Result<Option<BrokenPromise>>,
-    ) -> Result<std::result::Result<Option<BrokenPromise>, String>> {
+    ) -> Result<Seen> {
         self.cut(place)?;
         let mounted = match mounted(self.all()) {
             Ok(mounted) => mounted,
@@ -67,55 +67,30 @@ impl Replays {
     }
 }
 
-/// Adds what was seen at a cut.
-pub(super) fn add(
-    findings: &mut Findings,
-    seen: std::result::Result<Option<BrokenPromise>, String>,
-    is_promised: bool,
-    at: impl Fn() -> String,
-) {
-    findings.cuts += 1;
-    match seen {
-        Err(error) if is_promised => {
-            findings.note("unmountable", || format!("{}: {error}", at()));
-        }
-        Err(error) => findings.refuse(|| format!("{}: {error}", at())),
-        Ok(None) => {}
-        Ok(Some((kind, detail))) => findings.note(kind, || format!("{}: {detail}", at())),
-    }
-}
-
-/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
+/// Cuts `recorded`.
 pub(super) fn cut(
     fixture: &HoldFixture,
     recorded: &RecordedHold,
-    count: usize,
-    seed: u64,
-    until_broken: bool,
+    campaign: Campaign,
 ) -> Result<Findings> {
-    let began = Instant::now();
     let log = recorded.disk.log()?;
     let other = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
     let marks = Marks::find(&log)?;
     let replays = Replays::up(fixture, recorded)?;
-    let mut findings = Findings::default();
-    for (index, place) in choose(&log, other.as_ref(), &marks, count, seed).iter().enumerate() {
+    let places = choose(&log, other.as_ref(), &marks, campaign);
+    campaign.at_each(places.into_iter().enumerate(), |findings, (index, place)| {
         let moment = marks.moment(place.disk);
         let at = || format!("{moment:?} at {place:?}");
-        let seen = replays.look(fixture, *place, || judge(fixture, moment, index % 2 == 0));
-        let seen = seen.map_err(|error| format!("{}: {error}", at()))?;
-        add(&mut findings, seen, moment.is_off, at);
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
+        let seen = replays.look(fixture, place, || judge(fixture, moment, index % 2 == 0));
+        findings.add(seen.map_err(|error| format!("{}: {error}", at()))?, moment.is_off, at);
+        Ok(())
+    })
 }
 
 /// Chooses cuts in ascending order: over everything, while a hold is in force, and where it
 /// ends.
-fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<CutPoint> {
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, campaign: Campaign) -> Vec<CutPoint> {
+    let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);
     let all = instants(log, other, marks.start..marks.end);
     let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);

@@ -1,10 +1,10 @@
 //! Holds whose steps no power cut shows: lost writes, and directories of root beside the held files.
 
 use super::fixture::{HoldFixture, NAME, failed};
-use super::judge::{BrokenPromise, misplaced, put_back};
+use super::judge::{misplaced, put_back};
 use crate::Result;
+use crate::campaign::{BrokenPromise, Findings};
 use crate::config::{DiskKind, MarkerPlace};
-use crate::cuts::Findings;
 use crate::recording::without_sync;
 use crate::tool::Tool;
 use rustix::fs::{FlockOperation, flock};

@@ -4,11 +4,9 @@ use super::database::DatabaseState;
 use super::fixture::{HeldContent, HoldFixture, NAME, content, failed, shell};
 use super::recording::LogMoment;
 use crate::Result;
+use crate::campaign::BrokenPromise;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// A broken promise: its kind, and what was found.
-pub(super) type BrokenPromise = (&'static str, String);
 
 fn fault(kind: &'static str, detail: impl Into<String>) -> Result<Option<BrokenPromise>> {
     Ok(Some((kind, detail.into())))

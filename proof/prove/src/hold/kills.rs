@@ -2,10 +2,10 @@
 
 use super::database::{Database, DatabaseState};
 use super::fixture::{HoldFixture, failed, waited};
-use super::judge::{BrokenPromise, misplaced, put_back};
+use super::judge::{misplaced, put_back};
 use crate::Result;
+use crate::campaign::{BrokenPromise, Findings};
 use crate::config::{DiskKind, MarkerPlace};
-use crate::cuts::Findings;
 use crate::tool::Tool;
 use crate::tree::Trigger;
 use std::collections::BTreeMap;

@@ -77,7 +77,7 @@ pub(super) struct Marks {
 impl Marks {
     /// Finds the marks in `log`.
     pub(super) fn find(log: &Log) -> Result<Self> {
-        let place = |name: &str| log.mark(name).ok_or(format!("the mark {name} is missing"));
+        let place = |name: &str| crate::recording::place(log, name);
         let (mut holds, mut written) = (Vec::new(), Vec::new());
         for hold in 0..HOLDS {
             holds.push(place(&mark::starting(hold))?..place(&mark::stopped(hold))?);

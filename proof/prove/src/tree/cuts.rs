@@ -5,23 +5,18 @@ use super::recording::{END, RecordedScript, START, control, mark, store_on};
 use super::script::{Effect, StoreState};
 use super::store::{Interruption, Store};
 use crate::Result;
-use crate::cuts::{CutPoint, Findings, cut_at, mount, random_survivors};
+use crate::campaign::{Campaign, Findings};
+use crate::cuts::{CutPoint, cut_at, mount, random_survivors};
+use crate::recording::place;
 use std::collections::BTreeMap;
-use std::time::Instant;
 use synconce_testkit::rig::Log;
 
 /// Paths at the end and after the end of a verb from which cuts are chosen more often,
 /// because steps follow each other quickly there.
 const NEAR: usize = 30;
 
-/// Cuts `recorded` at `count` places; with `until_broken` stops at the first finding.
-pub(super) fn cut(
-    recorded: &RecordedScript,
-    count: usize,
-    seed: u64,
-    until_broken: bool,
-) -> Result<Findings> {
-    let began = Instant::now();
+/// Cuts `recorded`.
+pub(super) fn cut(recorded: &RecordedScript, campaign: Campaign) -> Result<Findings> {
     let log = recorded.disk.log()?;
     let marks = marks(recorded, &log)?;
     let replay = recorded.disk.replay().up()?;
@@ -33,47 +28,37 @@ pub(super) fn cut(
         times: true,
         is_random: false,
     };
-    let mut findings = Findings::default();
-    for (index, place) in choose(&log, &marks, count, seed).into_iter().enumerate() {
+    let places = choose(&log, &marks, campaign);
+    campaign.at_each(places.into_iter().enumerate(), |findings, (index, place)| {
         let moment = moment(recorded, &marks, place.disk);
         replay.cut(cut_at(place, place.disk))?;
-        let mounted = mount(|| replay.mount());
         let done = marks.iter().filter(|at| **at <= place.disk).count().saturating_sub(1);
         let verb = recorded.steps.get(done).map_or("nothing".to_owned(), |step| step.name());
-        let at = || format!("in `{verb}` at {place:?}");
-        findings.cuts += 1;
-        match mounted {
-            Err(error) if moment.before == &StoreState::default() => {
-                findings.refuse(|| format!("{}: {error}", at()));
-            }
-            Err(error) => findings.note("unmountable", || format!("{}: {error}", at())),
+        let seen = match mount(|| replay.mount()) {
+            Err(error) => Err(error.to_string()),
             Ok(mounted) => {
-                match store.inspect(Interruption::PowerCut, index as u64) {
+                let seen = match store.inspect(Interruption::PowerCut, index as u64) {
                     // If the disk kept what must not survive, reading fails with errors.
-                    Err(error) => findings.note("unreadable", || format!("{}: {error}", at())),
+                    Err(error) => Some(("unreadable", error.to_string())),
                     Ok(seen) => {
                         findings.silent += usize::from(is_silent(&moment, &seen));
-                        if let Some((kind, detail)) = check(&moment, &seen) {
-                            findings.note(kind, || format!("{}: {detail}", at()));
-                        }
+                        check(&moment, &seen)
                     }
-                }
+                };
                 mounted.unmount()?;
+                Ok(seen)
             }
-        }
-        if until_broken && findings.broken() > 0 {
-            break;
-        }
-    }
-    findings.millis = began.elapsed().as_millis() as u64;
-    Ok(findings)
+        };
+        let is_promised = moment.before != &StoreState::default();
+        findings.add(seen, is_promised, || format!("in `{verb}` at {place:?}"));
+        Ok(())
+    })
 }
 
 /// Returns the places of the start and of the end of every verb.
 fn marks(recorded: &RecordedScript, log: &Log) -> Result<Vec<usize>> {
     let names = std::iter::once(START.to_owned()).chain((0..recorded.steps.len()).map(mark));
-    let place = |name: String| log.mark(&name).ok_or_else(|| format!("the mark {name} is missing"));
-    Ok(names.map(place).collect::<std::result::Result<_, _>>()?)
+    names.map(|name| place(log, &name)).collect()
 }
 
 /// Returns the states that are allowed at a place.
@@ -96,7 +81,8 @@ fn moment<'a>(recorded: &'a RecordedScript, marks: &[usize], place: usize) -> Tr
 
 /// Chooses cuts in ascending order. Every verb gets about as many: half of them anywhere in
 /// the verb, a quarter before its return and a quarter right after its start.
-fn choose(log: &Log, marks: &[usize], count: usize, seed: u64) -> Vec<CutPoint> {
+fn choose(log: &Log, marks: &[usize], campaign: Campaign) -> Vec<CutPoint> {
+    let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);
     let end = log.mark(END).unwrap_or(log.len());
     let all: Vec<usize> = log.places(marks[0], end).collect();

@@ -10,8 +10,8 @@ use super::recording::{control, store_on};
 use super::script::{Effect, ScriptVerb, StoreState, Trees, step};
 use super::store::{Interruption, LIMIT, Store};
 use crate::Result;
+use crate::campaign::{Campaign, Findings};
 use crate::config::DiskKind;
-use crate::cuts::Findings;
 use crate::tool::Tool;
 use std::collections::BTreeMap;
 use std::fs;
@@ -164,7 +164,7 @@ pub(super) fn kill(
     count: usize,
     seed: u64,
 ) -> Result<Findings> {
-    let until_broken = matches!(tool, Tool::Mutant { .. });
+    let campaign = Campaign::new(tool, count, seed);
     let control = control()?;
     fs::create_dir(point(control.path()))?;
     let rig = disk.rig(SIZE).up()?;
@@ -183,7 +183,7 @@ pub(super) fn kill(
         let in_time =
             in_time.map_err(|error| format!("{}, round {round}: {error}", scenario.name))?;
         findings.cuts += usize::from(in_time);
-        if findings.cuts == count || until_broken && findings.broken() > 0 {
+        if findings.cuts == count || campaign.is_over(&findings) {
             break;
         }
     }

@@ -57,7 +57,8 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
         // The sums were lost with the supervisor.
         return run::end(&finished);
     }
-    let report = report(&record).map_err(|error| format!("cannot read the record: {error}"));
+    let report = report(&record, &arguments.ignore)
+        .map_err(|error| format!("cannot read the record: {error}"));
     let printed = report.and_then(|report| print(&report, json, Stream::Errors).map(|()| report));
     let has_succeeded = finished.ending == Ending::Exited(0) && finished.error.is_none();
     match printed {
@@ -72,15 +73,16 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
 }
 
 /// Prints the report of a record that was kept.
-pub(super) fn read(path: &Path, json: Option<Sink>, fail_on: Option<u32>) -> ExitCode {
+pub(super) fn read(path: &Path, json: Option<Sink>, arguments: &Doctor) -> ExitCode {
     let opened = File::open(path).map_err(|error| reason(&error));
-    let report = opened.and_then(|file| report(&file).map_err(|error| error.to_string()));
+    let examined = |file| report(&file, &arguments.ignore).map_err(|error| error.to_string());
+    let report = opened.and_then(examined);
     let printed = match report {
         Ok(report) => print(&report, json, Stream::Output).map(|()| report),
         Err(error) => Err(format!("cannot read {}: {error}", path.display())),
     };
     match printed {
-        Ok(report) if is_costly(&report, fail_on) => exit::COSTLY.into(),
+        Ok(report) if is_costly(&report, arguments.fail_on) => exit::COSTLY.into(),
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             say(&error);
@@ -111,10 +113,10 @@ fn record(path: Option<&Path>) -> Result<File, String> {
     }
 }
 
-fn report(mut record: &File) -> Result<CommandReport, Error> {
+fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error> {
     // The record of a pipe has no position, and is read as it comes.
     let _ = record.rewind();
-    examine_record(BufReader::new(record))
+    examine_record(BufReader::new(record), ignored)
 }
 
 fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(), String> {
@@ -127,5 +129,5 @@ fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(
 }
 
 fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {
-    limit.is_some_and(|limit| report.savings.at_least >= f64::from(limit))
+    limit.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
 }

@@ -24,7 +24,7 @@ fn width(stream: Stream) -> usize {
         Stream::Errors => rustix::termios::tcgetwinsize(stderr()),
     };
     let of_terminal = size.ok().map(|size| usize::from(size.ws_col));
-    // Both are 0 where nobody knows the width.
+    // Both are 0 where the width is not known.
     [named, of_terminal].into_iter().flatten().find(|width| *width > 0).unwrap_or(WIDTH)
 }
 

@@ -30,16 +30,11 @@ pub(super) fn shown(hold: HoldReport) -> Shown {
         id: hold.status.name.clone(),
         state: hold.status.state.word(),
         owner: 0,
-        run: None,
         marker: Some(record::path(&hold.status.name)),
-        survivors: Vec::new(),
-        running: Vec::new(),
-        commit: None,
         advice: hold.advice.iter().cloned().collect(),
         hold: Some(hold),
-        steps: None,
         counts: true,
-        is_unknown: false,
+        ..Shown::default()
     }
 }
 

@@ -11,16 +11,8 @@ pub(super) fn shown(steps: HeldSteps) -> Shown {
         id: steps.engine.to_owned(),
         state: "counted",
         owner: rustix::process::geteuid().as_raw(),
-        run: None,
-        marker: None,
-        survivors: Vec::new(),
-        running: Vec::new(),
-        commit: None,
-        advice: Vec::new(),
-        hold: None,
         steps: Some(steps),
-        counts: false,
-        is_unknown: false,
+        ..Shown::default()
     }
 }
 

@@ -34,11 +34,13 @@ static void by_fortify(void)
 	opened(CALL(open("b", fortified_new, 0640)));
 }
 
+#ifdef SYS_open
 static void by_raw_open(void)
 {
 	opened(CALL(syscall(SYS_open, "a", NEW | O_SYNC, 0666)));
 	opened(CALL(syscall(SYS_open, "b", NEW | O_DSYNC, 0600)));
 }
+#endif
 
 static void by_raw_openat(void)
 {
@@ -218,7 +220,9 @@ const struct way open_ways[] = {
 #else
 	{ "open-fortify", by_fortify, "open 2 0 0,openat 1 0 0" },
 #endif
+#ifdef SYS_open
 	{ "open-raw", by_raw_open, "open 2 0 0" },
+#endif
 	{ "openat-raw", by_raw_openat, "openat 1 0 0" },
 	{ "creat", by_creat, "" },
 	{ "mkostemp", by_mkostemp, LIBC_OPEN " 1 0 0" },

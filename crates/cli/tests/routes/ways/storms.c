@@ -193,7 +193,7 @@ const struct way storm_ways[] = {
 	{ "storm-alarms", under_alarms, "openat 2000 0 0,fsync 2000+ 0 0" },
 	{ "storm-threads", by_threads, "openat 1280 0 0,fsync 1280 0 0" },
 	{ "cancelled", cancelled, "fsync * 0 0" },
-#ifdef __GLIBC__
+#ifdef LIBC_OPENS_AT
 	{ "blocked", beside_a_blocked_open, "openat 100 2 0,fsync 100 0 0" },
 	{ "leased", beside_a_lease, "openat 51 0 0,fsync 50+ 0 0" },
 #else

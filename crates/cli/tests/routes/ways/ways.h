@@ -36,8 +36,9 @@ extern const struct way fsync_ways[], range_ways[], msync_ways[], open_ways[], o
 /* A directory in memory. The directory of a way is empty and on a disk. */
 #define MEMORY "/dev/shm"
 
-/* The call that libc's open makes. */
-#ifdef __GLIBC__
+/* The call that libc's open makes. aarch64 has no other. */
+#if defined(__GLIBC__) || !defined(SYS_open)
+#define LIBC_OPENS_AT
 #define LIBC_OPEN "openat"
 #else
 #define LIBC_OPEN "open"

@@ -1,7 +1,7 @@
 //! Calls and the memory that they point to, made from a fuzzing input.
 
 use super::caller::{AREA, AREA_LENGTH, PAGE, SHARED};
-use synconce_filter::{Abi, Call};
+use synconce_filter::{Abi, Call, native_abis};
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 
 /// Offsets in the area.
@@ -119,11 +119,16 @@ pub(super) struct FuzzedCall {
 impl FuzzedCall {
     /// Returns the architecture and number, as in a notification.
     pub(super) fn number(&self) -> (u32, i32) {
-        let abi = Abi::ALL[usize::from(self.abi) % 3];
+        let abi = self.abi();
         let call = self.wanted();
         self.any_call.filter(|_| self.abi > 250).unwrap_or_else(|| {
             (abi.audit_arch(), call.number(abi).unwrap_or_default().cast_signed())
         })
+    }
+
+    fn abi(&self) -> Abi {
+        let abis = native_abis();
+        abis[usize::from(self.abi) % abis.len()]
     }
 
     fn wanted(&self) -> Call {
@@ -161,7 +166,7 @@ impl FuzzedCall {
             let room = (memory.len() - at).min(bytes.len());
             memory[at..at + room].copy_from_slice(&bytes[..room]);
         };
-        let width = if self.abi.is_multiple_of(3) { 8 } else { 4 };
+        let width = self.abi().pointer_width() as usize;
         let requests = (0..=u8::MAX).take(self.requests.len()).map(Word::Request);
         let pointers = requests.filter(|_| self.fits).chain(self.pointers.iter().copied());
         for (word, at) in pointers.take(1024).zip((POINTERS..).step_by(width)) {

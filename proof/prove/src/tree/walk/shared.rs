@@ -5,7 +5,7 @@ use super::super::store::Store;
 use super::messages::{CommandCounts, Messages};
 use super::model::Model;
 use crate::Result;
-use crate::cuts::Findings;
+use crate::campaign::Findings;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,0 +1,179 @@
+//! What a command waits for beside syncs, and files whose syncs nobody needs: findings with the
+//! least seconds that a remedy saves. Pure: the record in, findings out.
+
+use super::record::CommandRecord;
+use super::savings::wilson;
+use super::text::seconds;
+use crate::finding::Finding;
+use crate::text::whole;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What dpkg has started to handle triggers of a package (deb-triggers(5)).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TriggerRuns {
+    /// The package.
+    pub package: String,
+    /// How often its script was started with `triggered`.
+    pub runs: u64,
+    /// The least microseconds of all runs.
+    pub micros: u64,
+    /// The least microseconds of the longest.
+    pub longest: u64,
+}
+
+/// Programs of another architecture.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Emulated {
+    /// The program of the emulator.
+    pub by: String,
+    /// How often a process of these was found running.
+    pub looks: u64,
+    /// How often any process of the command was found running.
+    pub of: u64,
+}
+
+impl TriggerRuns {
+    /// Returns the least seconds of all runs.
+    pub(super) fn seconds(&self) -> f64 {
+        self.micros as f64 / 1e6
+    }
+}
+
+impl Emulated {
+    /// Returns the share of the work, and the least share at 95 % confidence.
+    pub(super) fn share(&self) -> (f64, f64) {
+        let (share, least, _) = wilson(self.looks, self.of);
+        (share, least)
+    }
+}
+
+/// A finding costs at least so many seconds, and such a part of the command.
+const WORTH: f64 = 0.1;
+const PART: f64 = 0.02;
+const WORKLOAD: &str = "this command";
+
+/// Returns the findings, the most costly first. A share of the work counts as such a share of the
+/// time.
+pub(super) fn derive(record: &CommandRecord) -> Vec<Finding> {
+    let took = record.seconds();
+    let mut found: Vec<(f64, Finding)> = Vec::new();
+    let with_seconds = [man_db(record), repeated(record), unread(record)];
+    for finding in with_seconds.into_iter().flatten() {
+        let least = finding.seconds.unwrap_or(0.0);
+        if least >= WORTH.max(PART * took) {
+            found.push((least, finding));
+        }
+    }
+    if let Some((share, finding)) = emulated(record).filter(|(share, _)| *share >= PART) {
+        found.push((share * took, finding));
+    }
+    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    found.into_iter().map(|(_, finding)| finding).collect()
+}
+
+const MAN_DB: &str = "man-db";
+
+fn man_db(record: &CommandRecord) -> Option<Finding> {
+    let trigger = record.triggers.iter().find(|it| it.package == MAN_DB)?;
+    let set = |value: bool| {
+        format!("echo man-db man-db/auto-update boolean {value} | debconf-set-selections")
+    };
+    Some(Finding {
+        name: "man-db-trigger",
+        seconds: Some(trigger.seconds()),
+        workload: Some(WORKLOAD.to_owned()),
+        cause: "after each install, man-db updates its index of manual pages".to_owned(),
+        evidence: format!("its trigger ran {}", took(trigger)),
+        remedy: format!("{}; rm -f /var/lib/man-db/auto-update", set(false)),
+        undo: format!("{}; touch /var/lib/man-db/auto-update; mandb -pq", set(true)),
+        risk: "man -k, apropos and whatis do not find new pages; man PAGE does".to_owned(),
+    })
+}
+
+/// Returns the finding that dpkg has handled triggers again. The longest run of each remains.
+fn repeated(record: &CommandRecord) -> Option<Finding> {
+    let is_again = |it: &&TriggerRuns| it.runs > 1 && it.package != MAN_DB;
+    let again: Vec<_> = record.triggers.iter().filter(is_again).collect();
+    let most = again.iter().max_by_key(|it| it.micros)?;
+    let saved: f64 = again.iter().map(|it| it.seconds() - it.longest as f64 / 1e6).sum();
+    let others = match again.len() - 1 {
+        0 => String::new(),
+        count => format!("; {count} more ran again, too"),
+    };
+    Some(Finding {
+        name: "repeated-triggers",
+        seconds: Some(saved),
+        workload: Some(WORKLOAD.to_owned()),
+        cause: "each call of apt-get or dpkg rebuilds the same caches again".to_owned(),
+        evidence: format!("the trigger of {} ran {}{others}", most.package, took(most)),
+        remedy: "install all packages by one apt-get install".to_owned(),
+        undo: "not needed: no setting is changed".to_owned(),
+        risk: "none".to_owned(),
+    })
+}
+
+fn took(trigger: &TriggerRuns) -> String {
+    let times = match trigger.runs {
+        1 => "once".to_owned(),
+        runs => format!("{} times", whole(runs as f64)),
+    };
+    format!("{times}, for {}", seconds(trigger.seconds()))
+}
+
+/// Returns the finding that dpkg waits for syncs of files that a build or a server does not read.
+fn unread(record: &CommandRecord) -> Option<Finding> {
+    let syncs = &record.tally.unread;
+    // Only these waits are known to be gone: nothing else ran meanwhile.
+    let (_, least, _) = wilson(record.alone, record.looks);
+    let calls = whole(syncs.calls as f64);
+    (syncs.calls > 0).then(|| Finding {
+        name: "unread-files",
+        seconds: Some(syncs.seconds * least),
+        workload: Some(WORKLOAD.to_owned()),
+        cause: "dpkg unpacks documentation, manual pages and translations, and syncs each file"
+            .to_owned(),
+        evidence: format!("{calls} syncs of such files, {} of waits", seconds(syncs.seconds)),
+        remedy: format!(
+            "printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE}",
+            UNREAD.map(|name| format!("exclude=/usr/share/{name}/")).join(" ")
+        ),
+        undo: format!("rm {EXCLUDE}; apt-get install --reinstall PACKAGE..."),
+        risk: "there is no documentation, and dpkg --verify names the missing files".to_owned(),
+    })
+}
+
+const EXCLUDE: &str = "/etc/dpkg/dpkg.cfg.d/unread";
+/// Directories of /usr/share with files that only persons read.
+const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
+
+/// Whether a file of a package is documentation, a manual page or a translation. Texts of
+/// licences are none.
+pub(super) fn is_unread(file: &str) -> bool {
+    let Some((_, below)) = file.rsplit_once("/usr/share/") else { return false };
+    let is_licence = Path::new(below)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("copyright"));
+    let directory = below.split_once('/').map_or("", |(directory, _)| directory);
+    UNREAD.contains(&directory) && !is_licence
+}
+
+fn emulated(record: &CommandRecord) -> Option<(f64, Finding)> {
+    let most = record.emulated.iter().max_by_key(|it| it.looks)?;
+    let (share, least) = most.share();
+    let looks = whole(most.of as f64);
+    let finding = Finding {
+        name: "emulated",
+        seconds: None,
+        workload: None,
+        cause: format!("{} does at least {:.0} % of the work", most.by, 100.0 * least),
+        evidence: format!("{:.0} % of {looks} samples of running programs", 100.0 * share),
+        remedy: "build on a machine of that architecture, or compile for it on this one: \
+                 FROM --platform=$BUILDPLATFORM"
+            .to_owned(),
+        undo: "not needed: no setting is changed".to_owned(),
+        risk: "none".to_owned(),
+    };
+    Some((least, finding))
+}

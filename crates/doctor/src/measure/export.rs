@@ -1,0 +1,139 @@
+//! How fast the engine exports an image, and what compression of the export takes on one CPU.
+
+use super::check;
+use crate::Observer;
+use crate::engine::Exportable;
+use crate::error::Error;
+use crate::program::stdout_for;
+use crate::report::NotMeasured;
+use rustix::fs::{MemfdFlags, memfd_create};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Seek, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use synconce_probe::docker::{connect, send};
+use synconce_sys::reason;
+
+/// The time for the export.
+const TIME: Duration = Duration::from_secs(10);
+/// The time between two looks for signals.
+const POLL: Duration = Duration::from_millis(100);
+/// Bytes of the export that are compressed.
+const SAMPLE: usize = 32 << 20;
+/// What the programs leave of an archive that can be compressed.
+const COMPRESSED: f64 = 0.9;
+const WHAT: &str = "export of an image";
+
+/// An export, in bytes a second of the exported archive.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Export {
+    /// The image.
+    pub image: String,
+    /// Bytes that the engine has sent.
+    pub bytes: u64,
+    /// The export, as by `docker save`.
+    pub bytes_per_second: f64,
+    /// Compression by gzip, which uses one CPU.
+    pub gzip: Option<f64>,
+    /// Compression by zstd with one thread.
+    pub zstd: Option<f64>,
+}
+
+/// Lets the engine export the image of `source`. Returns `None` where it does not, and adds why.
+///
+/// # Errors
+/// A signal has arrived.
+pub(crate) fn measure(
+    source: &Exportable,
+    observer: &mut dyn Observer,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<Export>, Error> {
+    observer.will_write(source.bytes, &source.temporary);
+    observer.begins(WHAT);
+    let began = Instant::now();
+    let started = connect(&source.socket).and_then(|mut stream| {
+        send(&mut stream, &format!("/images/{}/get", source.id))?;
+        stream.set_read_timeout(Some(POLL)).map(|()| stream)
+    });
+    let received = match started {
+        Ok(stream) => receive(stream, began, observer)?,
+        Err(error) => Err(error),
+    };
+    let exported = received.and_then(|(sample, count)| {
+        let elapsed = began.elapsed();
+        let head = head(&sample)?;
+        let bytes = count - head as u64;
+        Ok((bytes, bytes as f64 / elapsed.as_secs_f64(), sample[head..].to_vec()))
+    });
+    let (bytes, bytes_per_second, sample) = match exported {
+        Ok(exported) => exported,
+        Err(error) => {
+            not_measured.push(NotMeasured::new(WHAT, reason(&error)));
+            return Ok(None);
+        }
+    };
+    let mut rate = |program: &'static str| -> Result<Option<f64>, Error> {
+        check(observer)?;
+        let rate = compress(program, &sample);
+        Ok(rate.map_err(|why| not_measured.push(NotMeasured::new(program, why))).ok())
+    };
+    let (gzip, zstd) = (rate("gzip")?, rate("zstd")?);
+    Ok(Some(Export { image: source.name.clone(), bytes, bytes_per_second, gzip, zstd }))
+}
+
+/// Reads an answer to its end, or for [`TIME`]. Returns its beginning, and the number of its bytes.
+fn receive(
+    mut stream: UnixStream,
+    began: Instant,
+    observer: &dyn Observer,
+) -> Result<io::Result<(Vec<u8>, u64)>, Error> {
+    let (mut sample, mut count, mut part) = (Vec::new(), 0, vec![0; 1 << 20]);
+    while began.elapsed() < TIME {
+        check(observer)?;
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => {
+                count += read as u64;
+                let free = SAMPLE.saturating_sub(sample.len());
+                sample.extend_from_slice(&part[..read.min(free)]);
+            }
+            Err(error)
+                if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok((sample, count)))
+}
+
+/// Returns the length of the head of `answer`, which has to be a success.
+fn head(answer: &[u8]) -> io::Result<usize> {
+    if answer.is_empty() {
+        return Err(io::Error::new(ErrorKind::TimedOut, "no answer within 10 s"));
+    }
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+    let end = end.filter(|_| answer.get(8..13) == Some(b" 200 "));
+    end.map(|end| end + 4).ok_or_else(|| io::Error::other("dockerd refuses the export"))
+}
+
+/// Compresses `sample` by `program`. Returns the bytes of the sample a second, or why not.
+fn compress(program: &str, sample: &[u8]) -> Result<f64, String> {
+    let in_memory = || -> io::Result<File> {
+        let mut file = File::from(memfd_create("synconce-doctor", MemfdFlags::CLOEXEC)?);
+        file.write_all(sample)?;
+        file.rewind()?;
+        Ok(file)
+    };
+    let mut command = Command::new(program);
+    let began = Instant::now();
+    let written = in_memory().and_then(|input| stdout_for(command.arg("--stdout"), input.into()));
+    match written {
+        Ok(written) if written.len() as f64 > COMPRESSED * sample.len() as f64 => {
+            Err("the export is compressed already".to_owned())
+        }
+        Ok(_) => Ok(sample.len() as f64 / began.elapsed().as_secs_f64()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err("it is not installed".to_owned()),
+        Err(error) => Err(reason(&error)),
+    }
+}

@@ -1,0 +1,150 @@
+//! The campaign of a row: as many recordings as its cuts need, and the cuts of each.
+
+use crate::Result;
+use crate::tool::Tool;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// The cuts that a row makes, or those of one of its recordings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Campaign {
+    /// Number of cuts.
+    pub count: usize,
+    pub seed: u64,
+    /// Whether the first finding ends it: to catch a mutant once is enough.
+    until_broken: bool,
+}
+
+impl Campaign {
+    pub(crate) fn new(tool: &Tool, count: usize, seed: u64) -> Self {
+        Self { count, seed, until_broken: matches!(tool, Tool::Mutant { .. }) }
+    }
+
+    /// Spreads the cuts over `recordings`. `make` gets the number of each, and its part of the
+    /// campaign.
+    pub(crate) fn record(
+        self,
+        recordings: usize,
+        mut make: impl FnMut(u64, Self) -> Result<Findings>,
+    ) -> Result<Findings> {
+        let mut findings = Findings::default();
+        for round in 0..recordings {
+            if self.is_over(&findings) {
+                break;
+            }
+            let count = self.count * (round + 1) / recordings - self.count * round / recordings;
+            let round = round as u64;
+            let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(round);
+            findings.merge(make(round, Self { count, seed, ..self })?);
+        }
+        Ok(findings)
+    }
+
+    /// Counts what `look` finds at each of `places`.
+    pub(crate) fn at_each<P>(
+        self,
+        places: impl IntoIterator<Item = P>,
+        mut look: impl FnMut(&mut Findings, P) -> Result<()>,
+    ) -> Result<Findings> {
+        let began = Instant::now();
+        let mut findings = Findings::default();
+        for place in places {
+            look(&mut findings, place)?;
+            if self.is_over(&findings) {
+                break;
+            }
+        }
+        findings.millis = began.elapsed().as_millis() as u64;
+        Ok(findings)
+    }
+
+    /// Whether a mutant is caught.
+    pub(crate) fn is_over(self, findings: &Findings) -> bool {
+        self.until_broken && findings.broken() > 0
+    }
+}
+
+/// A broken promise: its kind, and what was found.
+pub(crate) type BrokenPromise = (&'static str, String);
+
+/// What was seen at a cut; the inner error is that of a disk that does not mount.
+pub(crate) type Seen = std::result::Result<Option<BrokenPromise>, String>;
+
+/// The findings of all cuts of a row.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Findings {
+    /// Number of cuts.
+    pub cuts: usize,
+    /// Number of findings of each kind.
+    pub found: BTreeMap<&'static str, usize>,
+    /// The first finding of each kind with which the promise was broken, and what differed.
+    pub first: Option<String>,
+    /// Number of disks that did not mount at a cut before the run had returned.
+    pub refused: usize,
+    /// The first such disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// How often something was lost that the tool does not report: uncommitted work in trees,
+    /// before a note of the work had reached the disk.
+    #[serde(skip_serializing_if = "is_none")]
+    pub silent: usize,
+    /// Time for all cuts, in milliseconds.
+    pub millis: u64,
+    /// Why no cut could be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Findings {
+    /// Returns how often the promise was broken.
+    pub(crate) fn broken(&self) -> usize {
+        self.found.values().sum()
+    }
+
+    /// Counts what was seen at a cut. A disk that does not mount is a finding if something was
+    /// promised about it.
+    pub(crate) fn add(&mut self, seen: Seen, is_promised: bool, at: impl Fn() -> String) {
+        self.cuts += 1;
+        match seen {
+            Ok(None) => {}
+            Ok(Some((kind, detail))) => self.note(kind, || format!("{}: {detail}", at())),
+            Err(error) if is_promised => {
+                self.note("unmountable", || format!("{}: {error}", at()));
+            }
+            Err(error) => {
+                self.refused += 1;
+                self.refusal.get_or_insert_with(|| format!("refused at {}: {error}", at()));
+            }
+        }
+    }
+
+    /// Counts a finding of this kind.
+    pub(crate) fn note(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
+        let count = self.found.entry(kind).or_default();
+        *count += 1;
+        if *count == 1 {
+            let first = format!("{kind} at {}", detail());
+            self.first =
+                Some(self.first.take().map_or(first.clone(), |all| format!("{all}\n{first}")));
+        }
+    }
+
+    /// Adds the findings of another recorded run.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.cuts += other.cuts;
+        self.refused += other.refused;
+        self.silent += other.silent;
+        self.millis += other.millis;
+        for (name, count) in other.found {
+            *self.found.entry(name).or_default() += count;
+        }
+        self.first = self.first.take().or(other.first);
+        self.refusal = self.refusal.take().or(other.refusal);
+    }
+}
