@@ -272,11 +272,13 @@ fn unless_overridden(host: &Host, service: &Service, name: &str) -> Result<(), E
 /// Returns an error about containers that are recorded with the runtime `synconce`: without it
 /// they could not be started again.
 pub(crate) fn still_in_use(host: &Host) -> Result<Option<Error>, Error> {
-    if builds::is_made(host) {
-        return Ok(None);
-    }
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     let (_, text) = host.text(&daemon_json(host, &service)?)?;
+    // A set-up of all containers that became one of builds has left the runtime there.
+    let has_runtime = text.as_deref().is_some_and(daemon_json::has_runtime);
+    if builds::is_made(host) && !has_runtime {
+        return Ok(None);
+    }
     let data = service.flag("--data-root").and_then(|(_, value)| value);
     let data = data.or_else(|| daemon_json::data_root(&text.unwrap_or_default()));
     let containers = Path::new(data.as_deref().unwrap_or(DATA)).join("containers");

@@ -113,6 +113,12 @@ pub(crate) fn data_root(text: &str) -> Option<String> {
     config["data-root"].as_str().map(str::to_owned)
 }
 
+/// Whether `text` has a runtime of synconce's name.
+pub(super) fn has_runtime(text: &str) -> bool {
+    let config: serde_json::Value = serde_json::from_str(without_mark(text)).unwrap_or_default();
+    config["runtimes"].get(RUNTIME_NAME).is_some()
+}
+
 /// Returns the sockets and addresses of the daemon, if `text` sets them.
 pub(crate) fn hosts(text: &str) -> Vec<String> {
     let config: serde_json::Value = serde_json::from_str(without_mark(text)).unwrap_or_default();

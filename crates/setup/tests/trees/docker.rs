@@ -304,3 +304,18 @@ fn a_variable_that_wins_over_the_path_of_builds_alone_is_refused_with_its_line()
         assert_eq!(before, tree.snapshot());
     }
 }
+
+#[test]
+fn another_default_runtime_over_a_whole_set_up_does_not_hide_the_containers_that_need_it() {
+    let tree = tree();
+    tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
+    // As a program does that makes another runtime the default.
+    let config = tree.read(CONFIG).replacen(": \"synconce\"", ": \"nvidia\"", 1);
+    tree.write(CONFIG, &config);
+    tree.set_up(Engine::Docker, FIRST_NEW).unwrap();
+    assert_eq!(tree.read(CONFIG), config);
+    let record = "/var/lib/docker/containers/0123456789abcdef/hostconfig.json";
+    tree.write(record, "{\"Runtime\":\"synconce\"}");
+    let refused = still_in_use(Engine::Docker, &tree.host(FIRST_NEW)).unwrap();
+    assert!(refused.is_some_and(|refused| refused.to_string().ends_with(": 0123456789ab")));
+}
