@@ -13,7 +13,7 @@ mod clean;
 mod own;
 mod take_back;
 
-pub use self::clean::clean;
+pub use self::clean::{clean, sync};
 
 use crate::config::Held;
 use crate::lost;

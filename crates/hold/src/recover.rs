@@ -181,8 +181,16 @@ fn recover_from(
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
-        _ => HoldRecord::clear(name).map(|()| Recovered::Kept { reason }).map_err(Into::into),
+        _ => keep(name, &places, reason),
     }
+}
+
+/// Uses the files as they are, and removes the marker. Without a marker no command reports a loss
+/// of what was in memory alone, so the files are synced before.
+fn keep(name: &str, places: &[ResolvedPath], reason: String) -> Result<Recovered, RecoverError> {
+    overlay::sync(places)?;
+    HoldRecord::clear(name)?;
+    Ok(Recovered::Kept { reason })
 }
 
 /// Returns where the overlays of `held` were. A path whose directory is gone has none.

@@ -301,6 +301,13 @@ impl SafeDirectory {
     }
 }
 
+/// Syncs the file system of the directory `path`, if there is such a directory.
+pub(crate) fn sync_file_system(path: &Path) -> Result<(), Error> {
+    let Some(directory) = SafeDirectory::open_if_there(path)? else { return Ok(()) };
+    let synced = file_system::sync(directory.readable()?.as_fd());
+    synced.on("cannot sync the file system of", path)
+}
+
 /// Whether `one` and `other` are the same file.
 pub(crate) fn is_same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)

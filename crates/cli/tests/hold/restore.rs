@@ -1,9 +1,10 @@
 //! `hold restore`: what is set aside comes back, and nothing newer is lost.
 
-use crate::crashes::interrupted;
+use crate::crashes::{crash, interrupted};
 use crate::support::{HoldOnRig, end, failed, hold, with_hold};
 use std::fs;
-use synconce_testkit::harness::Place;
+use synconce_testkit::harness::{Place, isolated};
+use synconce_testkit::rig::{Cut, Rig};
 
 const WIPE: &str = "after_crash = \"wipe\"\n";
 
@@ -97,5 +98,34 @@ fn nothing_starts_on_files_of_which_only_a_part_is_put_back() {
         assert!(said.contains("hold t: put back "), "{said}");
         assert_eq!(content(fixture), ["old", "old"]);
         fixture.ok("settle");
+    });
+}
+
+#[test]
+fn after_a_restore_or_a_decision_to_keep_what_the_daemon_has_synced_survives_a_power_cut() {
+    isolated(|place| {
+        for verbs in [&["recover", "restore"][..], &["recover --keep"]] {
+            let rig = Rig::builder().size(64 << 20).mount_options("commit=300").record(true);
+            let fixture = HoldOnRig::on(place, rig.up().unwrap(), WIPE);
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            fs::write(fixture.directory().join("data"), "old").unwrap();
+            // The disk stays mounted: the files are in memory alone.
+            crash(&fixture);
+            for verb in verbs {
+                fixture.ok(verb);
+            }
+            fixture.rig.disk().mark("over").unwrap();
+            let tape = fixture.rig.finish().unwrap();
+            let replay = tape.replay().up().unwrap();
+            let at = tape.log().unwrap().mark("over").unwrap();
+            let cut = replay.mounted(Cut::at(at)).unwrap();
+            for path in ["meta.db", "databases/data"] {
+                let found = fs::read_to_string(cut.path().join(path)).unwrap_or_default();
+                assert_eq!(found, "old", "{verbs:?}: {path}");
+            }
+            cut.unmount().unwrap();
+            replay.down().unwrap();
+        }
     });
 }

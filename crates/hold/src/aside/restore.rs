@@ -5,14 +5,12 @@
 //! made anew is moved into [`REPLACED`], beside the other files of the set.
 
 use super::journal::{Journal, Move, Set};
-use super::{
-    README, REPLACED, directory, exists, mount_below, rename_no_replace, settle, split, sync,
-};
+use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
 use crate::open_files::{FileUser, named};
 use crate::record::HoldRecord;
 use crate::runtime::Lock;
-use crate::safe_directory::{self, SafeDirectory};
+use crate::safe_directory::{self, SafeDirectory, sync_file_system};
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
@@ -89,7 +87,8 @@ impl RestoreError {
             Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
             Self::Gone { directory, inode } => {
-                let above = directory.parent().unwrap_or(directory);
+                let mut above = directory.ancestors().skip(1);
+                let above = above.find(|path| path.is_dir()).unwrap_or(Path::new("/"));
                 format!("find {} -xdev -inum {inode}", quote(above))
             }
             Self::Failed(error) => return safe_directory::remedy(error),
@@ -125,9 +124,9 @@ impl fmt::Display for RestoreError {
 
 impl std::error::Error for RestoreError {}
 
-/// Puts back what is set aside for the hold `name`, and finishes a call that was cut short. When the
-/// function returns, all renames are durable. Waits until no other command changes the hold, and
-/// calls `on_wait` before.
+/// Puts back what is set aside for the hold `name`, and finishes a call that was cut short. When
+/// the function returns, the files and all renames are durable. Waits until no other command
+/// changes the hold, and calls `on_wait` before.
 ///
 /// # Errors
 /// Why nothing was renamed, or which act failed.
@@ -177,7 +176,9 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
     if chosen.is_empty() {
         return Ok(restored);
     }
-    if let Some((path, point)) = mount_below(chosen.iter().map(|(_, one)| &one.from))? {
+    if let Some((path, point)) =
+        mount_below(chosen.iter().flat_map(|(_, one)| [&one.from, &one.to]))?
+    {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
@@ -195,7 +196,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         }
     }
     if !mutant::is("hold-restore-unsynced") {
-        sync_directories(&chosen)?;
+        sync_disks(&chosen)?;
     }
     journal.end_restore(true);
     journal.write()?;
@@ -279,17 +280,11 @@ fn move_away(
     unreachable!("there are more numbers than files")
 }
 
-/// Syncs the directories on both sides of every rename; the new names first.
-fn sync_directories(chosen: &[(Set, Move)]) -> Result<(), Error> {
-    let above = |path: &Path| path.parent().map(Path::to_owned);
-    let parents: BTreeSet<_> = chosen.iter().filter_map(|(_, one)| above(&one.from)).collect();
-    let asides: BTreeSet<_> = chosen.iter().filter_map(|(_, one)| above(&one.to)).collect();
-    for directory in asides.iter().map(|path| path.join(REPLACED)) {
-        if exists(&directory)? {
-            sync(&directory)?;
-        }
-    }
-    parents.iter().chain(&asides).try_for_each(|directory| sync(directory))
+/// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
+/// without doing them. After a restore no marker says so any more.
+fn sync_disks(chosen: &[(Set, Move)]) -> Result<(), Error> {
+    let parents: BTreeSet<_> = chosen.iter().filter_map(|(_, one)| one.from.parent()).collect();
+    parents.into_iter().try_for_each(sync_file_system)
 }
 
 /// Returns the directories that have more than a README. One that cannot be looked at counts.

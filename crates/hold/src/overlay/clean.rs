@@ -3,7 +3,7 @@
 use super::{POINT, ResolvedPath, SCRATCH, WORK, has_mark, own};
 use crate::attributes;
 use crate::lost;
-use crate::safe_directory::{SafeDirectory, type_of};
+use crate::safe_directory::{SafeDirectory, sync_file_system, type_of};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
@@ -68,6 +68,23 @@ pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
         match parent.inner(OsStr::new(SCRATCH))? {
             Some(all) => all.sync()?,
             None => parent.sync()?,
+        }
+    }
+    Ok(())
+}
+
+/// Syncs the file systems of the files at `places`: the hold has answered syncs of them without
+/// doing them.
+///
+/// # Errors
+/// Names the directory.
+pub fn sync(places: &[ResolvedPath]) -> Result<(), Error> {
+    for place in places {
+        sync_file_system(&place.parent)?;
+        // A held directory can be a mount point.
+        let path = place.path();
+        if !place.is_file && path.is_dir() {
+            sync_file_system(&path)?;
         }
     }
     Ok(())

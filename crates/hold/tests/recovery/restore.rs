@@ -149,3 +149,33 @@ fn files_whose_directory_is_gone_are_not_forgotten() {
         assert_eq!((cat("meta.db").as_str(), leftovers().as_str()), ("old\n", ""));
     });
 }
+
+#[test]
+fn what_a_file_system_is_mounted_on_is_not_put_back_by_half() {
+    isolated(|| {
+        wipe("old");
+        let journal = Journal::read("test").unwrap();
+        let last = journal.sets[0].moves.last().unwrap();
+        sh(&format!("mount -t tmpfs none {}", last.to.display()));
+        let before = listing();
+        let error = restore("test", &|_| {}).unwrap_err();
+        assert!(matches!(error, RestoreError::Mounted { .. }), "{error}");
+        assert_eq!(listing(), before);
+        assert!(!Journal::read("test").unwrap().is_restoring());
+        sh(&error.remedy().unwrap());
+        assert_eq!(restored().paths, paths(&ALL));
+    });
+}
+
+#[test]
+fn files_that_were_moved_with_the_directory_above_are_looked_for_where_it_was() {
+    isolated(|| {
+        wipe("old");
+        let moved = format!("{DATA}.moved");
+        fs::rename(DATA, &moved).unwrap();
+        let remedy = restore("test", &|_| {}).unwrap_err().remedy().unwrap();
+        assert_eq!(sh(&remedy), format!("{moved}/.synconce-aside-test-1\n"));
+        fs::rename(&moved, DATA).unwrap();
+        assert_eq!(restored().paths, paths(&ALL));
+    });
+}
