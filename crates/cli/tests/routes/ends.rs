@@ -136,8 +136,11 @@ fn go(
     let is_before = ["0", "1"][usize::from(way.is_before)];
     let set_up = place.bare(here, &["sh", "-c", SET_UP, "sh", kind, is_before]);
     assert!(set_up.status.success(), "{set_up:?}");
-    let inside = "device=$(cat device) && export device && exec sh -c \"$0\" sh \"$1\"";
-    let words = [run, &["sh", "-c", inside, SCRIPT, way.commands]].concat();
+    let inside = format!(
+        "device=$(cat device) umount2={} && export device umount2 && exec sh -c \"$0\" sh \"$1\"",
+        libc::SYS_umount2
+    );
+    let words = [run, &["sh", "-c", &inside, SCRIPT, way.commands]].concat();
     let gone = place.bare(here, &words);
     (gone, place.bare(here, &["sh", "-c", SHOW]).stdout)
 }

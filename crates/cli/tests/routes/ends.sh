@@ -1,9 +1,9 @@
 # Runs WAY, commands that write to a disk and unmount it; then copies the image of the disk.
 # usage: sh -c TEXT sh WAY, in a directory with the attached image of a disk. The variable
-# `device` is its loop device.
+# `device` is its loop device, and `umount2` the number of that call.
 put() { echo "$1" >"$2" && sync "$2"; }
 # umount2(2) with MNT_EXPIRE, which is not in umount(8).
-expire() { perl -MCwd -e '$path = getcwd() . "/mnt"; print syscall(166, $path, 4), " "'; }
+expire() { perl -MCwd -e '$path = getcwd() . "/mnt"; print syscall($ENV{umount2} + 0, $path, 4), " "'; }
 eval "$1"
 echo "the way ended with $?"
 # Another process may have the device by now: only the device of this image is looked at.

@@ -168,7 +168,7 @@ fn emulated(record: &CommandRecord) -> Option<(f64, Finding)> {
         seconds: None,
         workload: None,
         cause: format!("{} does at least {:.0} % of the work", most.by, 100.0 * least),
-        evidence: format!("{:.0} % of {looks} looks at a running program", 100.0 * share),
+        evidence: format!("{:.0} % of {looks} samples of running programs", 100.0 * share),
         remedy: "build on a machine of that architecture, or compile for it on this one: \
                  FROM --platform=$BUILDPLATFORM"
             .to_owned(),

@@ -116,7 +116,7 @@ fn programs(text: &mut String, report: &CommandReport) {
     for emulated in &report.emulated {
         let (share, _) = emulated.share();
         let (share, of, by) = (100.0 * share, whole(emulated.of), &emulated.by);
-        let _ = writeln!(text, "  emulated     {share:.0} % of {of} looks at work, by {by}");
+        let _ = writeln!(text, "  emulated     {share:.0} % of the work ({of} samples), by {by}");
     }
 }
 

@@ -6,6 +6,7 @@
 
 use super::line::{Emulated, Trigger};
 use crate::process_tree::{Walk, lineage, state};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time between two looks, if a look takes at most a fiftieth of it.
+/// The time between two looks, if a look takes at most a fiftieth of it of the processor.
 const PAUSE: Duration = Duration::from_millis(10);
 const SHARE: u32 = 50;
 /// Triggers of more packages, and more emulators, are not kept.
@@ -104,12 +105,20 @@ fn look_on(programs: &Weak<Programs>) {
     let mut pause = PAUSE;
     loop {
         thread::sleep(pause);
-        let began = Instant::now();
-        let Some(look) = Look::now(began) else { return };
+        // Not the time of day: on a busy machine, other processes would delay the next look.
+        let began = processor_time();
+        let Some(look) = Look::now(Instant::now()) else { return };
         let Some(programs) = programs.upgrade() else { return };
         programs.lock().add(look);
-        pause = PAUSE.max(began.elapsed() * SHARE);
+        pause = PAUSE.max(processor_time().saturating_sub(began) * SHARE);
     }
+}
+
+/// Returns the processor time of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::from_secs(time.tv_sec.cast_unsigned())
+        + Duration::from_nanos(time.tv_nsec.cast_unsigned())
 }
 
 impl Look {
