@@ -134,16 +134,19 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
         cause: "dpkg unpacks documentation, manual pages and translations, and syncs each file"
             .to_owned(),
         evidence: format!("{calls} syncs of such files, {} of waits", seconds(syncs.seconds)),
+        // The directories of manual pages stay: scripts of packages make links in these.
         remedy: format!(
             "printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE}",
-            UNREAD.map(|name| format!("exclude=/usr/share/{name}/")).join(" ")
+            EXCLUDED.map(|name| format!("'exclude=/usr/share/{name}/'")).join(" ")
         ),
         undo: format!("rm {EXCLUDE}; apt-get install --reinstall PACKAGE..."),
-        risk: "there is no documentation, and dpkg --verify names the missing files".to_owned(),
+        risk: "no documentation and no translations; dpkg --verify names the missing files"
+            .to_owned(),
     })
 }
 
 const EXCLUDE: &str = "/etc/dpkg/dpkg.cfg.d/unread";
+const EXCLUDED: [&str; 4] = ["doc", "info", "locale", "man/*"];
 /// Directories of /usr/share with files that only persons read.
 const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
 
