@@ -93,8 +93,21 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
     })
 }
 
+/// Whether the command is one call of a program that installs packages, perhaps behind others
+/// such as `sudo`. Then its repeated triggers are not those of several calls: apt itself calls
+/// dpkg several times.
+fn is_one_install(record: &CommandRecord) -> bool {
+    let mut names = record.command.iter().filter_map(|word| Path::new(word).file_name());
+    names.any(|name| INSTALLERS.iter().any(|installer| name == *installer))
+}
+
+const INSTALLERS: [&str; 4] = ["apt", "apt-get", "aptitude", "dpkg"];
+
 /// Returns the finding that dpkg has handled triggers again. The longest run of each remains.
 fn repeated(record: &CommandRecord) -> Option<Finding> {
+    if is_one_install(record) {
+        return None;
+    }
     let is_again = |it: &&TriggerRuns| it.runs > 1 && it.package != MAN_DB;
     let again: Vec<_> = record.triggers.iter().filter(is_again).collect();
     let most = again.iter().max_by_key(|it| it.micros)?;

@@ -208,6 +208,18 @@ fn an_emulator_that_costs_less_than_the_syncs_is_not_in_the_verdict() {
 }
 
 #[test]
+fn one_install_is_not_told_to_be_one() {
+    let text =
+        with(&record(10_000, 2_000, |_| 4096, (500, 500)), &format!("\"triggers\":[{FONTS}]"));
+    let of = |command: &str| text.replace("[\"make\"]", command);
+    for command in [r#"["/usr/bin/apt-get","install","x"]"#, r#"["sudo","A=b","apt","upgrade"]"#] {
+        assert_eq!(names(&examined(&of(command))), [""; 0]);
+    }
+    let script = r#"["sh","-c","apt-get install a; apt-get install b"]"#;
+    assert_eq!(names(&examined(&of(script))), ["repeated-triggers"]);
+}
+
+#[test]
 fn what_several_dpkg_wait_for_at_once_does_not_add_up() {
     // 100 waits of 8 ms, within 107 ms.
     let waits = record(1_000, 8_000, |_| 4096, (500, 500));
