@@ -174,7 +174,7 @@ pub(crate) const MUTANTS: [HoldMutant; 20] = [
         "hold-restore-unsynced",
         "renames of a restore not synced before the journal",
         HoldCut::Restore,
-        (DiskKind::Ext4, MarkerPlace::Other),
+        (DiskKind::Btrfs, MarkerPlace::Other),
     ),
     mutant(
         "hold-restore-journal-late",
