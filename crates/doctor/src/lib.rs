@@ -109,7 +109,7 @@ pub fn examine(
             let mut measured =
                 measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
             if options.depth == Depth::Full {
-                measured.export = measure::export(engine, observer, &mut not_measured)?;
+                measured.export = measure::export(engine, &place, observer, &mut not_measured)?;
             }
             measured
         }

@@ -146,17 +146,18 @@ pub(crate) fn measure(
     Ok(measured)
 }
 
-/// Measures an export of `engine`, if it has an image for it.
+/// Measures an export of `engine`, whose layers are at `place`, if it has an image for it.
 ///
 /// # Errors
 /// A signal has arrived.
 pub(crate) fn export(
     engine: Option<&ContainerEngine>,
+    place: &ExaminedPlace,
     observer: &mut dyn Observer,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<Export>, Error> {
     match engine.and_then(|engine| engine.exportable.as_ref()) {
-        Some(source) => export::measure(source, observer, not_measured),
+        Some(source) => export::measure(source, place, observer, not_measured),
         None => Ok(None),
     }
 }

@@ -216,7 +216,7 @@ impl FdInfo {
                 Err(Errno::SRCH | Errno::NOENT) => {
                     self.directories.retain(|(owner, _)| *owner != thread);
                 }
-                other => return other.map_err(lookup_error),
+                other => return Ok(other?),
             }
         }
         let path = format!("/proc/{thread}/fd");
@@ -224,7 +224,7 @@ impl FdInfo {
         // /proc may hide the processes of other users (hidepid, proc(5)).
         let directory =
             rustix::fs::open(path, open, Mode::empty()).map_err(|_| LookupError::Unseen)?;
-        let stat = rustix::fs::statx(&directory, name, flags, mask).map_err(lookup_error);
+        let stat = rustix::fs::statx(&directory, name, flags, mask).map_err(LookupError::from);
         self.directories.truncate(KEPT - 1);
         self.directories.push_front((thread, directory));
         stat
@@ -282,12 +282,6 @@ impl FdInfo {
         }
         Ok(place)
     }
-}
-
-/// Returns the error of a look at a descriptor that failed with `errno`.
-fn lookup_error(errno: Errno) -> LookupError {
-    let is_unseen = matches!(errno, Errno::ACCESS | Errno::PERM);
-    if is_unseen { LookupError::Unseen } else { LookupError::NoFile }
 }
 
 fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict) -> Target {

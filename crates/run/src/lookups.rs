@@ -9,6 +9,7 @@ use crate::mapping::{self, Mapping};
 use crate::paths::Start;
 use crate::real::RealTrees;
 use crate::tracee_locks::TraceeLocks;
+use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
 
@@ -32,6 +33,13 @@ pub(crate) enum LookupError {
 impl From<MayBlock> for LookupError {
     fn from(MayBlock: MayBlock) -> Self {
         Self::MayBlock
+    }
+}
+
+impl From<Errno> for LookupError {
+    /// Returns the error of a look into the caller's directory in /proc.
+    fn from(errno: Errno) -> Self {
+        if matches!(errno, Errno::ACCESS | Errno::PERM) { Self::Unseen } else { Self::NoFile }
     }
 }
 
@@ -87,7 +95,8 @@ impl Lookups for ProcLookups<'_> {
         if self.fd_info.is_blind() {
             return Err(LookupError::Unseen);
         }
-        Memory::open(self.thread, false).map_err(|_| LookupError::NoFile)
+        Memory::open(self.thread, false)
+            .map_err(|error| Errno::from_io_error(&error).map_or(LookupError::NoFile, Into::into))
     }
 
     fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError> {

@@ -167,7 +167,7 @@ fn examine(pending: &PendingCall, lookups: &mut impl Lookups, options: &RunOptio
         Call::Ioctl if args::low(pending.argument(1)) == args::FIFREEZE => Decision::Freeze,
         Call::Ioctl | Call::Quotactl | Call::QuotactlFd => Decision::Pass(PassReason::NeverHeld),
         Call::Umount => unmount(pending, lookups),
-        Call::Seccomp | Call::Prctl => own_filter::decide(pending, lookups)?,
+        Call::Seccomp | Call::Prctl => own_filter::decide(pending, lookups),
     })
 }
 

@@ -5,6 +5,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::path::Path;
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -146,12 +147,13 @@ pub(crate) struct Walk {
 impl Walk {
     /// Returns `None` if the kernel lists no children (`CONFIG_PROC_CHILDREN`).
     pub(crate) fn over_ours() -> Option<Self> {
-        let us = std::process::id();
-        let mut open = Vec::new();
-        for thread in threads(us) {
-            open.extend(children(us, thread)?);
+        // Not asked of the other threads: one that ends meanwhile has no list either.
+        if !Path::new("/proc/thread-self/children").exists() {
+            return None;
         }
-        Some(Self { open })
+        let us = std::process::id();
+        let open = threads(us).filter_map(|thread| children(us, thread)).flatten();
+        Some(Self { open: open.collect() })
     }
 }
 
@@ -244,6 +246,7 @@ mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     #[test]
     fn a_process_began_before_now_and_not_long_ago() {
@@ -253,6 +256,23 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(began <= now && now - began < 1000, "{began} {now}");
+    }
+
+    #[test]
+    fn a_walk_goes_on_while_threads_of_this_process_end() {
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    // A burst, so that a walk lists some that end before it reads them.
+                    let threads: Vec<_> = (0..16).map(|_| std::thread::spawn(|| ())).collect();
+                    threads.into_iter().for_each(|thread| thread.join().unwrap());
+                }
+            });
+            let failed = (0..2_000).filter(|_| Walk::over_ours().is_none()).count();
+            is_done.store(true, Relaxed);
+            assert_eq!(failed, 0);
+        });
     }
 
     #[test]

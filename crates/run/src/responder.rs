@@ -141,7 +141,8 @@ impl Responder {
                 self.send(pending, answer);
             }
             Decision::OwnFilter(filter) => {
-                if self.state.lock().own_filters.insert(filter) {
+                // A foreign /proc has the name of another process.
+                if self.proc_is_ours && self.state.lock().own_filters.insert(filter) {
                     let program = pending.program().unwrap_or_default();
                     self.notify(Notice::OwnFilter(filter, program));
                 }

@@ -1,9 +1,9 @@
 //! The state of a run, which all threads that answer its calls share.
 //!
 //! No thread waits under its lock, neither for a disk nor for another process: a FUSE server
-//! of the run may need an answer before it replies. [`Work`](crate::active::Work) that
-//! precedes a held call is returned, done without the lock, and then concluded. Each file
-//! system has at most one work in progress.
+//! of the run may need an answer before it replies. [`Work`] that precedes a held call is done
+//! without the lock, by a thread of its own, and concluded under the lock. Of each [`WorkKind`] at
+//! most one work is in progress.
 
 use crate::accounts::{Accounts, End, PassReason};
 use crate::active::{Active, Done, PATIENCE, TICK, Via, Work, WorkKind};

@@ -48,9 +48,9 @@ pub fn run(arguments: RunArguments) -> ExitCode {
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
-    let mut screen = Screen::typed(own, &arguments.command);
     let has_rules = !arguments.only.is_empty() || !arguments.except.is_empty();
-    let may_seal = !has_rules && !arguments.or_real;
+    let is_never_sealed = has_rules || arguments.or_real;
+    let mut screen = Screen { is_never_sealed, ..Screen::typed(own, &arguments.command) };
     warn_of_preloads();
     let command = arguments.command.clone();
     let finished = synconce_run::run(&options(arguments), &mut screen);
@@ -61,7 +61,7 @@ pub fn run(arguments: RunArguments) -> ExitCode {
     let code = end(&finished);
     hints::quoted_command(&finished, &command);
     hints::work_of_a_daemon(&finished, &command);
-    hints::mostly_passed(&finished, screen.sealed().filter(|_| may_seal).as_deref());
+    hints::mostly_passed(&finished, screen.sealed().as_deref());
     code
 }
 
@@ -223,6 +223,8 @@ fn say_not_durable(finished: &Finished) {
 pub(super) struct Screen {
     /// The command line of the run, if a user typed it.
     typed: Option<Typed>,
+    /// Whether the options of the run exclude `--sealed`.
+    is_never_sealed: bool,
     bar: Option<ProgressBar>,
     /// Whether the run could not be supervised.
     pub(super) became_sealed: bool,
@@ -311,9 +313,9 @@ impl Screen {
         Self { typed: Some(Typed::new(own, command)), ..Self::default() }
     }
 
-    /// Returns the command line of the same run, sealed.
+    /// Returns the command line of the same run, sealed, if its options permit that.
     fn sealed(&self) -> Option<String> {
-        self.typed.as_ref().map(Typed::sealed)
+        self.typed.as_ref().filter(|_| !self.is_never_sealed).map(Typed::sealed)
     }
 
     /// Says that `program` has no privileges, and what works.
@@ -347,10 +349,9 @@ impl Screen {
             }
         };
         notice(&format!("{program} {why}"));
-        if filter == OwnFilter::Strict {
-            notice("hint: start the program outside of the run");
-        } else if let Some(typed) = &self.typed {
-            notice(&format!("hint: {}", typed.sealed()));
+        match self.sealed().filter(|_| filter != OwnFilter::Strict) {
+            Some(sealed) => notice(&format!("hint: {sealed}")),
+            None => notice("hint: start the program outside of the run"),
         }
     }
 }

@@ -64,6 +64,17 @@ fn a_listener_is_refused_and_named_once_with_the_run_in_which_it_works() {
 }
 
 #[test]
+fn with_rules_no_sealed_run_is_proposed() {
+    isolated(|place| {
+        let script = format!("{} {LISTENER}", prelude());
+        let held = run(place, &["--except", "other"], &script);
+        assert!(held.stderr.contains("with a listener (EBUSY)"), "{held:?}");
+        assert!(held.stderr.contains("hint: start the program outside of the run"), "{held:?}");
+        assert!(!held.stderr.contains("--sealed"), "{held:?}");
+    });
+}
+
+#[test]
 fn the_strict_mode_is_refused_and_named() {
     isolated(|place| {
         let script = format!("$| = 1; {}", strict());

@@ -118,6 +118,19 @@ fn what_another_user_synced_is_durable_after_the_commit() {
 }
 
 #[test]
+fn an_open_of_another_user_syncs_for_real_and_is_counted_as_that() {
+    isolated(|place| {
+        open(place);
+        let script = "use Fcntl; sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or die;";
+        let run = perl_as_nobody(place, &[], script);
+        assert!(run.status.success(), "{run:?}");
+        let line =
+            r#""openat":{"held":0,"passed":1,"refused":0,"unseen":0,"reasons":{"unseen":1}}"#;
+        assert!(run.stderr.contains(line), "{run:?}");
+    });
+}
+
+#[test]
 fn with_rules_a_caller_that_cannot_be_examined_syncs_for_real_and_a_notice_says_so() {
     isolated(|place| {
         let _lock = without_stalls();

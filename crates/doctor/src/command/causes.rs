@@ -53,23 +53,25 @@ const WORTH: f64 = 0.1;
 const PART: f64 = 0.02;
 const WORKLOAD: &str = "this command";
 
-/// Returns the findings, the most costly first. A share of the work counts as such a share of the
-/// time.
+/// Returns the findings, the most costly first.
 pub(super) fn derive(record: &CommandRecord) -> Vec<Finding> {
-    let took = record.seconds();
-    let mut found: Vec<(f64, Finding)> = Vec::new();
-    let with_seconds = [man_db(record), repeated(record), unread(record)];
-    for finding in with_seconds.into_iter().flatten() {
-        let least = finding.seconds.unwrap_or(0.0);
-        if least >= WORTH.max(PART * took) {
-            found.push((least, finding));
-        }
-    }
-    if let Some((share, finding)) = emulated(record).filter(|(share, _)| *share >= PART) {
-        found.push((share * took, finding));
-    }
-    found.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    found.into_iter().map(|(_, finding)| finding).collect()
+    let all = [man_db(record), repeated(record), unread(record), emulated(record)];
+    let is_worth = |it: &Finding| cost(it, record) >= WORTH.max(PART * record.seconds());
+    let mut found: Vec<_> = all.into_iter().flatten().filter(is_worth).collect();
+    found.sort_by(|one, other| cost(other, record).total_cmp(&cost(one, record)));
+    found
+}
+
+/// Returns what `finding` costs, in seconds. A share of the work counts as such a share of the
+/// time.
+pub(super) fn cost(finding: &Finding, record: &CommandRecord) -> f64 {
+    let share = || most_emulated(record).map_or(0.0, |it| it.share().1);
+    finding.seconds.unwrap_or_else(|| share() * record.seconds())
+}
+
+/// Returns `seconds`, at most those of the command: several dpkg at once add up to more.
+fn within(record: &CommandRecord, seconds: f64) -> Option<f64> {
+    Some(seconds.min(record.seconds()))
 }
 
 const MAN_DB: &str = "man-db";
@@ -81,7 +83,7 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
     };
     Some(Finding {
         name: "man-db-trigger",
-        seconds: Some(trigger.seconds()),
+        seconds: within(record, trigger.seconds()),
         workload: Some(WORKLOAD.to_owned()),
         cause: "after each install, man-db updates its index of manual pages".to_owned(),
         evidence: format!("its trigger ran {}", took(trigger)),
@@ -91,8 +93,21 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
     })
 }
 
+/// Whether the command is one call of a program that installs packages, perhaps behind others
+/// such as `sudo`. Then its repeated triggers are not those of several calls: apt itself calls
+/// dpkg several times.
+fn is_one_install(record: &CommandRecord) -> bool {
+    let mut names = record.command.iter().filter_map(|word| Path::new(word).file_name());
+    names.any(|name| INSTALLERS.iter().any(|installer| name == *installer))
+}
+
+const INSTALLERS: [&str; 4] = ["apt", "apt-get", "aptitude", "dpkg"];
+
 /// Returns the finding that dpkg has handled triggers again. The longest run of each remains.
 fn repeated(record: &CommandRecord) -> Option<Finding> {
+    if is_one_install(record) {
+        return None;
+    }
     let is_again = |it: &&TriggerRuns| it.runs > 1 && it.package != MAN_DB;
     let again: Vec<_> = record.triggers.iter().filter(is_again).collect();
     let most = again.iter().max_by_key(|it| it.micros)?;
@@ -103,7 +118,7 @@ fn repeated(record: &CommandRecord) -> Option<Finding> {
     };
     Some(Finding {
         name: "repeated-triggers",
-        seconds: Some(saved),
+        seconds: within(record, saved),
         workload: Some(WORKLOAD.to_owned()),
         cause: "each call of apt-get or dpkg rebuilds the same caches again".to_owned(),
         evidence: format!("the trigger of {} ran {}{others}", most.package, took(most)),
@@ -126,24 +141,29 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
     let syncs = &record.tally.unread;
     // Only these waits are known to be gone: nothing else ran meanwhile.
     let (_, least, _) = wilson(record.alone, record.looks);
+    // Waits of several dpkg at the same time do not add up.
+    let waits = syncs.seconds.min(record.tally.held.covered.seconds());
     let calls = whole(syncs.calls as f64);
     (syncs.calls > 0).then(|| Finding {
         name: "unread-files",
-        seconds: Some(syncs.seconds * least),
+        seconds: Some(waits * least),
         workload: Some(WORKLOAD.to_owned()),
         cause: "dpkg unpacks documentation, manual pages and translations, and syncs each file"
             .to_owned(),
         evidence: format!("{calls} syncs of such files, {} of waits", seconds(syncs.seconds)),
+        // The directories of manual pages stay: scripts of packages make links in these.
         remedy: format!(
             "printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE}",
-            UNREAD.map(|name| format!("exclude=/usr/share/{name}/")).join(" ")
+            EXCLUDED.map(|name| format!("'exclude=/usr/share/{name}/'")).join(" ")
         ),
         undo: format!("rm {EXCLUDE}; apt-get install --reinstall PACKAGE..."),
-        risk: "there is no documentation, and dpkg --verify names the missing files".to_owned(),
+        risk: "no documentation and no translations; dpkg --verify names the missing files"
+            .to_owned(),
     })
 }
 
 const EXCLUDE: &str = "/etc/dpkg/dpkg.cfg.d/unread";
+const EXCLUDED: [&str; 4] = ["doc", "info", "locale", "man/*"];
 /// Directories of /usr/share with files that only persons read.
 const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
 
@@ -159,11 +179,15 @@ pub(super) fn is_unread(file: &str) -> bool {
     UNREAD.contains(&directory) && !is_licence
 }
 
-fn emulated(record: &CommandRecord) -> Option<(f64, Finding)> {
-    let most = record.emulated.iter().max_by_key(|it| it.looks)?;
+fn most_emulated(record: &CommandRecord) -> Option<&Emulated> {
+    record.emulated.iter().max_by_key(|it| it.looks)
+}
+
+fn emulated(record: &CommandRecord) -> Option<Finding> {
+    let most = most_emulated(record)?;
     let (share, least) = most.share();
     let looks = whole(most.of as f64);
-    let finding = Finding {
+    Some(Finding {
         name: "emulated",
         seconds: None,
         workload: None,
@@ -174,6 +198,5 @@ fn emulated(record: &CommandRecord) -> Option<(f64, Finding)> {
             .to_owned(),
         undo: "not needed: no setting is changed".to_owned(),
         risk: "none".to_owned(),
-    };
-    Some((least, finding))
+    })
 }

@@ -191,6 +191,47 @@ fn an_emulator_has_a_share_and_no_seconds() {
 }
 
 #[test]
+fn an_emulator_that_costs_less_than_the_syncs_is_not_in_the_verdict() {
+    // 71 % of 2 s, or 5 %.
+    let waits = record(10_000, 8_000, |_| 4096, (500, 500));
+    for (looks, begin) in [(80, "make: emulated: "), (10, "make: 100 syncs were waited for")] {
+        let fields = format!(r#""emulated":[{{"by":"qemu-arm","looks":{looks},"of":100}}]"#);
+        let report = examined(&with(&waits, &fields));
+        assert_eq!(names(&report), ["emulated"]);
+        assert!(report.verdict.starts_with(begin), "{}", report.verdict);
+    }
+    // 20 % of 10 ms.
+    let short = "{\"record\":1,\"command\":[\"make\"]}\n\
+        {\"end\":{\"Exited\":0},\"at\":10000,\"looks\":0,\"alone\":0,\"lost\":0}\n";
+    let report = examined(&with(short, r#""emulated":[{"by":"qemu-arm","looks":1,"of":1}]"#));
+    assert_eq!(names(&report), [""; 0]);
+}
+
+#[test]
+fn one_install_is_not_told_to_be_one() {
+    let text =
+        with(&record(10_000, 2_000, |_| 4096, (500, 500)), &format!("\"triggers\":[{FONTS}]"));
+    let of = |command: &str| text.replace("[\"make\"]", command);
+    for command in [r#"["/usr/bin/apt-get","install","x"]"#, r#"["sudo","A=b","apt","upgrade"]"#] {
+        assert_eq!(names(&examined(&of(command))), [""; 0]);
+    }
+    let script = r#"["sh","-c","apt-get install a; apt-get install b"]"#;
+    assert_eq!(names(&examined(&of(script))), ["repeated-triggers"]);
+}
+
+#[test]
+fn what_several_dpkg_wait_for_at_once_does_not_add_up() {
+    // 100 waits of 8 ms, within 107 ms.
+    let waits = record(1_000, 8_000, |_| 4096, (500, 500));
+    let waits = waits.replace("\"cc\"", "\"dpkg\"").replace("/a/", "/usr/share/doc/a/");
+    let long = r#"{"package":"man-db","runs":9,"micros":9000000,"longest":1000000}"#;
+    let report = examined(&with(&waits, &format!(r#""triggers":[{long}]"#)));
+    assert_eq!(names(&report), ["man-db-trigger", "unread-files"]);
+    let seconds: Vec<_> = report.findings.iter().filter_map(|it| it.seconds).collect();
+    assert!(seconds[0] <= 2.0 && seconds[1] <= 0.107, "{seconds:?}");
+}
+
+#[test]
 fn files_that_only_persons_read_are_told_from_licences_and_data() {
     for file in [
         "/usr/share/doc/a/README",

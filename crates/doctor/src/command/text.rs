@@ -3,7 +3,7 @@
 use super::record::{CommandEnding, CommandRecord};
 use super::tally::KEPT;
 use super::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
-use super::{CommandReport, Savings};
+use super::{CommandReport, Savings, causes};
 use crate::finding::Finding;
 use crate::text::{block, bytes};
 use std::cmp::Reverse;
@@ -25,7 +25,7 @@ pub(super) fn verdict(
     let took = seconds(record.seconds());
     let name = record.command.first().map_or("", String::as_str);
     // What saves most comes first.
-    let first = first.filter(|it| it.seconds.is_none_or(|cost| cost > savings.at_least));
+    let first = first.filter(|it| causes::cost(it, record) > savings.at_least);
     let cause = first.map_or_else(String::new, |Finding { name, seconds: cost, cause, .. }| {
         let cost = cost.map(|cost| format!(" costs at least {} of {took}", seconds(cost)));
         format!("{name}{}; ", cost.unwrap_or_else(|| format!(": {cause}")))

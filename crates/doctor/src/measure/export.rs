@@ -4,6 +4,7 @@ use super::check;
 use crate::Observer;
 use crate::engine::Exportable;
 use crate::error::Error;
+use crate::place::{ExaminedPlace, Space};
 use crate::program::stdout_for;
 use crate::report::NotMeasured;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -41,15 +42,22 @@ pub struct Export {
     pub zstd: Option<f64>,
 }
 
-/// Lets the engine export the image of `source`. Returns `None` where it does not, and adds why.
+/// Lets the engine export the image of `source`, whose layers are at `place`. Returns `None` where
+/// it does not, and adds why.
 ///
 /// # Errors
 /// A signal has arrived.
 pub(crate) fn measure(
     source: &Exportable,
+    place: &ExaminedPlace,
     observer: &mut dyn Observer,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<Export>, Error> {
+    if place.space_for(source.bytes) != Space::Enough {
+        let why = "the file system has too little free space for its layers";
+        not_measured.push(NotMeasured::new(WHAT, why));
+        return Ok(None);
+    }
     observer.will_write(source.bytes, &source.temporary);
     observer.begins(WHAT);
     let began = Instant::now();
@@ -65,6 +73,9 @@ pub(crate) fn measure(
         let elapsed = began.elapsed();
         let head = head(&sample)?;
         let bytes = count - head as u64;
+        if bytes == 0 {
+            return Err(nothing_sent());
+        }
         Ok((bytes, bytes as f64 / elapsed.as_secs_f64(), sample[head..].to_vec()))
     });
     let (bytes, bytes_per_second, sample) = match exported {
@@ -110,11 +121,15 @@ fn receive(
 /// Returns the length of the head of `answer`, which has to be a success.
 fn head(answer: &[u8]) -> io::Result<usize> {
     if answer.is_empty() {
-        return Err(io::Error::new(ErrorKind::TimedOut, "no answer within 10 s"));
+        return Err(nothing_sent());
     }
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let end = end.filter(|_| answer.get(8..13) == Some(b" 200 "));
     end.map(|end| end + 4).ok_or_else(|| io::Error::other("dockerd refuses the export"))
+}
+
+fn nothing_sent() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "dockerd sends nothing within 10 s")
 }
 
 /// Compresses `sample` by `program`. Returns the bytes of the sample a second, or why not.
@@ -135,5 +150,64 @@ fn compress(program: &str, sample: &[u8]) -> Result<f64, String> {
         Ok(_) => Ok(sample.len() as f64 / began.elapsed().as_secs_f64()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err("it is not installed".to_owned()),
         Err(error) => Err(reason(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+
+    /// Counts the notices of temporary files.
+    #[derive(Default)]
+    struct Notices(u32);
+
+    impl Observer for Notices {
+        fn will_write(&mut self, _: u64, _: &Path) {
+            self.0 += 1;
+        }
+        fn begins(&mut self, _: &str) {}
+        fn interrupted(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    /// Returns why an export was not measured that is answered by `answer`, at a place with so
+    /// many bytes `available`, and the number of notices.
+    fn not_exported(answer: &'static [u8], available: u64) -> (String, u32) {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(answer);
+        });
+        let (id, name) = ("sha256:0".to_owned(), "debian".to_owned());
+        let temporary = directory.path().to_owned();
+        let source = Exportable { socket, id, name, bytes: 100 << 20, temporary };
+        let place = crate::place::look(directory.path()).unwrap();
+        let place = ExaminedPlace { size: 1 << 40, available, available_files: None, ..place };
+        let (mut notices, mut why) = (Notices::default(), Vec::new());
+        let export = measure(&source, &place, &mut notices, &mut why).unwrap();
+        assert_eq!((export, why.len()), (None, 1));
+        (why.remove(0).why, notices.0)
+    }
+
+    #[test]
+    fn a_disk_that_the_export_could_fill_is_left_alone() {
+        let (why, notices) = not_exported(b"", 150 << 20);
+        assert_eq!(notices, 0);
+        assert!(why.contains("too little free space"), "{why}");
+        assert_eq!(not_exported(b"", 1 << 30).1, 1);
+    }
+
+    #[test]
+    fn an_export_without_bytes_has_no_rate() {
+        let (why, _) = not_exported(b"HTTP/1.0 200 OK\r\n\r\n", 1 << 30);
+        assert_eq!(why, "dockerd sends nothing within 10 s");
+        let (why, _) = not_exported(b"HTTP/1.0 404 Not Found\r\n\r\n", 1 << 30);
+        assert_eq!(why, "dockerd refuses the export");
     }
 }

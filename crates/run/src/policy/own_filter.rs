@@ -4,9 +4,9 @@
 //! (seccomp(2)): a notification precedes the stop of a tracer. A chain of filters has one
 //! listener. A process with a filter cannot enter the strict mode.
 
-use super::{Decided, Decision, PendingCall};
+use super::{Decision, PendingCall};
 use crate::caller::Memory;
-use crate::lookups::{LookupError, Lookups};
+use crate::lookups::Lookups;
 use serde::{Deserialize, Serialize};
 use synconce_filter::{Abi, Call, args};
 
@@ -33,25 +33,22 @@ const RET_TRACE: u32 = 0x7ff0_0000;
 const ACTION: u32 = 0xffff_0000;
 
 /// Decides about a call by what it installs.
-pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
-    let memory = match lookups.memory() {
-        Err(LookupError::NoFile) => None,
-        memory => Some(memory?),
-    };
+pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision {
     let word = |index| args::low(pending.argument(index));
     let (is_strict, flags, program) = match pending.call {
         Call::Seccomp => (word(0) == args::SET_MODE_STRICT, word(1), pending.argument(2)),
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
-        return Ok(Decision::OwnFilter(OwnFilter::Strict));
+        return Decision::OwnFilter(OwnFilter::Strict);
     }
     if flags & args::NEW_LISTENER != 0 {
-        return Ok(Decision::OwnFilter(OwnFilter::Listener));
+        return Decision::OwnFilter(OwnFilter::Listener);
     }
-    let has_trace = memory.and_then(|memory| has_trace(&memory, pending.abi, program));
+    let has_trace =
+        lookups.memory().ok().and_then(|memory| has_trace(&memory, pending.abi, program));
     let is_tracer = has_trace == Some(true);
-    Ok(if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore })
+    if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore }
 }
 
 /// Whether an instruction of the program at `address` (struct sock_fprog) returns

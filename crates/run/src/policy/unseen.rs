@@ -23,8 +23,6 @@ pub(super) fn decide(call: Call, options: &RunOptions) -> Decision {
             Decision::PassUnseen
         }
         Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => Decision::HoldUnseen,
-        // The call's arguments do not say that it syncs.
-        Call::Seccomp | Call::Prctl => Decision::Ignore,
         _ => Decision::Pass(PassReason::Unseen),
     }
 }

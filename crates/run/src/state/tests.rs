@@ -134,6 +134,32 @@ fn a_call_that_was_interrupted_does_not_wait_for_work() {
 }
 
 #[test]
+fn work_that_hangs_delays_no_call() {
+    let run = Admissions::new(|_| None);
+    assert_eq!(run.admit(&[], false), Ok(Admission::Over));
+    assert_eq!(run.started(), [WorkKind::Mark]);
+    let long_ago = Instant::now().checked_sub(PATIENCE).unwrap();
+    run.state.lock().works.insert(WorkKind::Mark, long_ago);
+    for may_wait in [false, true] {
+        let run = Admissions { state: run.state.clone(), may_wait, ..Admissions::new(|_| None) };
+        assert_eq!(run.admit(&[], true), Ok(UNCOVERED), "{may_wait}");
+        assert_eq!(run.started(), []);
+    }
+    let marked = run.state.conclude(Done::Marked(Ok(None)));
+    assert!(marked.is_ok());
+    assert_eq!(run.admit(&[], true), HELD, "the work has ended after all");
+}
+
+#[test]
+fn a_call_that_is_made_again_keeps_the_end_of_its_wait() {
+    let run = Admissions::new(|_| None);
+    assert_eq!(run.admit(&[], false), Ok(Admission::Over), "interrupted");
+    *run.state.lock().waiting.get_mut(&7).unwrap() = Instant::now();
+    assert_eq!(run.admit(&[], true), Ok(UNCOVERED));
+    assert!(run.state.lock().waiting.is_empty(), "the next call waits anew");
+}
+
+#[test]
 fn a_run_that_commits_nothing_holds_at_once() {
     let state = SharedState::new(Active::for_tests(&RunOptions::default()));
     let run = Admissions { state, ..Admissions::new(|_| None) };
