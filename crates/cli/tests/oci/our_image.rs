@@ -2,6 +2,7 @@
 
 use crate::dockerfile::{COPY, MOUNT, SHELL, TAKEN_BACK};
 use libtest_mimic::Trial;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use synconce_testkit::harness::{Need, trial};
@@ -10,11 +11,13 @@ use synconce_testkit::harness::{Place, binary, finish};
 pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image/build");
+const ARCHITECTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/architecture");
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_image_is_the_same_whenever_it_is_made, &[STRIP]),
         trial(a_binary_that_is_not_static_is_refused, &[STRIP]),
+        trial(an_image_has_the_architecture_of_its_binary, &[STRIP]),
         trial(the_guide_and_the_readme_contain_the_tested_commands, &[]),
     ]
 }
@@ -62,4 +65,23 @@ fn a_binary_that_is_not_static_is_refused(place: &Place) {
     assert_eq!(made.status.code(), Some(1));
     assert!(made.stderr.contains("/ls is not static"), "{made:?}");
     assert!(!place.path("image").exists());
+}
+
+fn an_image_has_the_architecture_of_its_binary(place: &Place) {
+    // Where an ELF header has `e_machine`.
+    const MACHINE: usize = 18;
+    let look = |program: &Path| finish(Command::new(ARCHITECTURE).arg(program));
+    let file = place.path("header");
+    for (machine, name) in [(libc::EM_X86_64, "amd64\n"), (libc::EM_AARCH64, "arm64\n")] {
+        let header = [&[0; MACHINE][..], &machine.to_le_bytes()].concat();
+        fs::write(&file, header).expect("a header");
+        assert_eq!(look(&file).stdout, name);
+    }
+    fs::write(&file, [0; MACHINE + 2]).expect("a header");
+    let unknown = look(&file);
+    assert_eq!((unknown.stdout.as_str(), unknown.status.code()), ("", Some(1)), "{unknown:?}");
+    make_image(place, &mut Command::new("unused"), &place.path("image"));
+    let config = format!("\"architecture\":\"{}\"", look(Path::new(binary())).stdout.trim_end());
+    let found = finish(place.command("grep").args(["-rqF", &config, "image/blobs"]));
+    assert!(found.status.success(), "no {config}");
 }

@@ -2,7 +2,7 @@
 //! the convention.
 //!
 //! The first argument and the result share a register. At the exit of a call the register has
-//! the result, so the first argument is not put back.
+//! the result: a first argument cannot be put back there. No first argument is changed.
 //!
 //! The number of the call that is being entered is in the kernel (`NT_ARM_SYSCALL` reads and
 //! changes it). The register from which the kernel took the number has the same value, until a
