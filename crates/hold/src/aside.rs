@@ -69,7 +69,7 @@ pub enum AsideError {
     },
     /// What was begun before is not finished, so it cannot be settled.
     Unfinished(PathBuf),
-    /// Nothing is where the files that were set aside belong, such as this path.
+    /// Nothing was written where the files that were set aside belong, such as this path.
     NotStarted(PathBuf),
     /// An act failed. What was renamed before is in the journal.
     Failed(Error),
@@ -104,7 +104,10 @@ impl fmt::Display for AsideError {
             }
             Self::NotStarted(path) => {
                 let path = path.display();
-                write!(f, "cannot remove what was set aside: the daemon has not made {path} anew")
+                write!(
+                    f,
+                    "cannot remove what was set aside: the daemon has not written {path} anew"
+                )
             }
             Self::Failed(error) => error.fmt(f),
         }

@@ -65,13 +65,13 @@ fn a_start_that_fails_after_a_wipe_removes_what_it_made_so_that_nothing_is_settl
         fixture.fails("start", &[]);
         fs::remove_dir(fixture.file()).unwrap();
         assert_eq!(fixture.everything(), at_first);
-        fixture.fails("settle", &["has not made"]);
+        fixture.fails("settle", &["has not written"]);
         fixture.ok("start");
         // What the start made is empty: a start may be killed, and no daemon has used it.
         fixture.fails("settle", &[]);
         let unused = fixture.run(&["true"]);
         assert_eq!(unused.status.code(), Some(0), "{}", unused.stderr);
-        assert!(unused.stderr.contains("has not made"), "{}", unused.stderr);
+        assert!(unused.stderr.contains("has not written"), "{}", unused.stderr);
         fs::write(held.join("data"), "new").unwrap();
         fixture.ok("settle");
         fixture.rig.down().unwrap();

@@ -43,7 +43,7 @@ fn wipe_sets_the_files_aside_and_the_readme_says_how_to_put_them_back() {
         }
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fs::read_to_string(fixture.directory().join("data")).unwrap(), "old");
-        assert!(fixture.ok("restore").contains("hold t: nothing is set aside"));
+        assert!(fixture.ok("restore").contains("hold t: nothing more is to be put back"));
     });
 }
 
@@ -86,7 +86,7 @@ fn what_was_set_aside_is_removed_once_the_daemon_has_started() {
     with_hold("after_crash = \"wipe\"\n", |_, fixture| {
         interrupted(fixture, "old");
         fixture.ok("recover");
-        fixture.fails("settle", &["has not made"]);
+        fixture.fails("settle", &["has not written"]);
         fixture.ok("start");
         let aside = |fixture: &HoldOnRig<'_>| fixture.everything().contains(".synconce-aside");
         assert!(aside(fixture));

@@ -2,11 +2,13 @@
 
 use crate::crashes::{crash, interrupted};
 use crate::support::{HoldOnRig, end, failed, hold, with_hold};
-use std::fs;
+use std::fs::{self, File};
+use std::time::{Duration, SystemTime};
 use synconce_testkit::harness::{Place, isolated};
 use synconce_testkit::rig::{Cut, Rig};
 
 const WIPE: &str = "after_crash = \"wipe\"\n";
+const NOTHING: &str = "synconce: hold t: nothing more is to be put back\n";
 
 /// Returns the content of the held file, and of the file in the held directory.
 fn content(fixture: &HoldOnRig<'_>) -> [String; 2] {
@@ -20,6 +22,20 @@ fn wiped(fixture: &HoldOnRig<'_>) {
     fixture.ok("start");
     fs::write(fixture.file(), "new").unwrap();
     fs::write(fixture.directory().join("data"), "new").unwrap();
+}
+
+/// Checks that nothing is removed before the daemon has written to the files that were put back,
+/// and settles then.
+fn settled_once_written(fixture: &HoldOnRig<'_>) {
+    let before = fixture.everything();
+    let said = "cannot remove what was set aside: the daemon has not written ";
+    fixture.fails("settle", &[said]);
+    assert_eq!(fixture.everything(), before);
+    // An hour later: the times of files have ticks.
+    let daemon = File::options().write(true).open(fixture.file()).unwrap();
+    daemon.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+    fixture.ok("settle");
+    assert!(!fixture.everything().contains(".synconce-"), "{}", fixture.everything());
 }
 
 #[test]
@@ -48,9 +64,8 @@ fn what_is_set_aside_comes_back_and_what_is_newer_is_kept_until_it_is_settled() 
         assert_eq!(content(fixture), ["old", "old"]);
         assert_eq!(fs::read_to_string(aside.join("meta.db")).unwrap(), "new");
         assert_eq!(fs::read_to_string(aside.join("databases/data")).unwrap(), "new");
-        assert_eq!(fixture.ok("restore"), "synconce: hold t: nothing is set aside\n");
-        fixture.ok("settle");
-        assert!(!fixture.everything().contains(".synconce-"), "{}", fixture.everything());
+        assert_eq!(fixture.ok("restore"), NOTHING);
+        settled_once_written(fixture);
         assert_eq!(content(fixture), ["old", "old"]);
     });
 }
@@ -65,7 +80,7 @@ fn a_restore_that_replaces_nothing_leaves_nothing() {
         assert_eq!(content(fixture), ["old", "old"]);
         assert!(!fixture.everything().contains(".synconce-"), "{}", fixture.everything());
         assert!(!place.path("state/holds/t.aside.json").exists());
-        assert_eq!(fixture.ok("restore"), "synconce: hold t: nothing is set aside\n");
+        assert_eq!(fixture.ok("restore"), NOTHING);
         failed(hold(place, &["restore", "mistyped"]), &["mistyped"]);
     });
 }
@@ -97,7 +112,7 @@ fn nothing_starts_on_files_of_which_only_a_part_is_put_back() {
         let said = fixture.ok("recover");
         assert!(said.contains("hold t: put back "), "{said}");
         assert_eq!(content(fixture), ["old", "old"]);
-        fixture.ok("settle");
+        settled_once_written(fixture);
     });
 }
 

@@ -8,6 +8,7 @@ use crate::runtime::Lock;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace;
 
@@ -18,9 +19,9 @@ use synconce_durable::replace;
 /// Returns the number of files and directories that were removed; 0 if nothing was set aside.
 ///
 /// # Errors
-/// [`AsideError::NotStarted`] if nothing was written where the files belong: the daemon has not
-/// started since. Otherwise names the path, which may be of another directory by now. The journal
-/// stays, and the next call tries again.
+/// [`AsideError::NotStarted`] if nothing was written where the files belong, or nothing since the
+/// last restore: the daemon has not started. Otherwise names the path, which may be of another
+/// directory by now. The journal stays, and the next call tries again.
 pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
@@ -34,9 +35,10 @@ pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
     }
     let froms = || journal.sets.iter().flat_map(|set| set.moves.iter().map(|one| &one.from));
     if let Some(first) = froms().next() {
+        let since = last_restore(&journal)?;
         let mut is_made = false;
         for from in froms() {
-            is_made |= exists(from)? && has_content(from)?;
+            is_made = is_made || exists(from)? && has_content(from, since)?;
         }
         if !is_made {
             return Err(AsideError::NotStarted(first.clone()));
@@ -69,16 +71,32 @@ pub(super) fn remove_all(journal: &Journal) -> Result<u64, Error> {
     Ok(entries)
 }
 
-/// Whether anything is written in `path`. A start of the hold makes empty files and directories.
-fn has_content(path: &Path) -> Result<bool, AsideError> {
+/// Returns when the last restore ended, if what it has put back is there: such files say nothing
+/// of a start of the daemon. A restore ends with a new journal, and so does a later wipe.
+fn last_restore(journal: &Journal) -> Result<Option<SystemTime>, Error> {
+    if !journal.sets.iter().any(|set| set.restored) {
+        return Ok(None);
+    }
+    let path = record::aside_path(&journal.name);
+    let written = path.metadata().and_then(|found| found.modified());
+    written.map(Some).on("cannot look at", &path)
+}
+
+/// Whether anything is written in `path`, later than `since` if that is given. A start of the hold
+/// makes empty files and directories.
+fn has_content(path: &Path, since: Option<SystemTime>) -> Result<bool, AsideError> {
     let found = path.symlink_metadata().on("cannot look at", path)?;
     if !found.is_dir() {
-        return Ok(!found.is_file() || found.len() > 0);
+        let is_newer = match since {
+            None => true,
+            Some(since) => found.modified().on("cannot look at", path)? > since,
+        };
+        return Ok(is_newer && (!found.is_file() || found.len() > 0));
     }
     for entry in fs::read_dir(path).on("cannot read", path)? {
         let entry = entry.on("cannot read", path)?;
         let is_ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        if !is_ours && has_content(&entry.path())? {
+        if !is_ours && has_content(&entry.path(), since)? {
             return Ok(true);
         }
     }

@@ -1,8 +1,8 @@
 //! The way back of what is set aside: a crash between any two steps, and several wipes.
 
 use crate::support::{
-    DATA, config, crash, everything, has_marker, isolated, listing, make_files, paths, recover,
-    recovered, set_aside, settle, sh,
+    DATA, config, crash, daemon_writes, everything, has_marker, isolated, listing, make_files,
+    paths, recover, recovered, set_aside, settle, sh,
 };
 use std::fs;
 use std::path::Path;
@@ -78,6 +78,10 @@ fn after_a_crash_at_any_step_the_next_restore_or_recovery_finishes() {
                 assert_eq!(cat(&format!("{newer}/plugin.one/sub/b")), "new\n", "{steps}");
                 assert_eq!(cat(&format!("{newer}/meta.db")), "new\n", "{steps}");
                 assert_eq!(restored(), Restored::default(), "{steps}");
+                // Nothing is newer than the restore.
+                assert!(matches!(settle("test"), Err(AsideError::NotStarted(_))), "{steps}");
+                assert_eq!(cat(&format!("{newer}/meta.db")), "new\n", "{steps}");
+                daemon_writes();
                 settle("test").unwrap();
                 assert_eq!((listing(), leftovers().as_str()), (content, ""), "{steps}");
             }
@@ -106,6 +110,7 @@ fn of_several_wipes_the_oldest_comes_back_once_and_a_later_wipe_can_come_back_to
             kept[1].with_file_name(".synconce-aside-test-3/.synconce-replaced/meta.db")
         );
         assert_eq!(cat("plugin.two/c"), "later\n");
+        daemon_writes();
         settle("test").unwrap();
         assert_eq!(leftovers(), "");
     });

@@ -124,6 +124,11 @@ pub fn settle(name: &str) -> Result<u64, AsideError> {
     aside::settle(name, &|_| {})
 }
 
+/// Changes the database as the daemon does, an hour later: the times of files have ticks.
+pub fn daemon_writes() {
+    sh(&format!("touch -d '1 hour' {DATA}/meta.db"));
+}
+
 /// Recovers by the hold's file.
 pub fn recovered(config: &Config) -> Recovered {
     recover(config, Decision::ByFile).expect("a recovery")

@@ -126,7 +126,7 @@ fn judge(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPro
 }
 
 /// Recovers and restores again: everything is at its place, whatever the first restore did, and
-/// nothing is left after it is settled.
+/// nothing is left after the daemon has written, and the hold is settled.
 fn judge_restore(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<BrokenPromise>> {
     fixture.boot()?;
     for verb in ["recover", "restore", "settle"] {
@@ -134,8 +134,12 @@ fn judge_restore(fixture: &HoldFixture, before: &HeldContent) -> Result<Option<B
         if !done.status.success() {
             return Ok(Some(("not put back", failed(verb, &done))));
         }
-        if verb == "restore" && fixture.content()? != *before {
-            return Ok(Some(("put back wrong", format!("the content differs; {}", done.stderr))));
+        if verb == "restore" {
+            if fixture.content()? != *before {
+                let detail = format!("the content differs; {}", done.stderr);
+                return Ok(Some(("put back wrong", detail)));
+            }
+            fixture.touch()?;
         }
     }
     let left = fixture.leftovers()?;

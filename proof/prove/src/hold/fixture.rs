@@ -15,7 +15,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{Mounted, Replay};
@@ -203,6 +203,15 @@ impl HoldFixture {
     /// Returns the content of all held files by path.
     pub(super) fn content(&self) -> Result<HeldContent> {
         content(self.databases.iter().map(Database::held))
+    }
+
+    /// Changes the held files as a daemon does, an hour later: the times of files have ticks.
+    pub(super) fn touch(&self) -> Result<()> {
+        for (path, _) in self.content()?.iter().filter(|(_, bytes)| bytes.is_ok()) {
+            let file = fs::File::options().write(true).open(path)?;
+            file.set_modified(SystemTime::now() + Duration::from_secs(3600))?;
+        }
+        Ok(())
     }
 
     /// Returns the commands that put back what is set aside, from the journal.

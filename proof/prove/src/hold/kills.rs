@@ -177,6 +177,7 @@ impl Kills<'_> {
         if self.fixture.content()? != *before {
             return Ok(Some(("put back wrong", format!("{verbs:?}: the content differs"))));
         }
+        self.fixture.touch()?;
         self.all(&["settle"])
     }
 

@@ -21,7 +21,7 @@ pub(super) fn restore(named: &NamedHold) -> Result<(), Trouble> {
     let name = known(&named.name)?;
     let restored = aside::restore(&name, &say_waiting)?;
     if restored.paths.is_empty() && restored.kept.is_empty() {
-        notice(&format!("hold {name}: nothing is set aside"));
+        notice(&format!("hold {name}: nothing more is to be put back"));
     } else {
         say_restored(&name, &restored);
     }
