@@ -173,14 +173,18 @@ impl Journal {
         self.chosen().next().is_some()
     }
 
-    /// Notes the end of a restore. An unfinished set is left to the recovery that began it.
-    pub(super) fn end_restore(&mut self, is_done: bool) {
+    /// Notes the end of a restore. It also ends a recovery that was cut short: the marker alone
+    /// says whether the hold is interrupted.
+    pub(super) fn end_restore(&mut self) {
         for set in &mut self.sets {
-            set.restored |= is_done && set.finished;
-            if !set.restored {
-                set.moves.iter_mut().for_each(|one| one.put_back = false);
-            }
+            (set.finished, set.restored) = (true, true);
         }
+    }
+
+    /// Gives up a restore that has renamed nothing.
+    pub(super) fn give_up_restore(&mut self) {
+        let moves = self.sets.iter_mut().flat_map(|set| &mut set.moves);
+        moves.for_each(|one| one.put_back = false);
     }
 
     /// Returns what is set aside, where it belongs, sorted.
@@ -231,12 +235,12 @@ impl Journal {
     /// Returns the renames of the first `sets` sets that have to be undone, oldest first: the first of
     /// each file, and none below another.
     fn to_undo(&self, sets: usize) -> Vec<(&Set, &Move)> {
-        let mut chosen: Vec<(&Set, &Move)> = Vec::new();
+        let (mut chosen, mut froms) = (Vec::new(), BTreeSet::new());
         for (set, one) in self.moves(sets).filter(|(set, _)| !set.restored) {
             // What an operator has put back is at its old name.
             let is_back = set.finished && matches!(exists(&one.to), Ok(false));
-            let is_there = |(_, first): &(&Set, &Move)| one.from.starts_with(&first.from);
-            if !is_back && !chosen.iter().any(is_there) {
+            if !is_back && !one.from.ancestors().any(|above| froms.contains(above)) {
+                froms.insert(one.from.as_path());
                 chosen.push((set, one));
             }
         }

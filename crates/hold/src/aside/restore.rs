@@ -171,7 +171,8 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
     if is_new {
         journal.choose();
     }
-    let chosen: Vec<_> = journal.chosen().map(|(set, one)| (set.clone(), one.clone())).collect();
+    let as_chosen = journal.clone();
+    let chosen: Vec<_> = as_chosen.chosen().collect();
     let mut restored = Restored::default();
     if chosen.is_empty() {
         return Ok(restored);
@@ -185,11 +186,11 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
     if is_new && !mutant::is("hold-restore-journal-late") {
         journal.write()?;
     }
-    for (set, one) in &chosen {
+    for &(set, one) in &chosen {
         if let Err(error) = rename(set, one, &mut restored) {
             if is_new && restored.paths.is_empty() && restored.replaced.is_empty() {
                 // Nothing is half done: the daemon may start without the files.
-                journal.end_restore(false);
+                journal.give_up_restore();
                 journal.write()?;
             }
             return Err(error);
@@ -198,10 +199,10 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
     if !mutant::is("hold-restore-unsynced") {
         sync_disks(&chosen)?;
     }
-    journal.end_restore(true);
+    journal.end_restore();
     journal.write()?;
     restored.kept = kept(&journal);
-    if restored.kept.is_empty() && journal.sets.iter().all(|set| set.finished) {
+    if restored.kept.is_empty() {
         settle::remove_all(&journal)?;
     }
     Ok(restored)
@@ -223,7 +224,7 @@ fn refuse_gone(journal: &Journal) -> Result<(), RestoreError> {
 /// Refuses while a process has open what the daemon has made anew, or a file that is set aside. A
 /// directory that is set aside can be a layer of an image with any number of files, which no daemon
 /// has open.
-fn refuse_used(chosen: &[(Set, Move)]) -> Result<(), RestoreError> {
+fn refuse_used(chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     let files = chosen.iter().map(|(_, one)| &one.to).filter(|to| to.is_file());
     let paths = chosen.iter().map(|(_, one)| &one.from).chain(files);
     let paths: Vec<_> = paths.cloned().collect();
@@ -282,7 +283,7 @@ fn move_away(
 
 /// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
 /// without doing them. After a restore no marker says so any more.
-fn sync_disks(chosen: &[(Set, Move)]) -> Result<(), Error> {
+fn sync_disks(chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let parents: BTreeSet<_> = chosen.iter().filter_map(|(_, one)| one.from.parent()).collect();
     parents.into_iter().try_for_each(sync_file_system)
 }

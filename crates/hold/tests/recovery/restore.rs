@@ -4,6 +4,7 @@ use crate::support::{
     DATA, config, crash, daemon_writes, everything, has_marker, isolated, listing, make_files,
     paths, recover, recovered, set_aside, settle, sh,
 };
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::{AsideError, Journal, RestoreError, Restored, restore};
@@ -137,6 +138,48 @@ fn files_of_a_recovery_that_was_cut_short_come_back_and_the_operator_decides() {
         // Without a recovery that has begun, the hold is recovered first.
         crash(&config);
         assert!(matches!(restore("test", &|_| {}), Err(RestoreError::Interrupted(_))));
+    });
+}
+
+#[test]
+fn after_a_recovery_that_was_cut_short_the_original_stays_and_the_marker_alone_decides() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        for content in ["original", "second"] {
+            wipe(content);
+        }
+        let mut journal = Journal::read("test").unwrap();
+        journal.sets[1].finished = false;
+        fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+        crash(&config);
+        let done = restored();
+        assert_eq!((done.paths, done.is_interrupted), (paths(&ALL), true));
+        // Once more would put the second in the place of the original.
+        assert!(matches!(restore("test", &|_| {}), Err(RestoreError::Interrupted(_))));
+        let kept = recover(&config, Decision::Keep).unwrap();
+        assert!(matches!(kept, Recovered::Kept { .. }) && !has_marker());
+        assert_eq!(restored(), Restored::default());
+        assert_eq!(cat("meta.db"), "original\n");
+        assert_eq!(cat(".synconce-aside-test-2/meta.db"), "second\n");
+        daemon_writes();
+        settle("test").unwrap();
+        assert_eq!((cat("meta.db").as_str(), leftovers().as_str()), ("original\n", ""));
+    });
+}
+
+#[test]
+fn the_memory_for_many_files_does_not_grow_with_their_square() {
+    isolated(|| {
+        let all: Vec<_> = (0..2000).map(|number| format!("plugin.{number}")).collect();
+        for name in &all {
+            fs::create_dir_all(Path::new(DATA).join(name)).unwrap();
+        }
+        let config = config("wipe", &everything());
+        crash(&config);
+        set_aside(recovered(&config));
+        let most = Some(512 << 20);
+        setrlimit(Resource::As, Rlimit { current: most, maximum: most }).unwrap();
+        assert_eq!(restored().paths.len(), all.len());
     });
 }
 
