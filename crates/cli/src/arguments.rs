@@ -269,7 +269,7 @@ pub struct Setup {
     /// This is the default where another default runtime is set, such as nvidia. dockerd finds
     /// synconce-oci as the first runc in its PATH; without synconce-oci it takes the next one.
     /// Steps of the classic builder are held only if dockerd starts containerd itself.
-    #[arg(long, conflicts_with = "hold")]
+    #[arg(long, conflicts_with_all = ["hold", "undo"])]
     pub builds_only: bool,
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]

@@ -72,8 +72,9 @@ pub(crate) struct Exportable {
     pub id: String,
     pub name: String,
     pub bytes: u64,
-    /// Where dockerd writes the layers before it sends them.
-    pub temporary: PathBuf,
+    /// Where dockerd writes the layers before it sends them. With the image store of containerd
+    /// it writes none.
+    pub temporary: Option<PathBuf>,
 }
 
 /// The cache of BuildKit.

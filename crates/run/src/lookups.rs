@@ -26,7 +26,7 @@ pub(crate) enum LookupError {
     /// This process may not examine the caller (ptrace(2), "Ptrace access mode checking"), or
     /// the caller has exited.
     Unseen,
-    /// As [`MayBlock`].
+    /// The look-up may wait for another process ([`MayBlock`]).
     MayBlock,
 }
 

@@ -15,7 +15,7 @@ use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
 const MOMENT: Duration = Duration::from_millis(1);
-/// The timeout for restoring the signal masks of stopped threads.
+/// The timeout for restoring the signal masks of stopped threads, and for the end of a process.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Reaps `supervisor`, which was killed, and returns the error of the run.
@@ -24,14 +24,23 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Linux 5.16 the core dump of that process kills each process with the same memory, with the same
 /// status (`zap_threads`). The supervisor is such a process.
 pub(crate) fn error(supervisor: u32, had_started: bool) -> RunError {
-    let ends = WaitFor { ends: true, ..WaitFor::default() };
-    match process::wait(Whose::Id(supervisor), ends) {
-        Ok(Some((_, ChildChange::Killed(signal))))
-            if !had_started && signal == Signal::SYS.as_raw() =>
-        {
+    match end_of(supervisor) {
+        Some(ChildChange::Killed(signal)) if !had_started && signal == Signal::SYS.as_raw() => {
             RunError::Filter(Errno::PERM.raw_os_error())
         }
         _ => RunError::SupervisorDied { started: had_started },
+    }
+}
+
+/// Reaps `supervisor`. Its socket is closed a moment before it can be reaped.
+fn end_of(supervisor: u32) -> Option<ChildChange> {
+    let end = Instant::now() + PATIENCE;
+    let ends = WaitFor { ends: true, ..WaitFor::default() };
+    loop {
+        match process::wait(Whose::Id(supervisor), ends) {
+            Ok(None) if Instant::now() < end => thread::sleep(MOMENT),
+            ended => return ended.ok().flatten().map(|(_, change)| change),
+        }
     }
 }
 

@@ -28,14 +28,15 @@ mod tests {
 
     /// Starts a process that waits in read(2), and stops it at the entry of that call.
     fn reader() -> (Child, Tracee) {
-        let child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
-        let child = child.expect("cat");
+        let mut shell = Command::new("sh");
+        let child = shell.args(["-c", "read line"]).stdin(Stdio::piped()).spawn();
+        let child = child.expect("a shell");
         let tracee = Tracee::seize(child.id()).expect("a tracee");
         tracee.interrupt().expect("a running tracee");
         loop {
             match tracee.wait().expect("a stop") {
                 Stop::Entry if is_read_of_standard_input(&tracee) => return (child, tracee),
-                Stop::Gone => panic!("cat has ended"),
+                Stop::Gone => panic!("the shell has ended"),
                 _ => tracee.run_to_syscall(0).expect("a stopped tracee"),
             }
         }

@@ -255,8 +255,8 @@ pub(crate) fn request(
     address: usize,
     data: usize,
 ) -> io::Result<()> {
-    // SAFETY: `data` is a number or points to a structure that the caller of this
-    // private function keeps alive for the kernel to read or fill.
+    // SAFETY: `data` is a number or points to a structure that the caller, in this
+    // crate, keeps alive for the kernel to read or fill.
     check(unsafe { libc::ptrace(kind, thread as i32, address, data) }).map(drop)
 }
 

@@ -261,7 +261,7 @@ fn record_and_cut(
         let seen = match recovered(way, &replay, control.path()) {
             Ok(found) if found == finished => Ok(None),
             Ok(found) => Ok(Some(("lost", differ(&finished, &found)))),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Ok(Some(("lost", error.to_string()))),
         };
         findings.add(seen, true, || format!("{place:?}"));
         Ok(())

@@ -101,12 +101,12 @@ type MessageAndHint = (String, Option<String>);
 
 fn carry_out(arguments: &Setup) -> Result<SetupReport, MessageAndHint> {
     let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
+    let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
     if arguments.builds_only && arguments.engine != Configured::Docker {
         let name = name(arguments.engine);
-        let hint = format!("synconce setup {name}");
+        let hint = host.setup(&name);
         return Err((format!("cannot set up builds only: {name} has no such choice"), Some(hint)));
     }
-    let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
     if arguments.engine == Configured::Apt && !arguments.hold {
         return apt::carry_out(arguments, &host);
     }

@@ -177,21 +177,30 @@ fn a_remount_that_goes_on_while_the_run_commits_fails_no_run() {
 fn a_remount_between_the_sync_and_the_look_fails_no_run() {
     isolated(|place| {
         let _lock = before_stall();
-        let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
-        let mut strace = place.command("strace");
-        let delay = "inject=fremovexattr:delay_enter=2000000";
-        strace.args(["-f", "-o", "trace", "-e", "trace=fremovexattr", "-e", delay, "-P"]);
-        strace.arg(rig.path());
-        strace.args([binary(), "run", "--", "perl", "-e", MAKE]).arg(rig.path().join("made"));
-        let run = StartedCommand::new(&mut strace);
-        // strace notes a call before it delays it.
-        let trace = || fs::read_to_string(place.path("trace")).unwrap_or_default();
-        eventually("the run looks", || trace().contains("fremovexattr("));
-        let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(rig.path()).status();
-        assert!(remount.unwrap().success());
-        assert_eq!(run.end().code(), Some(0), "{}", run.text());
-        assert!(trace().contains("EROFS"), "the remount came late: {}", trace());
+        // A busy machine may remount too late.
+        assert!((0..5).any(|_| is_remounted_before_the_look(place)));
     });
+}
+
+/// Remounts a disk read-only when a run is about to look at the journal. Returns whether the remount
+/// was over before the look.
+fn is_remounted_before_the_look(place: &Place) -> bool {
+    let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+    let mut strace = place.command("strace");
+    let delay = "inject=fremovexattr:delay_enter=2000000";
+    strace.args(["-f", "-o", "trace", "-e", "trace=fremovexattr", "-e", delay, "-P"]);
+    strace.arg(rig.path());
+    strace.args([binary(), "run", "--", "perl", "-e", MAKE]).arg(rig.path().join("made"));
+    let run = StartedCommand::new(&mut strace);
+    // strace notes a call before it delays it.
+    let trace = || fs::read_to_string(place.path("trace")).unwrap_or_default();
+    eventually("the run looks", || trace().contains("fremovexattr("));
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(rig.path()).status();
+    assert!(remount.unwrap().success());
+    assert_eq!(run.end().code(), Some(0), "{}", run.text());
+    let is_before = trace().contains("EROFS");
+    place.remove("trace");
+    is_before
 }
 
 /// `setup` renames a file, or lets dpkg-divert do it, and syncs the directory.

@@ -80,7 +80,8 @@ fn an_export_is_measured_and_leaves_nothing(place: &Place) {
     let site = Site::with(place, Given::Runc, rig.path());
     let engine = Docker::with_storage(&site, "overlay2");
     let root = rig.path().join("docker");
-    let text = "a line that can be compressed\n".repeat(1 << 19);
+    // More than 64 MiB.
+    let text = "a line that can be compressed\n".repeat(9 << 18);
     place.write("context/text", &text);
     let tar = place.text("text.tar");
     let made = finish(place.command("tar").args(["-cf", &tar, "-C", "context", "text"]));

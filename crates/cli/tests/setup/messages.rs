@@ -162,10 +162,13 @@ fn builds_alone_are_set_up_where_asked_for_or_where_another_runtime_is_the_defau
         let refused = place.setup(&[engine, "--builds-only"]);
         let said = format!(
             "synconce: cannot set up builds only: {engine} has no such choice\n\
-             synconce: hint: synconce setup {engine}\n"
+             synconce: hint: synconce setup {engine} --root {}\n",
+            place.root.display()
         );
         assert_eq!((refused.code, refused.stderr), (Some(125), said));
     }
+    // `setup docker --undo` takes back both set-ups.
+    assert_eq!(place.setup(&["docker", "--builds-only", "--undo"]).code, Some(125));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What a command waits for beside syncs, and files whose syncs nobody needs: findings with the
-//! least seconds that a remedy saves. Pure: the record in, findings out.
+//! Causes beside the waits for syncs, and waits for syncs of documentation: findings with the least
+//! seconds that a remedy saves. Pure: the record in, findings out.
 
 use super::record::CommandRecord;
 use super::savings::wilson;
@@ -27,7 +27,7 @@ pub struct TriggerRuns {
 pub struct Emulated {
     /// The program of the emulator.
     pub by: String,
-    /// How often a process of these was found running.
+    /// How often a process in this emulator was found running.
     pub looks: u64,
     /// How often any process of the command was found running.
     pub of: u64,
@@ -48,7 +48,7 @@ impl Emulated {
     }
 }
 
-/// A finding costs at least so many seconds, and such a part of the command.
+/// Findings below this number of seconds, or this part of the command's time, are left out.
 const WORTH: f64 = 0.1;
 const PART: f64 = 0.02;
 const WORKLOAD: &str = "this command";
@@ -62,8 +62,8 @@ pub(super) fn derive(record: &CommandRecord) -> Vec<Finding> {
     found
 }
 
-/// Returns what `finding` costs, in seconds. A share of the work counts as such a share of the
-/// time.
+/// Returns what `finding` costs, in seconds. A finding without seconds costs the emulated share of
+/// the command's time.
 pub(super) fn cost(finding: &Finding, record: &CommandRecord) -> f64 {
     let share = || most_emulated(record).map_or(0.0, |it| it.share().1);
     finding.seconds.unwrap_or_else(|| share() * record.seconds())
@@ -89,7 +89,8 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
         evidence: format!("its trigger ran {}", took(trigger)),
         remedy: format!("{}; rm -f /var/lib/man-db/auto-update", set(false)),
         undo: format!("{}; touch /var/lib/man-db/auto-update; mandb -pq", set(true)),
-        risk: "man -k, apropos and whatis do not find new pages; man PAGE does".to_owned(),
+        risk: "needs root; man -k, apropos and whatis do not find new pages; man PAGE does"
+            .to_owned(),
     })
 }
 
@@ -156,8 +157,11 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
             "printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE}",
             EXCLUDED.map(|name| format!("'exclude=/usr/share/{name}/'")).join(" ")
         ),
-        undo: format!("rm {EXCLUDE}; apt-get install --reinstall PACKAGE..."),
-        risk: "no documentation and no translations; dpkg --verify names the missing files"
+        undo: format!(
+            "rm {EXCLUDE}; then apt-get install --reinstall the packages whose files are wanted"
+        ),
+        risk: "needs root; no documentation and no translations; dpkg --verify names the missing \
+               files"
             .to_owned(),
     })
 }

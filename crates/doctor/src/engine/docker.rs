@@ -24,8 +24,11 @@ const LAST: u32 = 51;
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 /// The most images that are asked for.
 const IMAGES: usize = 200;
-/// Bytes of an image whose export is measured.
-const EXPORTED: RangeInclusive<i64> = (4 << 20)..=(512 << 20);
+/// Bytes of an image whose export is measured. A smaller image is compressed within few looks at
+/// the program ([`crate::program::POLL`]), which rounds its time.
+const EXPORTED: RangeInclusive<i64> = (64 << 20)..=(512 << 20);
+/// What dockerd before 24 lists as the name of an image without a name.
+const UNTAGGED: &str = "<none>:<none>";
 /// What cannot be measured if the containerd of an image store cannot be asked.
 const STORE: &str = "the directory of containerd, which has the layers";
 
@@ -155,7 +158,7 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
         unknown.push(NotMeasured::new("images", reason(&error)));
         Vec::new()
     });
-    let exportable = exportable(&images, socket, &info.docker_root_dir.join("tmp"));
+    let exportable = exportable(&images, socket, &info);
     let emulated_images = emulated_images(images, socket, &version.arch);
     let emulated_images = emulated_images.unwrap_or_else(|error| {
         unknown.push(NotMeasured::new("architectures of images", reason(&error)));
@@ -173,17 +176,28 @@ fn emulated_images(
     native: &str,
 ) -> io::Result<Option<EmulatedImages>> {
     let Some(emulators) = Emulators::of_kernel() else { return Ok(None) };
+    Ok(emulators.run_among(&inspect(images, socket)?, native))
+}
+
+/// Asks for the architectures of images. Skips images that dockerd refuses to inspect.
+fn inspect(images: Vec<ListedImage>, socket: &Path) -> io::Result<Vec<ImageOf>> {
     let mut all = Vec::new();
     for image in images.into_iter().take(IMAGES) {
         let path = format!("/images/{}/json", image.id);
-        let InspectedImage { architecture } = answer(connect_to(socket)?, &path)?;
-        all.push(ImageOf { name: image.name(), architecture });
+        match answer(connect_to(socket)?, &path) {
+            Ok(InspectedImage { architecture }) => {
+                all.push(ImageOf { name: image.name(), architecture });
+            }
+            // A status of HTTP: the image was removed after it was listed.
+            Err(error) if error.kind() == ErrorKind::Other => {}
+            Err(error) => return Err(error),
+        }
     }
-    Ok(emulators.run_among(&all, native))
+    Ok(all)
 }
 
 /// Returns the largest of `images` whose export takes seconds and says something.
-fn exportable(images: &[ListedImage], socket: &Path, temporary: &Path) -> Option<Exportable> {
+fn exportable(images: &[ListedImage], socket: &Path, info: &Info) -> Option<Exportable> {
     let fits = |image: &&ListedImage| EXPORTED.contains(&image.size);
     let image = images.iter().filter(fits).max_by_key(|image| image.size)?;
     Some(Exportable {
@@ -191,14 +205,15 @@ fn exportable(images: &[ListedImage], socket: &Path, temporary: &Path) -> Option
         id: image.id.clone(),
         name: image.name(),
         bytes: u64::try_from(image.size).unwrap_or(0),
-        temporary: temporary.to_owned(),
+        temporary: (!info.is_image_store()).then(|| info.docker_root_dir.join("tmp")),
     })
 }
 
 impl ListedImage {
     /// Returns its first name, or its id.
     fn name(&self) -> String {
-        self.repo_tags.iter().flatten().next().unwrap_or(&self.id).clone()
+        let mut tags = self.repo_tags.iter().flatten();
+        tags.find(|tag| *tag != UNTAGGED).unwrap_or(&self.id).clone()
     }
 }
 
@@ -294,6 +309,8 @@ impl BuildCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn the_build_cache_is_asked_for_only_where_that_walks_no_volumes() {
@@ -305,15 +322,53 @@ mod tests {
         assert_eq!(disk_usage_path("2.0"), None);
     }
 
+    fn info(status: &str) -> Info {
+        let text = format!(
+            r#"{{"ServerVersion": "29.0.0", "DockerRootDir": "/none/docker", "Driver":
+            "overlayfs", "DriverStatus": {status}, "Containerd": {{"Address": "/none/c"}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn image(id: &str, tag: &str, size: i64) -> ListedImage {
+        ListedImage { id: id.to_owned(), repo_tags: Some(vec![tag.to_owned()]), size }
+    }
+
+    #[test]
+    fn only_an_image_store_exports_without_temporary_files() {
+        let images = [image("small", "a:1", 63 << 20), image("large", UNTAGGED, 70 << 20)];
+        let exported = |status| exportable(&images, Path::new("/none"), &info(status)).unwrap();
+        let plain = exported("null");
+        assert_eq!((&*plain.id, &*plain.name), ("large", "large"));
+        assert_eq!(plain.temporary.as_deref(), Some(Path::new("/none/docker/tmp")));
+        let of_store = exported(r#"[["driver-type", "io.containerd.snapshotter.v1"]]"#);
+        assert_eq!(of_store.temporary, None);
+    }
+
+    #[test]
+    fn an_image_that_is_gone_is_skipped() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let answers = [
+            "HTTP/1.0 404 Not Found\r\n\r\n{}",
+            "HTTP/1.0 200 OK\r\n\r\n{\"Architecture\": \"arm64\"}",
+        ];
+        let daemon = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 1024]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let all = inspect(vec![image("gone", "a:1", 1), image("there", "b:1", 1)], &socket);
+        daemon.join().unwrap();
+        let all: Vec<_> = all.unwrap().into_iter().map(|it| (it.name, it.architecture)).collect();
+        assert_eq!(all, [("b:1".to_owned(), "arm64".to_owned())]);
+    }
+
     #[test]
     fn an_image_store_is_measured_in_the_directory_of_containerd() {
-        let info = |status: &str| -> Info {
-            let text = format!(
-                r#"{{"ServerVersion": "29.0.0", "DockerRootDir": "/none/docker", "Driver":
-                "overlayfs", "DriverStatus": {status}, "Containerd": {{"Address": "/none/c"}}}}"#
-            );
-            serde_json::from_str(&text).unwrap()
-        };
         let of_store = info(r#"[["driver-type", "io.containerd.snapshotter.v1"]]"#);
         let named = of_store.containerd.as_ref().unwrap().address.as_deref();
         assert_eq!(named, Some(Path::new("/none/c")));

@@ -23,7 +23,7 @@ const TIME: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
 /// Bytes of the export that are compressed.
 const SAMPLE: usize = 32 << 20;
-/// What the programs leave of an archive that can be compressed.
+/// An archive that shrinks to no less than this part is compressed already.
 const COMPRESSED: f64 = 0.9;
 const WHAT: &str = "export of an image";
 
@@ -53,12 +53,14 @@ pub(crate) fn measure(
     observer: &mut dyn Observer,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<Export>, Error> {
-    if place.space_for(source.bytes) != Space::Enough {
-        let why = "the file system has too little free space for its layers";
-        not_measured.push(NotMeasured::new(WHAT, why));
-        return Ok(None);
+    if let Some(temporary) = &source.temporary {
+        if place.space_for(source.bytes) != Space::Enough {
+            let why = "the file system has too little free space for its layers";
+            not_measured.push(NotMeasured::new(WHAT, why));
+            return Ok(None);
+        }
+        observer.will_write(source.bytes, temporary);
     }
-    observer.will_write(source.bytes, &source.temporary);
     observer.begins(WHAT);
     let began = Instant::now();
     let started = connect(&source.socket).and_then(|mut stream| {
@@ -74,7 +76,7 @@ pub(crate) fn measure(
         let head = head(&sample)?;
         let bytes = count - head as u64;
         if bytes == 0 {
-            return Err(nothing_sent());
+            return Err(nothing_sent(elapsed));
         }
         Ok((bytes, bytes as f64 / elapsed.as_secs_f64(), sample[head..].to_vec()))
     });
@@ -118,17 +120,21 @@ fn receive(
     Ok(Ok((sample, count)))
 }
 
-/// Returns the length of the head of `answer`, which has to be a success.
+/// Returns the length of the head of `answer`, which has to be a success or empty.
 fn head(answer: &[u8]) -> io::Result<usize> {
     if answer.is_empty() {
-        return Err(nothing_sent());
+        return Ok(0);
     }
     let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n");
     let end = end.filter(|_| answer.get(8..13) == Some(b" 200 "));
     end.map(|end| end + 4).ok_or_else(|| io::Error::other("dockerd refuses the export"))
 }
 
-fn nothing_sent() -> io::Error {
+/// Returns the error of an export without bytes, which ended after `elapsed`.
+fn nothing_sent(elapsed: Duration) -> io::Error {
+    if elapsed < TIME {
+        return io::Error::new(ErrorKind::UnexpectedEof, "dockerd sent no image");
+    }
     io::Error::new(ErrorKind::TimedOut, "dockerd sends nothing within 10 s")
 }
 
@@ -141,8 +147,13 @@ fn compress(program: &str, sample: &[u8]) -> Result<f64, String> {
         Ok(file)
     };
     let mut command = Command::new(program);
+    command.arg("--stdout");
+    if program == "zstd" {
+        // zstd 1.5.7 uses several threads by default.
+        command.arg("-T1");
+    }
     let began = Instant::now();
-    let written = in_memory().and_then(|input| stdout_for(command.arg("--stdout"), input.into()));
+    let written = in_memory().and_then(|input| stdout_for(&mut command, input.into()));
     match written {
         Ok(written) if written.len() as f64 > COMPRESSED * sample.len() as f64 => {
             Err("the export is compressed already".to_owned())
@@ -174,8 +185,9 @@ mod tests {
     }
 
     /// Returns why an export was not measured that is answered by `answer`, at a place with so
-    /// many bytes `available`, and the number of notices.
-    fn not_exported(answer: &'static [u8], available: u64) -> (String, u32) {
+    /// many bytes `available`, and the number of notices. dockerd writes the layers first, unless
+    /// it `streams`.
+    fn not_exported(answer: &'static [u8], available: u64, streams: bool) -> (String, u32) {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -185,7 +197,7 @@ mod tests {
             let _ = stream.write_all(answer);
         });
         let (id, name) = ("sha256:0".to_owned(), "debian".to_owned());
-        let temporary = directory.path().to_owned();
+        let temporary = (!streams).then(|| directory.path().to_owned());
         let source = Exportable { socket, id, name, bytes: 100 << 20, temporary };
         let place = crate::place::look(directory.path()).unwrap();
         let place = ExaminedPlace { size: 1 << 40, available, available_files: None, ..place };
@@ -197,17 +209,24 @@ mod tests {
 
     #[test]
     fn a_disk_that_the_export_could_fill_is_left_alone() {
-        let (why, notices) = not_exported(b"", 150 << 20);
+        let (why, notices) = not_exported(b"", 150 << 20, false);
         assert_eq!(notices, 0);
         assert!(why.contains("too little free space"), "{why}");
-        assert_eq!(not_exported(b"", 1 << 30).1, 1);
+        assert_eq!(not_exported(b"", 1 << 30, false).1, 1);
+    }
+
+    #[test]
+    fn an_export_without_temporary_files_takes_no_space() {
+        let (why, notices) = not_exported(b"", 0, true);
+        assert_eq!((&*why, notices), ("dockerd sent no image", 0));
     }
 
     #[test]
     fn an_export_without_bytes_has_no_rate() {
-        let (why, _) = not_exported(b"HTTP/1.0 200 OK\r\n\r\n", 1 << 30);
-        assert_eq!(why, "dockerd sends nothing within 10 s");
-        let (why, _) = not_exported(b"HTTP/1.0 404 Not Found\r\n\r\n", 1 << 30);
+        let (why, _) = not_exported(b"HTTP/1.0 200 OK\r\n\r\n", 1 << 30, false);
+        assert_eq!(why, "dockerd sent no image");
+        let (why, _) = not_exported(b"HTTP/1.0 404 Not Found\r\n\r\n", 1 << 30, false);
         assert_eq!(why, "dockerd refuses the export");
+        assert_eq!(nothing_sent(TIME).to_string(), "dockerd sends nothing within 10 s");
     }
 }

@@ -29,9 +29,12 @@ const RECOVER: u32 = 4;
 /// each of `owned` below `handle`, and at the directories above it.
 pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
-    // The kernel would refuse the removal.
-    if is_read_only || mutant::is("aborted-journal-unseen") {
+    if mutant::is("aborted-journal-unseen") {
         return Ok(());
+    }
+    // The kernel would refuse the removal.
+    if is_read_only {
+        return super::find_stop(handle);
     }
     let mut removed = rustix::fs::fremovexattr(handle, ATTRIBUTE);
     // The last of the ancestors of a relative path is empty.
@@ -53,8 +56,11 @@ pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) ->
 /// Whether the file system has become read-only by a remount, which has written everything. Finds
 /// nothing without the right to read the disk.
 fn was_remounted(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
-    // This waits for the end of the remount, which the removal of the attribute did not.
+    // syncfs(2) waits for the end of the remount; the removal of the attribute does not.
     rustix::fs::syncfs(handle)?;
+    // fsync(2) fails if an error has made the file system read-only, also without a journal
+    // (`ext4_sync_file`).
+    super::find_stop(handle)?;
     Ok(journal(handle)? == Some(Journal::Finished))
 }
 

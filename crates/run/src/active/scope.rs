@@ -1,4 +1,4 @@
-//! What a run asked to be synced.
+//! The file systems that the commit covers.
 
 use super::sealed_scope::SealedScope;
 use crate::options::RunOptions;

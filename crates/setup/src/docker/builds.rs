@@ -1,6 +1,6 @@
 //! The set-up of builds alone: the default runtime stays as it is, and daemon.json is not edited.
 //!
-//! BuildKit in dockerd knows no default runtime. It looks `runc` up in dockerd's PATH at each step
+//! BuildKit in dockerd has no default runtime. It looks `runc` up in dockerd's PATH at each step
 //! (`runcexecutor` of BuildKit, `os/exec` of Go). A link that leads nowhere is passed over, so that
 //! the next runc in PATH runs the step if synconce-oci is gone.
 

@@ -199,19 +199,24 @@ impl Store {
         Ok(names.map(with_note).collect())
     }
 
-    /// Returns why the layers that session `id` needs are not known: its note was written by
-    /// another version, or cannot be read. `None` if it has no note, or half of one that a crash
-    /// left.
+    /// Returns why the layers that session `id` needs are not known, if [`Store::sessions`] had no
+    /// note of it: the note was written by another version, or could not be read. `None` if there
+    /// is no note, or half of one that a crash left.
     pub(crate) fn unknown_needs(&self, id: &str) -> Option<Error> {
         let path = self.session(id).join(SESSION);
-        match read::<record::Session>(&path).err()? {
-            error if error.io().kind() != io::ErrorKind::InvalidData => Some(error),
-            _ => {
-                let _whole: serde_json::Value = read(&path).ok().flatten()?;
-                let why = io::Error::other("another version of synconce wrote it");
-                Some(Error::new("cannot use", &path, why))
-            }
-        }
+        let is_half = |error: &Error| error.io().kind() == io::ErrorKind::InvalidData;
+        let why = match read::<record::Session>(&path) {
+            Ok(None) => return None,
+            // The caller had an error.
+            Ok(Some(_)) => "it could not be read at first",
+            Err(error) if !is_half(&error) => return Some(error),
+            Err(_) => match read::<serde_json::Value>(&path) {
+                Ok(Some(_)) => "another version of synconce wrote it",
+                Err(error) if !is_half(&error) => return Some(error),
+                _ => return None,
+            },
+        };
+        Some(Error::new("cannot use", &path, io::Error::other(why)))
     }
 
     /// Returns the trees that have notes of uncommitted changes, by the notes' names.
