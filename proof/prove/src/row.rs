@@ -1,8 +1,9 @@
 //! A row of the table: its role and its findings.
 
-use crate::Result;
 use crate::campaign::Findings;
 use crate::config::RunConfig;
+use crate::expected::Expected;
+use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 
@@ -45,7 +46,32 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Returns the row of these findings. An error fails this row alone: the others are made.
+    pub(crate) fn new(
+        role: Role,
+        name: &str,
+        config: RunConfig,
+        findings: Result<Findings>,
+    ) -> Self {
+        let of_error =
+            |error: Error| Findings { error: Some(error.to_string()), ..Findings::default() };
+        let findings = findings.unwrap_or_else(of_error);
+        Self { role, name: name.to_owned(), config, findings }
+    }
+
+    /// Prints the finished row. Also prints an error and the first broken promise: they must not be
+    /// lost if the hours of work are interrupted.
+    pub(crate) fn print_progress(&self) {
+        eprintln!("{self}");
+        let Findings { error, first, .. } = &self.findings;
+        let is_kept = self.role.expected() == Expected::Kept;
+        error.iter().chain(first.iter().filter(|_| is_kept)).for_each(|text| eprintln!("{text}"));
+    }
+
     fn found(&self) -> String {
+        if self.findings.error.is_some() {
+            return "ERROR".to_owned();
+        }
         if let Some(reason) = &self.findings.skipped {
             return format!("SKIPPED: {reason}");
         }
@@ -84,8 +110,7 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    pub(crate) fn row(&self, seed: u64) -> Result<Row> {
-        let findings = (self.make)(seed)?;
-        Ok(Row { role: self.role, name: self.name.clone(), config: self.config, findings })
+    pub(crate) fn row(&self, seed: u64) -> Row {
+        Row::new(self.role, &self.name, self.config, (self.make)(seed))
     }
 }
