@@ -167,13 +167,16 @@ mod tests {
         for role in [Role::Promise, Role::Control, Role::Mutant, Role::Rival] {
             let make = Box::new(|_| Err("the disk is busy".into()));
             let failing = Job { make, ..job(role, "failing", 0) };
-            let rows = run_jobs(&[failing, job(Role::Promise, "last", 0)], &arguments, 1);
-            assert_eq!(rows[1].name, "last");
-            assert!(rows[0].to_string().ends_with("ERROR"), "{}", rows[0]);
+            let panicking = Job { make: Box::new(|_| panic!()), ..job(role, "panicking", 0) };
+            let last = job(Role::Promise, "last", 0);
+            let rows = run_jobs(&[failing, panicking, last], &arguments, 1);
+            assert_eq!(rows[2].name, "last");
             let failures = failures(&rows, true);
-            let group = role.group();
-            let first = format!("{group} failing, {}: error: the disk is busy", rows[0].config);
-            assert_eq!(failures[0], first);
+            for (at, name) in ["failing", "panicking"].into_iter().enumerate() {
+                assert!(rows[at].to_string().ends_with("ERROR"), "{}", rows[at]);
+                let named = format!("{} {name}, {}: error: ", role.group(), rows[at].config);
+                assert!(failures[at].starts_with(&named), "{}", failures[at]);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use crate::expected::Expected;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -110,7 +111,10 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Makes the row. A panic is an error of the row, too: a rig panics if it cannot be taken down.
     pub(crate) fn row(&self, seed: u64) -> Row {
-        Row::new(self.role, &self.name, self.config, (self.make)(seed))
+        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(seed)));
+        let findings = made.unwrap_or_else(|_| Err("it panicked, as printed above".into()));
+        Row::new(self.role, &self.name, self.config, findings)
     }
 }
