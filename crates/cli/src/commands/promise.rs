@@ -35,6 +35,8 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
             _ => Ok(()),
         },
         Command::Hold(hold) if !matches!(hold.verb, hold::HoldVerb::Status(_)) => real(),
+        // The engine stores what a build step sets up, as it stores the other files of the step.
+        Command::Setup(_) if synconce_run::is_in_step() => Ok(()),
         Command::Setup(setup)
             if !setup.dry_run && !setup.check && setup.engine != Configured::Kubernetes =>
         {
