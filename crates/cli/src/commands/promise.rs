@@ -39,6 +39,8 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
             HoldVerb::Status(_) | HoldVerb::Restore(Restore { name: None }) => Ok(()),
             _ => real(),
         },
+        // The engine stores what a build step sets up, as it stores the other files of the step.
+        Command::Setup(_) if synconce_run::is_in_step() => Ok(()),
         Command::Setup(setup)
             if !setup.dry_run && !setup.check && setup.engine != Configured::Kubernetes =>
         {
