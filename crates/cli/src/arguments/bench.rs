@@ -55,8 +55,8 @@ pub enum BenchScenario {
 }
 
 impl BenchScenario {
-    /// Returns the value of `--json`, for a scenario that has it.
-    pub(crate) fn json(&self) -> Option<Option<&Path>> {
+    /// Returns the value of `--json`.
+    pub(crate) fn json(&self) -> Option<&Path> {
         let json = match self {
             Self::Install(it) => &it.json,
             Self::Build(it) => &it.json,
@@ -67,7 +67,7 @@ impl BenchScenario {
             Self::Cost(it) => &it.json,
             Self::Loop(_) => return None,
         };
-        Some(json.json.as_deref())
+        json.json.as_deref()
     }
 }
 

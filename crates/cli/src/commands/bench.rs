@@ -4,10 +4,9 @@ use crate::arguments::bench::{
     BaseArguments, BenchArguments, BenchScenario, BuildArguments, Clones, Compile, Cost, Db,
     Import, Install, Loop,
 };
-use crate::commands::json::{Sink, Stream};
-use crate::exit;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream, print};
 use crate::table;
-use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,16 +16,12 @@ use synconce_bench::{
 };
 
 /// Runs a benchmark of this binary.
-pub fn bench(arguments: BenchArguments) -> ExitCode {
+///
+/// # Errors
+/// Why there is no report.
+pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     let ours = Path::new("/proc/self/exe");
-    let json = match arguments.scenario.json().map(|json| Sink::open(json, Stream::Output)) {
-        None => None,
-        Some(Ok(json)) => json,
-        Some(Err(error)) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
+    let output = Output::open(arguments.scenario.json(), Stream::Output)?;
     let report = match arguments.scenario {
         BenchScenario::Install(it) => install::measure(&install_options(it), ours),
         BenchScenario::Build(it) => image::measure(&build_options(it), ours),
@@ -37,33 +32,12 @@ pub fn bench(arguments: BenchArguments) -> ExitCode {
         BenchScenario::Tree(it) => tree::measure(&tree_options(it), ours),
         BenchScenario::Loop(arguments) => return print_loop(&arguments),
     };
-    let report = match report {
-        Ok(report) => report,
-        Err(error) => return fail(&error),
-    };
-    let printed = match json {
-        Some(sink) => sink.write(&report),
-        None => {
-            let text = report.text(table::width_of(io::stdout()));
-            Sink::Standard(Stream::Output).write_text(&text)
-        }
-    };
-    match printed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error.message);
-            exit::FAILED.into()
-        }
-    }
-}
-
-fn fail(error: &Error) -> ExitCode {
-    say(&error.to_string());
-    match error {
-        // Cleanup is done: end by the signal, as the caller of an interrupted program expects.
-        Error::Interrupted { signal } => exit::by_signal(*signal),
-        _ => exit::FAILED.into(),
-    }
+    let report = report.map_err(|error| {
+        let signal = if let Error::Interrupted { signal } = error { Some(signal) } else { None };
+        CommandError::in_lines(&error.to_string()).ended_by(signal)
+    })?;
+    output.write_or(&report, || print(report.text(table::width_of(io::stdout()))))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn base_options(arguments: BaseArguments, defaults: base::BaseOptions) -> base::BaseOptions {
@@ -134,20 +108,9 @@ fn tree_options(arguments: Clones) -> tree::CloneOptions {
     tree::CloneOptions { common: common(defaults.common, rounds, variants), source, base, cold }
 }
 
-fn print_loop(arguments: &Loop) -> ExitCode {
-    let kind = arguments.call.parse::<LoopKind>();
-    let measured = kind.and_then(|kind| {
-        measure_loop(kind, arguments.count, arguments.file.as_deref())
-            .map_err(|error| error.to_string())
-    });
-    match measured {
-        Ok(nanoseconds) => {
-            println!("{nanoseconds}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            say(&error);
-            exit::FAILED.into()
-        }
-    }
+fn print_loop(arguments: &Loop) -> Result<ExitCode, CommandError> {
+    let kind = arguments.call.parse::<LoopKind>()?;
+    let measured = measure_loop(kind, arguments.count, arguments.file.as_deref());
+    println!("{}", measured.map_err(|error| error.to_string())?);
+    Ok(ExitCode::SUCCESS)
 }

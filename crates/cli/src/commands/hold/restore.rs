@@ -1,6 +1,6 @@
 //! `synconce hold restore`
 
-use super::{Trouble, known, say_waiting};
+use super::{CommandError, known, say_waiting};
 use crate::arguments::hold::NamedHold;
 use crate::text::notice;
 use std::collections::BTreeSet;
@@ -10,14 +10,14 @@ use synconce_hold::aside::{self, RestoreError, Restored};
 /// How many paths are listed.
 const LISTED: usize = 20;
 
-impl From<RestoreError> for Trouble {
+impl From<RestoreError> for CommandError {
     fn from(error: RestoreError) -> Self {
-        Self { message: error.to_string(), hint: error.remedy() }
+        Self::in_lines(&error.to_string()).with_remedy(error.remedy())
     }
 }
 
 /// Puts back what is set aside.
-pub(super) fn restore(named: &NamedHold) -> Result<(), Trouble> {
+pub(super) fn restore(named: &NamedHold) -> Result<(), CommandError> {
     let name = known(&named.name)?;
     let restored = aside::restore(&name, &say_waiting)?;
     if restored.paths.is_empty() && restored.kept.is_empty() {

@@ -1,7 +1,7 @@
 //! `synconce hold recover`, `settle` and `run`
 
 use super::restore::say_restored;
-use super::{Trouble, begun, known, read, read_or_recall, say_left, say_waiting};
+use super::{CommandError, begun, known, read, read_or_recall, say_left, say_waiting};
 use crate::arguments::hold::{HoldRunArguments, NamedHold, Recover};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -16,7 +16,7 @@ use synconce_hold::stop::{Stopped, stop};
 use synconce_sys::reason;
 
 /// Recovers a hold.
-pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
+pub(super) fn recover(arguments: &Recover) -> Result<(), CommandError> {
     let config = read_or_recall(&arguments.named.name)?;
     let decision = match (arguments.wipe, arguments.keep) {
         (true, _) => Decision::Wipe,
@@ -27,7 +27,7 @@ pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
 }
 
 /// Recovers, and says what was done: a recovery that changes something is never silent.
-fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
+fn decided(config: &Config, decision: Decision) -> Result<(), CommandError> {
     let done = recover::recover(config, decision, &say_waiting);
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
@@ -89,23 +89,23 @@ fn say_layers(layers: &Layers) {
     }
 }
 
-fn refused(error: &RecoverError) -> Trouble {
+fn refused(error: &RecoverError) -> CommandError {
     let commands = error.commands();
     let mut message = error.to_string();
     for (command, what) in &commands {
         message += &format!("\n  {command}    # {what}");
     }
-    Trouble { message, hint: error.remedy() }
+    CommandError::in_lines(&message).with_remedy(error.remedy())
 }
 
-impl From<AsideError> for Trouble {
+impl From<AsideError> for CommandError {
     fn from(error: AsideError) -> Self {
-        Self { message: error.to_string(), hint: error.remedy() }
+        Self::in_lines(&error.to_string()).with_remedy(error.remedy())
     }
 }
 
 /// Removes what was set aside.
-pub(super) fn settle(named: &NamedHold) -> Result<(), Trouble> {
+pub(super) fn settle(named: &NamedHold) -> Result<(), CommandError> {
     Ok(settled(&known(&named.name)?)?)
 }
 
@@ -118,14 +118,7 @@ fn settled(name: &str) -> Result<(), AsideError> {
 }
 
 /// Runs a daemon whose files are held.
-pub(super) fn run(arguments: &HoldRunArguments) -> ExitCode {
-    match held(arguments) {
-        Ok(code) => code,
-        Err(trouble) => trouble.report(),
-    }
-}
-
-fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
+pub(super) fn run(arguments: &HoldRunArguments) -> Result<ExitCode, CommandError> {
     let config = read(&arguments.named.name)?;
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
