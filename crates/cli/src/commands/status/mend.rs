@@ -19,6 +19,9 @@ use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{FoundMarker, MarkerState};
 use synconce_sys::reason;
 
+/// What shows the runs.
+const STATUS: &str = "synconce status";
+
 /// Runs the commands that install every package again, or prints them.
 pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
     let found = find(typed)?;
@@ -27,7 +30,7 @@ pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode,
     let again = command("--mend", id, root);
     let system = system(root, &found, private, &again)?;
     let steps = steps(record, private, system.as_deref());
-    let steps = steps.map_err(|reason| refusal(id, reason, "synconce status"))?;
+    let steps = steps.map_err(|reason| refusal(format!("cannot mend {id}: {reason}"), STATUS))?;
     if arguments.dry_run {
         let text: String = steps.iter().map(|step| step.command.clone() + "\n").collect();
         print(text)?;
@@ -37,7 +40,7 @@ pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode,
     if !rustix::process::geteuid().is_root() {
         // A failure of the inner command would be lost in the arguments of sudo.
         let hint = format!("commands=$({again} --dry-run) && sudo sh -exc \"$commands\"");
-        return Err(refusal(id, "only root can install packages", hint));
+        return Err(refusal(format!("cannot mend {id}: only root can install packages"), hint));
     }
     let forwarder = SignalForwarder::new();
     let forwarder =
@@ -77,7 +80,8 @@ fn find(typed: &str) -> Result<FoundMarker, CommandError> {
     let mut own = own.into_iter().filter(|found| found.owner == user);
     let found = own
         .find(|found| found.id == id)
-        .ok_or_else(|| refusal(&id, "you have no interrupted run of this ID", "synconce status"))?;
+        .ok_or_else(|| format!("cannot mend {id}: you have no interrupted run of this ID"))
+        .map_err(|error| refusal(error, STATUS))?;
     match found.state {
         MarkerState::Interrupted => Ok(found),
         MarkerState::InFlight => Err(format!("the run {id} is in flight, not interrupted").into()),
@@ -88,7 +92,7 @@ fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), CommandError> {
     let record = found.record.as_ref();
     record
         .and_then(|record| Some((record, record.private.as_ref()?)))
-        .ok_or_else(|| refusal(&found.id, "its marker is damaged", "synconce status"))
+        .ok_or_else(|| refusal(format!("cannot mend {}: its marker is damaged", found.id), STATUS))
 }
 
 /// Returns the root of the system to mend: the target of `--root`, or that of the run. The disk of
@@ -104,9 +108,8 @@ fn system(
     let marked = target::markers(root)?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
         let shown = shell(&[root.to_string_lossy().into_owned()]);
-        let why = format!("it has no marker of the run {}", found.id);
-        let hint = format!("mount the disk of the run there; then: {again}");
-        return Err(refusal(&shown, why, hint));
+        let error = format!("cannot mend {shown}: it has no marker of the run {}", found.id);
+        return Err(refusal(error, format!("mount the disk of the run there; then: {again}")));
     }
     Ok(Some(root.to_owned()))
 }
@@ -115,8 +118,8 @@ fn refuse_running(found: &FoundMarker) -> Result<(), CommandError> {
     let left = processes_left([(found.run(), found.record.as_ref())].into_iter());
     let Some(left) = left.into_values().find(|left| !left.is_empty()) else { return Ok(()) };
     let pids: Vec<_> = left.iter().map(|process| process.pid.to_string()).collect();
-    let why = format!("its processes still run: {}", names(&left));
-    Err(refusal(&found.id, why, format!("wait for them, or end them: kill {}", pids.join(" "))))
+    let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));
+    Err(refusal(error, format!("wait for them, or end them: kill {}", pids.join(" "))))
 }
 
 /// Refuses if another process has one of the locks of apt and dpkg. The commands that remove their
@@ -142,8 +145,8 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Comma
         |_| "another process".to_owned(),
         |name| format!("{} (pid {pid})", name.trim_end()),
     );
-    let why = format!("apt or dpkg is locked by {holder}");
-    Err(refusal(id, why, format!("wait until it has ended; then: {again}")))
+    let error = format!("cannot mend {id}: apt or dpkg is locked by {holder}");
+    Err(refusal(error, format!("wait until it has ended; then: {again}")))
 }
 
 /// Runs `step` in a shell with the terminal of synconce.
@@ -157,6 +160,6 @@ fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, Comma
     ended.map_err(|error| format!("cannot {}: {}", step.act, reason(&error)).into())
 }
 
-fn refusal(what: &str, why: impl Display, hint: impl Display) -> CommandError {
-    CommandError::from(format!("cannot mend {what}: {why}")).hint(hint)
+fn refusal(error: String, hint: impl Display) -> CommandError {
+    CommandError::from(error).hint(hint)
 }
