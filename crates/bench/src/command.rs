@@ -14,7 +14,7 @@ pub(crate) fn show(path: &Path) -> String {
 }
 
 /// Replaces every `{key}` of a command by its value; other braces stay.
-pub(crate) fn fill(command: &[String], values: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn fill(command: &[String], values: &BTreeMap<&str, String>) -> Vec<String> {
     command
         .iter()
         .map(|word| {

@@ -176,7 +176,7 @@ impl Steps for CostFixture {
         if iteration.variant.name.starts_with("container/") {
             container::make_bundles(&path("containers"), &self.synconce)?;
         }
-        let value = |name: &str| (name.to_owned(), show(&path(name)));
+        let value = |name: &'static str| (name, show(&path(name)));
         let values = BTreeMap::from(["file", "containers"].map(value));
         Ok(IterationConfig { values, ..IterationConfig::default() })
     }

@@ -4,15 +4,11 @@ use crate::command::show;
 use crate::{Error, files, work_dir};
 use std::path::{Path, PathBuf};
 
-/// Writes the file of a hold of `held`, paths with their kinds, in `dir` and returns its path.
-/// The hold is named after the work directory `work`, which no other benchmark uses. After a
+/// Writes the file of a hold of `held`, paths with their kinds, in the directory `work`, and
+/// returns its path. The hold is named after `work`, which no other benchmark uses. After a
 /// crash its files are thrown away.
-pub(crate) fn write_file(
-    dir: &Path,
-    work: &Path,
-    held: &[(PathBuf, &str)],
-) -> Result<PathBuf, Error> {
-    let file = dir.join(format!("{}.toml", work_dir::unique_name(work)?));
+pub(crate) fn write_file(work: &Path, held: &[(PathBuf, &str)]) -> Result<PathBuf, Error> {
+    let file = work.join(format!("{}.toml", work_dir::unique_name(work)?));
     files::write(&file, text(held))?;
     Ok(file)
 }

@@ -3,7 +3,7 @@
 use crate::interrupt::SignalWatch;
 use crate::processes::OwnProcesses;
 use crate::{CommandFailure, Error, files};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -161,15 +161,10 @@ impl Launcher {
     ///
     /// # Errors
     /// The daemon cannot be started, or an interrupt.
-    pub(crate) fn start(
-        &self,
-        command: &[impl AsRef<str>],
-        log: &Path,
-    ) -> Result<SideProgram, Error> {
+    pub(crate) fn start(&self, command: &[impl AsRef<str>], log: &Path) -> Result<Child, Error> {
         self.watch.check()?;
         let (program, mut prepared) = self.prepare(command, log, None)?;
-        let child = prepared.spawn().map_err(Error::io("run", &program))?;
-        Ok(SideProgram { child, program })
+        prepared.spawn().map_err(Error::io("run", &program))
     }
 
     /// Runs a command that makes or clears the fixture; its failure is an error with the
@@ -239,63 +234,6 @@ impl Launcher {
             self.watch.wait(None, Some(50))?;
         }
         Ok(status)
-    }
-}
-
-/// A program that runs beside the commands that it serves; killed when dropped.
-pub(crate) struct SideProgram {
-    child: Child,
-    program: String,
-}
-
-impl SideProgram {
-    pub(crate) fn pid(&self) -> Pid {
-        Pid::from_child(&self.child)
-    }
-
-    /// Whether the daemon has exited.
-    pub(crate) fn has_ended(&mut self) -> Result<bool, Error> {
-        let ended = self.child.try_wait().map_err(Error::io("wait for", &self.program))?;
-        Ok(ended.is_some())
-    }
-
-    /// Terminates a daemon that may run under a hold, and waits; kills it after `timeout`. A
-    /// hold that cannot be stopped is an error with the `purpose` and the end of `log`.
-    pub(crate) fn stop_held(
-        &mut self,
-        timeout: Duration,
-        purpose: &str,
-        log: &Path,
-    ) -> Result<(), Error> {
-        self.stop(timeout)?;
-        let status = self.child.wait().map_err(Error::io("wait for", &self.program))?;
-        if status.code() != Some(process::FAILED) {
-            return Ok(());
-        }
-        let failure = CommandFailure::new(&[&self.program], status.to_string(), log);
-        Err(Error::Helper { purpose: purpose.to_owned(), failure })
-    }
-
-    /// Terminates the daemon and waits; kills it after `timeout`.
-    pub(crate) fn stop(&mut self, timeout: Duration) -> Result<(), Error> {
-        let start = Instant::now();
-        if !self.has_ended()? {
-            kill_process(self.pid(), Signal::TERM).map_err(Error::io("end", &self.program))?;
-        }
-        while !self.has_ended()? {
-            if start.elapsed() > timeout {
-                self.child.kill().map_err(Error::io("kill", &self.program))?;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for SideProgram {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

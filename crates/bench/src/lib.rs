@@ -23,6 +23,7 @@ mod call_loop;
 mod command;
 pub mod compile;
 pub mod cost;
+mod daemon;
 pub mod db;
 mod error;
 mod failure;

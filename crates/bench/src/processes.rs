@@ -1,11 +1,13 @@
 //! Finds and kills processes that a measured command left behind.
 
-use crate::{Error, files};
+use crate::Error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_sys::procfs::{self, Stat};
 
 /// Number of searches for processes that start while others are being killed.
 const SEARCHES: u32 = 50;
@@ -124,63 +126,30 @@ fn add_descendants(found: &mut Vec<Pid>, parents: &HashMap<Pid, Option<Pid>>) {
 
 /// Returns every process that is not a zombie, with its parent.
 fn all() -> HashMap<Pid, Option<Pid>> {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return HashMap::new();
-    };
-    entries
-        .flatten()
-        .filter_map(|entry| {
-            let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (state, parent) = state_and_parent(&stat)?;
-            (state != 'Z').then_some((pid, Pid::from_raw(parent)))
-        })
-        .collect()
+    let to_pid = |pid: u32| Pid::from_raw(pid.cast_signed());
+    let living = procfs::pids().filter_map(|pid| {
+        let stat = Stat::of(pid)?;
+        (stat.state()? != 'Z').then_some((to_pid(pid)?, to_pid(stat.parent()?)))
+    });
+    living.collect()
 }
 
 /// Returns user and system time of a process and of the children that it has reaped.
 pub(crate) fn times(pid: Pid) -> Result<(Duration, Duration), Error> {
-    let path = format!("/proc/{}/stat", pid.as_raw_pid());
-    let stat = files::read(&path)?;
-    let ticks = ticks(&stat).ok_or(std::io::ErrorKind::InvalidData);
-    let [user, system, childrens_user, childrens_system] =
-        ticks.map_err(Error::io("read", &path))?;
+    let stat = Stat::of(pid.as_raw_pid().cast_unsigned());
     let per_second = rustix::param::clock_ticks_per_second();
-    let duration = |ticks: u64| Duration::from_millis(ticks * 1000 / per_second);
-    Ok((duration(user + childrens_user), duration(system + childrens_system)))
-}
-
-/// Reads fields 14 to 17 of proc_pid_stat(5).
-fn ticks(stat: &str) -> Option<[u64; 4]> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11).map(|field| field.parse().ok());
-    let mut next = || fields.next().flatten();
-    Some([next()?, next()?, next()?, next()?])
-}
-
-/// Reads fields 3 and 4 of proc_pid_stat(5). The name before them may contain blanks and
-/// parentheses.
-fn state_and_parent(stat: &str) -> Option<(char, i32)> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+    let time = |own, childrens| {
+        let ticks: u64 =
+            stat.as_ref()?.field::<u64>(own)? + stat.as_ref()?.field::<u64>(childrens)?;
+        Some(Duration::from_millis(ticks * 1000 / per_second))
+    };
+    let path = format!("/proc/{pid}/stat");
+    time(14, 16).zip(time(15, 17)).ok_or(ErrorKind::NotFound).map_err(Error::io("read", path))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_name_with_brackets_and_spaces_does_not_shift_the_fields() {
-        assert_eq!(state_and_parent("12 (a) b (c) S 7 1 1"), Some(('S', 7)));
-    }
-
-    #[test]
-    fn the_times_of_a_process_are_those_of_its_stat() {
-        let stat = "7 (a b) S 1 7 7 0 -1 4194560 99 88 1 0 31 32 33 34 20 0 1 0 5 6";
-        assert_eq!(ticks(stat), Some([31, 32, 33, 34]));
-        assert_eq!(ticks("7 (a b) S 1"), None);
-    }
 
     /// Starts a script with a new mark, and waits until `members` processes have the mark.
     fn start(script: &str, members: usize) -> (OwnProcesses, std::process::Child) {

@@ -240,7 +240,7 @@ impl Iteration<'_> {
 #[derive(Clone, Debug, Default)]
 pub struct IterationConfig {
     /// The values that replace `{key}` in the commands.
-    pub values: BTreeMap<String, String>,
+    pub values: BTreeMap<&'static str, String>,
     /// The working directory of the commands; `None` is that of this process.
     pub dir: Option<PathBuf>,
     /// A path on the file system whose sync is measured after the run, outside the measured

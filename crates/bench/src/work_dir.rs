@@ -1,6 +1,6 @@
 //! The directory in which a benchmark creates and removes trees.
 
-use crate::mounts::remove_tree;
+use crate::mounts::{remove_tree, unmount_below};
 use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
@@ -48,6 +48,8 @@ impl WorkDir {
 
     /// Removes the directory's content.
     pub(crate) fn clear(&self) -> Result<(), Error> {
+        // What a benchmark that was killed left mounted.
+        unmount_below(&self.path)?;
         for entry in fs::read_dir(&self.path).map_err(Error::io("list", &self.path))? {
             remove_tree(&entry.map_err(Error::io("list", &self.path))?.path())?;
         }

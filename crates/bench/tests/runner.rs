@@ -22,7 +22,7 @@ impl Steps for Recorder {
     fn reset(&mut self, iteration: &Iteration<'_>, _: &Launcher) -> Result<IterationConfig, Error> {
         self.note("reset", iteration);
         Ok(IterationConfig {
-            values: BTreeMap::from([("file".to_owned(), self.file.display().to_string())]),
+            values: BTreeMap::from([("file", self.file.display().to_string())]),
             settle: self.file.parent().map(Path::to_path_buf),
             dir: self.file.parent().map(Path::to_path_buf),
             ..IterationConfig::default()

@@ -5,6 +5,7 @@ use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce::arguments::{self, Command};
+use synconce::commands::error::CommandError;
 use synconce::commands::{
     bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
 };
@@ -27,22 +28,24 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return help::wrong(error),
     };
-    if let Err(ended) = promise::keep(&arguments.command) {
-        return ended;
-    }
-    match arguments.command {
+    let ended = promise::keep(&arguments.command).and_then(|()| carry_out(arguments.command));
+    ended.unwrap_or_else(|error| error.report())
+}
+
+fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
+    match command {
         Command::Run(arguments) => run::run(arguments),
         Command::Commit(arguments) => commit::commit(&arguments),
         Command::Real(arguments) => real::real(&arguments),
         Command::Hold(arguments) => hold::hold(arguments),
-        Command::Tree(arguments) => tree::tree(arguments),
+        Command::Tree(arguments) => Ok(tree::tree(arguments)),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
-        Command::Help(arguments) => help::help(&arguments.command),
-        Command::Version => help::version(),
-        Command::Oci(arguments) => oci::oci(arguments),
+        Command::Help(arguments) => Ok(help::help(&arguments.command)),
+        Command::Version => Ok(help::version()),
+        Command::Oci(arguments) => Ok(oci::oci(arguments)),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
 use crate::report::Host;
-use crate::text::{bytes, micros};
+use crate::text::{at_least, bytes, floor, micros};
 use serde::Serialize;
 use std::path::Path;
 
@@ -165,7 +165,8 @@ pub(crate) fn verdict(
     let path = facts.subject();
     if let Some(Finding { name, seconds: Some(seconds), workload, cause, .. }) = findings.first() {
         let workload = workload.as_deref().unwrap_or_default();
-        return format!("{path}: {name} costs at least {seconds:.0} s of {workload}: {cause}");
+        let seconds = at_least(*seconds);
+        return format!("{path}: {name} costs at least {seconds} of {workload}: {cause}");
     }
     if let Some(first) = findings.first() {
         return format!("{path}: {}: {}", first.name, first.cause);
@@ -248,7 +249,7 @@ fn slow_sync(
         name: "slow-sync",
         seconds: Some(seconds),
         workload: Some(INSTALL.to_owned()),
-        cause: format!("it {how}, and most take at least {shown}"),
+        cause: format!("it {how}, and most take at least {}", micros(floor(each, 100.0))),
         evidence: format!("a sync that needs one flush takes {shown} here{share}"),
         remedy,
         undo: undo.to_owned(),

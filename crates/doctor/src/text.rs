@@ -201,8 +201,7 @@ fn limited(limit: &Limit) -> String {
 pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
     let cost = match (finding.seconds, &finding.workload) {
         (Some(seconds), Some(workload)) => {
-            let digits = usize::from(seconds < 3.0);
-            format!(": at least {seconds:.digits$} s of {workload}")
+            format!(": at least {} of {workload}", at_least(seconds))
         }
         _ => String::new(),
     };
@@ -212,6 +211,21 @@ pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
         "\n{at}. {name}{cost}\n   cause     {cause}\n   evidence  {evidence}\n   do        {remedy}\n   \
          undo      {undo}\n   risk      {risk}\n"
     );
+}
+
+/// Rounds `value`, of which there is at least so much, down to a multiple of `digit`. The error of a
+/// number such as 0.3 takes no digit away.
+pub(crate) fn floor(value: f64, digit: f64) -> f64 {
+    (value / digit + 1e-6).floor() * digit
+}
+
+/// Formats the seconds that a finding costs at least.
+pub(crate) fn at_least(seconds: f64) -> String {
+    if seconds < 3.0 {
+        format!("{:.1} s", floor(seconds, 0.1))
+    } else {
+        format!("{:.0} s", floor(seconds, 1.0))
+    }
 }
 
 /// Formats microseconds as us, ms or s.
@@ -252,6 +266,7 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_in_their_largest_unit() {
+        assert_eq!([0.95, 2.99, 0.3, 41.9].map(at_least), ["0.9 s", "2.9 s", "0.3 s", "41 s"]);
         assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.00 s"]);
         assert_eq!([bytes(512.0), bytes(2.5e6), bytes(3e9)], ["512 B", "2.5 MB", "3.0 GB"]);
         assert_eq!([whole(17.0), whole(1_234.0), whole(1_234_567.0)], ["17", "1,234", "1,234,567"]);

@@ -57,6 +57,17 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     place.sync()
 }
 
+/// Replaces the file at `path` as [`replace`] does, or makes it with `rights`.
+///
+/// # Errors
+/// As for [`replace`] and [`create`].
+pub fn write(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == ErrorKind::NotFound => create(path, content, rights),
+        _ => replace(path, content),
+    }
+}
+
 /// Writes the file `path`, which does not exist yet.
 ///
 /// # Errors
@@ -153,6 +164,14 @@ pub fn missing_above(path: &Path) -> Vec<PathBuf> {
     let mut missing: Vec<_> = above.take_while(|above| !above.exists()).map(Into::into).collect();
     missing.reverse();
     missing
+}
+
+/// Makes the missing directories above `path`.
+///
+/// # Errors
+/// As for [`make_directory`].
+pub fn make_directories_above(path: &Path) -> Result<(), Error> {
+    missing_above(path).iter().try_for_each(|missing| make_directory(missing))
 }
 
 /// Makes the directory `path`, readable by all. An existing directory stays.

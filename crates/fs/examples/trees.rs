@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use synconce_fs::{
-    CopyMode, CopyOptions, FingerprintOptions, RemoveOptions, compare, copy, fingerprint, remove,
-    threads,
+    CopyMode, CopyOptions, FingerprintOptions, compare, copy, fingerprint, remove, threads,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -26,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some("remove") => {
             let parent = File::open(path.parent().unwrap_or(Path::new("/")))?;
             let name: OsString = path.file_name().ok_or("no name")?.to_owned();
-            let removed = remove(parent.as_fd(), &name, &RemoveOptions { threads }, &())?;
+            let removed = remove(parent.as_fd(), &name, threads, &())?;
             for left in &removed.left {
                 eprintln!("{left}");
             }

@@ -30,7 +30,7 @@ pub use self::fingerprint::{
 };
 pub use self::flags::unflag;
 pub use self::progress::Progress;
-pub use self::remove::{RemoveOptions, Removed, remove};
+pub use self::remove::{Removed, remove};
 pub use self::xattrs::xattrs;
 
 /// Returns the default number of threads: the cores that this process may use, at least 2,

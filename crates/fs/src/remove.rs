@@ -14,26 +14,12 @@ use rustix::io::Errno;
 use synconce_sys::btrfs;
 
 use self::refusal::overcome;
-use crate::Progress;
 use crate::walk::directory::Mounts;
 use crate::walk::node::{DirFds, Node, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
 use crate::walk::walk_entry;
-use crate::{Error, threads};
-
-/// Options of a removal.
-#[derive(Debug, Clone)]
-pub struct RemoveOptions {
-    /// The number of threads.
-    pub threads: usize,
-}
-
-impl Default for RemoveOptions {
-    fn default() -> Self {
-        Self { threads: threads() }
-    }
-}
+use crate::{Error, Progress};
 
 /// The result of a removal.
 #[derive(Debug, Default)]
@@ -57,7 +43,7 @@ impl Removed {
 /// How often a directory is read again if other processes add entries to it meanwhile.
 const ROUNDS: u32 = 3;
 
-/// Removes `name` in `parent`, with everything below if it is a directory.
+/// Removes `name` in `parent`, with everything below if it is a directory, by `threads` threads.
 ///
 /// No mount is crossed, not even a bind mount of the same file system: a mount stays with its
 /// content and its parent directories, and all else is removed. An immutable or append-only
@@ -70,7 +56,7 @@ const ROUNDS: u32 = 3;
 pub fn remove(
     parent: BorrowedFd<'_>,
     name: &OsStr,
-    options: &RemoveOptions,
+    threads: usize,
     progress: &dyn Progress,
 ) -> Result<Removed, Error> {
     let base = path_of_root(parent);
@@ -86,7 +72,7 @@ pub fn remove(
     let is_btrfs = btrfs::is_btrfs(first.as_fd()).unwrap_or(false);
     let removal = Removal { base: &base, progress, is_btrfs, removed: Mutex::default() };
     let parent = DirFds { first, second: None };
-    walk_entry(&removal, parent, Fate::default(), &name, options.threads)?;
+    walk_entry(&removal, parent, Fate::default(), &name, threads)?;
     let mut removed = removal.removed.into_inner().unwrap_or_else(PoisonError::into_inner);
     removed.left.sort_by_cached_key(ToString::to_string);
     Ok(removed)

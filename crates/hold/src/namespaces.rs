@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use synconce_probe::mounts::{self, Mount};
+use synconce_sys::procfs;
 
 /// A mount namespace that is not the one of this process.
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ pub fn ours() -> u64 {
 pub fn others() -> Vec<Namespace> {
     let mut seen = HashSet::from([ours()]);
     let mut found = Vec::new();
-    for pid in pids() {
+    for pid in procfs::pids() {
         let directory = Path::new("/proc").join(pid.to_string());
         // A thread can have a namespace of its own, and the process list shows the first only.
         let threads = fs::read_dir(directory.join("task")).into_iter().flatten().flatten();
@@ -62,12 +63,6 @@ pub fn others() -> Vec<Namespace> {
         }
     }
     found
-}
-
-/// Returns the ids of all processes.
-pub fn pids() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Returns the device of the file system of `mount`, as in `st_dev`.

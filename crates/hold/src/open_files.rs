@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_probe::filesystem::stores_nothing;
 use synconce_probe::mounts::{self, Mount};
+use synconce_sys::procfs;
 
 /// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h), which O_SYNC
 /// contains. rustix has the value of O_SYNC under this name.
@@ -101,7 +102,7 @@ pub fn all() -> Vec<OpenFile> {
     let mut mounts = HashMap::new();
     // This process has no held file open, but may have been started in a held directory.
     let mut files = Vec::from_iter(link_of(ours, Path::new("/proc/self/cwd"), &[]));
-    for pid in namespaces::pids().filter(|pid| *pid != ours) {
+    for pid in procfs::pids().filter(|pid| *pid != ours) {
         let Some(namespace) = namespaces::of(&pid.to_string()) else { continue };
         let mounts = mounts
             .entry(namespace)

@@ -193,17 +193,10 @@ impl HoldRecord {
             return Ok(());
         }
         let path = path(&self.name);
-        for directory in replace::missing_above(&path) {
-            replace::make_directory(&directory)?;
-        }
+        replace::make_directories_above(&path)?;
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
-        match path.symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                replace::create(&path, &text, Rights::common())
-            }
-            _ => replace::replace(&path, &text),
-        }
+        replace::write(&path, &text, Rights::common())
     }
 
     /// Writes the first marker of a hold, as [`HoldRecord::write`] does, after the file of
@@ -215,9 +208,7 @@ impl HoldRecord {
     /// As for [`HoldRecord::write`]. Both files are removed then.
     pub(crate) fn write_first(&self) -> Result<(), Error> {
         let path = intact_path(&self.name);
-        for directory in replace::missing_above(&path) {
-            replace::make_directory(&directory)?;
-        }
+        replace::make_directories_above(&path)?;
         let mut file = File::options();
         file.write(true).create(true).mode(0o644).open(&path).on("cannot create", &path)?;
         self.write().inspect_err(|_| drop(Self::clear(&self.name)))

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::{mutant, standard_paths};
 use synconce_sys::process::{self, Side};
+use synconce_sys::procfs::Stat;
 use synconce_sys::signals;
 
 /// How long the guard may take to end after a signal.
@@ -213,7 +214,8 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(guard.pid).ok()?)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // Read after the descriptor was opened: the descriptor is of this process or of none.
-    (started(guard.pid).ok()? == guard.started && !has_ended(&process)).then_some(process)
+    let is_same = Stat::of(guard.pid)?.began()?.to_string() == guard.started;
+    (is_same && !has_ended(&process)).then_some(process)
 }
 
 /// Makes `note`, an empty file: a full tmpfs has an inode left.
@@ -240,7 +242,8 @@ pub(crate) fn remove_note(note: &str) -> Result<(), Error> {
 /// Writes the file by which [`guard`] finds the calling process.
 fn write_guard(path: &Path) -> io::Result<()> {
     let pid = std::process::id();
-    let text = serde_json::to_vec(&Guard { pid, started: started(pid)? })?;
+    let started = Stat::of(pid).and_then(|stat| stat.began()).ok_or(ErrorKind::InvalidData)?;
+    let text = serde_json::to_vec(&Guard { pid, started: started.to_string() })?;
     // The stop kills the process that the file names, so only root may write the file.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -260,14 +263,6 @@ fn has_ended(process: &impl AsFd) -> bool {
 /// `EWOULDBLOCK` while another process has the lock: it uses the database.
 pub(crate) fn lock_below(file: &OwnedFd) -> Result<(), Errno> {
     flock(file, FlockOperation::NonBlockingLockExclusive)
-}
-
-fn started(pid: u32) -> io::Result<String> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name, in parentheses, may contain blanks and parentheses.
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
-    let started = fields.split_whitespace().nth(19);
-    started.map(str::to_owned).ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 fn guard_path(name: &str) -> PathBuf {

@@ -21,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
-use synconce_fs::{RemoveOptions, remove};
+use synconce_fs::{remove, threads};
 use synconce_sys::overlay::link_to;
 
 /// Permission to write, for the group and for others.
@@ -208,7 +208,7 @@ impl SafeDirectory {
     /// # Errors
     /// Names the first entry that stays.
     pub fn remove(&self, name: &OsStr) -> Result<u64, Error> {
-        let removed = remove(self.as_fd(), name, &RemoveOptions::default(), &())?;
+        let removed = remove(self.as_fd(), name, threads(), &())?;
         match removed.left.into_iter().next() {
             Some(error) => Err(error),
             None => Ok(removed.entries),

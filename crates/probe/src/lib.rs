@@ -1,4 +1,4 @@
-//! The mounts, file systems, devices and dockerd of this host.
+//! The mounts, file systems, devices, emulators and dockerd of this host.
 //!
 //! The crate only reads. Parsers take text and return values; one function for each parser
 //! does the I/O.
@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod docker;
+pub mod emulator;
 pub mod filesystem;
 pub mod mounts;
 pub mod super_block;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::Path;
+use synconce_sys::procfs::{self, Stat, threads};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,9 +60,7 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     pub(crate) fn now() -> Self {
         let (mut processes, mut children) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for (process, parent, state) in pids.filter_map(status) {
+        for (process, parent, state) in procfs::pids().filter_map(status) {
             if state != 'Z' && state != 'X' {
                 children.entry(parent).or_default().push(process.pid);
                 processes.insert(process.pid, process);
@@ -129,13 +128,7 @@ pub(crate) fn exists(pid: u32) -> bool {
 
 /// Returns the state of `thread` of `pid` (proc_pid_stat(5)).
 pub(crate) fn state(pid: u32, thread: u32) -> Option<char> {
-    let bytes = fs::read(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
-    parse_stat(thread, &String::from_utf8_lossy(&bytes)).map(|(_, _, state)| state)
-}
-
-pub(crate) fn threads(pid: u32) -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    Stat::of_thread(pid, thread)?.state()
 }
 
 /// The children of this thread, if the kernel lists them.
@@ -204,19 +197,14 @@ pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
 
 /// Returns when `pid` began, in ticks since the boot (proc_pid_stat(5)).
 pub(crate) fn began(pid: u32) -> Option<u64> {
-    lineage(pid).map(|(_, began)| began)
+    Stat::of(pid)?.began()
 }
 
 /// Returns the parent of the process, or of the process of the thread, `pid`, and when `pid`
 /// began: an id is reused, but not with the same time.
 pub(crate) fn lineage(pid: u32) -> Option<(u32, u64)> {
-    const PARENT: usize = 1;
-    const BEGAN: usize = 19;
-    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut fields = text.rsplit_once(") ")?.1.split(' ');
-    let parent = fields.nth(PARENT)?.parse().ok()?;
-    Some((parent, fields.nth(BEGAN - PARENT - 1)?.parse().ok()?))
+    let stat = Stat::of(pid)?;
+    Some((stat.parent()?, stat.began()?))
 }
 
 /// Returns the current time in ticks since the boot.
@@ -228,19 +216,11 @@ pub(crate) fn ticks() -> u64 {
 }
 
 fn status(pid: u32) -> Option<(Process, u32, char)> {
-    // A name may contain any byte; a process with such a name must not be omitted.
-    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(pid, &String::from_utf8_lossy(&bytes))
+    of_stat(pid, &Stat::of(pid)?)
 }
 
-/// Parses `/proc/PID/stat`. The name may contain spaces and parentheses.
-fn parse_stat(pid: u32, text: &str) -> Option<(Process, u32, char)> {
-    let (head, tail) = text.rsplit_once(") ")?;
-    let name = head.split_once('(')?.1.to_owned();
-    let mut fields = tail.split(' ');
-    let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    Some((Process { pid, name }, parent, state))
+fn of_stat(pid: u32, stat: &Stat) -> Option<(Process, u32, char)> {
+    Some((Process { pid, name: stat.name()?.to_owned() }, stat.parent()?, stat.state()?))
 }
 
 #[cfg(test)]
@@ -282,12 +262,5 @@ mod tests {
             is_done.store(true, Relaxed);
             assert_eq!(failed, 0);
         });
-    }
-
-    #[test]
-    fn a_name_with_parentheses_and_spaces_is_read_whole() {
-        let (process, parent, state) = parse_stat(7, "7 (a) b (c) S 3 7 7 0").unwrap();
-        assert_eq!(process.name, "a) b (c");
-        assert_eq!((parent, state), (3, 'S'));
     }
 }

@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use synconce_durable::recovery::RunKey;
+use synconce_sys::procfs;
 
 /// An upper bound of the size of an environment, in bytes (execve(2)).
 const LONGEST: u64 = 8 << 20;
@@ -22,9 +23,7 @@ pub fn processes_of(runs: &HashSet<RunKey>) -> HashMap<RunKey, Vec<Process>> {
     if runs.is_empty() {
         return HashMap::new();
     }
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    for pid in pids {
+    for pid in procfs::pids() {
         let Some(id) = id_in(pid) else { continue };
         let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
         let users = BTreeSet::from_iter([0].into_iter().chain(owner.ok()));

@@ -56,9 +56,7 @@ pub fn read_only(plan: &Plan, host: &Host) -> Option<PathBuf> {
 }
 
 fn make_below_directories(change: &PathChange, host: &Host) -> Result<(), Error> {
-    for missing in replace::missing_above(&host.real(&change.path)) {
-        replace::make_directory(&missing)?;
-    }
+    replace::make_directories_above(&host.real(&change.path))?;
     make(change, host)
 }
 

@@ -159,19 +159,13 @@ fn take(step: ProgramStep, program: &DivertedProgram, host: &Host) -> Result<(),
     let (at_path, at_real) = (host.real(path), host.real(real));
     match step {
         ProgramStep::Link => {
-            for missing in replace::missing_above(&at_real) {
-                replace::make_directory(&missing)?;
-            }
+            replace::make_directories_above(&at_real)?;
             replace::hard_link(&at_path, &at_real)?;
         }
         ProgramStep::Wrap => {
             let text = wrapper::text(real, host.synconce());
-            if at_path.is_file() {
-                replace::replace(&at_path, text.as_bytes())?;
-            } else {
-                let rights = Rights { mode: 0o755, ..Rights::common() };
-                replace::create(&at_path, text.as_bytes(), rights)?;
-            }
+            let rights = Rights { mode: 0o755, ..Rights::common() };
+            replace::write(&at_path, text.as_bytes(), rights)?;
         }
         ProgramStep::Divert => diversion::add(path, real, host)?,
         ProgramStep::Undivert => diversion::remove(path, host)?,

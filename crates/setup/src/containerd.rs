@@ -4,12 +4,12 @@
 use crate::buildkit::SHIM;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, RUNTIME_NAME};
-use crate::imports::{self, ImportedFile};
+use crate::imports;
 use crate::original;
 use crate::plan::Plan;
 use crate::systemd::Service;
 use crate::text;
-use crate::toml::{Edited, Toml};
+use crate::toml::{Edited, Toml, TomlFile};
 use std::path::{Path, PathBuf};
 use synconce_durable::text::quote;
 use toml_edit::{Array, Value};
@@ -41,21 +41,18 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "containerd", Path::new(""))?;
     service.check_program(host, "containerd")?;
     let main = main(host, &service)?;
-    let (resolved, text) = host.text(&main)?;
-    let in_main = |fault: NotEdited| Error::from(fault.in_file(&host.real(&resolved)));
-    let toml = Toml::parse(&lines(text.as_deref())).map_err(in_main)?;
+    let file = TomlFile::read(host, &main)?;
     let mut plan = Plan::default();
-    let format = match format(&toml, &host.real(&resolved)).map_err(in_main)? {
+    let format = match format(&file).map_err(|fault| file.refuse(fault))? {
         Some(format) => format,
         None => by_version(host, &mut plan),
     };
-    let imports = toml.texts(&["imports"]).map_err(in_main)?.unwrap_or_default();
+    let imports = file.texts(&["imports"])?.unwrap_or_default();
     // In version 2, containerd 1.x takes a plugin's whole section from the last file that has
     // one: a drop-in file would remove the rest of the CRI plugin's section.
     let directory = imports::drop_in_directory(&main, &imports).filter(|_| format != SECOND);
     let drop_in = directory.map(|directory| directory.join(DROP_IN));
-    let mut parts = vec![ImportedFile { path: main.clone(), toml }];
-    parts.extend(imports::read(host, &main, &imports, drop_in.as_deref())?);
+    let parts = imports::read(host, file, drop_in.as_deref())?;
     if is_known(host, &parts, format)? {
         return Ok(plan);
     }
@@ -84,11 +81,6 @@ pub(crate) fn main(host: &Host, service: &Service) -> Result<PathBuf, Error> {
     service.file(host, &FLAGS, CONFIGURATION)
 }
 
-/// Returns `text` with LF line ends, as the parser requires; the edit restores CRLF.
-pub(crate) fn lines(text: Option<&str>) -> String {
-    text.unwrap_or_default().replace("\r\n", "\n")
-}
-
 /// Returns the refusal of `file`, a real path, which is of version 1.
 pub(crate) fn version_1(file: &Path) -> NotEdited {
     let file = quote(file);
@@ -96,8 +88,9 @@ pub(crate) fn version_1(file: &Path) -> NotEdited {
     NotEdited::new("is of version 1", remedy)
 }
 
-/// Returns the format of `file`, a real path; `None` for a file without settings.
-fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, NotEdited> {
+/// Returns the format of `file`; `None` for a file without settings.
+fn format(file: &TomlFile) -> Result<Option<Format>, NotEdited> {
+    let toml = &file.toml;
     let disabled = toml.texts(&["disabled_plugins"])?.unwrap_or_default();
     let is_cri = |name: &String| ["cri", SECOND.plugin, THIRD.plugin].contains(&name.as_str());
     if let Some(name) = disabled.iter().find(|name| is_cri(name)) {
@@ -115,7 +108,7 @@ fn format(toml: &Toml, file: &Path) -> Result<Option<Format>, NotEdited> {
         Some(2) => Ok(Some(SECOND)),
         Some(3) => Ok(Some(THIRD)),
         Some(4) => Ok(Some(FOURTH)),
-        Some(1) => Err(version_1(file).on_line(line)),
+        Some(1) => Err(version_1(&file.real).on_line(line)),
         _ => {
             let reason = "is of a version that is not known here (2, 3 and 4 are)";
             Err(NotEdited::new(reason, "use a later synconce, or edit it by hand").on_line(line))
@@ -146,29 +139,27 @@ fn by_version(host: &Host, plan: &mut Plan) -> Format {
 
 /// Returns whether the runtime is configured already. Fails if its name is in use for another
 /// runtime, or if containerd would ignore the section.
-fn is_known(host: &Host, parts: &[ImportedFile], format: Format) -> Result<bool, Error> {
-    for (at, ImportedFile { path, toml }) in parts.iter().enumerate() {
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
+fn is_known(host: &Host, parts: &[TomlFile], format: Format) -> Result<bool, Error> {
+    for (at, part) in parts.iter().enumerate() {
         if at > 0
             && format == SECOND
-            && let Some((_, line)) = toml.get(&["plugins", format.plugin])
+            && let Some((_, line)) = part.toml.get(&["plugins", format.plugin])
         {
             let reason = "has a section of the CRI plugin, which containerd 1.x takes instead of \
                           the whole one in the file that imports it";
             let remedy = "move the section into config.toml, and set up again";
-            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
+            return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
         }
-        let Some((_, line)) = toml.get(&runtime_keys(format, RUNTIME_NAME, &[])) else { continue };
-        let kind =
-            toml.text(&runtime_keys(format, RUNTIME_NAME, &["runtime_type"])).map_err(in_file)?;
-        let binary = toml.text(&runtime_keys(format, RUNTIME_NAME, &BINARY));
-        let binary = binary.map_err(in_file)?.map(|(text, _)| text);
-        if kind.is_some_and(|(text, _)| text == SHIM) && binary == Some(host.runtime()) {
+        let keys = |more: &[&'static str]| runtime_keys(format, RUNTIME_NAME, more);
+        let Some((_, line)) = part.toml.get(&keys(&[])) else { continue };
+        let kind = part.text(&keys(&["runtime_type"]))?.map(|(text, _)| text);
+        let binary = part.text(&keys(&BINARY))?.map(|(text, _)| text);
+        if kind == Some(SHIM) && binary == Some(host.runtime()) {
             return Ok(true);
         }
         let reason = format!("has a runtime {RUNTIME_NAME} that is not {}", host.runtime());
         let remedy = "take it away, or name its BinaryName by --runtime";
-        return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
+        return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
     }
     Ok(false)
 }
@@ -179,15 +170,10 @@ fn runtime_keys<'a>(format: Format, name: &'a str, more: &[&'a str]) -> Vec<&'a 
 }
 
 /// Refuses a binary of runc's section that synconce-oci would not execute.
-fn check_binary(
-    host: &Host,
-    parts: &[ImportedFile],
-    format: Format,
-) -> Result<Option<String>, Error> {
+fn check_binary(host: &Host, parts: &[TomlFile], format: Format) -> Result<Option<String>, Error> {
     let keys = runtime_keys(format, ORIGINAL, &BINARY);
-    for ImportedFile { path, toml } in parts.iter().rev() {
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
-        let Some((name, line)) = toml.text(&keys).map_err(in_file)? else { continue };
+    for part in parts.iter().rev() {
+        let Some((name, line)) = part.text(&keys)? else { continue };
         // An empty name means runc, as the shim finds it.
         if name.is_empty() {
             break;
@@ -199,7 +185,7 @@ fn check_binary(
         };
         let binary = binary.unwrap_or_else(|| name.into());
         let checked = original::check(host, "containerd", &binary, &["runc", "crun"])?;
-        return checked.map_err(|fault| in_file(fault.on_line(line)));
+        return checked.map_err(|fault| part.refuse(fault.on_line(line)));
     }
     Ok(None)
 }
@@ -207,7 +193,7 @@ fn check_binary(
 /// Returns all settings of runc, by their keys below runc's section; the last of duplicate
 /// keys counts. They are copied because a runtime with another cgroup driver than the
 /// kubelet's starts no pod, and without the base specification containers would differ.
-fn original_settings(parts: &[ImportedFile], format: Format) -> Vec<(Vec<String>, Value)> {
+fn original_settings(parts: &[TomlFile], format: Format) -> Vec<(Vec<String>, Value)> {
     let mut found: Vec<(Vec<String>, Value)> = Vec::new();
     for part in parts {
         for (keys, value) in part.toml.values(&runtime_keys(format, ORIGINAL, &[])) {

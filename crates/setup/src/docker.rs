@@ -27,14 +27,14 @@ pub(crate) const PLACES: [&str; 3] =
 /// Plans the changes that make dockerd call `synconce-oci`: for all containers, or for builds alone
 /// if another default runtime is set, or if that is set up.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
-    let service = service(host)?;
+    let service = read_service(host)?;
     let default = default_runtime(host, &service)?;
     let other = default.as_ref().filter(|default| default.is_other());
     let is_ours = default.as_ref().is_some_and(|default| default.name == RUNTIME_NAME);
     if other.is_some() || !is_ours && builds::is_made(host) {
         builds::plan(host, &service, other)
     } else {
-        whole(host, &service)
+        plan_all_containers(host, &service)
     }
 }
 
@@ -43,20 +43,20 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 /// # Errors
 /// As for [`crate::plan`]; a set-up of all containers is refused.
 pub(crate) fn plan_builds_only(host: &Host) -> Result<Plan, Error> {
-    let service = service(host)?;
+    let service = read_service(host)?;
     match default_runtime(host, &service)? {
         Some(ours) if ours.name == RUNTIME_NAME => Err(builds::refusal_of_whole(host, &ours)),
         default => builds::plan(host, &service, default.filter(DefaultRuntime::is_other).as_ref()),
     }
 }
 
-fn service(host: &Host) -> Result<Service, Error> {
+fn read_service(host: &Host) -> Result<Service, Error> {
     let service = Service::read(host, "docker", Path::new(DROP_IN))?;
     service.check_program(host, "dockerd")?;
     Ok(service)
 }
 
-fn whole(host: &Host, service: &Service) -> Result<Plan, Error> {
+fn plan_all_containers(host: &Host, service: &Service) -> Result<Plan, Error> {
     for flag in ["--default-runtime", "--add-runtime"] {
         if let Some((said, _)) = service.flag(flag) {
             let reason = format!("gives dockerd {flag}, with which it takes none in daemon.json");

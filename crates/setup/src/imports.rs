@@ -3,43 +3,29 @@
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::toml::Toml;
+use crate::toml::TomlFile;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::wildcards;
 
-/// A file of containerd's configuration.
-pub(crate) struct ImportedFile {
-    pub path: PathBuf,
-    pub toml: Toml,
-}
-
-/// Reads all files that `main` imports, and their imports, in containerd's order: later files
-/// win. `except` is left out.
+/// Returns the file `main` and all files that it imports, and their imports, in containerd's
+/// order: later files win. `except` is left out.
 pub(crate) fn read(
     host: &Host,
-    main: &Path,
-    imports: &[String],
+    main: TomlFile,
     except: Option<&Path>,
-) -> Result<Vec<ImportedFile>, Error> {
-    let mut pending: VecDeque<PathBuf> = matching(host, main, imports)?.into();
-    let mut seen = vec![main.to_owned()];
-    let mut parts = Vec::new();
+) -> Result<Vec<TomlFile>, Error> {
+    let mut pending: VecDeque<PathBuf> = matching(host, &main)?.into();
+    let mut parts = vec![main];
     while let Some(path) = pending.pop_front() {
-        if seen.contains(&path) || Some(path.as_path()) == except {
+        if parts.iter().any(|part| part.path == path) || Some(path.as_path()) == except {
             continue;
         }
-        seen.push(path.clone());
-        let (resolved, text) = host.text(&path)?;
-        let real = host.real(&resolved);
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&real));
-        let Some(text) = text else { continue };
-        let toml = Toml::parse(&text).map_err(in_file)?;
-        let further = toml.texts(&["imports"]).map_err(in_file)?.unwrap_or_default();
-        pending.extend(matching(host, &path, &further)?);
-        parts.push(ImportedFile { path, toml });
+        let part = TomlFile::read(host, &path)?;
+        pending.extend(matching(host, &part)?);
+        parts.push(part);
     }
     Ok(parts)
 }
@@ -54,16 +40,17 @@ pub(crate) fn drop_in_directory(main: &Path, imports: &[String]) -> Option<PathB
     })
 }
 
-fn matching(host: &Host, main: &Path, imports: &[String]) -> Result<Vec<PathBuf>, Error> {
+/// Returns the files that `part` itself imports.
+fn matching(host: &Host, part: &TomlFile) -> Result<Vec<PathBuf>, Error> {
     let mut found = Vec::new();
-    for import in imports {
-        let path = absolute(main, import);
+    for import in part.texts(&["imports"])?.unwrap_or_default() {
+        let path = absolute(&part.path, &import);
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let above = path.parent().unwrap_or(Path::new("/"));
         if has_pattern(above) || name.contains(['?', '[', '\\']) {
             let remedy = "import by names, or by an asterisk in the last part alone";
             let reason = format!("imports {import}, which is not understood");
-            return Err(NotEdited::new(reason, remedy).in_file(&host.real(main)).into());
+            return Err(part.refuse(NotEdited::new(reason, remedy)));
         }
         if !name.contains('*') {
             found.push(path);

@@ -256,14 +256,9 @@ impl Journal {
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let mut text = text.on("cannot write", &path)?;
         text.push(b'\n');
-        for missing in replace::missing_above(&path) {
-            replace::make_directory(&missing)?;
-        }
-        if path.exists() {
-            return replace::replace(&path, &text);
-        }
+        replace::make_directories_above(&path)?;
         // Configuration may contain secrets, such as a proxy's password.
-        replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() })
+        replace::write(&path, &text, Rights { mode: 0o600, ..Rights::common() })
     }
 
     /// Removes the journal and the directories that were made for it.

@@ -55,6 +55,19 @@ pub(crate) fn member<'a>(
     Ok(Some((&first.value, line_of(text, first.range.start))))
 }
 
+/// Returns the text of the member `name` of `object`, and its line.
+pub(crate) fn text_member(
+    text: &str,
+    object: &Object<'_>,
+    name: &str,
+) -> Result<Option<(String, usize)>, NotEdited> {
+    match member(text, object, name)? {
+        None => Ok(None),
+        Some((Value::StringLit(value), line)) => Ok(Some((value.value.to_string(), line))),
+        Some((_, line)) => Err(is_no("text", name, line)),
+    }
+}
+
 /// Makes the refusal of the member `name` in `line`, which is not `kind`.
 pub(crate) fn is_no(kind: &str, name: &str, line: usize) -> NotEdited {
     NotEdited::new(format!("\"{name}\" is no {kind}"), REPAIR).on_line(line)

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::toml::Toml;
+use crate::toml::TomlFile;
 use std::path::{Path, PathBuf};
 
 /// The operator's configuration of synconce-oci.
@@ -58,10 +58,6 @@ pub(crate) fn check(
 
 /// Returns the runtime that the operator has configured for synconce-oci.
 fn chosen(host: &Host) -> Result<Option<PathBuf>, Error> {
-    let (path, text) = host.text(Path::new(SETTINGS))?;
-    let Some(text) = text else { return Ok(None) };
-    let toml = Toml::parse(&text.replace("\r\n", "\n"));
-    let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&path)));
-    let toml = toml.map_err(in_file)?;
-    Ok(toml.text(&["runtime"]).map_err(in_file)?.map(|(path, _)| PathBuf::from(path)))
+    let settings = TomlFile::read(host, Path::new(SETTINGS))?;
+    Ok(settings.text(&["runtime"])?.map(|(path, _)| PathBuf::from(path)))
 }

@@ -6,10 +6,9 @@
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::imports::ImportedFile;
 use crate::original;
 use crate::plan::Plan;
-use crate::toml::Toml;
+use crate::toml::TomlFile;
 use std::path::Path;
 
 /// The directory of drop-in files, which are read after /etc/containers/containers.conf, in
@@ -64,19 +63,17 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let ours = Path::new(DIRECTORY).join(&name);
     let is_ours = |path: &String| Path::new(path) == ours || path == host.runtime();
     let mut candidates = None;
-    for ImportedFile { path, toml } in &parts {
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
-        let Some(own) = toml.texts(&list).map_err(in_file)? else { continue };
+    for part in &parts {
+        let Some(own) = part.texts(&list)? else { continue };
+        let line = part.toml.get(&list).and_then(|(_, line)| line);
         let is_ours = own.first().is_some_and(is_ours);
-        let is_later = path.starts_with(DROP_INS) && path.as_path() > Path::new(DROP_IN);
+        let is_later = part.path.starts_with(DROP_INS) && part.path.as_path() > Path::new(DROP_IN);
         if is_later && !is_ours {
-            let line = toml.get(&list).and_then(|(_, line)| line);
             let reason = format!("sets {}, and is read after {DROP_IN}", list.join("."));
             let remedy = "give it an earlier name, and set up again";
-            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
+            return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
         }
-        let line = toml.get(&list).and_then(|(_, line)| line);
-        candidates = Some((own, is_ours, Some((path.as_path(), line))));
+        candidates = Some((own, is_ours, Some((part.real.clone(), line))));
     }
     let mut plan = Plan::default();
     let (candidates, said) = match candidates {
@@ -89,9 +86,9 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     if let Some(wanted) = candidates.iter().find(|path| host.is_executable(Path::new(path))) {
         let wanted = Path::new(wanted);
         // A built-in candidate is named in the error itself.
-        let (path, line) = said.unwrap_or((wanted, None));
+        let (real, line) = said.unwrap_or_else(|| (host.real(wanted), None));
         let checked = original::check(host, "podman", wanted, &[&name])?;
-        let note = checked.map_err(|fault| fault.on_line(line).in_file(&host.real(path)))?;
+        let note = checked.map_err(|fault| fault.on_line(line).in_file(&real))?;
         plan.notes.extend(note);
     }
     plan.link(host, &ours, Path::new(host.runtime()))?;
@@ -109,34 +106,23 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
 }
 
 /// Reads the system's files in Podman's order, without synconce's own.
-fn parts(host: &Host) -> Result<Vec<ImportedFile>, Error> {
+fn parts(host: &Host) -> Result<Vec<TomlFile>, Error> {
     let mut paths: Vec<_> = FILES.map(Into::into).into();
     let drop_ins = host.list(Path::new(DROP_INS), ".conf")?;
     paths.extend(drop_ins.into_iter().filter(|path| path != Path::new(DROP_IN)));
-    let mut parts = Vec::new();
-    for path in paths {
-        let (resolved, text) = host.text(&path)?;
-        let Some(text) = text else { continue };
-        let toml = Toml::parse(&text.replace("\r\n", "\n"));
-        let toml = toml.map_err(|fault| fault.in_file(&host.real(&resolved)))?;
-        parts.push(ImportedFile { path, toml });
-    }
-    Ok(parts)
+    paths.iter().map(|path| TomlFile::read(host, path)).collect()
 }
 
 /// Returns the name of the runtime in use.
-fn name(host: &Host, parts: &[ImportedFile]) -> Result<String, Error> {
-    for ImportedFile { path, toml } in parts.iter().rev() {
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(path)));
-        let Some((name, line)) = toml.text(&["engine", "runtime"]).map_err(in_file)? else {
-            continue;
-        };
+fn name(host: &Host, parts: &[TomlFile]) -> Result<String, Error> {
+    for part in parts.iter().rev() {
+        let Some((name, line)) = part.text(&["engine", "runtime"])? else { continue };
         if BUILT_IN.iter().any(|(known, _)| *known == name) {
             return Ok(name.to_owned());
         }
         if !name.is_empty() {
             let (reason, remedy) = refusal(name);
-            return Err(in_file(NotEdited::new(reason, remedy).on_line(line)));
+            return Err(part.refuse(NotEdited::new(reason, remedy).on_line(line)));
         }
     }
     // Like Podman, take the first that exists.

@@ -11,6 +11,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use synconce_sys::procfs::{self, Stat};
 
 /// The resolution of a process's start time, and of a file's time stamps.
 const SLACK: Duration = Duration::from_millis(50);
@@ -156,9 +157,7 @@ impl DaemonProcess {
     /// Returns root's processes of the program `name` in this pid namespace.
     fn find(name: &str) -> impl Iterator<Item = Self> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.map(|pid| Self { pid }).filter(move |process| {
+        procfs::pids().map(|pid| Self { pid }).filter(move |process| {
             let comm = fs::read_to_string(process.file("comm")).unwrap_or_default();
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
@@ -192,9 +191,7 @@ impl DaemonProcess {
 
     /// Returns when the process started, by the clock of now.
     fn start(&self) -> Option<SystemTime> {
-        let stat = fs::read_to_string(self.file("stat")).ok()?;
-        // The name of the program, in parentheses, can have blanks.
-        let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        let ticks = Stat::of(self.pid)?.began()?;
         let since_boot =
             Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
         let uptime = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;

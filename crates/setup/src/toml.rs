@@ -1,8 +1,46 @@
 //! TOML with line numbers, edited in place.
 
-use crate::error::NotEdited;
+use crate::error::{Error, NotEdited};
+use crate::host::Host;
 use crate::text::line_of;
+use std::path::{Path, PathBuf};
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+/// A file of an engine's configuration.
+pub(crate) struct TomlFile {
+    /// The path that was asked for.
+    pub path: PathBuf,
+    /// The path without links, as errors have it.
+    pub real: PathBuf,
+    pub toml: Toml,
+}
+
+impl TomlFile {
+    /// Reads the file `path`; an absent file is empty. Line ends are LF, as the parser requires.
+    pub(crate) fn read(host: &Host, path: &Path) -> Result<Self, Error> {
+        let (resolved, text) = host.text(path)?;
+        let (path, real) = (path.to_owned(), host.real(&resolved));
+        match Toml::parse(&text.unwrap_or_default().replace("\r\n", "\n")) {
+            Ok(toml) => Ok(Self { path, real, toml }),
+            Err(fault) => Err(fault.in_file(&real).into()),
+        }
+    }
+
+    /// Makes the error that this file has `fault`.
+    pub(crate) fn refuse(&self, fault: NotEdited) -> Error {
+        fault.in_file(&self.real).into()
+    }
+
+    /// Returns the text at `keys`, and its line.
+    pub(crate) fn text(&self, keys: &[&str]) -> Result<Option<(&str, Option<usize>)>, Error> {
+        self.toml.text(keys).map_err(|fault| self.refuse(fault))
+    }
+
+    /// Returns the list of texts at `keys`.
+    pub(crate) fn texts(&self, keys: &[&str]) -> Result<Option<Vec<String>>, Error> {
+        self.toml.texts(keys).map_err(|fault| self.refuse(fault))
+    }
+}
 
 /// A parsed text.
 #[derive(Debug)]

@@ -114,9 +114,7 @@ fn put_back(step: &UndoStep, host: &Host) -> Result<(), Error> {
             replace::create(&real, before.content.as_bytes(), before.rights())?;
         }
         (Some(before), PathState::Absent) => {
-            for missing in replace::missing_above(&real) {
-                replace::make_directory(&missing)?;
-            }
+            replace::make_directories_above(&real)?;
             replace::create(&real, before.content.as_bytes(), before.rights())?;
         }
     }

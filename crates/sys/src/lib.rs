@@ -39,6 +39,7 @@ pub mod origin;
 pub mod overlay;
 pub mod peer;
 pub mod process;
+pub mod procfs;
 #[cfg(feature = "questions")]
 pub mod questions;
 mod reason;

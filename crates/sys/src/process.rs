@@ -1,5 +1,6 @@
 //! Fork, wait, and the attributes of a process.
 
+use crate::procfs::Stat;
 use crate::{check, origin};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -335,14 +336,9 @@ fn open_descriptors() -> Vec<i32> {
 /// # Errors
 /// Those of reading and writing below /proc.
 pub fn replace_command_line(words: &str) -> io::Result<()> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
-    // The name, in parentheses, may contain blanks and parentheses. The addresses are the fields 48
-    // and 49.
-    let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
-    let mut addresses = fields.split_whitespace().skip(45).map(str::parse::<u64>);
-    let (Some(Ok(start)), Some(Ok(end))) = (addresses.next(), addresses.next()) else {
-        return Err(io::ErrorKind::InvalidData.into());
-    };
+    let stat = Stat::of_this_process().ok_or(io::ErrorKind::NotFound)?;
+    let (start, end): (u64, u64) =
+        stat.field(48).zip(stat.field(49)).ok_or(io::ErrorKind::InvalidData)?;
     // prctl(2) would need CAP_SYS_RESOURCE (PR_SET_MM_ARG_START).
     let length = usize::try_from(end.saturating_sub(start)).unwrap_or_default();
     let mut text: Vec<_> = words.bytes().take(length.saturating_sub(1)).collect();

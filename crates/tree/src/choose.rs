@@ -125,12 +125,12 @@ fn can_overlay(store: &Store, layers: &[Layer]) -> Result<String, String> {
     }
     let directory =
         open_directory(&store.path().join(SESSIONS)).map_err(|error| error.to_string())?;
-    let abilities = overlay::trial(directory.as_fd()).map_err(|reason| reason.to_string())?;
+    let features = overlay::trial(directory.as_fd())?;
     let missing = [
-        ("hard links break when they are written to", &abilities.index),
-        ("directories of the base cannot be renamed", &abilities.redirect_dir),
+        ("hard links break when they are written to", features.index),
+        ("directories of the base cannot be renamed", features.redirect_dir),
     ];
-    let missing = missing.iter().filter(|(_, ability)| ability.is_err());
+    let missing = missing.iter().filter(|(_, works)| !works);
     let missing: String = missing.map(|(what, _)| format!("; {what}")).collect();
     Ok(format!("a trial mount worked{missing}"))
 }

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_fs::{Progress, RemoveOptions};
+use synconce_fs::Progress;
 
 /// The most directories that are compared with those below, to find whether a run has changed
 /// nothing.
@@ -106,18 +106,14 @@ impl<'a> Session<'a> {
                 error
             }
         })?;
-        if overlay::has_index(work.as_fd())? {
-            overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd())?;
-        }
-        Ok(())
+        overlay::freeze(mount.as_fd(), upper.as_fd(), work.as_fd()).map(drop)
     }
 
     /// Removes overlay's work directory. Its index has one hard link to each indexed file;
     /// without the index, the files' numbers of links are right.
     fn remove_work(&self, progress: &dyn Progress) -> Result<(), Error> {
         let directory = open_directory(&self.directory())?;
-        let options = RemoveOptions { threads: 1 };
-        let removed = synconce_fs::remove(directory.as_fd(), OsStr::new(WORK), &options, progress)?;
+        let removed = synconce_fs::remove(directory.as_fd(), OsStr::new(WORK), 1, progress)?;
         removed.left.into_iter().next().map_or(Ok(()), Err)
     }
 }

@@ -44,15 +44,6 @@ impl NamespaceRefusal {
     }
 }
 
-/// The privilege with which a process mounts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Privilege {
-    /// As root.
-    Root,
-    /// As root of a user namespace in which an ordinary user's ids are mapped.
-    Mapped,
-}
-
 /// Moves the calling process, which must have one thread, to a mount namespace of its own.
 /// Other processes do not see its mounts; unmounts elsewhere propagate to the new namespace.
 /// An ordinary user becomes root of a user namespace in which 0 is the user, and 1 and up are
@@ -61,8 +52,8 @@ pub enum Privilege {
 ///
 /// # Errors
 /// See [`NamespaceRefusal`]. The process may then be in a user namespace without ids, and should end.
-pub fn enter_private() -> Result<Privilege, NamespaceRefusal> {
-    let privilege = if geteuid().is_root() {
+pub fn enter_private() -> Result<(), NamespaceRefusal> {
+    if geteuid().is_root() {
         unshare(UnshareFlags::NEWNS).map_err(|errno| {
             let remedy = "it takes CAP_SYS_ADMIN; in a container, run that with --privileged";
             NamespaceRefusal::new(
@@ -72,11 +63,9 @@ pub fn enter_private() -> Result<Privilege, NamespaceRefusal> {
                 remedy,
             )
         })?;
-        Privilege::Root
     } else {
         enter_user_namespace()?;
-        Privilege::Mapped
-    };
+    }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", flags).map_err(|errno| {
         let remedy = match errno {
@@ -87,8 +76,7 @@ pub fn enter_private() -> Result<Privilege, NamespaceRefusal> {
             _ => "",
         };
         NamespaceRefusal::new("cannot make mounts private below", "/", errno, remedy)
-    })?;
-    Ok(privilege)
+    })
 }
 
 fn enter_user_namespace() -> Result<(), NamespaceRefusal> {

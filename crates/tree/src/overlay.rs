@@ -21,10 +21,9 @@ mod freeze;
 mod trial;
 mod upper;
 
-pub(crate) use self::freeze::has_index;
 pub use self::freeze::{Frozen, freeze};
 pub(crate) use self::trial::TRIAL_PREFIX;
-pub use self::trial::{Abilities, OptionReason, trial};
+pub use self::trial::trial;
 pub(crate) use self::upper::is_same_directory;
 pub use self::upper::{clear_guard, prepare_upper};
 

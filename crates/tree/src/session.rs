@@ -180,9 +180,10 @@ fn features(store: &Store, strategy: Strategy) -> Result<Features, Error> {
         return Ok(known.features);
     }
     let sessions = store.path().join(SESSIONS);
-    let trial = overlay::trial(open_directory(&sessions)?.as_fd());
-    let trial = trial.map_err(io::Error::other).on("cannot mount an overlay in", &sessions)?;
-    let known = Known { kernel, by_root, features: trial.features() };
+    let features = overlay::trial(open_directory(&sessions)?.as_fd());
+    let features =
+        features.map_err(io::Error::other).on("cannot mount an overlay in", &sessions)?;
+    let known = Known { kernel, by_root, features };
     write_lightly(&path, &encode(&known, &path)?)?;
     Ok(known.features)
 }

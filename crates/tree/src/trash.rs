@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
-use synconce_fs::{Progress, RemoveOptions};
+use synconce_fs::Progress;
 use synconce_sys::btrfs;
 
 /// The result of emptying the trash.
@@ -69,8 +69,8 @@ pub fn empty_trash(
         if store.is_btrfs() {
             delete_subvolume(&trash.join(&name));
         }
-        let (parent, options) = (open_directory(&trash)?, RemoveOptions { threads });
-        let removed = synconce_fs::remove(parent.as_fd(), OsStr::new(&name), &options, progress)?;
+        let parent = open_directory(&trash)?;
+        let removed = synconce_fs::remove(parent.as_fd(), OsStr::new(&name), threads, progress)?;
         emptied.entries += removed.entries;
         if !removed.is_complete() {
             failed.push(name);

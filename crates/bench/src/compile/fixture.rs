@@ -73,7 +73,7 @@ impl CompileFixture {
                 "it and the place for copies, {work}, are inside each other"
             )));
         }
-        let values = BTreeMap::from([("jobs".to_owned(), options.jobs.to_string())]);
+        let values = BTreeMap::from([("jobs", options.jobs.to_string())]);
         let filled = |line: &String| fill(std::slice::from_ref(line), &values).concat();
         Ok(Self {
             command: filled(&options.command),
@@ -162,7 +162,7 @@ impl Steps for CompileFixture {
             self.untouched = Some(state(&tree, launcher)?);
         }
         Ok(IterationConfig {
-            values: BTreeMap::from([("tree".to_owned(), show(&tree))]),
+            values: BTreeMap::from([("tree", show(&tree))]),
             settle: Some(tree.clone()),
             dir: Some(tree),
             ..IterationConfig::default()

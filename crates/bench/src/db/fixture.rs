@@ -58,9 +58,8 @@ impl DatabaseFixture {
     ) -> Result<(), Error> {
         let file = self.path(source.file);
         files::write(&file, source.text)?;
-        let values = [("file", show(&file)), ("program", show(program))];
-        let values = values.map(|(key, value)| (key.to_owned(), value));
-        let mut command = fill(&source.command(), &BTreeMap::from(values));
+        let values = BTreeMap::from([("file", show(&file)), ("program", show(program))]);
+        let mut command = fill(&source.command(), &values);
         if command[0] == "env" && CACHE_VARIABLES.iter().all(|it| std::env::var_os(it).is_none()) {
             command.insert(1, format!("GOCACHE={}", show(&self.path("go-cache"))));
         }
@@ -79,10 +78,7 @@ impl DatabaseFixture {
 
 impl Steps for DatabaseFixture {
     fn prepare(&mut self, _launcher: &Launcher) -> Result<(), Error> {
-        self.work.lock()?;
-        // What a hold of a killed benchmark left mounted.
-        mounts::unmount_below(self.work.path())?;
-        self.work.clear()
+        self.work.lock_and_clear()
     }
 
     fn reset(
@@ -95,8 +91,7 @@ impl Steps for DatabaseFixture {
         };
         let program = self.program(engine, launcher)?;
         let (base, held) = self.database(engine)?;
-        let file =
-            hold::write_file(self.work.path(), self.work.path(), &[(held.clone(), engine.kind)])?;
+        let file = hold::write_file(self.work.path(), &[(held.clone(), engine.kind)])?;
         let values = [
             (engine.name, show(&program)),
             ("base", show(&base)),
@@ -108,7 +103,7 @@ impl Steps for DatabaseFixture {
             ("transactions", self.options.transactions.to_string()),
         ];
         Ok(IterationConfig {
-            values: values.map(|(key, value)| (key.to_owned(), value)).into(),
+            values: values.into(),
             settle: Some(self.work.path().to_owned()),
             ..IterationConfig::default()
         })

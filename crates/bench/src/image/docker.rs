@@ -2,18 +2,16 @@
 
 use super::cgroup;
 use crate::command::{fill, show};
-use crate::launcher::{Launcher, SideProgram};
+use crate::daemon::Daemon;
+use crate::launcher::Launcher;
 use crate::mounts::{self, TmpfsMount};
 use crate::{CommandFailure, Error, files, hold, work_dir};
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use synconce_sys::search;
 
 /// Sockets, locks and the state of containers. Covered by a file system in memory, because
@@ -31,9 +29,6 @@ const UNSUPPORTED: [char; 6] = [':', ',', '{', '}', '\\', '\n'];
 /// The first version whose client cannot build without a plugin.
 const NEEDS_BUILDX: u32 = 23;
 
-/// How long dockerd may take to start answering or to exit.
-const TIMEOUT: Duration = Duration::from_secs(120);
-
 /// The runtime of a build's steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runtime {
@@ -50,7 +45,7 @@ pub(super) struct DockerState {
     dir: PathBuf,
     synconce: PathBuf,
     client: PathBuf,
-    running: Option<SideProgram>,
+    daemon: Daemon,
     /// The cgroup of its containers, which no other process uses.
     cgroup: String,
     /// Unmounted after the daemon has exited.
@@ -82,9 +77,9 @@ impl DockerState {
             symlink(synconce, &link).map_err(Error::io("link", &link))?;
         }
         let cgroup = work_dir::unique_name(dir.parent().unwrap_or(dir))?;
-        let client = PathBuf::from("docker");
+        let (client, daemon) = (PathBuf::from("docker"), Daemon::new("dockerd", SOCKET_FILE));
         let (dir, synconce) = (dir.to_owned(), synconce.to_owned());
-        Ok(Self { dir, synconce, client, running: None, cgroup, _mounts: mounts })
+        Ok(Self { dir, synconce, client, daemon, cgroup, _mounts: mounts })
     }
 
     /// Returns the directory of the images.
@@ -93,16 +88,14 @@ impl DockerState {
     }
 
     /// Returns the values of the placeholders in the client's words.
-    pub(super) fn values(&self) -> BTreeMap<String, String> {
+    pub(super) fn values(&self) -> BTreeMap<&'static str, String> {
         let client = show(&self.dir.join("client"));
-        BTreeMap::from([("client".to_owned(), client), ("docker".to_owned(), show(&self.client))])
+        BTreeMap::from([("client", client), ("docker", show(&self.client))])
     }
 
-    /// Returns the daemon's pid while it runs. Under a hold it is not the started process.
+    /// Returns the daemon's pid while it runs.
     pub(super) fn pid(&self) -> Option<Pid> {
-        self.running.as_ref()?;
-        let socket = UnixStream::connect(SOCKET_FILE).ok()?;
-        socket_peercred(&socket).ok().map(|peer| peer.pid)
+        self.daemon.pid()
     }
 
     /// Starts the daemon with a runtime, with BuildKit's databases held or not, and waits
@@ -131,22 +124,9 @@ impl DockerState {
         // the files that are held below it.
         mounts::share(&self.data())?;
         let words = self.daemon_words(runtime, held)?;
-        let log = launcher.log("dockerd");
-        let daemon = self.running.insert(launcher.start(&words, &log)?);
-        let start = Instant::now();
-        loop {
-            launcher.check()?;
-            if is_ready() {
-                return Ok(());
-            }
-            let ended = daemon.has_ended()?;
-            if ended || start.elapsed() > TIMEOUT {
-                let why = if ended { "it ended" } else { "it does not answer" };
-                let failure = CommandFailure::new(&words, why, &log);
-                return Err(Error::Helper { purpose: "start dockerd".to_owned(), failure });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // Its socket exists long before it answers.
+        let is_ready = || synconce_probe::docker::get(Path::new(SOCKET_FILE), "/_ping").is_ok();
+        self.daemon.start(&words, launcher, || Ok(is_ready()))
     }
 
     fn daemon_words(&self, runtime: Runtime, held: bool) -> Result<Vec<String>, Error> {
@@ -164,7 +144,7 @@ impl DockerState {
             words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
         }
         if held {
-            let file = hold::write_file(&self.dir, &self.dir, &self.databases()?)?;
+            let file = hold::write_file(&self.dir, &self.databases()?)?;
             words.extend(hold::daemon_words(&self.synconce, &file));
         }
         // dockerd is killed when its parent exits. It has its own network namespace: its steps
@@ -198,11 +178,7 @@ impl DockerState {
 
     /// Stops the daemon if it runs, and ends the processes that it leaves.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        let mut stopped = Ok(());
-        if let Some(mut daemon) = self.running.take() {
-            stopped = daemon.stop_held(TIMEOUT, "stop dockerd", &launcher.log("dockerd"));
-            launcher.kill_leftovers();
-        }
+        let stopped = self.daemon.stop(launcher);
         cgroup::remove(&self.cgroup);
         // Unmounts what a killed daemon has left mounted, for instance after an interrupt.
         stopped.and(mounts::unmount_below(&self.dir))
@@ -259,7 +235,7 @@ impl DockerState {
 
 impl Drop for DockerState {
     fn drop(&mut self) {
-        drop(self.running.take());
+        self.daemon.kill();
         cgroup::remove(&self.cgroup);
         // `stop` reports errors; a tree with mounts is not removed.
         let _ = mounts::unmount_below(&self.dir);
@@ -284,11 +260,6 @@ fn own_environment() -> Vec<String> {
         }
     }
     words
-}
-
-/// Whether the daemon answers; its socket exists long before.
-fn is_ready() -> bool {
-    synconce_probe::docker::get(Path::new(SOCKET_FILE), "/_ping").is_ok()
 }
 
 /// Returns the first number of `Docker version 20.10.24+dfsg1, build 5d6db84`.

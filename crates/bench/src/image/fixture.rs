@@ -202,7 +202,7 @@ impl Steps for ImageFixture {
             config.settle = Some(docker.data());
             config.server = docker.pid();
         }
-        config.values.insert("context".to_owned(), show(&self.context()));
+        config.values.insert("context", show(&self.context()));
         Ok(config)
     }
 

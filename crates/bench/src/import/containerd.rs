@@ -2,22 +2,18 @@
 
 use super::variants::ImportVariant;
 use crate::command::show;
-use crate::launcher::{Launcher, SideProgram};
+use crate::daemon::Daemon;
+use crate::launcher::Launcher;
 use crate::mounts::{self, TmpfsMount};
-use crate::{CommandFailure, Error, files, hold};
-use rustix::net::sockopt::socket_peercred;
+use crate::{Error, files, hold};
 use rustix::process::Pid;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use synconce_sys::search;
 
 /// Sockets and state. Covered by a file system in memory.
 const RUN: &str = "/run";
 /// The socket of the benchmark's containerd.
 pub(super) const SOCKET: &str = "/run/synconce-bench/containerd.sock";
-/// How long containerd may take to start answering or to exit.
-const TIMEOUT: Duration = Duration::from_secs(120);
 /// The first version with all options that are measured.
 const NEEDED: (u32, u32) = (2, 1);
 
@@ -55,7 +51,7 @@ pub(super) struct ContainerdState {
     work: PathBuf,
     program: PathBuf,
     synconce: PathBuf,
-    running: Option<SideProgram>,
+    daemon: Daemon,
     /// Unmounted after the daemon has exited.
     _run: TmpfsMount,
 }
@@ -78,7 +74,7 @@ impl ContainerdState {
         }
         let _run = TmpfsMount::new(Path::new(RUN))?;
         let (work, synconce) = (work.to_owned(), synconce.to_owned());
-        Ok(Self { work, program, synconce, running: None, _run })
+        Ok(Self { work, program, synconce, daemon: Daemon::new("containerd", SOCKET), _run })
     }
 
     /// Returns the directory of the images.
@@ -96,24 +92,12 @@ impl ContainerdState {
     pub(super) fn start(&mut self, way: ImportVariant, launcher: &Launcher) -> Result<(), Error> {
         files::create_dir(&self.root())?;
         let words = self.words(way)?;
-        let log = launcher.log("containerd");
         let ask = [&show(&self.client()), "--address", SOCKET, "version"].map(str::to_owned);
-        let daemon = self.running.insert(launcher.start(&words, &log)?);
-        let start = Instant::now();
         // ctr waits for ten seconds for a socket that does not exist.
-        while !Path::new(SOCKET).exists()
-            || !launcher.run(&ask, &launcher.log("ctr-version"))?.status.success()
-        {
-            launcher.check()?;
-            let ended = daemon.has_ended()?;
-            if ended || start.elapsed() > TIMEOUT {
-                let why = if ended { "it ended" } else { "it does not answer" };
-                let failure = CommandFailure::new(&words, why, &log);
-                return Err(Error::Helper { purpose: "start containerd".to_owned(), failure });
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Ok(())
+        self.daemon.start(&words, launcher, || {
+            Ok(Path::new(SOCKET).exists()
+                && launcher.run(&ask, &launcher.log("ctr-version"))?.status.success())
+        })
     }
 
     fn words(&self, way: ImportVariant) -> Result<Vec<String>, Error> {
@@ -122,7 +106,7 @@ impl ContainerdState {
         let mut words = Vec::new();
         if way.held {
             let held = DATABASES.map(|path| (self.root().join(path), "bolt"));
-            let file = hold::write_file(&self.work, &self.work, &held)?;
+            let file = hold::write_file(&self.work, &held)?;
             words = hold::daemon_words(&self.synconce, &file);
         }
         // The daemon is killed when its parent exits.
@@ -132,20 +116,14 @@ impl ContainerdState {
         Ok(words)
     }
 
-    /// Returns the daemon's pid while it runs. Under a hold it is not the started process.
+    /// Returns the daemon's pid while it runs.
     pub(super) fn pid(&self) -> Option<Pid> {
-        self.running.as_ref()?;
-        let socket = UnixStream::connect(SOCKET).ok()?;
-        socket_peercred(&socket).ok().map(|peer| peer.pid)
+        self.daemon.pid()
     }
 
     /// Stops the daemon if it runs, and removes its root.
     pub(super) fn stop(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        let mut stopped = Ok(());
-        if let Some(mut daemon) = self.running.take() {
-            stopped = daemon.stop_held(TIMEOUT, "stop containerd", &launcher.log("containerd"));
-            launcher.kill_leftovers();
-        }
+        let stopped = self.daemon.stop(launcher);
         // Unmounts what a killed daemon or hold has left mounted.
         mounts::unmount_below(&self.work)?;
         let removed = [self.root(), Path::new(SOCKET).with_file_name("")];
@@ -155,7 +133,7 @@ impl ContainerdState {
 
 impl Drop for ContainerdState {
     fn drop(&mut self) {
-        drop(self.running.take());
+        self.daemon.kill();
         // `stop` reports errors; a tree with mounts is not removed.
         let _ = mounts::unmount_below(&self.work);
     }

@@ -3,13 +3,13 @@
 use super::containerd::{ContainerdState, SOCKET};
 use super::image;
 use super::variants;
+use crate::Error;
 use crate::command::show;
 use crate::harness::Common;
 use crate::launcher::Launcher;
 use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, Steps};
 use crate::work_dir::WorkDir;
-use crate::{Error, mounts};
 use std::path::{Path, PathBuf};
 
 /// What to import, where and how often.
@@ -59,10 +59,7 @@ impl ImportFixture {
 
 impl Steps for ImportFixture {
     fn prepare(&mut self, launcher: &Launcher) -> Result<(), Error> {
-        self.work.lock()?;
-        // What a hold of a killed benchmark left mounted.
-        mounts::unmount_below(self.work.path())?;
-        self.work.clear()?;
+        self.work.lock_and_clear()?;
         let ImportOptions { layers, files, common, containerd } = &self.options;
         image::write(&self.image(), *layers, *files, common.settings.seed)?;
         let made = ContainerdState::new(self.work.path(), containerd, &self.synconce, launcher)?;
@@ -80,12 +77,12 @@ impl Steps for ImportFixture {
         let way = variants::ways().find(|way| way.variant_name() == iteration.variant.name);
         if let (Some(containerd), Some(way)) = (&mut self.containerd, way) {
             containerd.start(way, launcher)?;
-            let values = [
+            config.values = [
                 ("ctr", show(&containerd.client())),
                 ("socket", SOCKET.to_owned()),
                 ("image", image),
-            ];
-            config.values = values.map(|(key, value)| (key.to_owned(), value)).into();
+            ]
+            .into();
             config.settle = Some(containerd.root());
             config.server = containerd.pid();
         }

@@ -174,7 +174,7 @@ impl Steps for InstallFixture {
         }
         wrappers::set_up(iteration.variant, &self.root, launcher)?;
         Ok(IterationConfig {
-            values: BTreeMap::from([("root".to_owned(), show(&self.root))]),
+            values: BTreeMap::from([("root", show(&self.root))]),
             settle: Some(self.root.clone()),
             ..IterationConfig::default()
         })

@@ -189,7 +189,7 @@ impl CloneFixture {
 
     /// Returns a `synconce tree` command with the benchmark's own store.
     fn tree(&self, words: &[&str]) -> Vec<String> {
-        let store = BTreeMap::from([("store".to_owned(), show(&self.path("store")))]);
+        let store = BTreeMap::from([("store", show(&self.path("store")))]);
         fill(&tree(&show(&self.synconce), words), &store)
     }
 
@@ -240,7 +240,7 @@ impl CloneFixture {
             && (name.starts_with("enter/") || name.starts_with("mount/"))
     }
 
-    fn values(&self) -> BTreeMap<String, String> {
+    fn values(&self) -> BTreeMap<&'static str, String> {
         let layers = self.path("overlay");
         let subvolume = self.path("subvolume");
         let subvolume = if subvolume.exists() { subvolume } else { self.base() };
@@ -254,8 +254,8 @@ impl CloneFixture {
             ("upper", layers.join("upper")),
             ("scratch", layers.join("work")),
         ];
-        let shown = paths.into_iter().map(|(key, path)| (key.to_owned(), show(&path)));
-        shown.chain([("name".to_owned(), self.clone.clone())]).collect()
+        let shown = paths.into_iter().map(|(key, path)| (key, show(&path)));
+        shown.chain([("name", self.clone.clone())]).collect()
     }
 
     /// Removes everything that an iteration may have left, except the base and synconce's

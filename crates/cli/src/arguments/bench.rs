@@ -1,7 +1,8 @@
 //! `synconce bench`
 
 use super::Json;
-use clap::{Args, Subcommand};
+use clap::builder::{OsStr, Resettable};
+use clap::{Arg, Args, Subcommand};
 use std::path::{Path, PathBuf};
 
 /// `synconce bench`
@@ -55,20 +56,42 @@ pub enum BenchScenario {
 }
 
 impl BenchScenario {
-    /// Returns the value of `--json`, for a scenario that has it.
-    pub(crate) fn json(&self) -> Option<Option<&Path>> {
-        let json = match self {
-            Self::Install(it) => &it.json,
-            Self::Build(it) => &it.json,
-            Self::Db(it) => &it.json,
-            Self::Import(it) => &it.json,
-            Self::Compile(it) => &it.json,
-            Self::Tree(it) => &it.json,
-            Self::Cost(it) => &it.json,
+    /// Returns the value of `--json`.
+    pub(crate) fn json(&self) -> Option<&Path> {
+        let common = match self {
+            Self::Install(it) => &it.common,
+            Self::Build(it) => &it.common,
+            Self::Db(it) => &it.common,
+            Self::Import(it) => &it.common,
+            Self::Compile(it) => &it.common,
+            Self::Tree(it) => &it.common,
+            Self::Cost(it) => &it.common,
             Self::Loop(_) => return None,
         };
-        Some(json.json.as_deref())
+        common.json.json.as_deref()
     }
+}
+
+/// What the benchmarks have in common.
+#[derive(Debug, Args)]
+pub struct CommonArguments {
+    /// Work in DIR, on the disk to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Rounds over all variants
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub rounds: u32,
+    /// Measure only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variants: Vec<String>,
+    /// Where every sample is printed as JSON.
+    #[command(flatten)]
+    pub json: Json,
+}
+
+/// Lets the work directory be /var/tmp.
+fn in_var_tmp(argument: Arg) -> Arg {
+    argument.required(false).default_value("/var/tmp")
 }
 
 /// A Debian root with packages downloaded.
@@ -96,58 +119,37 @@ pub struct BaseArguments {
 /// `synconce bench install`
 #[derive(Debug, Args)]
 pub struct Install {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: BaseArguments,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
     /// Keep the installed roots of the last round
     #[arg(long)]
     pub keep: bool,
-    /// Where every sample is printed as JSON.
-    #[command(flatten)]
-    pub json: Json,
 }
 
 /// `synconce bench build`
 #[derive(Debug, Args)]
 pub struct BuildArguments {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// What is installed, and into what.
     #[command(flatten)]
     pub base: BaseArguments,
     /// Instead of an install, change the owner of FILES files of the layer below
     #[arg(long, value_name = "FILES")]
     pub chown: Option<usize>,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
-    #[command(flatten)]
-    pub json: Json,
 }
 
 /// `synconce bench db`
 #[derive(Debug, Args)]
 pub struct Db {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// Transactions of each sample
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
     pub transactions: u64,
@@ -158,23 +160,14 @@ pub struct Db {
     /// --package synconce-bench --example redb`
     #[arg(long, value_name = "PROGRAM")]
     pub redb: Option<PathBuf>,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
-    #[command(flatten)]
-    pub json: Json,
 }
 
 /// `synconce bench import`
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// Measure the containerd PROGRAM, 2.1 or later, by the client ctr beside it
     #[arg(long, value_name = "PROGRAM", default_value = "containerd")]
     pub containerd: PathBuf,
@@ -184,52 +177,39 @@ pub struct Import {
     /// Files in each layer, of up to 32 KiB
     #[arg(long, value_name = "N", default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub files: u32,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
-    #[command(flatten)]
-    pub json: Json,
 }
 
 /// `synconce bench compile`
 #[derive(Debug, Args)]
+#[command(mut_arg("dir", in_var_tmp), mut_arg("rounds", |it| it.default_value("10")))]
 pub struct Compile {
     /// The source tree; it is copied and never written
     #[arg(long, value_name = "DIR")]
     pub source: PathBuf,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// Replace {jobs} in the commands by N
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub rounds: u32,
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    pub dir: PathBuf,
     /// Prepare the tree once, untimed, by CMD, such as './configure'
     #[arg(long, value_name = "CMD")]
     pub prepare: Option<String>,
     /// Build by CMD, a line for sh
     #[arg(long, value_name = "CMD", default_value = "make -j{jobs}")]
     pub command: String,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
-    #[command(flatten)]
-    pub json: Json,
 }
 
 /// `synconce bench tree`
 #[derive(Debug, Args)]
+#[command(mut_arg("packages", |it| {
+    let help = "Packages in the prepared root [default: about 100,000 entries]";
+    it.help(help).default_value(Resettable::<OsStr>::Reset)
+}))]
 pub struct Clones {
-    /// Work in DIR, on the disk to be measured
-    #[arg(long, value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub rounds: u32,
+    /// Where, how often and what is measured.
+    #[command(flatten)]
+    pub common: CommonArguments,
     /// Clone a copy of the root DIR, which needs /bin/sh, tar and coreutils, instead of
     /// a prepared one
     #[arg(long, value_name = "DIR", conflicts_with_all = ["packages", "suite", "mirror", "cache"])]
@@ -237,41 +217,18 @@ pub struct Clones {
     /// Empty the caches of the whole machine before what is timed
     #[arg(long)]
     pub cold: bool,
-    /// Packages in the prepared root [default: about 100,000 entries]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub packages: Vec<String>,
-    /// Debian release of the prepared root
-    #[arg(long, value_name = "NAME", default_value = "bookworm")]
-    pub suite: String,
-    /// A mirror to install from, instead of this machine's own apt sources
-    #[arg(long, value_name = "URL")]
-    pub mirror: Option<String>,
-    /// Keep the prepared root in DIR between benchmarks
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
+    /// What is installed in the prepared root.
     #[command(flatten)]
-    pub json: Json,
+    pub base: BaseArguments,
 }
 
 /// `synconce bench cost`
 #[derive(Debug, Args)]
+#[command(mut_arg("dir", in_var_tmp), mut_arg("rounds", |it| it.default_value("20")))]
 pub struct Cost {
-    /// Work in DIR, on a disk
-    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
-    pub dir: PathBuf,
-    /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub rounds: u32,
-    /// Measure only these variants
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub variants: Vec<String>,
-    /// Where every sample is printed as JSON.
+    /// Where, how often and what is measured.
     #[command(flatten)]
-    pub json: Json,
+    pub common: CommonArguments,
 }
 
 /// `synconce bench loop`

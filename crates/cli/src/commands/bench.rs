@@ -1,13 +1,12 @@
 //! `synconce bench`
 
 use crate::arguments::bench::{
-    BaseArguments, BenchArguments, BenchScenario, BuildArguments, Clones, Compile, Cost, Db,
-    Import, Install, Loop,
+    BaseArguments, BenchArguments, BenchScenario, BuildArguments, Clones, CommonArguments, Compile,
+    Cost, Db, Import, Install, Loop,
 };
-use crate::commands::json::{Sink, Stream};
-use crate::exit;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream, print};
 use crate::table;
-use crate::text::say;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,16 +16,12 @@ use synconce_bench::{
 };
 
 /// Runs a benchmark of this binary.
-pub fn bench(arguments: BenchArguments) -> ExitCode {
+///
+/// # Errors
+/// Why there is no report.
+pub fn bench(arguments: BenchArguments) -> Result<ExitCode, CommandError> {
     let ours = Path::new("/proc/self/exe");
-    let json = match arguments.scenario.json().map(|json| Sink::open(json, Stream::Output)) {
-        None => None,
-        Some(Ok(json)) => json,
-        Some(Err(error)) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
+    let output = Output::open(arguments.scenario.json(), Stream::Output)?;
     let report = match arguments.scenario {
         BenchScenario::Install(it) => install::measure(&install_options(it), ours),
         BenchScenario::Build(it) => image::measure(&build_options(it), ours),
@@ -37,33 +32,12 @@ pub fn bench(arguments: BenchArguments) -> ExitCode {
         BenchScenario::Tree(it) => tree::measure(&tree_options(it), ours),
         BenchScenario::Loop(arguments) => return print_loop(&arguments),
     };
-    let report = match report {
-        Ok(report) => report,
-        Err(error) => return fail(&error),
-    };
-    let printed = match json {
-        Some(sink) => sink.write(&report),
-        None => {
-            let text = report.text(table::width_of(io::stdout()));
-            Sink::Standard(Stream::Output).write_text(&text)
-        }
-    };
-    match printed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error.message);
-            exit::FAILED.into()
-        }
-    }
-}
-
-fn fail(error: &Error) -> ExitCode {
-    say(&error.to_string());
-    match error {
-        // Cleanup is done: end by the signal, as the caller of an interrupted program expects.
-        Error::Interrupted { signal } => exit::by_signal(*signal),
-        _ => exit::FAILED.into(),
-    }
+    let report = report.map_err(|error| {
+        let signal = if let Error::Interrupted { signal } = error { Some(signal) } else { None };
+        CommandError::in_lines(&error.to_string()).ended_by(signal)
+    })?;
+    output.write_or(&report, || print(report.text(table::width_of(io::stdout()))))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn base_options(arguments: BaseArguments, defaults: base::BaseOptions) -> base::BaseOptions {
@@ -74,80 +48,62 @@ fn base_options(arguments: BaseArguments, defaults: base::BaseOptions) -> base::
 }
 
 /// Returns the defaults of a scenario with the given rounds and variants.
-fn common(mut defaults: Common, rounds: u32, variants: Vec<String>) -> Common {
-    defaults.settings.rounds = rounds;
-    Common { variants, ..defaults }
+fn common(mut defaults: Common, given: CommonArguments) -> Common {
+    defaults.settings.rounds = given.rounds;
+    Common { variants: given.variants, ..defaults }
 }
 
 fn install_options(arguments: Install) -> install::InstallOptions {
-    let Install { dir, rounds, variants, keep, .. } = arguments;
-    let mut common = common(install::InstallOptions::new(dir).common, rounds, variants);
+    let Install { common: given, base, keep } = arguments;
+    let mut common = common(install::InstallOptions::new(&given.dir).common, given);
     // A single round cannot measure how much two plain installs differ.
-    let identity = rounds > 1;
+    let identity = common.settings.rounds > 1;
     if !identity {
         common.settings.warm_up = WarmUp::Off;
     }
-    install::InstallOptions {
-        common,
-        base: base_options(arguments.base, base::BaseOptions::default()),
-        identity,
-        keep,
-    }
+    let base = base_options(base, base::BaseOptions::default());
+    install::InstallOptions { common, base, identity, keep }
 }
 
 fn build_options(arguments: BuildArguments) -> image::ImageOptions {
-    let BuildArguments { dir, rounds, variants, base, chown, .. } = arguments;
-    let common = common(image::ImageOptions::new(dir).common, rounds, variants);
+    let BuildArguments { common: given, base, chown } = arguments;
+    let common = common(image::ImageOptions::new(&given.dir).common, given);
     image::ImageOptions { common, base: base_options(base, base::BaseOptions::default()), chown }
 }
 
 fn db_options(arguments: Db) -> db::DatabaseOptions {
-    let Db { dir, rounds, variants, transactions, etcd, redb, .. } = arguments;
-    let common = common(db::DatabaseOptions::new(dir).common, rounds, variants);
+    let Db { common: given, transactions, etcd, redb } = arguments;
+    let common = common(db::DatabaseOptions::new(&given.dir).common, given);
     db::DatabaseOptions { common, transactions, etcd, redb }
 }
 
 fn import_options(arguments: Import) -> import::ImportOptions {
-    let Import { dir, rounds, variants, containerd, layers, files, .. } = arguments;
-    let common = common(import::ImportOptions::new(dir).common, rounds, variants);
+    let Import { common: given, containerd, layers, files } = arguments;
+    let common = common(import::ImportOptions::new(&given.dir).common, given);
     import::ImportOptions { common, containerd, layers, files }
 }
 
 fn compile_options(arguments: Compile) -> compile::CompileOptions {
-    let Compile { source, dir, rounds, variants, jobs, command, prepare, .. } = arguments;
-    let defaults = compile::CompileOptions::new(source, dir);
-    let common = common(defaults.common, rounds, variants);
-    compile::CompileOptions { common, jobs, command, prepare, source: defaults.source }
+    let Compile { source, common: given, jobs, command, prepare } = arguments;
+    let common = common(compile::CompileOptions::new(&source, &given.dir).common, given);
+    compile::CompileOptions { common, jobs, command, prepare, source }
 }
 
-fn cost_options(arguments: Cost) -> cost::CostOptions {
-    let defaults = cost::CostOptions::new(arguments.dir);
-    let common = common(defaults.common.clone(), arguments.rounds, arguments.variants);
-    cost::CostOptions { common, ..defaults }
+fn cost_options(Cost { common: given }: Cost) -> cost::CostOptions {
+    let defaults = cost::CostOptions::new(&given.dir);
+    cost::CostOptions { common: common(defaults.common.clone(), given), ..defaults }
 }
 
 fn tree_options(arguments: Clones) -> tree::CloneOptions {
-    let Clones { dir, rounds, variants, source, cold, .. } = arguments;
-    let Clones { packages, suite, mirror, cache, .. } = arguments;
-    let defaults = tree::CloneOptions::new(dir);
-    let base = base_options(BaseArguments { packages, suite, mirror, cache }, defaults.base);
-    tree::CloneOptions { common: common(defaults.common, rounds, variants), source, base, cold }
+    let Clones { common: given, source, cold, base } = arguments;
+    let defaults = tree::CloneOptions::new(&given.dir);
+    let base = base_options(base, defaults.base);
+    tree::CloneOptions { common: common(defaults.common, given), source, base, cold }
 }
 
-fn print_loop(arguments: &Loop) -> ExitCode {
-    let kind = arguments.call.parse::<LoopKind>();
-    let measured = kind.and_then(|kind| {
-        measure_loop(kind, arguments.count, arguments.file.as_deref())
-            .map_err(|error| error.to_string())
-    });
-    match measured {
-        Ok(nanoseconds) => {
-            println!("{nanoseconds}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            say(&error);
-            exit::FAILED.into()
-        }
-    }
+fn print_loop(arguments: &Loop) -> Result<ExitCode, CommandError> {
+    let kind = arguments.call.parse::<LoopKind>()?;
+    let measured = measure_loop(kind, arguments.count, arguments.file.as_deref());
+    println!("{}", measured.map_err(|error| error.to_string())?);
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,8 @@
 //! `synconce commit`
 
 use crate::arguments::in_run::Commit;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream};
 use crate::commands::run::{Screen, not_durable, not_yet_durable};
 use crate::commands::status::id;
 use crate::exit;
@@ -11,53 +12,36 @@ use synconce_durable::record::RunRecord;
 use synconce_run::{RequestError, RunError};
 
 /// Commits a run in flight.
-pub fn commit(arguments: &Commit) -> ExitCode {
-    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
-        Ok(json) => json,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
+///
+/// # Errors
+/// Why not everything is durable.
+pub fn commit(arguments: &Commit) -> Result<ExitCode, CommandError> {
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     let id = arguments.id.as_deref().map(|typed| {
         let known = synconce_run::in_flight().into_iter().map(|run| run.id);
         id::only(typed, &known.collect())
     });
-    let id = match id.transpose() {
-        Ok(id) => id,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
-    match synconce_run::commit(id.as_deref(), &mut Screen::default()) {
-        Ok(report) => {
-            not_durable(&report).iter().for_each(|line| say(line));
-            match json.map(|sink| sink.write(&report)).transpose() {
-                Ok(_) if report.is_durable() => return ExitCode::SUCCESS,
-                Ok(_) => say(
-                    "hint: what the run writes on a disk that failed is lost; repair the disk, \
-                              and run the command again",
-                ),
-                Err(error) => say(&error.message),
-            }
-        }
-        Err(error) => fail(&error),
+    let report = synconce_run::commit(id.transpose()?.as_deref(), &mut Screen::default())
+        .map_err(|error| failure(&error))?;
+    not_durable(&report).iter().for_each(|line| say(line));
+    output.write(&report)?;
+    if report.is_durable() {
+        return Ok(ExitCode::SUCCESS);
     }
-    exit::FAILED.into()
+    say("hint: what the run writes on a disk that failed is lost; repair the disk, and run the \
+         command again");
+    Ok(exit::FAILED.into())
 }
 
-fn fail(error: &RequestError) {
-    match error {
-        RequestError::Unfinished(places) => say(&not_yet_durable(places)),
-        _ => say(&error.to_string()),
-    }
+fn failure(error: &RequestError) -> CommandError {
+    let mut failure = CommandError::from(match error {
+        RequestError::Unfinished(places) => not_yet_durable(places),
+        _ => error.to_string(),
+    });
     if let RequestError::Several(runs) = error {
-        runs.iter().for_each(|run| say(&format!("  {}", line(run))));
+        failure.lines.extend(runs.iter().map(|run| format!("  {}", line(run))));
     }
-    if let Some(hint) = remedy(error) {
-        say(&format!("hint: {hint}"));
-    }
+    failure.with_remedy(remedy(error))
 }
 
 fn line(run: &RunRecord) -> String {

@@ -5,53 +5,47 @@ mod engine;
 mod width;
 
 use crate::arguments::doctor::Doctor;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream, print};
 use crate::exit;
 use crate::text::{bytes, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use synconce_doctor::{
-    BuildContext, Depth, Error, ExamineOptions, Observer, PlaceReport, examine, examine_context,
-};
+use synconce_doctor::{Depth, Error, ExamineOptions, Observer, examine, examine_context};
 use synconce_sys::signals::is_ignored;
 use width::fit;
 
 /// Examines a directory and prints what was found.
-pub fn doctor(arguments: Doctor) -> ExitCode {
+///
+/// # Errors
+/// Why there is no report.
+pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
     if !arguments.command.is_empty() {
         return command::watch(arguments);
     }
     if env::args_os().next_back().is_some_and(|word| word == "--") {
-        say("cannot time a command: there is none after --");
-        say("hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH");
-        return exit::FAILED.into();
+        return Err(CommandError::from("cannot time a command: there is none after --")
+            .hint("synconce doctor -- COMMAND; of a directory: synconce doctor PATH"));
     }
-    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
-        Ok(json) => json,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     if let Some(record) = &arguments.read {
-        return command::read(record, json, &arguments);
+        return command::read(record, output, &arguments);
     }
+    let failure = |error| failure(&error, &arguments);
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
-    let asked = match engine::ask(&arguments) {
-        Ok(asked) => asked,
-        Err(error) => return fail(&error, &arguments),
-    };
+    let asked = engine::ask(&arguments).map_err(failure)?;
     let mut watch = TerminalObserver::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
-        return print(watch, examined, json, BuildContext::text, &arguments)
-            .map_or_else(|code| code, |_| ExitCode::SUCCESS);
+        watch.bar.finish_and_clear();
+        let report = examined.map_err(failure)?;
+        output.write_or(&report, || print(fit(&report.text(), Stream::Output)))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let options = ExamineOptions {
         path: asked.as_ref().map_or_else(|| arguments.path.clone(), |it| it.data_root.clone()),
@@ -61,45 +55,26 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         ignored: arguments.ignore.clone(),
     };
     let examined = examine(&options, &mut watch);
-    let is_costly = |report: &PlaceReport| {
-        arguments.fail_on.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
-    };
-    match print(watch, examined, json, PlaceReport::text, &arguments) {
-        Ok(report) if is_costly(&report) => exit::COSTLY.into(),
-        Ok(_) => ExitCode::SUCCESS,
-        Err(code) => code,
-    }
-}
-
-/// Prints and returns the report `examined`, or returns the exit code of a failure.
-fn print<T: Serialize>(
-    watch: TerminalObserver,
-    examined: Result<T, Error>,
-    json: Option<Sink>,
-    text: fn(&T) -> String,
-    arguments: &Doctor,
-) -> Result<T, ExitCode> {
     watch.bar.finish_and_clear();
-    let report = examined.map_err(|error| match error {
-        // The temporary files are removed: end by the signal, as the caller expects.
-        Error::Interrupted(signal) => exit::by_signal(signal),
-        error => fail(&error, arguments),
-    })?;
-    let printed = match json {
-        Some(sink) => sink.write(&report),
-        None => Sink::Standard(Stream::Output).write_text(&fit(&text(&report), Stream::Output)),
-    };
-    printed.map(|()| report).map_err(|error| {
-        say(&error.message);
-        exit::FAILED.into()
-    })
+    let report = examined.map_err(failure)?;
+    output.write_or(&report, || print(fit(&report.text(), Stream::Output)))?;
+    Ok(exit_code(report.most_seconds(), arguments.fail_on))
 }
 
-fn fail(error: &Error, arguments: &Doctor) -> ExitCode {
-    say(&error.to_string());
+/// Returns the exit code of a report whose costliest finding costs `seconds`, with `--fail-on`.
+fn exit_code(seconds: f64, limit: Option<u32>) -> ExitCode {
+    let is_costly = limit.is_some_and(|limit| seconds >= f64::from(limit));
+    if is_costly { exit::COSTLY.into() } else { ExitCode::SUCCESS }
+}
+
+fn failure(error: &Error, arguments: &Doctor) -> CommandError {
     let doctor =
         |path: &Path| shell(&["synconce".into(), "doctor".into(), path.display().to_string()]);
     let hint = match error {
+        // The temporary files are removed.
+        Error::Interrupted(signal) => {
+            return CommandError::in_lines("").ended_by(Some(*signal));
+        }
         Error::Engine { .. } | Error::Elsewhere(_) => engine::hint(error, arguments),
         Error::NotAllowed(_) if engine::flag(arguments).is_some() => engine::hint(error, arguments),
         Error::ReadOnly(_) => {
@@ -111,10 +86,7 @@ fn fail(error: &Error, arguments: &Doctor) -> ExitCode {
         Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
         _ => None,
     };
-    if let Some(hint) = hint {
-        say(&format!("hint: {hint}"));
-    }
-    exit::FAILED.into()
+    CommandError::from(error.to_string()).with_remedy(hint)
 }
 
 /// Shows what is measured, on a terminal only, and notes signals.

@@ -7,8 +7,9 @@ mod show;
 pub use self::show::{HoldReport, reports};
 
 use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold, Restore};
+use crate::commands::error::CommandError;
 use crate::exit;
-use crate::text::{notice, say, shell};
+use crate::text::{notice, shell};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -23,69 +24,49 @@ use synconce_hold::start::{DaemonStart, Started, start};
 use synconce_hold::stop::{Left, Stopped, stop};
 use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 
-/// A message for the user, and a command that helps.
-pub struct Trouble {
-    /// What is wrong.
-    pub message: String,
-    hint: Option<String>,
-}
-
-impl From<HoldFailure> for Trouble {
+impl From<HoldFailure> for CommandError {
     fn from(failure: HoldFailure) -> Self {
-        Self { message: failure.to_string(), hint: failure.remedy() }
+        Self::in_lines(&failure.to_string()).with_remedy(failure.remedy())
     }
 }
 
-impl From<Unusable> for Trouble {
+impl From<Unusable> for CommandError {
     fn from(error: Unusable) -> Self {
         let hint = match &error {
             Unusable::Read(..) => Some("synconce hold status"),
             Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
             Unusable::Name(_) => None,
         };
-        Self { message: error.to_string(), hint: hint.map(str::to_owned) }
+        Self::in_lines(&error.to_string()).with_remedy(hint.map(str::to_owned))
     }
 }
 
-impl From<String> for Trouble {
-    fn from(message: String) -> Self {
-        Self { message, hint: None }
+/// Returns the error with a line for each of `commands`, which has what the command does beside it.
+fn with_commands(
+    mut message: String,
+    commands: &[(String, &str)],
+    remedy: Option<String>,
+) -> CommandError {
+    for (command, what) in commands {
+        message += &format!("\n  {command}    # {what}");
     }
-}
-
-impl Trouble {
-    /// Adds a line to `message` for each of `commands`, which has what the command does beside it.
-    fn with_commands(
-        mut message: String,
-        commands: &[(String, &str)],
-        hint: Option<String>,
-    ) -> Self {
-        for (command, what) in commands {
-            message += &format!("\n  {command}    # {what}");
-        }
-        Self { message, hint }
-    }
-
-    fn report(&self) -> ExitCode {
-        self.message.lines().for_each(say);
-        if let Some(hint) = &self.hint {
-            say(&format!("hint: {hint}"));
-        }
-        exit::FAILED.into()
-    }
+    CommandError::in_lines(&message).with_remedy(remedy)
 }
 
 /// Starts, stops, recovers or shows holds.
-pub fn hold(arguments: HoldArguments) -> ExitCode {
+///
+/// # Errors
+/// Why the verb failed.
+pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
     match &arguments.verb {
-        HoldVerb::Status(arguments) => {
-            return show::show(arguments).unwrap_or_else(|trouble| trouble.report());
-        }
+        HoldVerb::Status(arguments) => return show::show(arguments),
         HoldVerb::Restore(Restore { name: None }) => return restore::list(),
         _ => {}
     }
     if !rustix::process::geteuid().is_root() {
-        return say_root();
+        let words = std::env::args().skip(1).collect::<Vec<_>>();
+        return Err(CommandError::from("cannot change a hold: only root may mount on files")
+            .hint(format!("sudo synconce {}", shell(&words))));
     }
     match arguments.verb {
         HoldVerb::Run(arguments) => run::run(&arguments),
@@ -100,18 +81,12 @@ pub fn hold(arguments: HoldArguments) -> ExitCode {
     }
 }
 
-fn say_root() -> ExitCode {
-    let message = "cannot change a hold: only root may mount on files".to_owned();
-    let words = std::env::args().skip(1).collect::<Vec<_>>();
-    Trouble { message, hint: Some(format!("sudo synconce {}", shell(&words))) }.report()
-}
-
 /// Reads the file of the hold `name`, or its marker if the file is gone: a crash may have come
 /// between.
-fn read_or_recall(name: &OsStr) -> Result<Config, Trouble> {
+fn read_or_recall(name: &OsStr) -> Result<Config, CommandError> {
     match (read(name), HoldRecord::read(&name_of(name)?)) {
-        (Err(trouble), Ok(Some(record))) if !path_of(name).exists() => {
-            notice(&trouble.message);
+        (Err(error), Ok(Some(record))) if !path_of(name).exists() => {
+            error.lines.iter().for_each(|line| notice(line));
             notice("the marker of the hold says what is held");
             Ok(record.config)
         }
@@ -120,20 +95,21 @@ fn read_or_recall(name: &OsStr) -> Result<Config, Trouble> {
 }
 
 /// Reads the file of the hold `name`.
-fn read(name: &OsStr) -> Result<Config, Trouble> {
+fn read(name: &OsStr) -> Result<Config, CommandError> {
     Config::read(name).map_err(|error| {
         // A file of the working directory, without the slash that makes it a path.
         let is_here = Path::new(name).is_file() && path_of(name) != Path::new(name);
-        let mut trouble = Trouble::from(error);
+        let error = CommandError::from(error);
         if is_here {
-            trouble.hint =
-                Some(format!("synconce hold start {}", quote(&Path::new(".").join(name))));
-        } else if let Some(name @ ("docker" | "buildkit" | "containerd")) = name.to_str()
+            return error
+                .hint(format!("synconce hold start {}", quote(&Path::new(".").join(name))));
+        }
+        if let Some(name @ ("docker" | "buildkit" | "containerd")) = name.to_str()
             && !path_of(OsStr::new(name)).exists()
         {
-            trouble.hint = Some(format!("synconce setup {name} --hold"));
+            return error.hint(format!("synconce setup {name} --hold"));
         }
-        trouble
+        error
     })
 }
 
@@ -142,7 +118,7 @@ fn read(name: &OsStr) -> Result<Config, Trouble> {
 ///
 /// # Errors
 /// Says that there is no such hold. Nothing is made for a mistyped name.
-fn known(word: &OsStr) -> Result<String, Trouble> {
+fn known(word: &OsStr) -> Result<String, CommandError> {
     let name = name_of(word)?;
     let files = [path_of(word), record::path(&name), record::aside_path(&name)];
     if files.iter().any(|path| path.symlink_metadata().is_ok()) {
@@ -152,12 +128,12 @@ fn known(word: &OsStr) -> Result<String, Trouble> {
     }
 }
 
-fn begin(named: &NamedHold) -> Result<(), Trouble> {
+fn begin(named: &NamedHold) -> Result<(), CommandError> {
     begun(&read(&named.name)?, DaemonStart::Elsewhere).map(drop)
 }
 
 /// Starts the hold of `config`, and says what was made.
-fn begun(config: &Config, daemon: DaemonStart<'_>) -> Result<Started, Trouble> {
+fn begun(config: &Config, daemon: DaemonStart<'_>) -> Result<Started, CommandError> {
     if synconce_run::is_held() {
         let why = "the syncs of its marker would be held: start it outside of the run";
         return Err(format!("cannot start the hold {} in a run: {why}", config.name).into());
@@ -209,29 +185,25 @@ fn has_directories(path: &Path) -> bool {
 /// Does `act` in a child process, so that a signal ends the command also while a file system is
 /// frozen: a process that waits for the file system cannot be killed (fsfreeze(8)). The lock of the
 /// hold is the child's, so the next command waits for it.
-fn in_child(act: impl FnOnce() -> Result<(), Trouble>) -> ExitCode {
-    let code = |done: Result<(), Trouble>| match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => trouble.report(),
-    };
+fn in_child(act: impl FnOnce() -> Result<(), CommandError>) -> Result<ExitCode, CommandError> {
     match process::fork() {
         Ok(Side::Child) => {
             let followed = set_parent_process_death_signal(Some(Signal::KILL));
             let done = followed
                 .map_err(|error| format!("cannot follow the end of this command: {error}").into());
-            let is_done = done.and_then(|()| act()).map_err(|trouble| trouble.report()).is_ok();
+            let is_done = done.and_then(|()| act()).map_err(|error| error.report()).is_ok();
             process::exit_now(if is_done { 0 } else { exit::FAILED.0.into() })
         }
         Ok(Side::Parent(child)) => {
             let options = WaitFor { ends: true, block: true, ..WaitFor::default() };
-            match process::wait(Whose::Id(child), options) {
+            Ok(match process::wait(Whose::Id(child), options) {
                 Ok(Some((_, ChildChange::Exited(code)))) => ExitCode::from(code as u8),
                 Ok(Some((_, ChildChange::Killed(signal)))) => exit::by_signal(signal),
                 _ => exit::FAILED.into(),
-            }
+            })
         }
         // Only a signal could not end it.
-        Err(_) => code(act()),
+        Err(_) => act().map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -240,7 +212,7 @@ fn say_waiting(lock: &AwaitedLock) {
     notice(&lock.to_string());
 }
 
-fn end(named: &NamedHold) -> Result<(), Trouble> {
+fn end(named: &NamedHold) -> Result<(), CommandError> {
     let name = known(&named.name)?;
     match stop(&name, &say_waiting)? {
         Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),

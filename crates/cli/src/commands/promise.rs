@@ -6,16 +6,14 @@
 use crate::arguments::hold::{HoldVerb, Restore};
 use crate::arguments::tree::TreeVerb;
 use crate::arguments::{Command, Configured};
-use crate::exit;
-use crate::text::say;
-use std::process::ExitCode;
-use synconce_run::RealError;
+use crate::commands::error::CommandError;
+use crate::commands::real::sealed;
 
 /// Makes the syncs of this process real if `command` promises that something is durable.
 ///
 /// # Errors
-/// Prints why the syncs stay held, and returns the exit code.
-pub fn keep(command: &Command) -> Result<(), ExitCode> {
+/// Why the syncs stay held.
+pub fn keep(command: &Command) -> Result<(), CommandError> {
     let real = || synconce_run::make_syncs_real().map(drop);
     let kept = match command {
         Command::Tree(tree) => match &tree.verb {
@@ -49,16 +47,6 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
         Command::Status(status) if status.clear.is_some() => real(),
         _ => Ok(()),
     };
-    kept.map_err(|error| {
-        say(&error.to_string());
-        if let Some(hint) = remedy(&error) {
-            say(&format!("hint: {hint}"));
-        }
-        exit::FAILED.into()
-    })
-}
-
-fn remedy(error: &RealError) -> Option<&'static str> {
-    let sealed = "type it outside of the run, or start the run without --sealed";
-    matches!(error, RealError::Sealed).then_some(sealed)
+    let hint = "type it outside of the run, or start the run without --sealed";
+    kept.map_err(|error| sealed(&error, hint))
 }

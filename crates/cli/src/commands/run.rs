@@ -5,7 +5,8 @@ mod privileges;
 
 use self::privileges::Typed;
 use crate::arguments::{IoUring, RunArguments};
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream};
 use crate::commands::root;
 use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
@@ -24,14 +25,13 @@ use synconce_run::{
 };
 
 /// Runs the command under a hold and ends as the command did.
-pub fn run(arguments: RunArguments) -> ExitCode {
+///
+/// # Errors
+/// Why the command cannot be run.
+pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     let clock = Clock::start();
     set_quiet(arguments.quiet);
-    let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if let Some(lines) = arguments.root.as_deref().and_then(|root| root::unusable(root, to_make)) {
-        lines.iter().for_each(|line| say(line));
-        return exit::FAILED.into();
-    }
+    root::check_any(arguments.root.as_deref())?;
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {
         notice(if synconce_run::is_in_step() {
@@ -41,14 +41,8 @@ pub fn run(arguments: RunArguments) -> ExitCode {
         });
         json = None;
     }
-    let json = match Sink::open(json, Stream::Errors) {
-        Ok(json) => json,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
-    let wants_stats = arguments.stats || json.is_some();
+    let output = Output::open(json, Stream::Errors)?;
+    let wants_stats = arguments.stats || output.is_json();
     let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
@@ -60,13 +54,13 @@ pub fn run(arguments: RunArguments) -> ExitCode {
     let finished = synconce_run::run(&options(arguments), &mut screen);
     if wants_stats {
         manner.sealed |= screen.became_sealed;
-        stats::print(&finished, &clock, &manner, json);
+        stats::print(&finished, &clock, &manner, output);
     }
     let code = end(&finished);
     hints::quoted_command(&finished, &command);
     hints::work_of_a_daemon(&finished, &command);
     hints::mostly_passed(&finished, screen.sealed().as_deref());
-    code
+    Ok(code)
 }
 
 /// Prints why the run failed, if it did, and ends as the command did.

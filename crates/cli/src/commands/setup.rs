@@ -4,10 +4,11 @@ mod apt;
 mod check;
 
 use crate::arguments::{Configured, Setup};
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream, print};
 use crate::commands::root;
 use crate::exit;
-use crate::text::{notice, say, set_quiet};
+use crate::text::{notice, set_quiet};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -60,73 +61,47 @@ struct Changed {
 }
 
 /// Sets an engine up, or undoes a set-up.
-pub fn setup(arguments: &Setup) -> ExitCode {
+///
+/// # Errors
+/// Why nothing was changed, or not everything.
+pub fn setup(arguments: &Setup) -> Result<ExitCode, CommandError> {
     set_quiet(arguments.quiet);
-    let to_make = |root| format!("check the name; to make the directory: mkdir --parents {root}");
-    if let Some(lines) = arguments.root.as_deref().and_then(|it| root::unusable(it, to_make)) {
-        lines.iter().for_each(|line| say(line));
-        return exit::FAILED.into();
-    }
-    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
-        Ok(json) => json,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
-    let report = match carry_out(arguments) {
-        Ok(report) => report,
-        Err((error, hint)) => {
-            // A refused undo has both edits in its message.
-            error.lines().for_each(say);
-            if let Some(hint) = &hint {
-                say(&format!("hint: {hint}"));
-            }
-            return exit::FAILED.into();
-        }
-    };
+    root::check_any(arguments.root.as_deref())?;
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let report = carry_out(arguments)?;
     let is_well = report.set_up != Some(false) && report.faults.is_empty();
-    let code = if is_well { ExitCode::SUCCESS } else { exit::NOT_SET_UP.into() };
-    match report.write(json) {
-        Ok(()) => code,
-        Err(error) => {
-            say(&error);
-            exit::FAILED.into()
-        }
+    output.write_or(&report, || report.print())?;
+    Ok(if is_well { ExitCode::SUCCESS } else { exit::NOT_SET_UP.into() })
+}
+
+impl From<Error> for CommandError {
+    fn from(error: Error) -> Self {
+        // A refused undo has both edits in its message.
+        Self::in_lines(&error.to_string()).with_remedy(error.remedy().map(str::to_owned))
     }
 }
 
-/// A message, and a hint.
-type MessageAndHint = (String, Option<String>);
-
-fn carry_out(arguments: &Setup) -> Result<SetupReport, MessageAndHint> {
-    let failure = |error: Error| (error.to_string(), error.remedy().map(str::to_owned));
-    let host = host(arguments.root.as_deref(), arguments.runtime.as_deref()).map_err(failure)?;
+fn carry_out(arguments: &Setup) -> Result<SetupReport, CommandError> {
+    let host = host(arguments.root.as_deref(), arguments.runtime.as_deref())?;
     if arguments.builds_only && arguments.engine != Configured::Docker {
         let name = name(arguments.engine);
-        let hint = host.setup(&name);
-        return Err((format!("cannot set up builds only: {name} has no such choice"), Some(hint)));
+        let error = format!("cannot set up builds only: {name} has no such choice");
+        return Err(CommandError::from(error).hint(host.setup(&name)));
     }
     if arguments.engine == Configured::Apt && !arguments.hold {
         return apt::carry_out(arguments, &host);
     }
-    let result = match engine(arguments, &host)? {
-        None => Ok(manifest(arguments)),
-        Some(engine) if arguments.undo => roll_back(engine, &host, arguments),
-        Some(engine) => set_up(engine, &host, arguments),
-    };
-    result.map_err(failure)
+    Ok(match engine(arguments, &host)? {
+        None => manifest(arguments),
+        Some(engine) if arguments.undo => roll_back(engine, &host, arguments)?,
+        Some(engine) => set_up(engine, &host, arguments)?,
+    })
 }
 
 impl SetupReport {
-    /// Writes JSON if it is asked for. Otherwise prints the diff or the manifest on standard
-    /// output, and the rest as notices.
-    fn write(&self, json: Option<Sink>) -> Result<(), String> {
-        if let Some(sink) = json {
-            return Ok(sink.write(self)?);
-        }
-        let text = self.diff.as_deref().or(self.manifest).unwrap_or_default();
-        Sink::Standard(Stream::Output).write_text(text)?;
+    /// Prints the diff or the manifest on standard output, and the rest as notices.
+    fn print(&self) -> Result<(), CommandError> {
+        print(self.diff.as_deref().or(self.manifest).unwrap_or_default())?;
         for Changed { act, path, saved } in &self.changes {
             if !self.dry_run {
                 notice(&format!("{act} {path}"));
@@ -146,7 +121,7 @@ impl SetupReport {
 }
 
 /// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
-fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, MessageAndHint> {
+fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, CommandError> {
     let configured = arguments.engine;
     let engine = match (configured, arguments.hold) {
         (Configured::Docker, true) => Engine::Held(HeldDaemon::Docker),
@@ -156,7 +131,7 @@ fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, MessageAndHi
             let name = name(configured);
             let hint = "docker, buildkit and containerd have databases that can be held";
             let error = format!("cannot hold the databases of {name}: none is a cache");
-            return Err((error, Some(hint.to_owned())));
+            return Err(CommandError::from(error).hint(hint));
         }
         (Configured::Docker, false) => Engine::Docker,
         (Configured::Podman, false) => Engine::Podman,
@@ -164,8 +139,8 @@ fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, MessageAndHi
         (Configured::Containerd, false) => Engine::Containerd,
         (Configured::Kubernetes, false) if arguments.check => {
             let setup = host.setup(Engine::Containerd.command());
-            let hint = format!("check each node: {setup} --check");
-            return Err(("cannot check kubernetes: it has no files here".to_owned(), Some(hint)));
+            return Err(CommandError::from("cannot check kubernetes: it has no files here")
+                .hint(format!("check each node: {setup} --check")));
         }
         (Configured::Kubernetes | Configured::Apt, _) => return Ok(None),
     };

@@ -1,7 +1,7 @@
 //! Prints the statistics of a run.
 
-use crate::commands::json::Sink;
-use crate::text::{micros, say, whole};
+use crate::commands::output::Output;
+use crate::text::{micros, whole};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -53,8 +53,8 @@ struct Stats<'a> {
     saved_micros: Option<u64>,
 }
 
-/// Prints the statistics of `finished`: as JSON to `json`, or as a table to standard error.
-pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<Sink>) {
+/// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error.
+pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output) {
     let balance = &finished.balance;
     let stats = Stats {
         started: &clock.started,
@@ -76,14 +76,12 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, json: Option<S
         supervisor_micros: balance.supervisor_micros,
         saved_micros: finished.balance.saved_micros(),
     };
-    let Some(sink) = json else {
+    let print_table = || {
         // A closed standard error is not a failure of the run.
         let _ = io::stderr().write_all(table(&stats, &finished.outcome, manner).as_bytes());
-        return;
     };
-    let text = serde_json::to_string(&stats).unwrap_or_default() + "\n";
-    if let Err(error) = sink.write_text(&text) {
-        say(&error.message);
+    if let Err(error) = output.write_line_or(&stats, print_table) {
+        error.report();
     }
 }
 

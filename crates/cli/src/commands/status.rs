@@ -15,14 +15,15 @@ mod target;
 use self::accounts::name_of;
 use crate::arguments::{Format, StatusArguments};
 use crate::commands::advice::{advice, advice_for_root, advice_for_unknown};
+use crate::commands::error::CommandError;
 use crate::commands::hold::HoldReport;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::output::{Output, Stream, print};
 use crate::commands::run::not_durable;
 use crate::exit;
 use crate::text::{printable, say, shell};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
-use std::io::{self, ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::record::{RunRecord, boot_id};
@@ -79,25 +80,16 @@ impl Shown {
 }
 
 /// Shows or clears runs.
-pub fn status(arguments: &StatusArguments) -> ExitCode {
+///
+/// # Errors
+/// What cannot be shown, cleared or mended.
+pub fn status(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     // A mistyped target must not look like a target in which nothing was interrupted.
-    if let Some(lines) = arguments.root.as_deref().and_then(target::unusable) {
-        lines.iter().for_each(|line| say(line));
-        return exit::FAILED.into();
-    }
-    if let Some(id) = &arguments.mend {
-        return mend::mend(arguments, id);
-    }
-    let result = match &arguments.clear {
-        Some(id) => clear::clear(arguments, id),
-        None => show(arguments),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            say(&error);
-            exit::FAILED.into()
-        }
+    arguments.root.as_deref().map_or(Ok(()), target::check)?;
+    match (&arguments.mend, &arguments.clear) {
+        (Some(id), _) => mend::mend(arguments, id),
+        (None, Some(id)) => clear::clear(arguments, id),
+        (None, None) => show(arguments),
     }
 }
 
@@ -124,8 +116,8 @@ fn living() -> Option<Vec<Live>> {
     None
 }
 
-fn show(arguments: &StatusArguments) -> Result<ExitCode, String> {
-    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
+fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     // Living runs are read first: a run that ends between the two reads is then in neither
     // list and not in the wrong one.
     let living = living();
@@ -153,7 +145,7 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, String> {
         if !could_look || !all_holds {
             return Ok(exit::FAILED.into());
         }
-        write(&metrics::text(&runs, &holds, &steps))?;
+        print(metrics::text(&runs, &holds, &steps))?;
         return Ok(ExitCode::SUCCESS);
     }
     let code = if any("interrupted") || is_hold_interrupted {
@@ -165,28 +157,21 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, String> {
     } else {
         ExitCode::SUCCESS
     };
-    match json {
-        Some(sink) => {
-            runs.extend(holds.into_iter().map(holds::shown));
-            runs.extend(steps.into_iter().map(steps::shown));
-            sink.write(&runs)?;
-        }
-        None if arguments.quiet => {}
-        None => print(&runs, &holds, &steps)?,
+    if output.is_json() {
+        runs.extend(holds.into_iter().map(holds::shown));
+        runs.extend(steps.into_iter().map(steps::shown));
+        output.write(&runs)?;
+    } else if !arguments.quiet {
+        print(text_of(&runs, &holds, &steps))?;
     }
     Ok(code)
 }
 
-fn print(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> Result<(), String> {
+fn text_of(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> String {
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
-    write(&(text + &holds::render(holds) + &steps::render(steps)))
-}
-
-fn write(text: &str) -> Result<(), String> {
-    let written = io::stdout().write_all(text.as_bytes());
-    written.map_err(|error| format!("cannot write to standard output: {}", reason(&error)))
+    text + &holds::render(holds) + &steps::render(steps)
 }
 
 /// Adds those of `others` that are not in `runs` yet. An interrupted run is kept beside a

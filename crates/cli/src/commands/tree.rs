@@ -9,17 +9,15 @@ mod limits;
 mod make;
 mod modes;
 mod mount;
-mod output;
 mod run;
 mod show;
 mod store;
 mod trash;
 
-use self::failure::VerbFailure;
-use self::output::Output;
 use self::store::StorePath;
 use crate::arguments::tree::{TreeArguments, TreeVerb};
-use crate::commands::json::Stream;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream};
 use crate::text::set_quiet;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,7 +37,7 @@ pub fn tree(arguments: TreeArguments) -> ExitCode {
     }
 }
 
-fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCode, VerbFailure> {
+fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCode, CommandError> {
     // Done while the process is single-threaded: only then can it change its user namespace.
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -73,7 +71,7 @@ fn go_on(
     verb: TreeVerb,
     is_root: bool,
     output: Output,
-) -> Result<ExitCode, VerbFailure> {
+) -> Result<ExitCode, CommandError> {
     match verb {
         TreeVerb::Import(arguments) => make::import(store, arguments, output)?,
         TreeVerb::Clone(arguments) => make::clone(store, arguments, output)?,

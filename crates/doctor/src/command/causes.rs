@@ -5,7 +5,7 @@ use super::record::CommandRecord;
 use super::savings::wilson;
 use super::text::seconds;
 use crate::finding::Finding;
-use crate::text::whole;
+use crate::text::{floor, whole};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -152,9 +152,10 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
         cause: "dpkg unpacks documentation, manual pages and translations, and syncs each file"
             .to_owned(),
         evidence: format!("{calls} syncs of such files, {} of waits", seconds(syncs.seconds)),
-        // The directories of manual pages stay: scripts of packages make links in these.
+        // The directories of manual pages stay: scripts of packages make links in these. A file of
+        // this name is not overwritten (noclobber).
         remedy: format!(
-            "printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE}",
+            "(set -C; printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE})",
             EXCLUDED.map(|name| format!("'exclude=/usr/share/{name}/'")).join(" ")
         ),
         undo: format!(
@@ -195,7 +196,7 @@ fn emulated(record: &CommandRecord) -> Option<Finding> {
         name: "emulated",
         seconds: None,
         workload: None,
-        cause: format!("{} does at least {:.0} % of the work", most.by, 100.0 * least),
+        cause: format!("{} does at least {:.0} % of the work", most.by, floor(100.0 * least, 1.0)),
         evidence: format!("{:.0} % of {looks} samples of running programs", 100.0 * share),
         remedy: "build on a machine of that architecture, or compile for it on this one: \
                  FROM --platform=$BUILDPLATFORM"

@@ -5,7 +5,7 @@ use super::tally::KEPT;
 use super::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
 use super::{CommandReport, Savings, causes};
 use crate::finding::Finding;
-use crate::text::{block, bytes};
+use crate::text::{block, bytes, floor};
 use std::cmp::Reverse;
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub(super) fn verdict(
     // What saves most comes first.
     let first = first.filter(|it| causes::cost(it, record) > savings.at_least);
     let cause = first.map_or_else(String::new, |Finding { name, seconds: cost, cause, .. }| {
-        let cost = cost.map(|cost| format!(" costs at least {} of {took}", seconds(cost)));
+        let cost = cost.map(|cost| format!(" costs at least {} of {took}", at_least(cost)));
         format!("{name}{}; ", cost.unwrap_or_else(|| format!(": {cause}")))
     });
     let name = format!("{name}: {cause}");
@@ -51,7 +51,7 @@ pub(super) fn verdict(
     let saved = if savings.at_least >= WORTH {
         format!(
             "`synconce run` saves at least {}, about {}",
-            seconds(savings.at_least),
+            at_least(savings.at_least),
             seconds(savings.about)
         )
     } else if savings.about >= WORTH {
@@ -214,6 +214,17 @@ pub(super) fn seconds(value: f64) -> String {
         1.0..100.0 => format!("{value:.1} s"),
         _ => format!("{value:.0} s"),
     }
+}
+
+/// Formats seconds as [`seconds`] does, rounded down.
+fn at_least(value: f64) -> String {
+    let digit = match value {
+        ..0.001 => 1e-6,
+        0.001..1.0 => 1e-4,
+        1.0..100.0 => 0.1,
+        _ => 1.0,
+    };
+    seconds(floor(value, digit))
 }
 
 fn whole(value: u64) -> String {

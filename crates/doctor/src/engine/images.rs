@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::fs;
 use std::path::Path;
+use synconce_probe::emulator;
 
 /// Where the kernel shows what runs programs of other formats (Documentation/admin-guide/
 /// binfmt-misc.rst).
@@ -49,7 +50,8 @@ impl Emulators {
             lines.next().filter(|first| *first == "enabled")?;
             lines.find_map(|line| line.strip_prefix("interpreter ")).map(str::to_owned)
         };
-        let all: Vec<_> = entries.filter_map(program).filter(|it| it.contains("qemu-")).collect();
+        let all = entries.filter_map(program).filter(|path| architecture_of(path).is_some());
+        let all: Vec<_> = all.collect();
         (!all.is_empty()).then_some(Self(all))
     }
 
@@ -80,13 +82,12 @@ impl Emulators {
             "mips64le" => "mips64el",
             other => other,
         };
-        let program = format!("qemu-{name}");
-        let is_of = |path: &&String| {
-            let file = path.rsplit('/').next().unwrap_or_default();
-            file.trim_start_matches("buildkit-").trim_end_matches("-static") == program
-        };
-        self.0.iter().find(is_of).map(String::as_str)
+        self.0.iter().find(|path| architecture_of(path) == Some(name)).map(String::as_str)
     }
+}
+
+fn architecture_of(program: &str) -> Option<&str> {
+    emulator::architecture(program.rsplit('/').next()?)
 }
 
 /// Whether a processor of `native` runs programs of `other` itself.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
-use synconce_fs::{CopyMode, RemoveOptions, remove};
+use synconce_fs::{CopyMode, remove};
 
 use super::all_attributes;
 use super::support::{Counting, FILE_SYSTEMS, copied, open, paths, remove_all, removed, rig};
@@ -123,7 +123,7 @@ fn only_a_single_name_is_removed_and_one_that_is_missing_is_no_error() {
     fs::create_dir(place.path().join("a")).unwrap();
     let directory = open(place.path());
     for name in ["", ".", "..", "a/b", "/"] {
-        let error = remove(directory.as_fd(), OsStr::new(name), &RemoveOptions::default(), &());
+        let error = remove(directory.as_fd(), OsStr::new(name), 1, &());
         assert_eq!(
             error.unwrap_err().io().raw_os_error(),
             Some(Errno::INVAL.raw_os_error()),
@@ -147,8 +147,7 @@ fn a_cancelled_removal_ends_soon() {
     }
     let progress = Counting::new(true, || {});
     let name = OsStr::new("tree");
-    let asked = RemoveOptions { threads: 3 };
-    let error = remove(open(place.path()).as_fd(), name, &asked, &progress).unwrap_err();
+    let error = remove(open(place.path()).as_fd(), name, 3, &progress).unwrap_err();
     assert_eq!(error.io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()), "{error}");
     assert!(progress.entries() < 1000, "{}", progress.entries());
     remove_all(&tree);

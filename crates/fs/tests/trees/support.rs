@@ -5,9 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use synconce_fs::{
-    CopyMode, CopyOptions, CopyReport, Error, Progress, RemoveOptions, Removed, copy, remove,
-};
+use synconce_fs::{CopyMode, CopyOptions, CopyReport, Error, Progress, Removed, copy, remove};
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -45,7 +43,7 @@ pub fn copied(source: &Path, target: &Path, mode: CopyMode) -> CopyReport {
 
 pub fn removed(path: &Path) -> Removed {
     let (parent, name) = (open(path.parent().unwrap()), path.file_name().unwrap());
-    remove(parent.as_fd(), name, &RemoveOptions { threads: THREADS }, &()).unwrap()
+    remove(parent.as_fd(), name, THREADS, &()).unwrap()
 }
 
 /// Removes a tree, of which nothing may stay.

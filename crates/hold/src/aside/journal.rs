@@ -150,16 +150,10 @@ impl Journal {
         }
         self.put_back = self.commands();
         let path = record::aside_path(&self.name);
-        for directory in replace::missing_above(&path) {
-            replace::make_directory(&directory)?;
-        }
+        replace::make_directories_above(&path)?;
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
-        if exists(&path)? {
-            replace::replace(&path, &text)
-        } else {
-            replace::create(&path, &text, Rights::common())
-        }
+        replace::write(&path, &text, Rights::common())
     }
 
     /// Chooses the renames that a restore undoes: of a file that was set aside more than once, the

@@ -6,6 +6,7 @@ use crate::protocol::Notice;
 use crate::state::{Closed, Unsynced};
 use rustix::process::Pid;
 use std::collections::HashSet;
+use synconce_sys::procfs;
 
 /// Finds notices and returns each of them once.
 pub(super) struct Notices {
@@ -92,7 +93,7 @@ impl Notices {
 
 /// Whether one of `threads` belongs to the process `pid`.
 fn has_any(pid: u32, threads: &HashSet<u32>) -> bool {
-    !threads.is_empty() && process_tree::threads(pid).any(|thread| threads.contains(&thread))
+    !threads.is_empty() && procfs::threads(pid).any(|thread| threads.contains(&thread))
 }
 
 /// Whether `pid` has a descriptor of a file in `unsynced` open.

@@ -6,7 +6,7 @@ use synconce_fuzz::arbitrary::{self, Arbitrary};
 #[test]
 fn any_bytes_of_a_stat_file_are_a_process_or_none() {
     synconce_fuzz::target("stat", 5_000, |bytes| {
-        if let Some((process, ..)) = parse_stat(7, &String::from_utf8_lossy(bytes)) {
+        if let Some((process, ..)) = of_stat(7, &Stat::from(bytes)) {
             assert_eq!(process.pid, 7);
         }
     });
@@ -28,7 +28,7 @@ fn every_process_that_the_kernel_can_show_is_read_as_it_is() {
         let mut text = b"7 (".to_vec();
         text.extend_from_slice(name);
         text.extend(format!(") {state} {} 7 7 0 -1 4194560", shown.parent).into_bytes());
-        let found = parse_stat(7, &String::from_utf8_lossy(&text)).expect("a process");
+        let found = of_stat(7, &Stat::from(&text[..])).expect("a process");
         let name = String::from_utf8_lossy(name).into_owned();
         assert_eq!(found, (Process { pid: 7, name }, shown.parent, state));
     });

@@ -15,33 +15,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+use synconce_probe::emulator;
 
 /// The time between two looks, if a look takes at most a fiftieth of it of the processor.
 const PAUSE: Duration = Duration::from_millis(10);
 const SHARE: u32 = 50;
 /// Triggers of more packages, and more emulators, are not kept.
 const KEPT: usize = 1_000;
-/// What the names of QEMU's programs for users begin with, behind `qemu-`: not those of
-/// `qemu-system-aarch64` or `qemu-img`.
-const ARCHITECTURES: [&str; 17] = [
-    "aarch64",
-    "alpha",
-    "arm",
-    "hexagon",
-    "hppa",
-    "i386",
-    "loongarch",
-    "m68k",
-    "microblaze",
-    "mips",
-    "or1k",
-    "ppc",
-    "riscv",
-    "s390x",
-    "sh4",
-    "sparc",
-    "x86_64",
-];
 
 #[derive(Default)]
 pub(super) struct Programs(Mutex<ProgramsSeen>);
@@ -194,10 +174,8 @@ fn package_of_trigger(command_line: &[u8]) -> Option<String> {
 /// Returns the emulator's name if `exe` is one that runs a program of another architecture.
 fn emulator(exe: &Path) -> Option<String> {
     let name = exe.file_name()?.to_str()?.trim_end_matches(" (deleted)");
-    // BuildKit carries emulators of its own.
-    let rest = name.trim_start_matches("buildkit-").strip_prefix("qemu-");
-    let is_qemu = rest.is_some_and(|rest| ARCHITECTURES.iter().any(|it| rest.starts_with(it)));
-    (is_qemu || [".buildkit_qemu_emulator", "rosetta"].contains(&name)).then(|| name.to_owned())
+    let is_other = [".buildkit_qemu_emulator", "rosetta"].contains(&name);
+    (is_other || emulator::architecture(name).is_some()).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -226,16 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_of_programs_is_told_from_one_of_machines() {
-        for name in
-            ["qemu-aarch64-static", "qemu-arm", "qemu-x86_64", "buildkit-qemu-riscv64", "rosetta"]
-        {
-            assert_eq!(emulator(&Path::new("/usr/bin").join(name)).as_deref(), Some(name));
-        }
-        let deleted = emulator(Path::new("/x/qemu-s390x-static (deleted)"));
-        assert_eq!(deleted.as_deref(), Some("qemu-s390x-static"));
-        for name in ["qemu-system-aarch64", "qemu-img", "qemu-nbd", "sh", ""] {
-            assert_eq!(emulator(&Path::new("/usr/bin").join(name)), None, "{name}");
+    fn an_emulator_is_known_also_when_its_file_is_gone() {
+        for (exe, wanted) in [
+            ("/usr/bin/qemu-arm", Some("qemu-arm")),
+            ("/x/qemu-s390x-static (deleted)", Some("qemu-s390x-static")),
+            ("/run/rosetta/rosetta", Some("rosetta")),
+            ("/bin/sh", None),
+            ("", None),
+        ] {
+            assert_eq!(emulator(Path::new(exe)).as_deref(), wanted, "{exe}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::NotEdited;
 use crate::host::RUNTIME_NAME;
-use crate::json::{is_no, member, parse, tree, without_mark};
+use crate::json::{is_no, member, parse, text_member, tree, without_mark};
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstInputValue;
 
@@ -23,7 +23,8 @@ fn edit_rest(text: &str, runtime: &str) -> Result<Option<String>, NotEdited> {
         Some(_) => return Err(NotEdited::new("is no JSON object", REPAIR).on_line(1)),
     };
     let runtimes = runtimes(text, object)?;
-    let is_default = default_of(text, object)?.is_some_and(|(name, _)| name == RUNTIME_NAME);
+    let is_default =
+        text_member(text, object, "default-runtime")?.is_some_and(|(name, _)| name == RUNTIME_NAME);
     let is_known = check_known(text, runtimes, runtime)?;
     match (is_default, is_known) {
         (true, true) => Ok(None),
@@ -56,16 +57,8 @@ fn runtimes<'a>(text: &str, object: &'a Object<'_>) -> Result<Option<&'a Object<
 pub(super) fn default_runtime(text: &str) -> Result<Option<(String, usize)>, NotEdited> {
     let text = without_mark(text);
     match parse(text)? {
-        Some(Value::Object(object)) => default_of(text, &object),
+        Some(Value::Object(object)) => text_member(text, &object, "default-runtime"),
         _ => Ok(None),
-    }
-}
-
-fn default_of(text: &str, object: &Object<'_>) -> Result<Option<(String, usize)>, NotEdited> {
-    match member(text, object, "default-runtime")? {
-        None => Ok(None),
-        Some((Value::StringLit(name), line)) => Ok(Some((name.value.to_string(), line))),
-        Some((_, line)) => Err(is_no("text", "default-runtime", line)),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use crate::Engine;
 use crate::buildkit::{CONFIGURATION, service};
-use crate::containerd::lines;
-use crate::error::{Error, NotEdited};
-use crate::held::place::{Configured, place};
+use crate::error::Error;
+use crate::held::configuration::last;
+use crate::held::place::place;
 use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::plan::Plan;
-use crate::toml::Toml;
+use crate::toml::TomlFile;
 use std::path::{Path, PathBuf};
 
 const COST: &str = "builds have no cache: base images are pulled and every step is run again";
@@ -75,18 +75,11 @@ fn read(host: &Host) -> Result<(PathBuf, String), Error> {
     let service = service(host)?;
     service.check_program(host, "buildkitd")?;
     let file = service.file(host, &["--config", "-config"], CONFIGURATION)?;
-    let (resolved, text) = host.text(&file)?;
-    let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&resolved)));
-    let toml = Toml::parse(&lines(text.as_deref())).map_err(in_file)?;
-    let root = toml.text(&["root"]).map_err(in_file)?.filter(|(text, _)| !text.is_empty());
-    let root = root.map(|(text, line)| Configured {
-        directory: text.to_owned(),
-        file: resolved.clone(),
-        line,
-    });
+    let file = TomlFile::read(host, &file)?;
+    let root = last(std::slice::from_ref(&file), &["root"])?;
     let root = place(host, &service, &["--root"], root, "/var/lib/buildkit")?;
     let flag = service.flag("--oci-worker-snapshotter").and_then(|(_, value)| value);
-    let snapshotter = toml.text(&["worker", "oci", "snapshotter"]).map_err(in_file)?;
+    let snapshotter = file.text(&["worker", "oci", "snapshotter"])?;
     let snapshotter = flag.or_else(|| snapshotter.map(|(text, _)| text.to_owned()));
     let is_named = |name: &String| {
         !matches!(name.as_str(), "" | "auto") && Path::new(name).components().count() == 1

@@ -7,10 +7,10 @@ use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
 use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
-use crate::json::{is_no, member, parse, without_mark};
+use crate::json::{parse, text_member, without_mark};
 use crate::plan::Plan;
 use crate::systemd::Service;
-use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::ast::Value;
 use std::path::{Path, PathBuf};
 
 const DATA: &str = "/var/lib/docker";
@@ -84,7 +84,7 @@ fn root(host: &Host) -> Result<PathBuf, Error> {
     }
     let configured = settings.data_root.map(|(directory, line)| Configured {
         directory,
-        file: resolved.clone(),
+        file: host.real(&resolved),
         line: Some(line),
     });
     place(host, &service, &["--data-root", "--graph", "-g"], configured, DATA)
@@ -105,20 +105,8 @@ fn settings(text: &str) -> Result<DaemonSettings, NotEdited> {
         Some(Value::Object(object)) => object,
         Some(_) => return Err(NotEdited::new("is no JSON object", repair).on_line(1)),
     };
-    let named = |name| string(text, object, name);
+    let named = |name| text_member(text, object, name);
     Ok(DaemonSettings { data_root: named("data-root")?, remapped: named("userns-remap")? })
-}
-
-fn string(
-    text: &str,
-    object: &Object<'_>,
-    name: &str,
-) -> Result<Option<(String, usize)>, NotEdited> {
-    match member(text, object, name)? {
-        None => Ok(None),
-        Some((Value::StringLit(value), line)) => Ok(Some((value.value.to_string(), line))),
-        Some((_, line)) => Err(is_no("text", name, line)),
-    }
 }
 
 /// Returns the directories of BuildKit's containerd workers.

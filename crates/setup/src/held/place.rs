@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 pub(super) struct Configured {
     /// The directory.
     pub directory: String,
-    /// The file, within the system.
+    /// The file, by its path without links.
     pub file: PathBuf,
     /// The line in the file, if known.
     pub line: Option<usize>,
@@ -41,7 +41,7 @@ pub(super) fn place(
     };
     if !is_plain(&directory) {
         let reason = format!("gives {directory:?} as the directory of its data");
-        return Err(NotEdited::new(reason, remedy).on_line(line).in_file(&host.real(&file)).into());
+        return Err(NotEdited::new(reason, remedy).on_line(line).in_file(&file).into());
     }
     Ok(host.resolve(Path::new(&directory))?)
 }

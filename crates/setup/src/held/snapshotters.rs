@@ -31,7 +31,7 @@ pub(super) struct Snapshotter {
 /// (`createKey` in containerd's core/metadata/snapshot.go).
 pub(super) fn all(host: &Host, containerd: &Configuration) -> Result<Vec<Snapshotter>, Error> {
     refuse_apart(host, containerd)?;
-    refuse_proxies(host, containerd)?;
+    refuse_proxies(containerd)?;
     let mut found = Vec::new();
     for name in HELD {
         let directory = directory(host, containerd, name)?;
@@ -44,7 +44,7 @@ pub(super) fn all(host: &Host, containerd: &Configuration) -> Result<Vec<Snapsho
 /// Returns the directory of the snapshotter `name`.
 fn directory(host: &Host, containerd: &Configuration, name: &str) -> Result<PathBuf, Error> {
     let plugin = format!("{PREFIX}{name}");
-    let configured = last(host, &containerd.parts, &["plugins", &plugin, "root_path"])?;
+    let configured = last(&containerd.parts, &["plugins", &plugin, "root_path"])?;
     let usual = containerd.root.join(&plugin);
     let usual = usual.to_str().unwrap_or_default();
     // No flag sets it.
@@ -55,10 +55,10 @@ fn directory(host: &Host, containerd: &Configuration, name: &str) -> Result<Path
 fn refuse_apart(host: &Host, containerd: &Configuration) -> Result<(), Error> {
     for name in APART {
         let plugin = format!("{PREFIX}{name}");
-        let pool = last(host, &containerd.parts, &["plugins", &plugin, "pool_name"])?;
+        let pool = last(&containerd.parts, &["plugins", &plugin, "pool_name"])?;
         if let Some(pool) = pool {
             let fault = apart(name).on_line(pool.line);
-            return Err(fault.in_file(&host.real(&pool.file)).into());
+            return Err(fault.in_file(&pool.file).into());
         }
         let database = containerd.root.join(&plugin).join("metadata.db");
         if host.exists(&database) {
@@ -69,14 +69,13 @@ fn refuse_apart(host: &Host, containerd: &Configuration) -> Result<(), Error> {
 }
 
 /// Refuses a proxy plugin that is a snapshotter: its own daemon has the snapshots.
-fn refuse_proxies(host: &Host, containerd: &Configuration) -> Result<(), Error> {
+fn refuse_proxies(containerd: &Configuration) -> Result<(), Error> {
     for part in &containerd.parts {
-        let in_file = |fault: NotEdited| Error::from(fault.in_file(&host.real(&part.path)));
         for (keys, value) in part.toml.values(&["proxy_plugins"]) {
             let [name, kind] = keys.as_slice() else { continue };
             if kind == "type" && value.as_str() == Some("snapshot") {
                 let line = part.toml.get(&["proxy_plugins", name, kind]);
-                return Err(in_file(apart(name).on_line(line.and_then(|(_, line)| line))));
+                return Err(part.refuse(apart(name).on_line(line.and_then(|(_, line)| line))));
             }
         }
     }

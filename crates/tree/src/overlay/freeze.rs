@@ -55,29 +55,6 @@ pub fn freeze(
     Ok(Frozen { files: indexed.files, names: linking.names })
 }
 
-/// Returns whether the index in `work` has entries. Without entries, [`freeze`] has nothing to
-/// do and the overlay need not be mounted.
-///
-/// # Errors
-/// The errors of reading the directory.
-pub(crate) fn has_index(work: BorrowedFd<'_>) -> Result<bool, Error> {
-    let index = match open_directory(work, c"index") {
-        Err(error) if error.raw_os_error() == Some(Errno::NOENT.raw_os_error()) => {
-            return Ok(false);
-        }
-        other => other,
-    };
-    let entries = index.and_then(|index| Ok(Dir::read_from(&index)?));
-    let dots = [c".", c".."];
-    let found = entries.and_then(|mut entries| {
-        entries
-            .find(|entry| !entry.as_ref().is_ok_and(|entry| dots.contains(&entry.file_name())))
-            .transpose()
-            .map_err(io::Error::from)
-    });
-    Ok(found.on("cannot read the index in", &place_of(work))?.is_some())
-}
-
 /// The files in the index.
 struct Indexed {
     files: usize,

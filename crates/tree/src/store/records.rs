@@ -61,11 +61,7 @@ impl Store {
         }
         let path = self.record_path(&record.name);
         let text = encode(&with_format(record), &path)?;
-        if path.exists() {
-            replace::replace(&path, &text)
-        } else {
-            replace::create(&path, &text, Rights { mode: 0o600, ..Rights::common() })
-        }
+        replace::write(&path, &text, Rights { mode: 0o600, ..Rights::common() })
     }
 
     /// Writes the record of a tree whose protection has changed, durably.

@@ -45,12 +45,12 @@ fn as_user(place: &Path, spec: &str) -> ExitCode {
         eprintln!("{refusal}\n{}", refusal.remedy.as_deref().unwrap_or_default());
         return ExitCode::from(125);
     }
-    let abilities = overlay::trial(opened(place).as_fd()).unwrap_or_else(|why| panic!("{why}"));
+    let features = overlay::trial(opened(place).as_fd()).unwrap_or_else(|why| panic!("{why}"));
     let [whole, upper, work, root] =
         ["whole", "upper", "work", "root"].map(|name| opened(&place.join(name)));
     overlay::prepare_upper(upper.as_fd(), whole.as_fd()).unwrap_or_else(|why| panic!("{why}"));
     let lowers = [whole.as_fd()];
-    let mount = overlay::writable(&lowers, upper.as_fd(), work.as_fd(), abilities.features());
+    let mount = overlay::writable(&lowers, upper.as_fd(), work.as_fd(), features);
     let mount = mount.unwrap_or_else(|why| panic!("{why}"));
     mount.attach(root.as_fd()).unwrap_or_else(|why| panic!("{why}"));
     entered(spec)
@@ -58,7 +58,7 @@ fn as_user(place: &Path, spec: &str) -> ExitCode {
 
 fn tried(place: &Path) -> ExitCode {
     enter_private().unwrap_or_else(|why| panic!("{why}"));
-    let abilities = overlay::trial(opened(place).as_fd());
-    println!("{}", serde_json::to_string(&abilities).expect("plain text"));
+    let found = overlay::trial(opened(place).as_fd());
+    println!("{}", serde_json::to_string(&found).expect("plain text"));
     ExitCode::SUCCESS
 }

@@ -1,11 +1,12 @@
 //! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
 
+use super::exit_code;
 use super::width::fit;
 use crate::arguments::doctor::Doctor;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream};
 use crate::commands::run::{self, Screen};
-use crate::exit;
-use crate::text::{say, shell};
+use crate::text::shell;
 use rustix::fs::MemfdFlags;
 use std::env;
 use std::fs::File;
@@ -18,82 +19,72 @@ use synconce_run::{Ending, Recording, RunOptions};
 use synconce_sys::reason;
 
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
-pub(super) fn watch(arguments: Doctor) -> ExitCode {
+pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
     if synconce_run::is_held() {
-        if synconce_run::is_in_step() {
-            say("cannot time the syncs of a command: this build step is held");
-            say("hint: start `synconce doctor` outside of the build");
+        let (why, hint) = if synconce_run::is_in_step() {
+            (
+                "cannot time the syncs of a command: this build step is held",
+                "start `synconce doctor` outside of the build",
+            )
         } else {
-            say("cannot time the syncs of a command: a run of synconce holds this process");
-            say("hint: start `synconce doctor` outside of the run");
-        }
-        return exit::FAILED.into();
+            (
+                "cannot time the syncs of a command: a run of synconce holds this process",
+                "start `synconce doctor` outside of the run",
+            )
+        };
+        return Err(CommandError::from(why).hint(hint));
     }
-    let opened = Sink::open(arguments.json.json.as_deref(), Stream::Errors)
-        .and_then(|json| Ok((json, record(arguments.output.as_deref())?)));
-    let (json, record) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
-    };
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Errors)?;
+    let record = record(arguments.output.as_deref())?;
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
     run::warn_of_preloads();
-    let recording = match (record.try_clone(), &arguments.output) {
-        (Ok(file), Some(_)) => Recording::to(file),
+    let file = record.try_clone();
+    let file = file.map_err(|error| format!("cannot keep a record: {}", reason(&error)))?;
+    let recording = match &arguments.output {
+        Some(_) => Recording::to(file),
         // Lines would fill the memory.
-        (Ok(file), None) => Recording::to(RecordSums::to(file)),
-        (Err(error), _) => {
-            say(&format!("cannot keep a record: {}", reason(&error)));
-            return exit::FAILED.into();
-        }
+        None => Recording::to(RecordSums::to(file)),
     };
     let recording = Some(Arc::new(recording));
     let watched =
         RunOptions { command: arguments.command, record: recording, ..RunOptions::default() };
     let finished = synconce_run::run(&watched, &mut screen);
-    if !finished.began {
-        return run::end(&finished);
-    }
-    if record.metadata().is_ok_and(|meta| meta.len() == 0) && finished.error.is_some() {
-        // The sums were lost with the supervisor.
-        return run::end(&finished);
+    // Without lines, the sums were lost with the supervisor.
+    let has_lines = record.metadata().is_ok_and(|meta| meta.len() > 0);
+    if !finished.began || !has_lines && finished.error.is_some() {
+        return Ok(run::end(&finished));
     }
     let report = report(&record, &arguments.ignore)
-        .map_err(|error| format!("cannot read the record: {error}"));
-    let printed = report.and_then(|report| print(&report, json, Stream::Errors).map(|()| report));
-    let has_succeeded = finished.ending == Ending::Exited(0) && finished.error.is_none();
-    match printed {
-        Ok(report) if has_succeeded && is_costly(&report, arguments.fail_on) => exit::COSTLY.into(),
-        Ok(_) => run::end(&finished),
-        Err(error) => {
-            say(&error);
-            // The command's own failure says more.
-            if has_succeeded { exit::FAILED.into() } else { run::end(&finished) }
-        }
+        .map_err(|error| format!("cannot read the record: {error}").into());
+    let printed = report.and_then(|report| {
+        print(&report, output, Stream::Errors)?;
+        Ok(exit_code(report.most_seconds(), arguments.fail_on))
+    });
+    if finished.ending == Ending::Exited(0) && finished.error.is_none() {
+        return printed;
     }
+    if let Err(error) = printed {
+        // The command's own failure says more.
+        error.report();
+    }
+    Ok(run::end(&finished))
 }
 
 /// Prints the report of a record that was kept.
-pub(super) fn read(path: &Path, json: Option<Sink>, arguments: &Doctor) -> ExitCode {
+pub(super) fn read(
+    path: &Path,
+    output: Output,
+    arguments: &Doctor,
+) -> Result<ExitCode, CommandError> {
     let opened = File::open(path).map_err(|error| reason(&error));
     let examined = |file| report(&file, &arguments.ignore).map_err(|error| error.to_string());
-    let report = opened.and_then(examined);
-    let printed = match report {
-        Ok(report) => print(&report, json, Stream::Output).map(|()| report),
-        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
-    };
-    match printed {
-        Ok(report) if is_costly(&report, arguments.fail_on) => exit::COSTLY.into(),
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error);
-            exit::FAILED.into()
-        }
-    }
+    let report = opened
+        .and_then(examined)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    print(&report, output, Stream::Output)?;
+    Ok(exit_code(report.most_seconds(), arguments.fail_on))
 }
 
 /// Makes the file of the record, in memory without a path.
@@ -124,15 +115,8 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
     examine_record(BufReader::new(record), ignored)
 }
 
-fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(), String> {
-    if let Some(sink) = json {
-        return Ok(sink.write(report)?);
-    }
+fn print(report: &CommandReport, output: Output, stream: Stream) -> Result<(), CommandError> {
     let words = ["synconce", "run", "--"].map(str::to_owned);
     let again = shell(&[&words[..], &report.command].concat());
-    Ok(Sink::Standard(stream).write_text(&fit(&report.text(&again), stream))?)
-}
-
-fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {
-    limit.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
+    output.write_or(report, || stream.print(fit(&report.text(&again), stream)))
 }

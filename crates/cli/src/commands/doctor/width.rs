@@ -1,6 +1,6 @@
 //! Lines of reports at the width of a screen.
 
-use crate::commands::json::Stream;
+use crate::commands::output::Stream;
 use crate::text::printable;
 use std::borrow::Cow;
 use std::env;

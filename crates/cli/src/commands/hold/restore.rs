@@ -1,7 +1,7 @@
 //! `synconce hold restore`
 
-use super::{Trouble, known, say_waiting};
-use crate::commands::json::{Sink, Stream};
+use super::{CommandError, known, say_waiting, with_commands};
+use crate::commands::output::print;
 use crate::table;
 use crate::text::notice;
 use std::collections::BTreeSet;
@@ -14,14 +14,14 @@ use synconce_hold::aside::{self, Journal, RestoreError, Restored};
 /// How many paths are listed.
 const LISTED: usize = 20;
 
-impl From<RestoreError> for Trouble {
+impl From<RestoreError> for CommandError {
     fn from(error: RestoreError) -> Self {
-        Self::with_commands(error.to_string(), &error.commands(), error.remedy())
+        with_commands(error.to_string(), &error.commands(), error.remedy())
     }
 }
 
 /// Puts back what is set aside.
-pub(super) fn restore(word: &OsStr) -> Result<(), Trouble> {
+pub(super) fn restore(word: &OsStr) -> Result<(), CommandError> {
     let name = known(word)?;
     let restored = aside::restore(&name, &say_waiting)?;
     if restored.paths.is_empty() && restored.kept.is_empty() {
@@ -33,28 +33,22 @@ pub(super) fn restore(word: &OsStr) -> Result<(), Trouble> {
 }
 
 /// Lists the holds whose files are set aside. A journal that cannot be read hides no other one.
-pub(super) fn list() -> ExitCode {
-    let names = match Journal::names() {
-        Ok(names) => names,
-        Err(error) => return Trouble::from(error.to_string()).report(),
-    };
+pub(super) fn list() -> Result<ExitCode, CommandError> {
+    let failed = |error: &dyn std::fmt::Display| CommandError::from(error.to_string());
     let (mut rows, mut code) = (Vec::new(), ExitCode::SUCCESS);
-    for name in names {
+    for name in Journal::names().map_err(|error| failed(&error))? {
         match Journal::read(&name) {
             Ok(journal) => rows.extend(row(&journal)),
-            Err(error) => code = Trouble::from(error.to_string()).report(),
+            Err(error) => code = failed(&error).report(),
         }
     }
-    let text = if rows.is_empty() {
-        "no files are set aside\n".to_owned()
+    if rows.is_empty() {
+        print("no files are set aside\n")?;
     } else {
         rows.insert(0, ["NAME", "SINCE", "FILES"].map(str::to_owned));
-        table::render(&rows, table::width_of(io::stdout()))
-    };
-    match Sink::Standard(Stream::Output).write_text(&text) {
-        Ok(()) => code,
-        Err(error) => Trouble::from(String::from(error)).report(),
+        print(table::render(&rows, table::width_of(io::stdout())))?;
     }
+    Ok(code)
 }
 
 /// Returns the row of the hold of `journal`, if a restore would put anything back.

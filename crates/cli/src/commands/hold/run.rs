@@ -1,7 +1,9 @@
 //! `synconce hold recover`, `settle` and `run`
 
 use super::restore::say_restored;
-use super::{Trouble, begun, known, read, read_or_recall, say_left, say_waiting};
+use super::{
+    CommandError, begun, known, read, read_or_recall, say_left, say_waiting, with_commands,
+};
 use crate::arguments::hold::{HoldRunArguments, NamedHold, Recover};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -16,7 +18,7 @@ use synconce_hold::stop::{Stopped, stop};
 use synconce_sys::reason;
 
 /// Recovers a hold.
-pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
+pub(super) fn recover(arguments: &Recover) -> Result<(), CommandError> {
     let config = read_or_recall(&arguments.named.name)?;
     let decision = match (arguments.wipe, arguments.keep) {
         (true, _) => Decision::Wipe,
@@ -27,7 +29,7 @@ pub(super) fn recover(arguments: &Recover) -> Result<(), Trouble> {
 }
 
 /// Recovers, and says what was done: a recovery that changes something is never silent.
-fn decided(config: &Config, decision: Decision) -> Result<(), Trouble> {
+fn decided(config: &Config, decision: Decision) -> Result<(), CommandError> {
     let done = recover::recover(config, decision, &say_waiting);
     let name = &config.name;
     match done.map_err(|error| refused(&error))? {
@@ -89,18 +91,18 @@ fn say_layers(layers: &Layers) {
     }
 }
 
-fn refused(error: &RecoverError) -> Trouble {
-    Trouble::with_commands(error.to_string(), &error.commands(), error.remedy())
+fn refused(error: &RecoverError) -> CommandError {
+    with_commands(error.to_string(), &error.commands(), error.remedy())
 }
 
-impl From<AsideError> for Trouble {
+impl From<AsideError> for CommandError {
     fn from(error: AsideError) -> Self {
-        Self { message: error.to_string(), hint: error.remedy() }
+        Self::in_lines(&error.to_string()).with_remedy(error.remedy())
     }
 }
 
 /// Removes what was set aside.
-pub(super) fn settle(named: &NamedHold) -> Result<(), Trouble> {
+pub(super) fn settle(named: &NamedHold) -> Result<(), CommandError> {
     Ok(settled(&known(&named.name)?)?)
 }
 
@@ -113,14 +115,7 @@ fn settled(name: &str) -> Result<(), AsideError> {
 }
 
 /// Runs a daemon whose files are held.
-pub(super) fn run(arguments: &HoldRunArguments) -> ExitCode {
-    match held(arguments) {
-        Ok(code) => code,
-        Err(trouble) => trouble.report(),
-    }
-}
-
-fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
+pub(super) fn run(arguments: &HoldRunArguments) -> Result<ExitCode, CommandError> {
     let config = read(&arguments.named.name)?;
     // Until the end: between the steps no `restore` may put files back.
     let _place = only_runner(&config.name, &say_waiting)?;

@@ -1,8 +1,9 @@
 //! `synconce hold status`
 
-use super::{Trouble, read};
+use super::read;
 use crate::arguments::hold::HoldStatusArguments as Arguments;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream, print};
 use crate::exit;
 use crate::table;
 use crate::text::printable;
@@ -112,9 +113,9 @@ impl HoldReport {
 }
 
 /// Shows holds.
-pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
-    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
-    let (reports, troubles) = if arguments.names.is_empty() {
+pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, CommandError> {
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let (reports, errors) = if arguments.names.is_empty() {
         reports()?
     } else {
         split({
@@ -122,17 +123,16 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
             arguments.names.iter().map(move |name| report(name, &look))
         })
     };
-    match json {
-        Some(sink) => sink.write(&reports).map_err(String::from)?,
-        None if reports.is_empty() && !troubles.is_empty() => {}
-        None => Sink::Standard(Stream::Output).write_text(&text(&reports)).map_err(String::from)?,
-    }
-    for trouble in &troubles {
-        trouble.report();
+    output.write_or(&reports, || {
+        let has_text = !reports.is_empty() || errors.is_empty();
+        if has_text { print(text(&reports)) } else { Ok(()) }
+    })?;
+    for error in &errors {
+        error.report();
     }
     Ok(if reports.iter().any(HoldReport::is_interrupted) {
         exit::INTERRUPTED.into()
-    } else if !troubles.is_empty() {
+    } else if !errors.is_empty() {
         exit::FAILED.into()
     } else {
         ExitCode::SUCCESS
@@ -140,15 +140,15 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, Trouble> {
 }
 
 fn split(
-    all: impl Iterator<Item = (Option<HoldReport>, Option<Trouble>)>,
-) -> (Vec<HoldReport>, Vec<Trouble>) {
-    let (reports, troubles): (Vec<_>, Vec<_>) = all.unzip();
-    (reports.into_iter().flatten().collect(), troubles.into_iter().flatten().collect())
+    all: impl Iterator<Item = (Option<HoldReport>, Option<CommandError>)>,
+) -> (Vec<HoldReport>, Vec<CommandError>) {
+    let (reports, errors): (Vec<_>, Vec<_>) = all.unzip();
+    (reports.into_iter().flatten().collect(), errors.into_iter().flatten().collect())
 }
 
 /// Returns the hold that `word` names, and what is wrong with it: also a hold in force can have a
 /// file with which it does not start again.
-fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<Trouble>) {
+fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<CommandError>) {
     let name = match name_of(word) {
         Ok(name) => name,
         Err(error) => return (None, Some(error.into())),
@@ -168,8 +168,8 @@ fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<Trouble>) {
 /// read hides no other: the second list says why.
 ///
 /// # Errors
-/// A message for the user: the directories cannot be read.
-pub fn reports() -> Result<(Vec<HoldReport>, Vec<Trouble>), String> {
+/// The directories cannot be read.
+pub fn reports() -> Result<(Vec<HoldReport>, Vec<CommandError>), CommandError> {
     let configured = Config::names();
     let configured =
         configured.map_err(|error| format!("cannot list holds: {}", reason(&error)))?;

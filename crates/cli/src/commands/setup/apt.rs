@@ -1,19 +1,19 @@
 //! `synconce setup apt`
 
-use super::{Changed, DRY_RUN, MessageAndHint, SetupReport};
+use super::{Changed, DRY_RUN, SetupReport};
 use crate::arguments::Setup;
+use crate::commands::error::CommandError;
 use synconce_setup::apt::{self, Plan};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 
 /// Puts the wrappers in place, or takes them away.
-pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<SetupReport, MessageAndHint> {
+pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<SetupReport, CommandError> {
     if arguments.runtime.is_some() {
-        let hint = format!("leave it out: {}", host.setup("apt"));
-        return Err(("cannot use --runtime for apt: it calls no runtime".to_owned(), Some(hint)));
+        return Err(CommandError::from("cannot use --runtime for apt: it calls no runtime")
+            .hint(format!("leave it out: {}", host.setup("apt"))));
     }
-    let result = if arguments.undo { undo(arguments, host) } else { set_up(arguments, host) };
-    result.map_err(|error| (error.to_string(), error.remedy().map(str::to_owned)))
+    Ok(if arguments.undo { undo(arguments, host)? } else { set_up(arguments, host)? })
 }
 
 fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {

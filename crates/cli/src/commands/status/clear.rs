@@ -2,7 +2,8 @@
 
 use super::{id, markers, names, others, processes_left, target};
 use crate::arguments::StatusArguments;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, Stream};
 use crate::text::{notice, say};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -10,8 +11,8 @@ use std::process::ExitCode;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_run::forget_failed_commit;
 
-pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, String> {
-    let json = Sink::open(arguments.json.json.as_deref(), Stream::Output)?;
+pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
+    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     let (own, mut in_targets) = (markers()?, Vec::new());
     if let Some(root) = &arguments.root {
         in_targets.push((root.clone(), target::markers(root)?));
@@ -37,16 +38,17 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
     }
     let found = || in_targets.iter().flat_map(|(_, found)| found).chain(&own);
     if found().any(|found| found.state == MarkerState::InFlight) {
-        return Err(format!("the run {id} is in flight, not interrupted"));
+        return Err(format!("the run {id} is in flight, not interrupted").into());
     }
     let others = others::clear(id, &found().map(|found| found.owner).collect())?;
     if others.is_empty() && found().next().is_none() {
         let is_roots = others::of_root().iter().any(|found| found.id == *id);
-        return Err(if is_roots {
+        let why = if is_roots {
             format!("the run {id} is root's; type: sudo synconce status --clear {id}")
         } else {
             format!("there is no run {id}; `synconce status` lists them")
-        });
+        };
+        return Err(why.into());
     }
     for one in &own {
         recovery::clear(one).map_err(|error| error.to_string())?;
@@ -55,11 +57,12 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
     for (root, found) in &in_targets {
         target::clear(root, &found.iter().map(FoundMarker::run).collect())?;
     }
-    if let Some(sink) = json {
-        sink.write(&serde_json::json!({ "cleared": id }))?;
-    } else if id != typed {
-        notice(&format!("cleared {id}"));
-    }
+    output.write_or(&serde_json::json!({ "cleared": id }), || {
+        if id != typed {
+            notice(&format!("cleared {id}"));
+        }
+        Ok(())
+    })?;
     let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
     for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {
         say(&format!("processes of {id} still run: {}", names(&left)));

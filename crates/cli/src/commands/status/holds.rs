@@ -9,18 +9,13 @@ use synconce_hold::status::HoldState;
 /// Returns the holds that are in force or interrupted, and whether all could be read; says why
 /// not to root. Only root makes holds, and may hide them from users.
 pub(super) fn noteworthy() -> (Vec<HoldReport>, bool) {
-    let (mut holds, messages) = match reports() {
-        Ok((holds, troubles)) => {
-            (holds, troubles.into_iter().map(|trouble| trouble.message).collect())
-        }
-        Err(error) => (Vec::new(), vec![error]),
-    };
+    let (mut holds, errors) = reports().unwrap_or_else(|error| (Vec::new(), vec![error]));
     holds.retain(|hold| hold.status.state != HoldState::Off);
     if !rustix::process::geteuid().is_root() {
         return (holds, true);
     }
-    messages.iter().flat_map(|message| message.lines()).for_each(say);
-    (holds, messages.is_empty())
+    errors.iter().flat_map(|error| &error.lines).for_each(|line| say(line));
+    (holds, errors.is_empty())
 }
 
 /// Returns the hold with the fields of a run: a reader of the JSON finds each interrupted hold as

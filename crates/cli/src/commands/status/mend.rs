@@ -1,12 +1,15 @@
 //! `synconce status --mend ID`
 
-use super::{id, markers, names, processes_left, target, write};
+use super::{id, markers, names, processes_left, target};
 use crate::arguments::StatusArguments;
 use crate::commands::advice::{MendStep, after_steps, command, steps};
+use crate::commands::error::CommandError;
+use crate::commands::output::print;
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{printable, say, shell};
 use rustix::process::{FlockType, Pid, fcntl_getlk};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -16,45 +19,32 @@ use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{FoundMarker, MarkerState};
 use synconce_sys::reason;
 
-/// A message, and a hint.
-type MessageAndHint = (String, Option<String>);
+/// What shows the runs.
+const STATUS: &str = "synconce status";
 
 /// Runs the commands that install every package again, or prints them.
-pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> ExitCode {
-    carry_out(arguments, typed).unwrap_or_else(|(error, hint)| {
-        say(&error);
-        if let Some(hint) = &hint {
-            say(&format!("hint: {hint}"));
-        }
-        exit::FAILED.into()
-    })
-}
-
-fn carry_out(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, MessageAndHint> {
+pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
     let found = find(typed)?;
     let (id, root) = (&found.id, arguments.root.as_deref());
     let (record, private) = parts(&found)?;
     let again = command("--mend", id, root);
     let system = system(root, &found, private, &again)?;
-    let steps = steps(record, private, system.as_deref()).map_err(|reason| {
-        let error = format!("cannot mend {id}: {reason}");
-        (error, Some("synconce status".to_owned()))
-    })?;
+    let steps = steps(record, private, system.as_deref());
+    let steps = steps.map_err(|reason| refusal(format!("cannot mend {id}: {reason}"), STATUS))?;
     if arguments.dry_run {
         let text: String = steps.iter().map(|step| step.command.clone() + "\n").collect();
-        write(&text).map_err(|error| (error, None))?;
+        print(text)?;
         return Ok(ExitCode::SUCCESS);
     }
     refuse_running(&found)?;
     if !rustix::process::geteuid().is_root() {
-        let error = format!("cannot mend {id}: only root can install packages");
         // A failure of the inner command would be lost in the arguments of sudo.
         let hint = format!("commands=$({again} --dry-run) && sudo sh -exc \"$commands\"");
-        return Err((error, Some(hint)));
+        return Err(refusal(format!("cannot mend {id}: only root can install packages"), hint));
     }
     let forwarder = SignalForwarder::new();
     let forwarder =
-        forwarder.map_err(|error| (format!("cannot handle signals: {}", reason(&error)), None))?;
+        forwarder.map_err(|error| format!("cannot handle signals: {}", reason(&error)))?;
     for step in &steps {
         refuse_locked(id, system.as_deref(), &again)?;
         // A closed standard error is not a failure.
@@ -75,36 +65,34 @@ fn carry_out(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, Messa
     }
     let lines = after_steps(record, private, id, root);
     let text: String = lines.iter().map(|line| printable(line) + "\n").collect();
-    write(&text).map_err(|error| (error, None))?;
+    print(text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the user's own interrupted run whose ID is `typed` or begins with it. The commands are
 /// made from the record, so the record of another user is not taken.
-fn find(typed: &str) -> Result<FoundMarker, MessageAndHint> {
-    let plain = |error| (error, None);
-    let own = markers().map_err(plain)?;
+fn find(typed: &str) -> Result<FoundMarker, CommandError> {
+    let own = markers()?;
     let ids = own.iter().map(|found| found.id.clone()).collect();
-    let id = id::only(typed, &ids).map_err(plain)?;
+    let id = id::only(typed, &ids)?;
     // sudo may keep the variable that names the state directory of its caller.
     let user = rustix::process::geteuid().as_raw();
     let mut own = own.into_iter().filter(|found| found.owner == user);
-    let found = own.find(|found| found.id == id).ok_or_else(|| {
-        let error = format!("cannot mend {id}: you have no interrupted run of this ID");
-        (error, Some("synconce status".to_owned()))
-    })?;
+    let found = own
+        .find(|found| found.id == id)
+        .ok_or_else(|| format!("cannot mend {id}: you have no interrupted run of this ID"))
+        .map_err(|error| refusal(error, STATUS))?;
     match found.state {
         MarkerState::Interrupted => Ok(found),
-        MarkerState::InFlight => Err((format!("the run {id} is in flight, not interrupted"), None)),
+        MarkerState::InFlight => Err(format!("the run {id} is in flight, not interrupted").into()),
     }
 }
 
-fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), MessageAndHint> {
+fn parts(found: &FoundMarker) -> Result<(&RunRecord, &Private), CommandError> {
     let record = found.record.as_ref();
-    record.and_then(|record| Some((record, record.private.as_ref()?))).ok_or_else(|| {
-        let error = format!("cannot mend {}: its marker is damaged", found.id);
-        (error, Some("synconce status".to_owned()))
-    })
+    record
+        .and_then(|record| Some((record, record.private.as_ref()?)))
+        .ok_or_else(|| refusal(format!("cannot mend {}: its marker is damaged", found.id), STATUS))
 }
 
 /// Returns the root of the system to mend: the target of `--root`, or that of the run. The disk of
@@ -115,28 +103,28 @@ fn system(
     found: &FoundMarker,
     private: &Private,
     again: &str,
-) -> Result<Option<PathBuf>, MessageAndHint> {
+) -> Result<Option<PathBuf>, CommandError> {
     let Some(root) = root.or(private.root.as_deref()) else { return Ok(None) };
-    let marked = target::markers(root).map_err(|error| (error, None))?;
+    let marked = target::markers(root)?;
     if !marked.iter().any(|marked| marked.run() == found.run()) {
         let shown = shell(&[root.to_string_lossy().into_owned()]);
         let error = format!("cannot mend {shown}: it has no marker of the run {}", found.id);
-        return Err((error, Some(format!("mount the disk of the run there; then: {again}"))));
+        return Err(refusal(error, format!("mount the disk of the run there; then: {again}")));
     }
     Ok(Some(root.to_owned()))
 }
 
-fn refuse_running(found: &FoundMarker) -> Result<(), MessageAndHint> {
+fn refuse_running(found: &FoundMarker) -> Result<(), CommandError> {
     let left = processes_left([(found.run(), found.record.as_ref())].into_iter());
     let Some(left) = left.into_values().find(|left| !left.is_empty()) else { return Ok(()) };
-    let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));
     let pids: Vec<_> = left.iter().map(|process| process.pid.to_string()).collect();
-    Err((error, Some(format!("wait for them, or end them: kill {}", pids.join(" ")))))
+    let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));
+    Err(refusal(error, format!("wait for them, or end them: kill {}", pids.join(" "))))
 }
 
 /// Refuses if another process has one of the locks of apt and dpkg. The commands that remove their
 /// files take no lock. Only root can look at the locks.
-fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), MessageAndHint> {
+fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), CommandError> {
     const LOCKS: [&str; 4] = [
         "lib/dpkg/lock-frontend",
         "lib/dpkg/lock",
@@ -158,16 +146,20 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Messa
         |name| format!("{} (pid {pid})", name.trim_end()),
     );
     let error = format!("cannot mend {id}: apt or dpkg is locked by {holder}");
-    Err((error, Some(format!("wait until it has ended; then: {again}"))))
+    Err(refusal(error, format!("wait until it has ended; then: {again}")))
 }
 
 /// Runs `step` in a shell with the terminal of synconce.
-fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, MessageAndHint> {
+fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, CommandError> {
     let mut shell = Command::new("sh");
     let child = shell.args(["-ec", &step.command]).spawn();
     let ended = child.and_then(|mut child| {
         forwarder.pass_on_to(&child)?;
         child.wait()
     });
-    ended.map_err(|error| (format!("cannot {}: {}", step.act, reason(&error)), None))
+    ended.map_err(|error| format!("cannot {}: {}", step.act, reason(&error)).into())
+}
+
+fn refusal(error: String, hint: impl Display) -> CommandError {
+    CommandError::from(error).hint(hint)
 }

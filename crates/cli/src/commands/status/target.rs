@@ -4,17 +4,21 @@
 //! have written them. The target's file system may not answer.
 
 use super::apart;
+use crate::commands::error::CommandError;
 use crate::commands::root;
 use std::collections::HashSet;
 use std::path::Path;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths::STATE_BELOW_ROOT;
 
-/// Returns why `root` cannot be used, in lines for the terminal.
-pub fn unusable(root: &Path) -> Option<Vec<String>> {
+/// Checks that `root` is a directory.
+///
+/// # Errors
+/// Why `root` cannot be used.
+pub fn check(root: &Path) -> Result<(), CommandError> {
     let to_mount = |root| format!("mount its disk first; then: synconce status --root {root}");
-    let unusable = apart::one(|| root::unusable(root, to_mount));
-    unusable.unwrap_or_else(|why| Some(vec![no_answer(root, &why)]))
+    let checked = apart::one(|| root::check(root, to_mount));
+    checked.unwrap_or_else(|why| Err(no_answer(root, &why).into()))
 }
 
 /// Returns the markers in `root`.

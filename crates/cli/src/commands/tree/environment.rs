@@ -1,7 +1,7 @@
 //! The environment that `tree run` gives its command. The names are in docs/trees.md.
 
-use super::failure::VerbFailure;
 use crate::arguments::tree::RunIn;
+use crate::commands::error::CommandError;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -47,7 +47,7 @@ pub(super) fn for_command(
     arguments: &RunIn,
     ours: &Variables,
     is_directory: impl Fn(&Path) -> bool,
-) -> Result<Vec<(OsString, OsString)>, VerbFailure> {
+) -> Result<Vec<(OsString, OsString)>, CommandError> {
     let mut made = if arguments.keep_env { kept(ours, is_directory) } else { passed(ours) };
     for path in &arguments.env_file {
         let text = std::fs::read(path).on("cannot read", path)?;
@@ -58,7 +58,7 @@ pub(super) fn for_command(
     }
     for text in &arguments.setenv {
         if text.is_empty() || text.as_bytes().starts_with(b"=") {
-            return Err("cannot use --setenv: it is NAME=VALUE or NAME".to_owned().into());
+            return Err("cannot use --setenv: it is NAME=VALUE or NAME".into());
         }
         set(&mut made, text, ours);
     }

@@ -1,10 +1,11 @@
 //! `synconce tree export`: a tree as a tar archive or a directory.
 
 use super::bar::Bar;
-use super::failure::{VerbFailure, outside};
+use super::failure::outside;
 use super::make::{left_out, notices};
-use super::output::Output;
 use crate::arguments::tree::Export;
+use crate::commands::error::CommandError;
+use crate::commands::output::Output;
 use crate::text::{bytes, notice};
 use serde_json::json;
 use std::fs;
@@ -17,14 +18,14 @@ use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
 use synconce_tree::Store;
 
-pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), VerbFailure> {
+pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
     let reading = synconce_tree::read(store, &arguments.name)?;
     let view = reading.view()?;
     match &arguments.directory {
         Some(path) if is_archive(path) && !path.is_dir() => {
             let (name, path) = (&arguments.name, path.display());
             let why = "DIRECTORY would become a directory, and this is the name of an archive";
-            let failure = VerbFailure::from(format!("cannot export to {path}: {why}"));
+            let failure = CommandError::from(format!("cannot export to {path}: {why}"));
             Err(failure.hint(format!("synconce tree export {name} >{path}")))
         }
         Some(directory) => export_to(view.as_fd(), directory, output),
@@ -38,7 +39,7 @@ fn is_archive(path: &Path) -> bool {
     name.ends_with(".tar") || name.contains(".tar.") || name.ends_with(".tgz")
 }
 
-fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), VerbFailure> {
+fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
     fs::create_dir_all(directory).on("cannot create", directory)?;
     if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
         return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY).into());
@@ -57,14 +58,13 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
 }
 
-fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), VerbFailure> {
+fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> {
     if output.is_standard_json() {
-        let failure =
-            VerbFailure::from("cannot write JSON: standard output is the archive".to_owned());
+        let failure = CommandError::from("cannot write JSON: standard output is the archive");
         return Err(failure.hint("--json=FILE, or a directory to export to"));
     }
     if io::stdout().is_terminal() {
-        let failure = VerbFailure::from("cannot write an archive to a terminal".to_owned());
+        let failure = CommandError::from("cannot write an archive to a terminal");
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
     let bar = Bar::new("exported");

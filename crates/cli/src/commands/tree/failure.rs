@@ -1,63 +1,15 @@
 //! Why a verb failed, and what the user can do.
 
-use crate::commands::json::WriteError;
-use crate::exit;
-use crate::text::{say, shell};
-use rustix::process::Signal;
+use crate::commands::error::CommandError;
+use crate::text::shell;
+use std::io;
 use std::path::Path;
-use std::process::ExitCode;
-use std::{fmt, io};
-use synconce_durable::error::{Context, Error};
+use synconce_durable::error::Error;
 use synconce_tree::namespace::NamespaceRefusal;
 use synconce_tree::{Busy, Guard, Guarded, TreeUser, default_path};
 
-/// Why a verb failed, and a hint.
-pub struct VerbFailure {
-    why: String,
-    hint: Option<String>,
-    /// Whether the reader of standard output has ended, as `head` does.
-    reader_ended: bool,
-}
-
-impl VerbFailure {
-    /// Adds a line that says what to do.
-    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
-        self.hint = Some(hint.to_string());
-        self
-    }
-
-    /// Prints the reason and the hint.
-    pub fn report(&self) {
-        say(&self.why);
-        if let Some(hint) = &self.hint {
-            say(&format!("hint: {hint}"));
-        }
-    }
-
-    /// Prints the reason and the hint, and returns the exit code. Ends by SIGPIPE, quietly, as other
-    /// programs do, if the reader of the output has ended.
-    pub fn end(&self) -> ExitCode {
-        if self.reader_ended {
-            return exit::by_signal(Signal::PIPE.as_raw());
-        }
-        self.report();
-        exit::FAILED.into()
-    }
-}
-
-impl From<String> for VerbFailure {
-    fn from(why: String) -> Self {
-        Self { why, hint: None, reader_ended: false }
-    }
-}
-
-impl From<WriteError> for VerbFailure {
-    fn from(WriteError { message, reader_ended }: WriteError) -> Self {
-        Self { reader_ended, ..Self::from(message) }
-    }
-}
-
-impl From<Error> for VerbFailure {
+/// The error of a store. Other commands do not convert a failed act by this.
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         let failure = Self::from(error.to_string());
         if let Some(busy) = Busy::in_error(error.io()) {
@@ -76,8 +28,8 @@ impl From<Error> for VerbFailure {
 }
 
 /// Returns the failure of an act outside the store, which no space in the store would help.
-pub fn outside(error: Error) -> VerbFailure {
-    VerbFailure::from(error.to_string())
+pub fn outside(error: Error) -> CommandError {
+    CommandError::from(error.to_string())
 }
 
 /// Returns the command that frees a tree which is in use.
@@ -136,20 +88,8 @@ pub(super) fn verb_on(store: &Path, verb: &[&str]) -> String {
     shell(&words)
 }
 
-impl From<NamespaceRefusal> for VerbFailure {
+impl From<NamespaceRefusal> for CommandError {
     fn from(refusal: NamespaceRefusal) -> Self {
-        let NamespaceRefusal { error, remedy: hint } = refusal;
-        Self { hint, ..Self::from(error.to_string()) }
+        Self::from(refusal.error.to_string()).with_remedy(refusal.remedy)
     }
-}
-
-/// Writes `text` to standard output.
-pub fn print(text: impl AsRef<[u8]>) -> Result<(), VerbFailure> {
-    use io::Write;
-    let mut out = io::stdout().lock();
-    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
-    let reader_ended =
-        written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-    let written = written.on("cannot write to", Path::new("standard output"));
-    written.map_err(|error| VerbFailure { reader_ended, ..outside(error) })
 }

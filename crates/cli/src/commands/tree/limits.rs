@@ -1,8 +1,8 @@
 //! Limits of a run: its control groups, and what is said when a limit was reached.
 
-use super::failure::VerbFailure;
 use super::store::say_left;
 use crate::arguments::tree::RunIn;
+use crate::commands::error::CommandError;
 use crate::text::say;
 use std::path::{Path, PathBuf};
 use synconce_sys::namespace;
@@ -13,14 +13,14 @@ pub struct Limited(Option<Groups>);
 
 impl Limited {
     /// Makes the control groups for the limits among the arguments.
-    pub fn begin(session: &Session<'_>, arguments: &RunIn) -> Result<Self, VerbFailure> {
+    pub fn begin(session: &Session<'_>, arguments: &RunIn) -> Result<Self, CommandError> {
         let &RunIn { memory, cpus, pids_limit: pids, .. } = arguments;
         let limits = Limits { memory, cpus, pids };
         if limits == Limits::default() {
             return Ok(Self(None));
         }
         session.limit(&limits).map(Some).map(Self).map_err(|error| {
-            let failure = VerbFailure::from(error);
+            let failure = CommandError::from(error);
             if !namespace::is_first_user_namespace() && is_delegated_by_systemd() {
                 failure.hint(
                     "`systemd-run --user --scope --property=Delegate=yes sh` starts a shell whose \

@@ -2,10 +2,10 @@
 //! `unprotect`, `rename`, `restore`, `squash`.
 
 use super::bar::Bar;
-use super::failure::{VerbFailure, print};
-use super::output::Output;
 use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, print};
 use crate::text::notice;
 use serde_json::json;
 use std::fs;
@@ -22,7 +22,7 @@ use synconce_tree::{ImportReport, Store};
 /// How many paths a notice lists.
 const NAMED: usize = 5;
 
-pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), VerbFailure> {
+pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), CommandError> {
     let path = match arguments.directory {
         Some(path) => path,
         None => default.path()?,
@@ -38,7 +38,7 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
-pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), VerbFailure> {
+pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), CommandError> {
     let Import { ref name, ref source, strategy, .. } = arguments;
     let strategy = strategy.map(Into::into);
     let bar = Bar::new("imported");
@@ -76,12 +76,12 @@ impl ImportReport for Imported {
 }
 
 /// Returns the failure of an import; if a file cannot be read, with the option that leaves it out.
-fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> VerbFailure {
+fn unreadable(error: Error, Import { source, skip_unreadable, .. }: &Import) -> CommandError {
     let is_denied = error.io().kind() == io::ErrorKind::PermissionDenied;
     // The path in an error of the copy has no symbolic links.
     let is_below = fs::canonicalize(source)
         .is_ok_and(|source| error.path().starts_with(&source) && error.path() != source);
-    let failure = VerbFailure::from(error);
+    let failure = CommandError::from(error);
     if is_denied && is_below && !skip_unreadable {
         failure.hint("--skip-unreadable leaves out what this user may not read")
     } else {
@@ -167,7 +167,7 @@ pub(super) fn left_out(left: &LeftOut) -> Vec<String> {
     notices
 }
 
-pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), VerbFailure> {
+pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), CommandError> {
     let Clone { base, name: wanted, strategy } = arguments;
     let is_new = wanted.is_none();
     let name = wanted.map_or_else(|| synconce_tree::new_name(&base), Ok)?;
@@ -181,7 +181,7 @@ pub fn clone(store: &Store, arguments: Clone, output: Output) -> Result<(), Verb
     output.write_or(&result, || if is_new { print(format!("{name}\n")) } else { Ok(()) })
 }
 
-pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), VerbFailure> {
+pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), CommandError> {
     let &Commit { ref name, ref new, keep } = arguments;
     let bar = Bar::new("looked at");
     let record = synconce_tree::commit(store, name, new.as_ref(), keep, &bar)?;
@@ -189,33 +189,33 @@ pub fn commit(store: &Store, arguments: &Commit, output: Output) -> Result<(), V
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
-pub fn discard(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
+pub fn discard(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     let discarded = synconce_tree::discard(store, name)?;
     output.write(&json!({ "name": name, "discarded": discarded }))
 }
 
-pub fn protect(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
+pub fn protect(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     synconce_tree::protect(store, name)?;
     output.write(&json!({ "name": name, "protected": true }))
 }
 
-pub fn unprotect(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
+pub fn unprotect(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     synconce_tree::unprotect(store, name)?;
     output.write(&json!({ "name": name, "protected": false }))
 }
 
-pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), VerbFailure> {
+pub fn rename(store: &Store, arguments: &Rename, output: Output) -> Result<(), CommandError> {
     let Rename { name, new } = arguments;
     synconce_tree::rename(store, name, new)?;
     output.write(&json!({ "name": new, "from": name }))
 }
 
-pub fn restore(store: &Store, generation: &TreeName, output: Output) -> Result<(), VerbFailure> {
+pub fn restore(store: &Store, generation: &TreeName, output: Output) -> Result<(), CommandError> {
     let record = synconce_tree::restore(store, generation)?;
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
 
-pub fn squash(store: &Store, name: &TreeName, output: Output) -> Result<(), VerbFailure> {
+pub fn squash(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     let bar = Bar::new("squashed");
     let record = synconce_tree::squash(store, name, &bar)?;
     drop(bar);

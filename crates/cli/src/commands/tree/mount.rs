@@ -1,9 +1,9 @@
 //! `synconce tree mount` and `umount`: clones that other programs than a run work in.
 
 use super::bar::Bar;
-use super::failure::VerbFailure;
-use super::output::Output;
 use crate::arguments::tree::{MountArguments, Umount};
+use crate::commands::error::CommandError;
+use crate::commands::output::Output;
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -16,11 +16,10 @@ pub fn mount(
     arguments: &MountArguments,
     is_root: bool,
     output: Output,
-) -> Result<(), VerbFailure> {
+) -> Result<(), CommandError> {
     if !is_root {
-        let failure = VerbFailure::from(
-            "cannot mount: only a mount of root is seen by other processes".to_owned(),
-        );
+        let failure =
+            CommandError::from("cannot mount: only a mount of root is seen by other processes");
         return Err(failure.hint("`synconce tree run` works without"));
     }
     let at = fs::canonicalize(&arguments.directory).on("cannot mount on", &arguments.directory)?;
@@ -50,7 +49,7 @@ pub fn mount(
     }
 }
 
-pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), VerbFailure> {
+pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), CommandError> {
     // A word without a slash is the name of a tree first, and a path only if no tree has the
     // name.
     let is_path = arguments.what.as_encoded_bytes().contains(&b'/');
@@ -68,7 +67,7 @@ pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), V
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what).display();
         let why = "no tree of this store is mounted there, or has this name and is mounted";
-        return Err(VerbFailure::from(format!("cannot unmount {what}: {why}")));
+        return Err(CommandError::from(format!("cannot unmount {what}: {why}")));
     };
     session.detach_from(&point)?;
     let is_kept = !arguments.discard && session.can_be_kept();

@@ -2,12 +2,13 @@
 
 use super::bar::Bar;
 use super::environment;
-use super::failure::{VerbFailure, verb_on};
+use super::failure::verb_on;
 use super::limits::Limited;
 use super::modes::Modes;
-use super::output::Output;
 use super::trash::empty_in_background;
 use crate::arguments::tree::{Network, Personality, RunIn};
+use crate::commands::error::CommandError;
+use crate::commands::output::Output;
 use crate::commands::run::{Screen, end_as, fail};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::commands::stats::{self, Clock, Manner};
@@ -42,10 +43,9 @@ enum ChangesFate {
     Discarded,
 }
 
-pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, VerbFailure> {
+pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, CommandError> {
     let clock = Clock::start();
-    let json = output.into_sink();
-    let counts = arguments.stats || json.is_some();
+    let counts = arguments.stats || output.is_json();
     let binds: Vec<Bind> =
         arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
     let (begun, fate) = begin(store, &arguments)?;
@@ -66,7 +66,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     if counts {
         let commit = !arguments.no_hold && binds.iter().any(|bind| !bind.read_only);
         let manner = Manner { sealed: screen.became_sealed, commit };
-        stats::print(&finished, &clock, &manner, json);
+        stats::print(&finished, &clock, &manner, output);
     }
     // Here and not later: if a signal killed the command, synconce ends by the same signal
     // below.
@@ -90,7 +90,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
 fn begin<'a>(
     store: &'a Store,
     arguments: &RunIn,
-) -> Result<(Session<'a, Begun>, ChangesFate), VerbFailure> {
+) -> Result<(Session<'a, Begun>, ChangesFate), CommandError> {
     let strategy = arguments.strategy.map(Into::into);
     if let Some(name) = &arguments.name {
         if arguments.discard {
@@ -100,10 +100,8 @@ fn begin<'a>(
         let session = synconce_tree::open_session(store, name, strategy);
         return Ok((session.map_err(|error| refused(error, arguments))?, ChangesFate::Kept));
     }
-    let base = arguments
-        .from
-        .as_ref()
-        .ok_or_else(|| VerbFailure::from("name a clone or a base".to_owned()))?;
+    let base =
+        arguments.from.as_ref().ok_or_else(|| CommandError::from("name a clone or a base"))?;
     let (session, base) = synconce_tree::open_anonymous(store, base, strategy)?;
     let Some(new) = &arguments.commit else { return Ok((session, ChangesFate::Discarded)) };
     // Checked before the command runs, so that its work is not lost, and again after it.
@@ -118,7 +116,7 @@ fn begin<'a>(
 
 /// Returns the failure of a run in a tree; for a protected tree or a generation with the command
 /// line that works.
-fn refused(error: Error, arguments: &RunIn) -> VerbFailure {
+fn refused(error: Error, arguments: &RunIn) -> CommandError {
     let (store, tree, by) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => (store, tree, by),
         None => return error.into(),
@@ -142,7 +140,7 @@ fn refused(error: Error, arguments: &RunIn) -> VerbFailure {
             "; --commit {tree} makes the result the next generation; `{unprotect}` allows changes"
         );
     }
-    VerbFailure::from(error.to_string()).hint(hint)
+    CommandError::from(error.to_string()).hint(hint)
 }
 
 /// Returns the command line with `--from` in place of the name, and without the command.
@@ -161,8 +159,8 @@ fn options_from(arguments: &RunIn) -> String {
 }
 
 /// Parses `A:B`, `A:B:ro` or `A:B:rw`.
-fn bind(text: &str) -> Result<Bind, VerbFailure> {
-    let refuse = |why: &str| VerbFailure::from(format!("cannot use --bind {text}: {why}"));
+fn bind(text: &str) -> Result<Bind, CommandError> {
+    let refuse = |why: &str| CommandError::from(format!("cannot use --bind {text}: {why}"));
     let mut words = text.split(':');
     let (source, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let read_only = match (words.next(), words.next()) {
@@ -186,7 +184,7 @@ fn work(
     arguments: &RunIn,
     binds: &[Bind],
     report: (&mut Screen, bool),
-) -> Result<Finished, VerbFailure> {
+) -> Result<Finished, CommandError> {
     // In a chroot the kernel shows another path once this process has left the mount namespace.
     let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     namespace::enter_private()?;
@@ -260,7 +258,7 @@ fn hold(
     (command, environment): (Vec<OsString>, Vec<(OsString, OsString)>),
     binds: &[Bind],
     (screen, counts): (&mut Screen, bool),
-) -> Result<Finished, VerbFailure> {
+) -> Result<Finished, CommandError> {
     // The binds outside the tree outlive a discarded clone, so they are committed.
     let elsewhere = binds.iter().filter(|bind| !bind.read_only);
     let elsewhere = elsewhere.map(|bind| PathBuf::from(&bind.source));
@@ -287,10 +285,11 @@ fn is_on_a_disk(path: &Path) -> bool {
 }
 
 /// Runs the command without a hold: every sync is done, or held by an outer run.
-fn bare(options: &RunOptions) -> Result<Finished, VerbFailure> {
+fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
     use std::os::unix::process::ExitStatusExt;
-    let failed =
-        |error: io::Error| VerbFailure::from(format!("cannot run the command: {}", reason(&error)));
+    let failed = |error: io::Error| {
+        CommandError::from(format!("cannot run the command: {}", reason(&error)))
+    };
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut command = std::process::Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -317,7 +316,7 @@ fn end(
     fate: ChangesFate,
     finished: &Finished,
     timeout: Option<Duration>,
-) -> Result<(), VerbFailure> {
+) -> Result<(), CommandError> {
     let fate = if finished.error.is_some() { ChangesFate::Discarded } else { fate };
     if let Some(timeout) = timeout {
         let lost = if matches!(fate, ChangesFate::Discarded) {
@@ -339,7 +338,7 @@ fn end(
         (ChangesFate::Committed(name, base, keep), Ending::Exited(0)) => {
             if let Err(error) = synconce_run::make_syncs_real() {
                 session.discard()?;
-                return Err(VerbFailure::from(format!("cannot commit {name}: {error}")));
+                return Err(CommandError::from(format!("cannot commit {name}: {error}")));
             }
             let bar = Bar::silent_to_signals("looked at");
             session.freeze(&bar)?.commit_as(&name, Some(base), keep, &bar)?;

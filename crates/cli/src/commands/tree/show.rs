@@ -1,9 +1,10 @@
 //! Verbs that read trees: `list`, `log`, `diff`, `verify`, `fsck`.
 
 use super::bar::Bar;
-use super::failure::{VerbFailure, print, verb_on};
-use super::output::Output;
+use super::failure::verb_on;
 use crate::arguments::tree::Diff;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, print};
 use crate::table;
 use crate::text::{bytes, notice, say};
 use serde::Serialize;
@@ -74,7 +75,7 @@ impl<'a> From<&'a ListedTree> for ShownTree<'a> {
     }
 }
 
-pub fn list(store: &Store, output: Output) -> Result<(), VerbFailure> {
+pub fn list(store: &Store, output: Output) -> Result<(), CommandError> {
     let (listed, broken) = synconce_tree::list(store)?;
     let shown: Vec<ShownTree<'_>> = listed.iter().map(Into::into).collect();
     broken.iter().for_each(|error| say(&error.to_string()));
@@ -89,8 +90,8 @@ pub fn list(store: &Store, output: Output) -> Result<(), VerbFailure> {
     })?;
     match broken.len() {
         0 => Ok(()),
-        1 => Err(VerbFailure::from("1 record cannot be read".to_owned())),
-        count => Err(VerbFailure::from(format!("{count} records cannot be read"))),
+        1 => Err("1 record cannot be read".into()),
+        count => Err(format!("{count} records cannot be read").into()),
     }
 }
 
@@ -123,14 +124,18 @@ fn rows(
         };
         let words = [one.name.to_string(), state.to_owned(), one.generation.to_string()];
         let [name, state, generation] = words;
-        let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
         let (own, shared, made) = (size(one.own), size(one.shared), time(&one.made));
         [name, state, generation, one.strategy.to_owned(), own, shared, made, parent]
     }));
     rows
 }
 
-pub fn log(store: &Store, tree: &TreeName, output: Output) -> Result<(), VerbFailure> {
+/// Returns the size of layers, which may be unknown.
+pub fn size(count: Option<u64>) -> String {
+    count.map_or_else(|| "?".to_owned(), bytes)
+}
+
+pub fn log(store: &Store, tree: &TreeName, output: Output) -> Result<(), CommandError> {
     let logged = synconce_tree::log(store, tree)?;
     let shown = logged.iter().map(|one| {
         let generation = &one.generation;
@@ -145,7 +150,6 @@ pub fn log(store: &Store, tree: &TreeName, output: Output) -> Result<(), VerbFai
         })
     });
     output.write_or(&shown.collect::<Vec<_>>(), || {
-        let size = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), bytes);
         let rows = logged.iter().map(|one| {
             let name = format!("{tree}@{}", one.generation.generation);
             let made = time(one.generation.made);
@@ -166,7 +170,7 @@ struct Difference {
     path: String,
 }
 
-pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, VerbFailure> {
+pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode, CommandError> {
     let reading = synconce_tree::read(store, &arguments.a)?;
     let other = arguments.b.as_ref().map(|b| synconce_tree::read(store, b)).transpose()?;
     let (a, b) = match &other {
@@ -191,7 +195,7 @@ pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode,
 }
 
 /// Prints bytes, because a name may be any bytes.
-fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), VerbFailure> {
+fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), CommandError> {
     let mut text = Vec::new();
     for change in changes {
         text.extend_from_slice(match change.kind {
@@ -205,7 +209,7 @@ fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), VerbFailure>
     print(&text)
 }
 
-pub fn verify(store: &Store, name: &TreeName, output: Output) -> Result<ExitCode, VerbFailure> {
+pub fn verify(store: &Store, name: &TreeName, output: Output) -> Result<ExitCode, CommandError> {
     let bar = Bar::new("looked at");
     let altered = synconce_tree::verify(store, name, &bar)?;
     drop(bar);
@@ -233,17 +237,11 @@ pub fn verify(store: &Store, name: &TreeName, output: Output) -> Result<ExitCode
     Ok(if altered.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A fault, as JSON.
-#[derive(Serialize)]
-struct FaultAsJson {
-    fault: String,
-}
-
-pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, VerbFailure> {
+pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, CommandError> {
     let bar = Bar::new("looked at");
     let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
     drop(bar);
-    let all = faults.iter().map(|fault| FaultAsJson { fault: fault.to_string() });
+    let all = faults.iter().map(|fault| json!({ "fault": fault.to_string() }));
     output.write_or(&all.collect::<Vec<_>>(), || {
         faults.iter().for_each(|fault| say(&fault.to_string()));
         if faults.is_empty() {

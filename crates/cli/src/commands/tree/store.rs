@@ -1,6 +1,6 @@
 //! Opens the store of a command.
 
-use super::failure::VerbFailure;
+use crate::commands::error::CommandError;
 use crate::text::say;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,29 +18,29 @@ pub struct StorePath {
 
 impl StorePath {
     /// Returns the given path, or that of the user's default store.
-    pub fn path(&self) -> Result<PathBuf, VerbFailure> {
+    pub fn path(&self) -> Result<PathBuf, CommandError> {
         let default = || default_path(self.is_root);
         self.given.clone().or_else(default).ok_or_else(|| {
-            VerbFailure::from("cannot find a store: HOME is not set".to_owned())
+            CommandError::from("cannot find a store: HOME is not set")
                 .hint("--store DIR names a store")
         })
     }
 
     /// Opens the store; reports and removes what interrupted commands left in it.
-    pub fn open(&self) -> Result<Store, VerbFailure> {
+    pub fn open(&self) -> Result<Store, CommandError> {
         let store = self.open_unchanged()?;
         report(&synconce_tree::recover(&store)?);
         Ok(store)
     }
 
     /// Opens the store, and leaves everything in it as it is.
-    pub fn open_unchanged(&self) -> Result<Store, VerbFailure> {
+    pub fn open_unchanged(&self) -> Result<Store, CommandError> {
         let path = self.path()?;
         Store::open(&path).map_err(|error| self.no_store(error, &path))
     }
 
     /// Opens the store; makes the user's default store if it does not exist.
-    pub fn open_or_make(&self) -> Result<Store, VerbFailure> {
+    pub fn open_or_make(&self) -> Result<Store, CommandError> {
         let path = self.path()?;
         if self.given.is_none() && !path.exists() {
             synconce_tree::init(&path)?;
@@ -48,9 +48,9 @@ impl StorePath {
         self.open()
     }
 
-    fn no_store(&self, error: Error, path: &Path) -> VerbFailure {
+    fn no_store(&self, error: Error, path: &Path) -> CommandError {
         let missing = error.io().kind() == io::ErrorKind::NotFound;
-        let failure = VerbFailure::from(error);
+        let failure = CommandError::from(error);
         match (missing, &self.given) {
             (false, _) => failure,
             (true, None) => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),

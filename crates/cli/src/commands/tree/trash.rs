@@ -1,22 +1,24 @@
 //! `synconce tree remove`, `gc`, and emptying the trash.
 
 use super::bar::Bar;
-use super::failure::{VerbFailure, print, verb_on};
-use super::output::Output;
+use super::failure::verb_on;
+use super::show::size;
 use super::store::{self, purpose};
 use crate::arguments::tree::{Gc, Remove};
-use crate::text::{bytes, notice, say};
-use serde_json::json;
+use crate::commands::error::CommandError;
+use crate::commands::output::{Output, print};
+use crate::text::{notice, say};
+use serde_json::{Value, json};
 use synconce_durable::error::Error;
 use synconce_durable::record::time;
 use synconce_sys::process::{self, Side};
 use synconce_sys::reason;
-use synconce_tree::{Changes, Emptied, Guard, Guarded, Store};
+use synconce_tree::{Changes, Emptied, Guard, Guarded, Interrupted, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
 
-pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), VerbFailure> {
+pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), CommandError> {
     let (mut removed, mut failed) = (Vec::new(), Vec::new());
     let changes = if arguments.force { Changes::Dropped } else { Changes::Kept };
     // The other trees are removed all the same, as with rm(1).
@@ -35,11 +37,13 @@ pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), V
     });
     output.write(&json!({ "removed": removed, "failed": errors.collect::<Vec<_>>() }))?;
     let last = failed.pop();
-    failed.into_iter().for_each(|(_, error)| refused(error).report());
+    for (_, error) in failed {
+        refused(error).report();
+    }
     last.map_or(Ok(()), |(_, error)| Err(refused(error)))
 }
 
-fn refused(error: Error) -> VerbFailure {
+fn refused(error: Error) -> CommandError {
     let (forced, with) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => {
             let with = if *by == Guard::Changes { " with its changes" } else { "" };
@@ -47,11 +51,11 @@ fn refused(error: Error) -> VerbFailure {
         }
         None => return error.into(),
     };
-    VerbFailure::from(error.to_string()).hint(format!("`{forced}` removes it{with}"))
+    CommandError::from(error.to_string()).hint(format!("`{forced}` removes it{with}"))
 }
 
 /// Shows the trees that `remove` would remove, and the space that is freed with each.
-pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), VerbFailure> {
+pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), CommandError> {
     let (listed, _) = synconce_tree::list(store)?;
     let mut shown = Vec::new();
     for name in &arguments.names {
@@ -61,32 +65,29 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
             continue;
         };
         if let Some(used) = &one.used {
-            return Err(VerbFailure::from(format!("cannot remove {name}: {used}")));
+            return Err(CommandError::from(format!("cannot remove {name}: {used}")));
         }
         if one.is_open && !arguments.force {
             let why = "it has changes that are not committed";
-            return Err(VerbFailure::from(format!("cannot remove {name}: {why}"))
+            return Err(CommandError::from(format!("cannot remove {name}: {why}"))
                 .hint("`--force` removes it with its changes"));
         }
         shown.push(json!({ "name": name, "frees": one.own }));
     }
     let text = shown.iter().map(|one| {
-        let freed = one["frees"].as_u64().map_or_else(|| "?".to_owned(), bytes);
+        let freed = size(one["frees"].as_u64());
         format!("{} would be removed and free {freed}\n", one["name"].as_str().unwrap_or_default())
     });
     output.write_or(&shown, || print(text.collect::<String>()))
 }
 
-pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), VerbFailure> {
+pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), CommandError> {
     let (recovered, layers) = synconce_tree::gc(store)?;
     store::report(&recovered);
     let emptied = empty(store, arguments.wait)?;
-    let interrupted = recovered.interrupted.iter();
-    let interrupted =
-        interrupted.map(|one| json!({ "what": purpose(one), "began": time(one.began) }));
     let lost: Vec<_> = recovered.lost.iter().map(|lost| &lost.tree).collect();
     output.write(&json!({
-        "interrupted": interrupted.collect::<Vec<_>>(),
+        "interrupted": in_json(&recovered.interrupted),
         "lost": lost,
         "layers": layers,
         "entries": emptied,
@@ -94,13 +95,10 @@ pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), VerbFailu
 }
 
 /// Shows what `gc` would remove.
-pub fn preview_gc(store: &Store, output: Output) -> Result<(), VerbFailure> {
+pub fn preview_gc(store: &Store, output: Output) -> Result<(), CommandError> {
     let garbage = synconce_tree::garbage(store)?;
-    let interrupted = garbage.interrupted.iter();
-    let interrupted =
-        interrupted.map(|one| json!({ "what": purpose(one), "began": time(one.began) }));
     let result = json!({
-        "interrupted": interrupted.collect::<Vec<_>>(),
+        "interrupted": in_json(&garbage.interrupted),
         "layers": garbage.layers,
         "trash": garbage.trash,
     });
@@ -115,8 +113,13 @@ pub fn preview_gc(store: &Store, output: Output) -> Result<(), VerbFailure> {
     })
 }
 
+fn in_json(interrupted: &[Interrupted]) -> Vec<Value> {
+    let one = |one: &Interrupted| json!({ "what": purpose(one), "began": time(one.began) });
+    interrupted.iter().map(one).collect()
+}
+
 /// Empties the trash; returns how many entries were removed.
-fn empty(store: &Store, wait: bool) -> Result<u64, VerbFailure> {
+fn empty(store: &Store, wait: bool) -> Result<u64, CommandError> {
     let bar = Bar::new("removed");
     let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
     drop(bar);
@@ -124,14 +127,14 @@ fn empty(store: &Store, wait: bool) -> Result<u64, VerbFailure> {
     Ok(emptied.entries)
 }
 
-fn report(emptied: &Emptied) -> Result<(), VerbFailure> {
+fn report(emptied: &Emptied) -> Result<(), CommandError> {
     if emptied.busy {
         notice("another process empties the trash; --wait waits for it");
     }
     emptied.left.iter().take(NAMED).for_each(|error| say(&error.to_string()));
     match emptied.left.len() {
         0 => Ok(()),
-        left => Err(VerbFailure::from(format!("{left} paths stay in the trash"))
+        left => Err(CommandError::from(format!("{left} paths stay in the trash"))
             .hint("what is mounted there has to be unmounted; then `synconce tree gc`")),
     }
 }

@@ -1,5 +1,6 @@
-//! `--json[=FILE]`: where the JSON of a command goes.
+//! What a command prints: text, or JSON for `--json[=FILE]`.
 
+use crate::commands::error::CommandError;
 use crate::text::{printable_json, say};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -13,15 +14,18 @@ use synconce_sys::origin::was_closed;
 use synconce_sys::process::inherited;
 use synconce_sys::reason;
 
+/// The output of a command: where its JSON goes, if JSON is asked for.
+pub struct Output(Option<Sink>);
+
 /// Where JSON goes.
-pub enum Sink {
+enum Sink {
     /// Standard output, or for `run` standard error.
     Standard(Stream),
     /// The file of `--json=FILE`.
     File(File, PathBuf),
 }
 
-/// The stream of `--json` without a file.
+/// The stream of text, and of `--json` without a file.
 #[derive(Clone, Copy)]
 pub enum Stream {
     /// Standard output.
@@ -38,23 +42,37 @@ impl Stream {
             Self::Errors => (2, "standard error"),
         }
     }
-}
 
-impl Sink {
-    /// Opens the sink of `--json[=FILE]`; returns `None` without the option. Called before the
-    /// work, so that a mistyped path loses no result.
+    /// Writes `text` as it is.
     ///
     /// # Errors
-    /// FILE cannot be opened; a message for the user.
-    pub fn open(json: Option<&Path>, stream: Stream) -> Result<Option<Self>, String> {
-        let Some(path) = json else { return Ok(None) };
-        let failed = |name: &str, error| Err(format!("cannot write to {name}: {}", reason(&error)));
+    /// The stream cannot be written to.
+    pub fn print(self, text: impl AsRef<[u8]>) -> Result<(), CommandError> {
+        Sink::Standard(self).print(text.as_ref())
+    }
+}
+
+/// Writes `text` to standard output.
+pub fn print(text: impl AsRef<[u8]>) -> Result<(), CommandError> {
+    Stream::Output.print(text)
+}
+
+impl Output {
+    /// Opens the output of `--json[=FILE]`. Called before the work, so that a mistyped path loses
+    /// no result.
+    ///
+    /// # Errors
+    /// FILE cannot be opened.
+    pub fn open(json: Option<&Path>, stream: Stream) -> Result<Self, CommandError> {
+        let Some(path) = json else { return Ok(Self(None)) };
+        let failed =
+            |name: &str, error| Err(format!("cannot write to {name}: {}", reason(&error)).into());
         if path == Path::new("-") {
             let (number, name) = stream.descriptor();
             return if was_closed(number) {
                 failed(name, closed())
             } else {
-                Ok(Some(Self::Standard(stream)))
+                Ok(Self(Some(Sink::Standard(stream))))
             };
         }
         let file = match descriptor(path) {
@@ -63,29 +81,64 @@ impl Sink {
             None => create(path),
         };
         match file {
-            Ok(file) => Ok(Some(Self::File(file, path.to_owned()))),
+            Ok(file) => Ok(Self(Some(Sink::File(file, path.to_owned())))),
             Err(error) => failed(&path.display().to_string(), error),
         }
     }
 
-    /// Writes `value` on several lines.
-    ///
-    /// # Errors
-    /// Also when `value` has no JSON.
-    pub fn write(self, value: &impl Serialize) -> Result<(), WriteError> {
-        let text = serde_json::to_string_pretty(value).map_err(|error| WriteError {
-            message: format!("cannot write JSON: {error}"),
-            reader_ended: false,
-        })?;
-        self.write_text(&(printable_json(&text) + "\n"))
+    /// Whether JSON is asked for.
+    pub fn is_json(&self) -> bool {
+        self.0.is_some()
     }
 
-    /// Writes `text` as it is.
+    /// Whether JSON goes to standard output.
+    pub fn is_standard_json(&self) -> bool {
+        matches!(self.0, Some(Sink::Standard(_)))
+    }
+
+    /// Writes `value` on several lines if JSON is asked for, and calls `text` otherwise.
     ///
     /// # Errors
-    /// The sink cannot be written to.
-    pub fn write_text(self, text: &str) -> Result<(), WriteError> {
-        let write = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    /// Those of the write and of `text`. Also when `value` has no JSON.
+    pub fn write_or(
+        self,
+        value: &impl Serialize,
+        text: impl FnOnce() -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        let Some(sink) = self.0 else { return text() };
+        let json = serde_json::to_string_pretty(value)
+            .map_err(|error| format!("cannot write JSON: {error}"))?;
+        sink.print((printable_json(&json) + "\n").as_bytes())
+    }
+
+    /// Writes `value` if JSON is asked for.
+    ///
+    /// # Errors
+    /// As for [`Output::write_or`].
+    pub fn write(self, value: &impl Serialize) -> Result<(), CommandError> {
+        self.write_or(value, || Ok(()))
+    }
+
+    /// Writes `value` on one line if JSON is asked for, and calls `text` otherwise.
+    ///
+    /// # Errors
+    /// As for [`Output::write_or`].
+    pub fn write_line_or(
+        self,
+        value: &impl Serialize,
+        text: impl FnOnce(),
+    ) -> Result<(), CommandError> {
+        let Some(sink) = self.0 else {
+            text();
+            return Ok(());
+        };
+        sink.print((serde_json::to_string(value).unwrap_or_default() + "\n").as_bytes())
+    }
+}
+
+impl Sink {
+    fn print(self, text: &[u8]) -> Result<(), CommandError> {
+        let write = |out: &mut dyn Write| out.write_all(text).and_then(|()| out.flush());
         let (written, name) = match self {
             Self::Standard(stream) => {
                 let written = match stream {
@@ -96,25 +149,10 @@ impl Sink {
             }
             Self::File(mut file, path) => (write(&mut file), path.display().to_string()),
         };
-        written.map_err(|error| WriteError {
-            message: format!("cannot write to {name}: {}", reason(&error)),
-            reader_ended: error.kind() == io::ErrorKind::BrokenPipe,
+        written.map_err(|error| {
+            let message = format!("cannot write to {name}: {}", reason(&error));
+            CommandError::unwritten(message, error.kind() == io::ErrorKind::BrokenPipe)
         })
-    }
-}
-
-/// Why output could not be written.
-#[derive(Debug)]
-pub struct WriteError {
-    /// A message for the user.
-    pub message: String,
-    /// Whether the reader of a pipe has ended, as `head` does.
-    pub reader_ended: bool,
-}
-
-impl From<WriteError> for String {
-    fn from(error: WriteError) -> Self {
-        error.message
     }
 }
 

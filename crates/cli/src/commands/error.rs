@@ -1,0 +1,78 @@
+//! Why a command failed, and what the user can do.
+
+use crate::exit;
+use crate::text::say;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Why a command failed, and a hint.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct CommandError {
+    /// What is wrong.
+    pub lines: Vec<String>,
+    hint: Option<String>,
+    /// The signal by which the command ends, as the caller of an interrupted program expects.
+    signal: Option<i32>,
+    /// Whether the reader of the output has ended, as `head` does.
+    reader_ended: bool,
+}
+
+impl CommandError {
+    /// Returns the error with a message of several lines.
+    pub fn in_lines(message: &str) -> Self {
+        let lines = message.lines().map(str::to_owned).collect();
+        Self { lines, hint: None, signal: None, reader_ended: false }
+    }
+
+    /// Returns the error of a write.
+    pub(super) fn unwritten(message: String, reader_ended: bool) -> Self {
+        Self { reader_ended, ..Self::from(message) }
+    }
+
+    /// Adds a line that says what to do.
+    #[must_use]
+    pub fn hint(self, hint: impl fmt::Display) -> Self {
+        self.with_remedy(Some(hint.to_string()))
+    }
+
+    /// Sets the line that says what to do, if there is anything to do.
+    #[must_use]
+    pub fn with_remedy(self, hint: Option<String>) -> Self {
+        Self { hint, ..self }
+    }
+
+    /// Sets the signal that has interrupted the command, if one has. Cleanup is done.
+    #[must_use]
+    pub fn ended_by(self, signal: Option<i32>) -> Self {
+        Self { signal, ..self }
+    }
+
+    /// Prints the reason and the hint, and ends by the signal or returns the exit code.
+    pub fn report(&self) -> ExitCode {
+        self.lines.iter().for_each(|line| say(line));
+        if let Some(hint) = &self.hint {
+            say(&format!("hint: {hint}"));
+        }
+        self.signal.map_or_else(|| exit::FAILED.into(), exit::by_signal)
+    }
+
+    /// Like [`CommandError::report`]; but ends by SIGPIPE, quietly, as other programs do, if the
+    /// reader of the output has ended.
+    pub fn end(&self) -> ExitCode {
+        if self.reader_ended { exit::by_signal(Signal::PIPE.as_raw()) } else { self.report() }
+    }
+}
+
+impl From<String> for CommandError {
+    fn from(message: String) -> Self {
+        Self { lines: vec![message], ..Self::in_lines("") }
+    }
+}
+
+impl From<&str> for CommandError {
+    fn from(message: &str) -> Self {
+        Self::from(message.to_owned())
+    }
+}

@@ -1,0 +1,92 @@
+//! Processes, as /proc shows them.
+
+use std::fs;
+use std::str::FromStr;
+
+/// Returns the ids of the processes that /proc shows.
+pub fn pids() -> impl Iterator<Item = u32> {
+    ids_in("/proc")
+}
+
+/// Returns the ids of the threads of `process`.
+pub fn threads(process: u32) -> impl Iterator<Item = u32> {
+    ids_in(&format!("/proc/{process}/task"))
+}
+
+fn ids_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// The text of `/proc/PID/stat` (proc_pid_stat(5)).
+#[derive(Debug)]
+pub struct Stat(String);
+
+impl Stat {
+    /// Reads the file of a process, or of the process of a thread, with `id`.
+    pub fn of(id: u32) -> Option<Self> {
+        Self::at(&id.to_string())
+    }
+
+    /// Reads the file of the calling process, also where /proc is of another pid namespace.
+    pub fn of_this_process() -> Option<Self> {
+        Self::at("self")
+    }
+
+    /// Reads the file of `thread` of `process` itself.
+    pub fn of_thread(process: u32, thread: u32) -> Option<Self> {
+        Self::at(&format!("{process}/task/{thread}"))
+    }
+
+    fn at(place: &str) -> Option<Self> {
+        Some(Self::from(&fs::read(format!("/proc/{place}/stat")).ok()?[..]))
+    }
+
+    /// Returns the name, which may have any character.
+    pub fn name(&self) -> Option<&str> {
+        self.0.rsplit_once(") ")?.0.split_once('(').map(|(_, name)| name)
+    }
+
+    /// Returns a field behind the name, by its number in the manual page, from 3.
+    pub fn field<T: FromStr>(&self, number: usize) -> Option<T> {
+        let (_, fields) = self.0.rsplit_once(") ")?;
+        fields.split_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+    }
+
+    /// Returns the state, such as `S`.
+    pub fn state(&self) -> Option<char> {
+        self.field(3)
+    }
+
+    /// Returns the id of the parent.
+    pub fn parent(&self) -> Option<u32> {
+        self.field(4)
+    }
+
+    /// Returns when the process began, in ticks since the boot: an id is reused, but not with the
+    /// same time.
+    pub fn began(&self) -> Option<u64> {
+        self.field(22)
+    }
+}
+
+impl From<&[u8]> for Stat {
+    fn from(text: &[u8]) -> Self {
+        // A process with a name that is no text must not be omitted.
+        Self(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
+        let stat = Stat::from(&b"7 (a) b (c) S 3 7 7 0 -1 0 9 8 1 0 31 32 33 34 20 0 1 0 55 6"[..]);
+        assert_eq!(stat.name(), Some("a) b (c"));
+        assert_eq!((stat.state(), stat.parent(), stat.began()), (Some('S'), Some(3), Some(55)));
+        assert_eq!(stat.field::<u64>(14), Some(31));
+        assert_eq!(Stat::from(&b"7 (a) S"[..]).parent(), None);
+    }
+}
