@@ -198,7 +198,7 @@ mod tests {
         let seen = Mutex::new(Vec::new());
         let look = |_: &u8, place: CutPoint| {
             seen.lock().unwrap().push(place.disk);
-            Ok((Ok((place.disk % 2 == 0).then_some(("lost", String::new()))), true))
+            Ok((Ok((place.disk.is_multiple_of(2)).then_some(("lost", String::new()))), true))
         };
         let campaign = Campaign { count: 100, seed: 1, until_broken: false };
         let findings = campaign.on_each(&[0, 1, 2], &places(100), look).unwrap();

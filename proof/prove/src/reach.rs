@@ -246,7 +246,7 @@ fn record_and_cut(
     let log = recording.log()?;
     let range = place(&log, mark::RETURNED)?..place(&log, mark::END)?;
     let instants: Vec<usize> = log.places(range.start, range.end).collect();
-    let replays = replays(&recording, config.disk, campaign)?;
+    let replays = replays(recording, config.disk, campaign)?;
     let finished = match seen {
         Some(seen) => seen,
         None => {

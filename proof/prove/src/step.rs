@@ -109,7 +109,7 @@ fn record_and_cut(
     let all: Vec<usize> = log.places(place(&log, mark::START)?, place(&log, mark::END)?).collect();
     let end = place(&log, mark::RETURNED)?;
     let returned = all.partition_point(|place| *place < end);
-    let replays = replays(&recording, disk, campaign)?;
+    let replays = replays(recording, disk, campaign)?;
     let mut random = fastrand::Rng::with_seed(campaign.seed);
     let place = |number| {
         // A fifth of the cuts is anywhere, and the rest is near or after the record.
