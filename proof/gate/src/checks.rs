@@ -15,6 +15,14 @@ pub(crate) struct Check {
     failure: Option<&'static str>,
 }
 
+/// How the processors are shared with other work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Priority {
+    Normal,
+    /// Only processors that nothing else wants (SCHED_IDLE of sched(7)).
+    Idle,
+}
+
 /// The result of a check.
 pub(crate) enum CheckOutcome {
     Passed,
@@ -39,6 +47,13 @@ pub(crate) const BEFORE: &[Check] = &[
 
 /// Checks that use what is built.
 pub(crate) const AFTER_BUILD: &[Check] = &[
+    check("licences", &["xtask", "licences"]),
+    check("generated files", &["xtask", "generate", "--check"]),
+    check("figures", &["scripts/figures", "--check"]),
+];
+
+/// Checks that compile. They run beside the tests, on processors that these leave idle.
+pub(crate) const BESIDE_TESTS: &[Check] = &[
     Check {
         needs: &["cargo", "clippy", "--version"],
         ..check(
@@ -63,14 +78,15 @@ pub(crate) const AFTER_BUILD: &[Check] = &[
         "product by itself",
         &["cargo", "check", "--locked", "--quiet", "--package", "synconce", "--bin", "synconce"],
     ),
-    check("licences", &["xtask", "licences"]),
-    check("generated files", &["xtask", "generate", "--check"]),
-    check("figures", &["scripts/figures", "--check"]),
     check(
         "documentation tests",
         &["cargo", "test", "--locked", "--quiet", "--workspace", "--doc", "--no-fail-fast"],
     ),
 ];
+
+/// As [`BESIDE_TESTS`]: the programs of the proof, which `--quick` leaves out.
+pub(crate) const BUILD_OF_PROOF: &[Check] =
+    &[check("build of the proof", &["xtask", "prove", "--build"])];
 
 /// Checks that need a machine without other work.
 pub(crate) const AFTER_TESTS: &[Check] = &[Check {
@@ -81,7 +97,7 @@ pub(crate) const AFTER_TESTS: &[Check] = &[Check {
 
 impl Check {
     /// Runs the command, in the test run `mark`.
-    pub(crate) fn run(&self, mark: &str) -> CheckOutcome {
+    pub(crate) fn run(&self, mark: &str, priority: Priority) -> CheckOutcome {
         let mut needed = Command::new(self.needs[0]);
         needed.args(&self.needs[1..]).stdout(Stdio::null()).stderr(Stdio::null());
         if !needed.status().is_ok_and(|status| status.success()) {
@@ -95,7 +111,14 @@ impl Check {
             }
             program => program.into(),
         };
-        let mut command = command::new(program);
+        let mut command = match priority {
+            Priority::Normal => command::new(program),
+            Priority::Idle => {
+                let mut command = command::new("chrt");
+                command.args(["--idle", "0"]).arg(program);
+                command
+            }
+        };
         command.args(&self.words[1..]).env("CARGO_TERM_COLOR", "never").env(MARK, mark);
         let ended = command::run(&mut command);
         if ended.passed {

@@ -16,7 +16,7 @@ mod report;
 mod steady;
 mod tests;
 
-use checks::Leftovers;
+use checks::{Check, Leftovers, Priority};
 use clap::{Parser, Subcommand};
 use programs::Scope;
 use report::Report;
@@ -60,20 +60,34 @@ fn gate(scope: Scope) -> bool {
         std::thread::spawn(synconce_testkit::harness::debian::base);
     }
     for check in checks::BEFORE {
-        report.check(check, &mark);
+        report.check(check, &mark, Priority::Normal);
     }
     let (programs, failure) = programs::build();
     report.outcome("build", failure);
     report.outcome("names in proof/gate/src/programs.rs", programs::unknown_names(&programs));
     for check in checks::AFTER_BUILD {
-        report.check(check, &mark);
+        report.check(check, &mark, Priority::Normal);
     }
-    tests::run(&programs, scope, &mark, &mut report);
+    std::thread::scope(|threads| {
+        let beside = threads.spawn(|| beside_tests(scope, &mark));
+        tests::run(&programs, scope, &mark, &mut report);
+        report.merge(beside.join().expect("no check panics"));
+    });
     if scope == Scope::All {
         for check in checks::AFTER_TESTS {
-            report.check(check, &mark);
+            report.check(check, &mark, Priority::Normal);
         }
     }
     report.outcome("leftovers", leftovers.map_or_else(Some, |leftovers| leftovers.found()));
     report.print(began.elapsed())
+}
+
+/// Runs the checks that compile, while tests run.
+fn beside_tests(scope: Scope, mark: &str) -> Report {
+    let mut report = Report::default();
+    let of_proof: &[Check] = if scope == Scope::All { checks::BUILD_OF_PROOF } else { &[] };
+    for check in checks::BESIDE_TESTS.iter().chain(of_proof) {
+        report.check(check, mark, Priority::Idle);
+    }
+    report
 }

@@ -1,6 +1,6 @@
 //! The last lines of a run: every failure, and the counts.
 
-use crate::checks::{Check, CheckOutcome};
+use crate::checks::{Check, CheckOutcome, Priority};
 use crate::tests::UNSTEADY;
 use std::time::{Duration, Instant};
 
@@ -46,11 +46,20 @@ impl Report {
         }
     }
 
+    /// Adds everything that `other` has.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.skipped += other.skipped;
+        self.notes.extend(other.notes);
+        self.unsteady.extend(other.unsteady);
+        self.failed.extend(other.failed);
+    }
+
     /// Runs `check` and adds its result.
-    pub(crate) fn check(&mut self, check: &Check, mark: &str) {
+    pub(crate) fn check(&mut self, check: &Check, mark: &str, priority: Priority) {
         eprintln!("== {}", check.name);
         let began = Instant::now();
-        match check.run(mark) {
+        match check.run(mark, priority) {
             CheckOutcome::Passed => self.passed(),
             CheckOutcome::Skipped(reason) => {
                 self.skipped(1);

@@ -1,9 +1,12 @@
 //! The campaign of a row: as many recordings as its cuts need, and the cuts of each.
 
 use crate::Result;
+use crate::cuts::CutPoint;
 use crate::tool::Tool;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The cuts that a row makes, or those of one of its recordings.
@@ -55,6 +58,37 @@ impl Campaign {
                 break;
             }
         }
+        findings.millis = began.elapsed().as_millis() as u64;
+        Ok(findings)
+    }
+
+    /// Like [`Self::at_each`], on all `disks` beside each other: each takes the next of `places`.
+    /// `look` returns what it has seen, and whether something is promised there.
+    pub(crate) fn on_each<D: Sync>(
+        self,
+        disks: &[D],
+        places: &[CutPoint],
+        look: impl Fn(&D, CutPoint) -> Result<(Seen, bool)> + Sync,
+    ) -> Result<Findings> {
+        let began = Instant::now();
+        let (findings, next) = (Mutex::new(Findings::default()), AtomicUsize::new(0));
+        let lock = || findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let work = |disk| -> Result<()> {
+            while !self.is_over(&lock()) {
+                let Some(place) = places.get(next.fetch_add(1, SeqCst)) else { break };
+                let (seen, is_promised) = look(disk, *place)?;
+                lock().add(seen, is_promised, || format!("{place:?}"));
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let work = &work;
+            let threads: Vec<_> =
+                disks.iter().map(|disk| scope.spawn(move || work(disk))).collect();
+            let ended = threads.into_iter().map(|thread| thread.join().expect("no look panics"));
+            ended.collect::<Vec<_>>().into_iter().collect::<Result<()>>()
+        })?;
+        let mut findings = findings.into_inner().unwrap_or_else(PoisonError::into_inner);
         findings.millis = began.elapsed().as_millis() as u64;
         Ok(findings)
     }
@@ -149,5 +183,43 @@ impl Findings {
         }
         self.first = self.first.take().or(other.first);
         self.refusal = self.refusal.take().or(other.refusal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use synconce_testkit::rig::{Granularity, Survivors};
+
+    fn places(count: usize) -> Vec<CutPoint> {
+        let (survivors, granularity) = (Survivors::None, Granularity::Block);
+        (0..count).map(|disk| CutPoint { disk, other: 0, survivors, granularity }).collect()
+    }
+
+    #[test]
+    fn each_place_is_seen_once_and_a_mutant_ends_with_the_first_finding() {
+        let seen = Mutex::new(Vec::new());
+        let look = |_: &u8, place: CutPoint| {
+            seen.lock().unwrap().push(place.disk);
+            Ok((Ok((place.disk.is_multiple_of(2)).then_some(("lost", String::new()))), true))
+        };
+        let campaign = Campaign { count: 100, seed: 1, until_broken: false };
+        let findings = campaign.on_each(&[0, 1, 2], &places(100), look).unwrap();
+        assert_eq!((findings.cuts, findings.broken()), (100, 50));
+        let mut all = std::mem::take(&mut *seen.lock().unwrap());
+        all.sort_unstable();
+        assert_eq!(all, (0..100).collect::<Vec<_>>());
+
+        let campaign = Campaign { until_broken: true, ..campaign };
+        let findings = campaign.on_each(&[0], &places(100), look).unwrap();
+        assert_eq!((findings.cuts, findings.broken()), (1, 1));
+    }
+
+    #[test]
+    fn an_error_of_one_disk_ends_the_row() {
+        let campaign = Campaign { count: 9, seed: 1, until_broken: false };
+        let fails =
+            |disk: &u8, _| if *disk == 1 { Err("gone".into()) } else { Ok((Ok(None), true)) };
+        assert!(campaign.on_each(&[1, 1], &places(9), fails).is_err());
     }
 }

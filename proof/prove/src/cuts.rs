@@ -3,12 +3,13 @@
 use crate::Result;
 use crate::campaign::{BrokenPromise, Campaign, Findings};
 use crate::check::{CutMoment, PART_LOST, TreeFound, UNDETECTED, check};
+use crate::config::DiskKind;
 use crate::recording::{DiskRecording, RecordedRun, manifest, mark, paths, place};
 use crate::work::is_durable;
 use std::ops::Range;
 use std::time::Duration;
 use synconce_testkit::manifest::{Difference, Manifest, diff};
-use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Replay, Survivors};
+use synconce_testkit::rig::{Cut, Granularity, Log, Mounted, Recording, Replay, Survivors};
 
 /// One instant at which both disks are cut, and which unflushed writes survive.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,22 @@ pub(crate) fn mount<'a>(
         std::thread::sleep(Duration::from_millis(50));
         attempt()
     })
+}
+
+/// Number of disks on which one recording is cut beside each other, where rows are made one at a
+/// time.
+const BESIDE: usize = 3;
+
+/// Returns disks of this kind for the cuts of `recording`, not mounted.
+pub(crate) fn replays(
+    recording: &Recording,
+    disk: DiskKind,
+    campaign: Campaign,
+) -> Result<Vec<Replay>> {
+    // Before Linux 6.7 btrfs does not mount two disks with one UUID.
+    let most = if disk == DiskKind::Btrfs { 1 } else { BESIDE };
+    let up = |_| recording.replay().up();
+    Ok((0..campaign.count.clamp(1, most)).map(up).collect::<std::result::Result<_, _>>()?)
 }
 
 pub(crate) fn cut_at(place: CutPoint, at: usize) -> Cut {

@@ -54,15 +54,17 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     Ok(passes(&rows, arguments.allow_missing))
 }
 
-/// Moves the second row of each mutant behind the first rows of all others, and so on: a row is
-/// not made if an earlier row has caught its mutant.
+/// Moves the second row of each mutant behind all first rows and all promises, and so on: a row is
+/// not made if an earlier row has caught its mutant by then. The order of the first rows stays:
+/// a mutant of a hold is caught late, and must not be alone at the end.
 fn spread_mutants(jobs: Vec<Job<'_>>) -> Vec<Job<'_>> {
     let mut rows_before: BTreeMap<String, usize> = BTreeMap::new();
     let mut numbered = Vec::new();
     for job in jobs {
-        let number = rows_before.entry(job.name.clone()).or_default();
-        *number += usize::from(is_mutant(job.role));
-        numbered.push((*number, job));
+        let rows = rows_before.entry(job.name.clone()).or_default();
+        let number = *rows;
+        *rows += usize::from(is_mutant(job.role));
+        numbered.push((number, job));
     }
     numbered.sort_by_key(|(number, _)| *number);
     numbered.into_iter().map(|(_, job)| job).collect()
@@ -152,9 +154,9 @@ mod tests {
         let jobs = spread_mutants(vec![
             job(Role::Mutant, "missed", 0),
             job(Role::Mutant, "missed", 0),
-            job(Role::Mutant, "caught", 1),
-            job(Role::Mutant, "caught", 1),
             job(Role::Promise, "promise", 0),
+            job(Role::Mutant, "caught", 1),
+            job(Role::Mutant, "caught", 1),
             job(Role::Promise, "promise", 0),
         ]);
         run_jobs(&jobs, &arguments, 1).into_iter().map(|row| row.name).collect()
@@ -182,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_mutant_that_is_caught_has_no_further_row_where_only_the_result_counts() {
-        let first = ["promise", "promise", "missed", "caught"];
+        let first = ["missed", "promise", "caught", "promise"];
         assert_eq!(made(&["--decisive"]), [&first[..], &["missed"]].concat());
         assert_eq!(made(&[]), [&first[..], &["missed", "caught"]].concat());
     }

@@ -8,7 +8,7 @@ mod fixture;
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{self, cut_at, one_of};
+use crate::cuts::{self, cut_at, one_of, replays};
 use crate::recording::{finish, mark, place};
 use crate::row::{Role, Row};
 use crate::tool::{Paths, Tool, environment};
@@ -245,25 +245,25 @@ fn record_and_cut(
     let log = recording.log()?;
     let range = place(&log, mark::RETURNED)?..place(&log, mark::END)?;
     let instants: Vec<usize> = log.places(range.start, range.end).collect();
-    let replay = recording.replay().up()?;
+    let replays = replays(recording, config.disk, campaign)?;
     let finished = match seen {
         Some(seen) => seen,
         None => {
-            replay.cut(Cut::at(place(&log, REVEALED)?))?;
-            recovered(way, &replay, control.path())?
+            replays[0].cut(Cut::at(place(&log, REVEALED)?))?;
+            recovered(way, &replays[0])?
         }
     };
     let mut random = fastrand::Rng::with_seed(campaign.seed);
-    campaign.at_each(0..campaign.count, |findings, number| {
-        let place = one_of(&instants, 0..instants.len(), (number, 0), &mut random);
+    let mut place = |number| one_of(&instants, 0..instants.len(), (number, 0), &mut random);
+    let places: Vec<_> = (0..campaign.count).map(&mut place).collect();
+    campaign.on_each(&replays, &places, |replay, place| {
         replay.cut(cut_at(place, place.disk))?;
-        let seen = match recovered(way, &replay, control.path()) {
+        let seen = match recovered(way, replay) {
             Ok(found) if found == finished => Ok(None),
             Ok(found) => Ok(Some(("lost", differ(&finished, &found)))),
             Err(error) => Ok(Some(("lost", error.to_string()))),
         };
-        findings.add(seen, true, || format!("{place:?}"));
-        Ok(())
+        Ok((seen, true))
     })
 }
 

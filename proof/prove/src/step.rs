@@ -12,7 +12,7 @@ mod engine;
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{cut_at, differ, mount, one_of};
+use crate::cuts::{cut_at, differ, mount, one_of, replays};
 use crate::recording::{mark, place};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
@@ -108,13 +108,16 @@ fn record_and_cut(
     let all: Vec<usize> = log.places(place(&log, mark::START)?, place(&log, mark::END)?).collect();
     let end = place(&log, mark::RETURNED)?;
     let returned = all.partition_point(|place| *place < end);
-    let replay = recording.replay().up()?;
+    let replays = replays(recording, disk, campaign)?;
     let mut random = fastrand::Rng::with_seed(campaign.seed);
-    campaign.at_each(0..campaign.count, |findings, number| {
+    let place = |number| {
         // A fifth of the cuts is anywhere, and the rest is near or after the record.
         let near = returned.saturating_sub(20)..all.len();
         let range = if number % 5 == 4 { 0..all.len() } else { near };
-        let place = one_of(&all, range, (number, returned), &mut random);
+        one_of(&all, range, (number, returned), &mut random)
+    };
+    let places: Vec<_> = (0..campaign.count).map(place).collect();
+    campaign.on_each(&replays, &places, |replay, place| {
         let is_promised = place.disk >= all[returned];
         replay.cut(cut_at(place, place.disk))?;
         let seen = match mount(|| replay.mount()) {
@@ -129,7 +132,6 @@ fn record_and_cut(
                 })
             }
         };
-        findings.add(seen, is_promised, || format!("{place:?}"));
-        Ok(())
+        Ok((seen, is_promised))
     })
 }

@@ -8,10 +8,10 @@ use rustix::fs::{FileType, Statx, readlinkat};
 use rustix::io::{Errno, pread};
 
 use super::{CompareThread, Comparison, Side, kind};
-use crate::Error;
 use crate::extents::next_data;
 use crate::walk::directory::Mounts;
 use crate::xattrs::{NamedFile, all};
+use crate::{Error, grow};
 
 /// The number of bytes that are compared at a time.
 const BUFFER: usize = 256 << 10;
@@ -70,8 +70,8 @@ impl Comparison<'_> {
         };
         let (first, second) = (open(Side::First, sides.first)?, open(Side::Second, sides.second)?);
         let fail = |(side, errno)| self.fail(side, "cannot read", &path(), errno);
-        own.buffers.0.resize(BUFFER, 0);
-        own.buffers.1.resize(BUFFER, 0);
+        grow(&mut own.buffers.0, BUFFER);
+        grow(&mut own.buffers.1, BUFFER);
         let mut data = Data::of([&first, &second], size);
         while let Some(piece) = data.next().map_err(fail)? {
             let length = usize::try_from(piece.end - piece.start).unwrap_or(BUFFER);

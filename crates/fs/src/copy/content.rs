@@ -7,9 +7,9 @@ use rustix::fs::{Statx, copy_file_range, ftruncate, ioctl_ficlone};
 use rustix::io::{Errno, pread, pwrite, read, write};
 
 use super::CopyMode;
-use crate::Error;
 use crate::extents::next_data;
 use crate::walk::tally::Tally;
+use crate::{Error, grow};
 
 /// Files up to this size are copied with one read and one write.
 pub(super) const BUFFER: usize = 256 << 10;
@@ -95,7 +95,7 @@ fn small(
     buffer: &mut Vec<u8>,
     tally: &mut Tally<'_>,
 ) -> Result<(), Failed> {
-    buffer.resize(BUFFER, 0);
+    grow(buffer, BUFFER);
     loop {
         let length = read(source, &mut buffer[..]).map_err(Failed::Reading)?;
         let mut rest = &buffer[..length];
@@ -162,7 +162,7 @@ fn piece(
             Ok(_) | Err(_) => *in_kernel = false,
         }
     }
-    buffer.resize(BUFFER, 0);
+    grow(buffer, BUFFER);
     let wanted = usize::try_from(length).unwrap_or(BUFFER).min(BUFFER);
     let length = pread(source, &mut buffer[..wanted], position).map_err(Failed::Reading)?;
     let mut done = 0;

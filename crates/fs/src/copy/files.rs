@@ -14,8 +14,8 @@ use super::below;
 use super::content::Failed;
 use super::links::{Claim, Making};
 use super::visit::{CopiedDirectory, CopyThread, Copying, TargetDirectory, has_changed};
-use crate::Error;
 use crate::walk::directory::{Mounts, look, look_at};
+use crate::{Error, grow};
 
 /// A path length that the kernel accepts; PATH_MAX is 4096 with the NUL.
 const PATH: usize = 4000;
@@ -207,7 +207,7 @@ impl Copying<'_> {
         kind: FileType,
     ) -> Result<bool, Error> {
         let made = if kind == FileType::Symlink {
-            own.buffer.resize(own.buffer.len().max(TARGET), 0);
+            grow(&mut own.buffer, TARGET);
             let length = match readlinkat_raw(at.pair.first(), name, &mut own.buffer[..]) {
                 Err(Errno::NOENT | Errno::INVAL) => {
                     Self::changed(at, own, name);

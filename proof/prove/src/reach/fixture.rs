@@ -131,14 +131,13 @@ impl ReachFixture {
     }
 }
 
-/// Returns the content of the disk of `replay` after a power cut; `control` is a directory to
-/// work in.
-pub(super) fn recovered(way: Way, replay: &Replay, control: &Path) -> Result<DiskContent> {
+/// Returns the content of the disk of `replay` after a power cut.
+pub(super) fn recovered(way: Way, replay: &Replay) -> Result<DiskContent> {
     match way {
         Way::Device { .. } => content(way, replay.device()),
         Way::FuseDisk => {
-            let server = ntfs(replay.device(), &control.join("ntfs"))?;
-            let found = content(way, &control.join("ntfs/tree"));
+            let server = ntfs(replay.device(), replay.path())?;
+            let found = content(way, &replay.path().join("tree"));
             server.end()?;
             found
         }
