@@ -6,7 +6,7 @@ mod show;
 
 pub use self::show::{HoldReport, reports};
 
-use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold};
+use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold, Restore};
 use crate::commands::error::CommandError;
 use crate::exit;
 use crate::text::{notice, shell};
@@ -41,13 +41,28 @@ impl From<Unusable> for CommandError {
     }
 }
 
+/// Makes the error `message` with a line for each of `commands`, which has what the command does
+/// beside it.
+fn with_commands(
+    mut message: String,
+    commands: &[(String, &str)],
+    hint: Option<String>,
+) -> CommandError {
+    for (command, what) in commands {
+        message += &format!("\n  {command}    # {what}");
+    }
+    CommandError::in_lines(&message).with_remedy(hint)
+}
+
 /// Starts, stops, recovers or shows holds.
 ///
 /// # Errors
 /// Why the verb failed.
 pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
-    if let HoldVerb::Status(arguments) = &arguments.verb {
-        return show::show(arguments);
+    match &arguments.verb {
+        HoldVerb::Status(arguments) => return show::show(arguments),
+        HoldVerb::Restore(Restore { name: None }) => return restore::list(),
+        _ => {}
     }
     if !rustix::process::geteuid().is_root() {
         let words = std::env::args().skip(1).collect::<Vec<_>>();
@@ -61,8 +76,8 @@ pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
             HoldVerb::Stop(named) => end(&named),
             HoldVerb::Recover(arguments) => run::recover(&arguments),
             HoldVerb::Settle(named) => run::settle(&named),
-            HoldVerb::Restore(named) => restore::restore(&named),
-            HoldVerb::Run(_) | HoldVerb::Status(_) => Ok(()),
+            HoldVerb::Restore(Restore { name: Some(name) }) => restore::restore(&name),
+            HoldVerb::Run(_) | HoldVerb::Status(_) | HoldVerb::Restore(_) => Ok(()),
         }),
     }
 }

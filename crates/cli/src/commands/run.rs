@@ -34,7 +34,11 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     root::check_any(arguments.root.as_deref())?;
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {
-        notice("no statistics: this run is inside another one, which counts its calls");
+        notice(if synconce_run::is_in_step() {
+            "no statistics: this build step is held in the kernel, which counts no calls"
+        } else {
+            "no statistics: this run is inside another one, which counts its calls"
+        });
         json = None;
     }
     let output = Output::open(json, Stream::Errors)?;

@@ -21,8 +21,13 @@ use synconce_sys::reason;
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
 pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
     if synconce_run::is_held() {
-        let why = "cannot time the syncs of a command: a run of synconce holds this process";
-        return Err(CommandError::from(why).hint("start `synconce doctor` outside of the run"));
+        let (by, outside) = if synconce_run::is_in_step() {
+            ("this build step is held", "build")
+        } else {
+            ("a run of synconce holds this process", "run")
+        };
+        return Err(CommandError::from(format!("cannot time the syncs of a command: {by}"))
+            .hint(format!("start `synconce doctor` outside of the {outside}")));
     }
     let output = Output::open(arguments.json.json.as_deref(), Stream::Errors)?;
     let record = record(arguments.output.as_deref())?;

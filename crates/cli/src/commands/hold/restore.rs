@@ -1,24 +1,28 @@
 //! `synconce hold restore`
 
-use super::{CommandError, known, say_waiting};
-use crate::arguments::hold::NamedHold;
+use super::{CommandError, known, say_waiting, with_commands};
+use crate::commands::output::print;
+use crate::table;
 use crate::text::notice;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::process::ExitCode;
 use synconce_durable::text::quote;
-use synconce_hold::aside::{self, RestoreError, Restored};
+use synconce_hold::aside::{self, Journal, RestoreError, Restored};
 
 /// How many paths are listed.
 const LISTED: usize = 20;
 
 impl From<RestoreError> for CommandError {
     fn from(error: RestoreError) -> Self {
-        Self::in_lines(&error.to_string()).with_remedy(error.remedy())
+        with_commands(error.to_string(), &error.commands(), error.remedy())
     }
 }
 
 /// Puts back what is set aside.
-pub(super) fn restore(named: &NamedHold) -> Result<(), CommandError> {
-    let name = known(&named.name)?;
+pub(super) fn restore(word: &OsStr) -> Result<(), CommandError> {
+    let name = known(word)?;
     let restored = aside::restore(&name, &say_waiting)?;
     if restored.paths.is_empty() && restored.kept.is_empty() {
         notice(&format!("hold {name}: nothing more is to be put back"));
@@ -26,6 +30,32 @@ pub(super) fn restore(named: &NamedHold) -> Result<(), CommandError> {
         say_restored(&name, &restored);
     }
     Ok(())
+}
+
+/// Lists the holds whose files are set aside. A journal that cannot be read hides no other one.
+pub(super) fn list() -> Result<ExitCode, CommandError> {
+    let names = Journal::names().map_err(|error| error.to_string())?;
+    let (mut rows, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    for name in names {
+        match Journal::read(&name) {
+            Ok(journal) => rows.extend(row(&journal)),
+            Err(error) => code = CommandError::from(error.to_string()).report(),
+        }
+    }
+    if rows.is_empty() {
+        print("no files are set aside\n")?;
+    } else {
+        rows.insert(0, ["NAME", "SINCE", "FILES"].map(str::to_owned));
+        print(table::render(&rows, table::width_of(io::stdout())))?;
+    }
+    Ok(code)
+}
+
+/// Returns the row of the hold of `journal`, if a restore would put anything back.
+fn row(journal: &Journal) -> Option<[String; 3]> {
+    let count = journal.to_put_back().len();
+    let since = journal.sets.iter().find(|set| !set.restored)?.time.clone();
+    (count > 0).then(|| [journal.name.clone(), since, count.to_string()])
 }
 
 /// Says what was put back, and what is kept beside it.

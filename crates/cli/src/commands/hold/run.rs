@@ -1,7 +1,9 @@
 //! `synconce hold recover`, `settle` and `run`
 
 use super::restore::say_restored;
-use super::{CommandError, begun, known, read, read_or_recall, say_left, say_waiting};
+use super::{
+    CommandError, begun, known, read, read_or_recall, say_left, say_waiting, with_commands,
+};
 use crate::arguments::hold::{HoldRunArguments, NamedHold, Recover};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
@@ -90,12 +92,7 @@ fn say_layers(layers: &Layers) {
 }
 
 fn refused(error: &RecoverError) -> CommandError {
-    let commands = error.commands();
-    let mut message = error.to_string();
-    for (command, what) in &commands {
-        message += &format!("\n  {command}    # {what}");
-    }
-    CommandError::in_lines(&message).with_remedy(error.remedy())
+    with_commands(error.to_string(), &error.commands(), error.remedy())
 }
 
 impl From<AsideError> for CommandError {
@@ -120,6 +117,8 @@ fn settled(name: &str) -> Result<(), AsideError> {
 /// Runs a daemon whose files are held.
 pub(super) fn run(arguments: &HoldRunArguments) -> Result<ExitCode, CommandError> {
     let config = read(&arguments.named.name)?;
+    // Until the end: between the steps no `restore` may put files back.
+    let _place = only_runner(&config.name, &say_waiting)?;
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
     let forwarder = SignalForwarder::later();
@@ -129,7 +128,6 @@ pub(super) fn run(arguments: &HoldRunArguments) -> Result<ExitCode, CommandError
     let started = begun(&config, DaemonStart::Child(&|| forwarder.begin()))?;
     // A hold that was in force has begun before.
     forwarder.begin();
-    let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
     }
