@@ -21,12 +21,13 @@ const PACKAGE: &str = "cd context; mkdir -p small/DEBIAN small/usr/share/small
     echo file >small/usr/share/small/file
     dpkg-deb --root-owner-group --build small small.deb; rm -r small";
 
-/// Without a set-up each run has a commit; in a held step none has one.
+/// Without a set-up each run has a commit; in a held step none has one. The wrapper of dpkg says it
+/// if it can start no run.
 const DOCKERFILE: &str = "FROM base
 COPY synconce /usr/bin/synconce
 COPY small.deb /tmp/
 RUN synconce setup apt && synconce setup apt --check
-RUN dpkg --install /tmp/small.deb && test -e /usr/share/small/file
+RUN dpkg --install /tmp/small.deb 2>/said && test -e /usr/share/small/file && test ! -s /said
 RUN synconce run --commit-all -- dpkg --purge small && test ! -e /usr/share/small
 RUN synconce setup apt --undo && synconce status
 ";
@@ -51,8 +52,6 @@ fn a_set_up_and_its_runs_work_in_steps_held_and_not(place: &Place) {
         for (name, builder) in builders {
             let build = builder.build(&[]);
             assert!(build.status.success(), "{given:?}, {name}: {build:?}");
-            let printed = format!("{}{}", build.stdout, build.stderr);
-            assert!(printed.contains("apt is set up\n"), "{given:?}, {name}: {build:?}");
         }
         docker.stop();
         drop(site);

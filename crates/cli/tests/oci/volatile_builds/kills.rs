@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::{Place, binary, eventually, exists, finish, process_status};
+use synconce_testkit::patiently;
 use synconce_testkit::process::{Finished, Group};
 
 /// How many processes are killed; the environment can set another number.
@@ -222,7 +223,7 @@ fn build_with_kill(
     std::thread::sleep(Duration::from_micros(moment));
     let victim = kill(docker, &client, random);
     *tally.kills.entry((buildkit, victim)).or_default() += 1;
-    match client.wait(PATIENCE).unwrap() {
+    match client.wait(patiently(PATIENCE)).unwrap() {
         Some(status) => tally.failed += u64::from(!status.success()),
         // dockerd waits for ever for some steps of a killed containerd, with runc alone, too.
         None if victim == Containerd => tally.hung += 1,
