@@ -2,6 +2,7 @@
 
 mod command;
 mod engine;
+mod page;
 mod width;
 
 use crate::arguments::doctor::Doctor;
@@ -9,6 +10,7 @@ use crate::commands::json::{Sink, Stream};
 use crate::exit;
 use crate::text::{bytes, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use page::PageFile;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::env;
@@ -32,15 +34,12 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
         say("hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH");
         return exit::FAILED.into();
     }
-    let json = match Sink::open(arguments.json.json.as_deref(), Stream::Output) {
-        Ok(json) => json,
-        Err(error) => {
-            say(&error);
-            return exit::FAILED.into();
-        }
+    let outputs = match Outputs::open(&arguments, Stream::Output) {
+        Ok(outputs) => outputs,
+        Err(code) => return code,
     };
     if let Some(record) = &arguments.read {
-        return command::read(record, json, &arguments);
+        return command::read(record, outputs, &arguments);
     }
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
     let asked = match engine::ask(&arguments) {
@@ -50,7 +49,8 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
     let mut watch = TerminalObserver::new();
     if let Some(directory) = &arguments.context {
         let examined = examine_context(directory, &mut watch);
-        return print(watch, examined, json, BuildContext::text, &arguments)
+        let views = Views { text: BuildContext::text, page: BuildContext::page };
+        return print(watch, examined, outputs, views, &arguments)
             .map_or_else(|code| code, |_| ExitCode::SUCCESS);
     }
     let options = ExamineOptions {
@@ -64,19 +64,76 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
     let is_costly = |report: &PlaceReport| {
         arguments.fail_on.is_some_and(|limit| report.most_seconds() >= f64::from(limit))
     };
-    match print(watch, examined, json, PlaceReport::text, &arguments) {
+    let views = Views { text: PlaceReport::text, page: PlaceReport::page };
+    match print(watch, examined, outputs, views, &arguments) {
         Ok(report) if is_costly(&report) => exit::COSTLY.into(),
         Ok(_) => ExitCode::SUCCESS,
         Err(code) => code,
     }
 }
 
+/// Where a report goes, beside or in place of the terminal.
+struct Outputs {
+    json: Option<Sink>,
+    page: Option<PageFile>,
+}
+
+impl Outputs {
+    /// Opens what `arguments` name. Called before the work, so that a mistyped path loses no report.
+    ///
+    /// # Errors
+    /// An output cannot be written, which is said.
+    fn open(arguments: &Doctor, stream: Stream) -> Result<Self, ExitCode> {
+        let html = arguments.html.as_deref();
+        let opened = PageFile::check(html).and_then(|page| {
+            Ok(Self { page, json: Sink::open(arguments.json.json.as_deref(), stream)? })
+        });
+        opened.map_err(|error| {
+            say(&error);
+            if html == Some(Path::new("-")) {
+                say("hint: synconce doctor --html report.html");
+            }
+            exit::FAILED.into()
+        })
+    }
+
+    /// Writes `report` to JSON and page. Without JSON, writes the text to `stream`.
+    ///
+    /// # Errors
+    /// A message for the user. The other outputs are written all the same.
+    fn write(
+        self,
+        report: &impl Serialize,
+        stream: Stream,
+        text: impl FnOnce() -> String,
+        page: impl FnOnce(&str) -> String,
+    ) -> Result<(), String> {
+        let printed = match self.json {
+            Some(sink) => sink.write(report),
+            None => Sink::Standard(stream).write_text(&fit(&text(), stream)),
+        };
+        let written = self.page.map_or(Ok(()), |file| file.write(page));
+        match (printed, written) {
+            (Err(error), Err(other)) => Err(format!("{}; {other}", error.message)),
+            (Err(error), Ok(())) => Err(error.message),
+            (Ok(()), written) => written,
+        }
+    }
+}
+
+/// How a report is shown.
+struct Views<T> {
+    text: fn(&T) -> String,
+    /// By what made the page, and when.
+    page: fn(&T, &str) -> String,
+}
+
 /// Prints and returns the report `examined`, or returns the exit code of a failure.
 fn print<T: Serialize>(
     watch: TerminalObserver,
     examined: Result<T, Error>,
-    json: Option<Sink>,
-    text: fn(&T) -> String,
+    outputs: Outputs,
+    views: Views<T>,
     arguments: &Doctor,
 ) -> Result<T, ExitCode> {
     watch.bar.finish_and_clear();
@@ -85,12 +142,10 @@ fn print<T: Serialize>(
         Error::Interrupted(signal) => exit::by_signal(signal),
         error => fail(&error, arguments),
     })?;
-    let printed = match json {
-        Some(sink) => sink.write(&report),
-        None => Sink::Standard(Stream::Output).write_text(&fit(&text(&report), Stream::Output)),
-    };
-    printed.map(|()| report).map_err(|error| {
-        say(&error.message);
+    let page = |made: &str| (views.page)(&report, made);
+    let written = outputs.write(&report, Stream::Output, || (views.text)(&report), page);
+    written.map(|()| report).map_err(|error| {
+        say(&error);
         exit::FAILED.into()
     })
 }

@@ -1,8 +1,8 @@
 //! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
 
-use super::width::fit;
+use super::Outputs;
 use crate::arguments::doctor::Doctor;
-use crate::commands::json::{Sink, Stream};
+use crate::commands::json::Stream;
 use crate::commands::run::{self, Screen};
 use crate::exit;
 use crate::text::{say, shell};
@@ -24,10 +24,12 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
         say("hint: start `synconce doctor` outside of the run");
         return exit::FAILED.into();
     }
-    let opened = Sink::open(arguments.json.json.as_deref(), Stream::Errors)
-        .and_then(|json| Ok((json, record(arguments.output.as_deref())?)));
-    let (json, record) = match opened {
-        Ok(opened) => opened,
+    let outputs = match Outputs::open(&arguments, Stream::Errors) {
+        Ok(outputs) => outputs,
+        Err(code) => return code,
+    };
+    let record = match record(arguments.output.as_deref()) {
+        Ok(record) => record,
         Err(error) => {
             say(&error);
             return exit::FAILED.into();
@@ -59,7 +61,8 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
     }
     let report = report(&record, &arguments.ignore)
         .map_err(|error| format!("cannot read the record: {error}"));
-    let printed = report.and_then(|report| print(&report, json, Stream::Errors).map(|()| report));
+    let printed =
+        report.and_then(|report| print(&report, outputs, Stream::Errors).map(|()| report));
     let has_succeeded = finished.ending == Ending::Exited(0) && finished.error.is_none();
     match printed {
         Ok(report) if has_succeeded && is_costly(&report, arguments.fail_on) => exit::COSTLY.into(),
@@ -73,12 +76,12 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
 }
 
 /// Prints the report of a record that was kept.
-pub(super) fn read(path: &Path, json: Option<Sink>, arguments: &Doctor) -> ExitCode {
+pub(super) fn read(path: &Path, outputs: Outputs, arguments: &Doctor) -> ExitCode {
     let opened = File::open(path).map_err(|error| reason(&error));
     let examined = |file| report(&file, &arguments.ignore).map_err(|error| error.to_string());
     let report = opened.and_then(examined);
     let printed = match report {
-        Ok(report) => print(&report, json, Stream::Output).map(|()| report),
+        Ok(report) => print(&report, outputs, Stream::Output).map(|()| report),
         Err(error) => Err(format!("cannot read {}: {error}", path.display())),
     };
     match printed {
@@ -119,13 +122,11 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
     examine_record(BufReader::new(record), ignored)
 }
 
-fn print(report: &CommandReport, json: Option<Sink>, stream: Stream) -> Result<(), String> {
-    if let Some(sink) = json {
-        return Ok(sink.write(report)?);
-    }
+fn print(report: &CommandReport, outputs: Outputs, stream: Stream) -> Result<(), String> {
     let words = ["synconce", "run", "--"].map(str::to_owned);
     let again = shell(&[&words[..], &report.command].concat());
-    Ok(Sink::Standard(stream).write_text(&fit(&report.text(&again), stream))?)
+    let page = |made: &str| report.page(&again, made);
+    outputs.write(report, stream, || report.text(&again), page)
 }
 
 fn is_costly(report: &CommandReport, limit: Option<u32>) -> bool {
