@@ -56,4 +56,7 @@ pub use instruction::{Instruction, Program};
 pub use interpret::{FilterVerdict, InterpretError, SeccompData, Trace, interpret, trace};
 pub use program::program;
 pub use sealed::{SEALED, SealedAnswer};
-pub use spec::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HeldAnswer, Identity, Spec};
+pub use spec::{
+    HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO, HeldAnswer,
+    Identity, Spec,
+};

@@ -43,3 +43,11 @@ pub const HANDSHAKE_FLAGS: u32 = u32::from_be_bytes(*b"SYNC");
 /// `ENOTUNIQ`: a sealed program's answer to the handshake. In the kernel, sync_file_range(2)
 /// never returns it.
 pub const HANDSHAKE_SEALED_ERRNO: u16 = libc::ENOTUNIQ as u16;
+
+/// The offset of the handshake that asks whether the hold is that of a build step, which
+/// `synconce-oci` adds to the step's profile. Any other sealed program answers
+/// [`HANDSHAKE_SEALED_ERRNO`], because it has no byte of an [`Identity`] with this number.
+pub const HANDSHAKE_STEP: i64 = 0x103;
+
+/// `ENOANO`: the answer to [`HANDSHAKE_STEP`] in a held build step.
+pub const HANDSHAKE_STEP_ERRNO: u16 = libc::ENOANO as u16;

@@ -17,6 +17,11 @@ use synconce_durable::{mutant, standard_paths, state_file};
 
 /// The directory of the markers below the state directory.
 const HOLDS: &str = "holds";
+/// The end of the name of a marker. No name of a hold has a dot, so no other file is a marker.
+const MARKER: &str = ".json";
+/// The end of the name of a journal of what was set aside.
+pub(crate) const ASIDE: &str = ".aside.json";
+
 /// What is in the marker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HoldRecord {
@@ -276,20 +281,25 @@ impl HoldRecord {
     /// # Errors
     /// Names the directory.
     pub fn names() -> Result<Vec<String>, Error> {
-        let directory = directory();
-        let entries = match fs::read_dir(&directory) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.on("cannot read", &directory)?,
-        };
-        let mut names = Vec::new();
-        for entry in entries {
-            let file = entry.on("cannot read", &directory)?.file_name();
-            let name = file.to_str().and_then(|file| file.strip_suffix(".json"));
-            names.extend(name.filter(|name| !name.contains('.')).map(str::to_owned));
-        }
-        names.sort();
-        Ok(names)
+        names_with(MARKER)
     }
+}
+
+/// Returns the names of the holds that have a file with the `ending`, sorted.
+pub(crate) fn names_with(ending: &str) -> Result<Vec<String>, Error> {
+    let directory = directory();
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.on("cannot read", &directory)?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let file = entry.on("cannot read", &directory)?.file_name();
+        let name = file.to_str().and_then(|file| file.strip_suffix(ending));
+        names.extend(name.filter(|name| !name.contains('.')).map(str::to_owned));
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Returns the name of the note in memory for the hold `name` of this state directory: another
@@ -306,7 +316,7 @@ pub fn directory() -> PathBuf {
 
 /// Returns the path of the marker of the hold `name`.
 pub fn path(name: &str) -> PathBuf {
-    directory().join(format!("{name}.json"))
+    directory().join(format!("{name}{MARKER}"))
 }
 
 /// Returns the path of the file of [`HoldRecord::has_intact`] of the hold `name`.
@@ -316,6 +326,5 @@ fn intact_path(name: &str) -> PathBuf {
 
 /// Returns the path of the journal of what was set aside for the hold `name`.
 pub fn aside_path(name: &str) -> PathBuf {
-    // No name of a hold has a dot, so this is no marker.
-    directory().join(format!("{name}.aside.json"))
+    directory().join(format!("{name}{ASIDE}"))
 }

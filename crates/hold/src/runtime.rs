@@ -176,18 +176,33 @@ fn locked(name: &str, of: impl Fn() -> LockOf, on_wait: OnWait<'_>) -> Result<Ow
     Ok(file)
 }
 
-/// Takes the place of the one `synconce hold run` of the hold `name`, until the value is
-/// dropped. To be called after the start: the guard would keep it otherwise.
+/// Takes the place of the one `synconce hold run` of the hold `name`, until the value is dropped.
+/// Waits until no other command changes the hold, and calls `on_wait` before.
 ///
 /// # Errors
 /// [`HoldFailure::Running`] while another process has the place.
-pub fn only_runner(name: &str) -> Result<OwnedFd, HoldFailure> {
+pub fn only_runner(name: &str, on_wait: OnWait<'_>) -> Result<OwnedFd, HoldFailure> {
+    let _lock = Lock::take(name, on_wait)?;
+    match run_place(name, FlockOperation::NonBlockingLockExclusive)? {
+        Some(place) => Ok(place),
+        None => Err(HoldFailure::Running(name.to_owned())),
+    }
+}
+
+/// Whether a process has the place of [`only_runner`]. The caller has the lock of the hold.
+pub(crate) fn is_running(name: &str) -> Result<bool, Error> {
+    Ok(run_place(name, FlockOperation::NonBlockingLockShared)?.is_none())
+}
+
+/// Locks the file of the one `synconce hold run`; `None` if another process has it locked. A lock
+/// of fcntl(2) is the process' own: no guard inherits it.
+fn run_place(name: &str, lock: FlockOperation) -> Result<Option<OwnedFd>, Error> {
     let path = directory().join(format!("{name}.run"));
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).on("cannot open", &path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Err(Errno::WOULDBLOCK) => Err(HoldFailure::Running(name.to_owned())),
-        locked => Ok(locked.on("cannot lock", &path).map(|()| file)?),
+    match rustix::fs::fcntl_lock(&file, lock) {
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(None),
+        locked => locked.on("cannot lock", &path).map(|()| Some(file)),
     }
 }
 

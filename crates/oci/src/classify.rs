@@ -159,6 +159,11 @@ impl CallContext<'_> {
         sources.map(behind).find(|source| !self.is_engines(source))
     }
 
+    /// Returns whether the container is a step of Buildah that can write to a path of the host.
+    pub(crate) fn writes_to_host(&self) -> bool {
+        self.is_buildah() && self.volume().is_some()
+    }
+
     fn is_engines(&self, source: &Path) -> bool {
         let stored = source.components().any(|part| {
             let part = part.as_os_str().to_string_lossy();

@@ -1,8 +1,8 @@
 //! Counts of the held build steps since the boot, in memory (`/run/synconce/steps`).
 //!
-//! Each engine has two files. A note adds one byte to the first, whose length is the count, and
-//! overwrites the second with a record of a fixed length. So notes need no lock and no sync, and
-//! lose no count to each other.
+//! Each engine has three files. A note adds one byte to the first, whose length is the count, and
+//! overwrites the second with a record of a fixed length. The length of the third counts the steps
+//! with a volatile root. So notes need no lock and no sync, and lose no count to each other.
 
 use crate::classify::{CallContext, Reason, Treatment};
 use rustix::fs::OFlags;
@@ -28,6 +28,8 @@ pub struct HeldSteps {
     pub engine: &'static str,
     /// How many there were.
     pub count: u64,
+    /// Of how many synconce made the root volatile; 0 for podman, which does it itself.
+    pub volatile: u64,
     /// The last of them; `None` if it is not known.
     pub last: Option<LastStep>,
 }
@@ -84,20 +86,33 @@ pub(crate) fn note(engine: &str, step: &LastStep) {
     }
 }
 
+/// Notes that the step of `engine` that was noted before has a volatile root.
+pub(crate) fn note_volatile(engine: &str) {
+    if let Some(directory) = directory() {
+        let _ = count(&volatile(&directory, engine));
+    }
+}
+
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     // Run files are there, too.
     if let Some(runtime) = directory.parent() {
         standard_paths::make_runtime(runtime)?;
     }
     DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
-    let mut count = open(OpenOptions::new().append(true), &directory.join(engine))?;
-    if count.metadata()?.len() < MOST {
-        count.write_all(b".")?;
-    }
+    count(&directory.join(engine))?;
     let mut record = serde_json::to_vec(step)?;
     // Blanks after the object: a shorter record leaves nothing of a longer one.
     record.resize(LENGTH, b' ');
     open(OpenOptions::new().write(true), &last(directory, engine))?.write_all_at(&record, 0)
+}
+
+/// Adds one to the count in the file `path`.
+fn count(path: &Path) -> io::Result<()> {
+    let mut file = open(OpenOptions::new().append(true), path)?;
+    if file.metadata()?.len() < MOST {
+        file.write_all(b".")?;
+    }
+    Ok(())
 }
 
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
@@ -107,6 +122,10 @@ fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 
 fn last(directory: &Path, engine: &str) -> PathBuf {
     directory.join(format!("{engine}.last"))
+}
+
+fn volatile(directory: &Path, engine: &str) -> PathBuf {
+    directory.join(format!("{engine}.volatile"))
 }
 
 fn directory() -> Option<PathBuf> {
@@ -120,10 +139,12 @@ pub fn read() -> Vec<HeldSteps> {
 
 fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
-        let count = state_file::open(&directory.join(engine)).ok()?.metadata().ok()?.len();
+        let counted = |path: &Path| Some(state_file::open(path).ok()?.metadata().ok()?.len());
+        let count = counted(&directory.join(engine))?;
+        let volatile = counted(&volatile(directory, engine)).unwrap_or_default();
         let last = state_file::open(&last(directory, engine)).ok();
         let last = last.and_then(|file| state_file::read(&file).ok());
-        (count > 0).then_some(HeldSteps { engine, count, last })
+        (count > 0).then_some(HeldSteps { engine, count, volatile, last })
     };
     ENGINES.into_iter().filter_map(steps).collect()
 }
@@ -160,6 +181,9 @@ mod tests {
         assert_eq!((docker.engine, docker.count), ("docker", 4 * turns.len() as u64));
         assert!(docker.last.as_ref().is_some_and(|last| last.time < 4), "{docker:?}");
         assert_eq!(podman.last, Some(step(7, None)));
+        count(&volatile(&directory, "docker")).unwrap();
+        let volatile: Vec<_> = read_in(&directory).iter().map(|steps| steps.volatile).collect();
+        assert_eq!(volatile, [1, 0]);
         let length = |name: &str| fs::metadata(directory.join(name)).unwrap().len();
         assert_eq!(length("docker.last"), LENGTH as u64, "it does not grow");
     }
@@ -201,6 +225,9 @@ mod tests {
         fs::remove_file(directory.join("docker")).unwrap();
         note_in(&directory, "docker", &step(1, None)).unwrap();
         fs::write(last(&directory, "docker"), "damaged").unwrap();
-        assert_eq!(read_in(&directory)[0], HeldSteps { engine: "docker", count: 1, last: None });
+        assert_eq!(
+            read_in(&directory)[0],
+            HeldSteps { engine: "docker", count: 1, volatile: 0, last: None }
+        );
     }
 }

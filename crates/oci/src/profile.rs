@@ -8,7 +8,8 @@
 use serde_json::{Map, Value, json};
 use std::iter;
 use synconce_filter::{
-    Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, SEALED, SealedAnswer, args::MS_SYNC,
+    Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO, SEALED,
+    SealedAnswer, args::MS_SYNC,
 };
 
 /// A profile: the fields of `linux.seccomp`.
@@ -19,6 +20,16 @@ const RANGES_ELSEWHERE: [&str; 2] = ["sync_file_range2", "arm_sync_file_range"];
 
 const ALLOW: &str = "SCMP_ACT_ALLOW";
 const ERRNO: &str = "SCMP_ACT_ERRNO";
+
+/// What a held container is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A build step. The engine stores its files after its end, so that a run in the step needs no
+    /// commit.
+    BuildStep,
+    /// Anything else.
+    Other,
+}
 
 /// A profile with the hold.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,11 +44,11 @@ pub(crate) struct Edited {
     pub(crate) io_uring_refused: bool,
 }
 
-/// Adds the hold to `profile`, or to a new profile.
+/// Adds the hold of a container for `purpose` to `profile`, or to a new profile.
 ///
 /// # Errors
 /// A part of the profile that violates the specification.
-pub(crate) fn hold(profile: Option<Profile>) -> Result<Edited, String> {
+pub(crate) fn hold(profile: Option<Profile>, purpose: Purpose) -> Result<Edited, String> {
     let mut profile = match profile {
         // An empty section counts as none, as in runc.
         Some(profile) if !profile.is_empty() => profile,
@@ -49,7 +60,7 @@ pub(crate) fn hold(profile: Option<Profile>) -> Result<Edited, String> {
         for name in names {
             if allows(&profile, name)? { taken.push(name) } else { left.push(name) }
         }
-        rules.extend(rules_for(&taken[before..], answer));
+        rules.extend(rules_for(&taken[before..], answer, purpose));
     }
     if let Some(Value::Array(theirs)) = profile.get_mut("syscalls") {
         rules.extend(theirs.drain(..).filter_map(|rule| without(rule, &taken)));
@@ -85,19 +96,29 @@ fn sealed_calls() -> impl Iterator<Item = (Vec<&'static str>, SealedAnswer)> {
 }
 
 /// Returns the rules by which the calls `names` get `answer`.
-fn rules_for(names: &[&'static str], answer: SealedAnswer) -> Vec<Value> {
+fn rules_for(names: &[&'static str], answer: SealedAnswer, purpose: Purpose) -> Vec<Value> {
     let success = errno(names, 0);
     match answer {
         _ if names.is_empty() => Vec::new(),
         SealedAnswer::Success => vec![success],
         SealedAnswer::Refusal(number) => vec![errno(names, number)],
         SealedAnswer::SuccessOrHandshake => {
-            let flags = |comparison: &str| json!([{"index": 3, "value": HANDSHAKE_FLAGS, "op": comparison}]);
-            let handshake = errno(names, HANDSHAKE_SEALED_ERRNO);
-            vec![
-                conditional(handshake, flags("SCMP_CMP_EQ")),
-                conditional(success, flags("SCMP_CMP_NE")),
-            ]
+            let flags = |op: &str| json!({"index": 3, "value": HANDSHAKE_FLAGS, "op": op});
+            let offset = |op: &str| json!({"index": 1, "value": HANDSHAKE_STEP, "op": op});
+            let sealed = errno(names, HANDSHAKE_SEALED_ERRNO);
+            let asks = "SCMP_CMP_EQ";
+            let mut rules = match purpose {
+                Purpose::Other => vec![conditional(sealed, json!([flags(asks)]))],
+                Purpose::BuildStep => vec![
+                    conditional(
+                        errno(names, HANDSHAKE_STEP_ERRNO),
+                        json!([offset(asks), flags(asks)]),
+                    ),
+                    conditional(sealed, json!([offset("SCMP_CMP_NE"), flags(asks)])),
+                ],
+            };
+            rules.push(conditional(success, json!([flags("SCMP_CMP_NE")])));
+            rules
         }
         SealedAnswer::SuccessIfSync => {
             let sync = |wanted: u32| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
@@ -176,6 +197,10 @@ fn without(mut rule: Value, ours: &[&str]) -> Option<Value> {
 mod tests {
     use super::*;
 
+    fn hold(profile: Option<Profile>) -> Result<Edited, String> {
+        super::hold(profile, Purpose::BuildStep)
+    }
+
     fn profile(value: Value) -> Option<Profile> {
         value.as_object().cloned()
     }
@@ -214,6 +239,16 @@ mod tests {
         assert_eq!(edited.profile["listenerPath"], "/run/x");
         assert_eq!(edited.left, ["sync_file_range2", "arm_sync_file_range"], "not allowed before");
         assert!(!edited.io_uring_refused, "it is refused already");
+    }
+
+    #[test]
+    fn only_a_build_step_answers_that_it_is_one() {
+        let rules = |purpose| {
+            let edited = super::hold(None, purpose).unwrap();
+            let numbers = syscalls(&edited).iter().filter_map(|rule| rule["errnoRet"].as_u64());
+            numbers.filter(|number| *number == u64::from(HANDSHAKE_STEP_ERRNO)).count()
+        };
+        assert_eq!((rules(Purpose::BuildStep), rules(Purpose::Other)), (1, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::bundle::Bundle;
 use crate::classify::{CallContext, Reason, Treatment};
 use crate::config::StepRoot as Setting;
 use crate::foreground;
+use crate::held_steps;
 use crate::invocation::Invocation;
 use crate::runtime::Tried;
 use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
@@ -68,19 +69,21 @@ fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
     is_bundle.then_some(bundle)
 }
 
-/// Makes the root of a step volatile. Returns `None` if the root stays as the engine mounted it.
-/// A line in the runtime's log says which, so that an operator can count them.
+/// Makes the root of a step of `engine` volatile. Returns `None` if the root stays as the engine
+/// mounted it. A line in the runtime's log says which.
 ///
 /// # Errors
 /// The root is not mounted any more. The message is for the user.
 pub(crate) fn make_volatile(
     call: &Invocation,
+    engine: &str,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
     let bundle = bundle_of_shim(call).map(canonical);
     let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
             note(call, "info", "the root of this step is volatile");
+            held_steps::note_volatile(engine);
             return Ok(Some(root));
         }
         Ok(Err(NotVolatile::Lost(error))) => return Err(error),

@@ -5,7 +5,7 @@ use crate::classify::{CallContext, Reason, Treatment, classify};
 use crate::config::Settings;
 use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
-use crate::profile::{self, Edited};
+use crate::profile::{self, Edited, Purpose};
 use crate::runtime::{self, Tried};
 use crate::step;
 use crate::step_root::{Kept, StepRoot};
@@ -56,7 +56,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
         }
         match hold(&call, &settings) {
             Ok(None) => {}
-            Ok(Some(root)) => match step::make_volatile(&call, root) {
+            Ok(Some((engine, root))) => match step::make_volatile(&call, engine, root) {
                 Ok(Some(root)) if call.verb == "run" => {
                     return step::run(root, &runtime, arguments, &tried);
                 }
@@ -95,9 +95,12 @@ pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
     };
 }
 
+/// The root of a step of this engine that may become volatile.
+type RootOf = (&'static str, Result<StepRoot, Kept>);
+
 /// Adds the hold to the bundle of `call`, if its container is to be held. Returns the root if it
 /// is a step of a build whose root may become volatile.
-fn hold(call: &Invocation, settings: &Settings) -> Result<Option<Result<StepRoot, Kept>>, String> {
+fn hold(call: &Invocation, settings: &Settings) -> Result<Option<RootOf>, String> {
     let plan = match WrapPlan::of(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
         Err(PlanError::Missing(_)) => return Ok(None),
@@ -108,10 +111,9 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<Result<StepRoot
             if !edited.held.is_empty() || edited.io_uring_refused =>
         {
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)?;
-            if let Some((engine, step)) = &plan.step {
-                held_steps::note(engine, step);
-            }
-            Ok(plan.root)
+            let Some((engine, step)) = plan.step else { return Ok(None) };
+            held_steps::note(engine, &step);
+            Ok(plan.root.map(|root| (engine, root)))
         }
         (Treatment::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
         _ => Ok(None),
@@ -186,16 +188,19 @@ impl WrapPlan {
             mounts: &mounts,
         };
         let verdict = classify(&context);
+        let step = held_steps::step(&context, &verdict);
+        // A rule can hold a step that writes to the host, where no engine stores the files.
+        let stores_its_files = step.is_some() && !context.writes_to_host();
         let edited = match &verdict {
             Treatment::Leave(_) => None,
             Treatment::Hold(_) => {
                 let seccomp = bundle.seccomp().map_err(PlanError::Content)?;
                 let wrong = |error: String| PlanError::Content(bundle.misunderstood(&error));
-                Some(profile::hold(seccomp).map_err(wrong)?)
+                let purpose = if stores_its_files { Purpose::BuildStep } else { Purpose::Other };
+                Some(profile::hold(seccomp, purpose).map_err(wrong)?)
             }
         };
         let root = step::root(&context, &verdict);
-        let step = held_steps::step(&context, &verdict);
         Ok(Self { bundle, verdict, edited, root, step })
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::{presence, process_tree};
 use rustix::io::Errno;
-use synconce_filter::{HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO};
+use synconce_filter::{
+    HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO,
+};
 use synconce_sys::seccomp::{self, Outer};
 
 /// Set in the command's environment to the run's id, after which the run file is named:
@@ -57,12 +59,23 @@ impl Request {
     }
 }
 
-/// Whether this process is in a run already, which holds and commits for its descendants.
-/// [`run`](crate::run) then executes the command in this process, and does not return.
+/// Whether this process is in a run already, which holds and commits for its descendants, or in a
+/// held build step. [`run`](crate::run) then executes the command in this process, and does not
+/// return.
 pub fn is_held() -> bool {
-    let outer = outer();
-    // A sealed filter outlives its run; then no commit would follow.
-    outer == Outer::Supervised || outer == Outer::Sealed && has_supervisor()
+    match outer() {
+        Outer::Supervised => true,
+        // A sealed filter outlives its run; then no commit would follow.
+        Outer::Sealed => is_in_step() || has_supervisor(),
+        Outer::None => false,
+    }
+}
+
+/// Whether this process is in a build step that `synconce-oci` holds. Such a step needs no commit:
+/// after its end the engine stores its files.
+pub fn is_in_step() -> bool {
+    let answer = seccomp::request(HANDSHAKE_FLAGS, HANDSHAKE_STEP, 0);
+    answer == Err(i32::from(HANDSHAKE_STEP_ERRNO))
 }
 
 /// Returns the kind of hold that the calling process is under.

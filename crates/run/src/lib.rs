@@ -50,7 +50,7 @@ pub use accounts::{Accounts, PassReason, Tally};
 pub use balance::Balance;
 pub use finished::{Finished, Observer, RunOutcome};
 pub use frontend::{execute_unheld, run};
-pub use held::is_held;
+pub use held::{is_held, is_in_step};
 pub use options::RunOptions;
 pub use policy::OwnFilter;
 pub use privileges::{Gain, gains};

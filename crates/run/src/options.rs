@@ -1,5 +1,6 @@
 //! The options of a run.
 
+use crate::held::is_in_step;
 use crate::run_error::NoRules;
 use crate::watch::Recording;
 use std::ffi::OsString;
@@ -62,9 +63,17 @@ impl RunOptions {
     }
 
     /// Returns why the run cannot follow `only` and `except`, if it has any. `is_inner` says
-    /// whether another run is around this one.
+    /// whether another hold is around this one.
     pub(crate) fn without_rules(&self, is_inner: bool) -> Option<NoRules> {
-        let why = if is_inner { NoRules::Inside } else { NoRules::Sealed };
-        (self.has_rules() && (is_inner || self.sealed)).then_some(why)
+        if !self.has_rules() || !(is_inner || self.sealed) {
+            return None;
+        }
+        Some(if !is_inner {
+            NoRules::Sealed
+        } else if is_in_step() {
+            NoRules::BuildStep
+        } else {
+            NoRules::Inside
+        })
     }
 }

@@ -4,7 +4,7 @@ pub mod real;
 
 use crate::directory;
 use crate::finished::Observer;
-use crate::held::{RUN_VARIABLE, Request, outer};
+use crate::held::{RUN_VARIABLE, Request, is_in_step, outer};
 use crate::presence;
 use crate::protocol::{CommitReport, Message, Summary, receive};
 use crate::run_error::RunError;
@@ -37,6 +37,8 @@ pub enum RequestError {
     OfAnotherUser(String),
     /// The supervisor of the sealed run that this process is in cannot be reached.
     OutOfReach,
+    /// The container engine holds this build step, which has no commit.
+    BuildStep,
     /// A call failed that asks for the checkpoint.
     Call(&'static str, Errno),
     /// The supervisor ended, or made no checkpoint, without a result.
@@ -60,6 +62,9 @@ impl fmt::Display for RequestError {
                 "cannot reach the supervisor of this sealed run: the run has ended, or this \
                  process is in another network namespace",
             ),
+            Self::BuildStep => {
+                f.write_str("cannot commit: this build step is held, and its engine stores it")
+            }
             Self::Call(act, errno) => write!(f, "{act}: {}", reason(&(*errno).into())),
             Self::NoResult => f.write_str("the supervisor of the run ended without a result"),
             Self::Run(error) => error.fmt(f),
@@ -93,6 +98,7 @@ fn connect(id: Option<&str>) -> Result<OwnedFd, RequestError> {
     let is_inside = id.is_none() || id == named.as_deref();
     match (is_inside.then(outer), id.or(named.as_deref())) {
         (Some(Outer::Supervised), _) => ask_own_supervisor(),
+        (Some(Outer::Sealed), _) if is_in_step() => Err(RequestError::BuildStep),
         (Some(Outer::Sealed), _) => {
             let identity =
                 seccomp::ask_identity(HANDSHAKE_FLAGS).ok_or(RequestError::OutOfReach)?;

@@ -93,6 +93,8 @@ pub enum NoRules {
     Sealed,
     /// Another run is around this one, and decides about all of its calls.
     Inside,
+    /// The container engine holds this build step.
+    BuildStep,
     /// Another program supervises the calls of this process, so the run would be sealed.
     ForeignListener,
 }
@@ -152,6 +154,7 @@ impl RunError {
             (Self::Over, _) => "the run makes its own commit now; `synconce status` shows it",
             (Self::Rule(error), _) => return error.remedy(),
             (Self::Rules(NoRules::Sealed), _) => "leave --sealed out",
+            (Self::Rules(NoRules::BuildStep), _) => "leave them out",
             (Self::Rules(NoRules::Inside), _) => {
                 "give them to the outer run, or use `synconce real -- COMMAND` for real syncs"
             }
@@ -173,7 +176,7 @@ impl fmt::Display for RunError {
         match self {
             Self::SyncsSwallowed => f.write_str(
                 "cannot commit: a filter around us answers syncs without doing them \
-                 (systemd-nspawn --suppress-sync, or a sealed run that is over)",
+                 (systemd-nspawn --suppress-sync, a held container, or a sealed run that is over)",
             ),
             Self::NoStateDirectory => {
                 f.write_str("cannot find a state directory: neither XDG_STATE_HOME nor HOME is set")
@@ -235,6 +238,7 @@ impl fmt::Display for NoRules {
         f.write_str(match self {
             Self::Sealed => "a sealed run cannot distinguish files",
             Self::Inside => "the run around this one decides what is held",
+            Self::BuildStep => "this build step is held as a whole",
             Self::ForeignListener => {
                 "another program supervises the system calls here, which seals the run"
             }

@@ -58,6 +58,9 @@ pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
 /// Returns what is wrong with a finished row.
 fn failure(row: &Row) -> Option<String> {
     let findings = &row.findings;
+    if let Some(error) = &findings.error {
+        return Some(format!("{} {}, {}: error: {error}", row.role.group(), row.name, row.config));
+    }
     let broken = findings.broken() > 0;
     match row.role.expected() {
         Expected::Kept if broken => {

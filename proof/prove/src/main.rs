@@ -34,7 +34,7 @@ use config::RunConfig;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The result of every function here. An error is a defect of the proof and ends it; a finding
+/// The result of every function here. An error is a defect of the proof and fails the row; a finding
 /// is not an error.
 type Result<T> = std::result::Result<T, Error>;
 type Error = Box<dyn std::error::Error + Send + Sync>;

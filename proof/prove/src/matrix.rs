@@ -39,11 +39,11 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     // A run that commits every mounted file system also waits for the disks of concurrent rows.
     let (alone, parallel): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
-    let mut rows = run_jobs(&parallel, arguments, WORKERS)?;
-    rows.extend(run_jobs(&alone, arguments, 1)?);
-    rows.extend(crate::errors::rows(arguments)?);
-    rows.extend(crate::reach::rows(arguments)?);
-    rows.extend(crate::step::rows(arguments)?);
+    let mut rows = run_jobs(&parallel, arguments, WORKERS);
+    rows.extend(run_jobs(&alone, arguments, 1));
+    rows.extend(crate::errors::rows(arguments));
+    rows.extend(crate::reach::rows(arguments));
+    rows.extend(crate::step::rows(arguments));
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }
@@ -79,47 +79,28 @@ fn is_caught(job: &Job<'_>, rows: &[(usize, Row)]) -> bool {
     is_mutant(job.role) && rows.iter().any(|(_, row)| caught(row))
 }
 
-fn run_jobs(jobs: &[Job<'_>], arguments: &ProveArguments, workers: usize) -> Result<Vec<Row>> {
+fn run_jobs(jobs: &[Job<'_>], arguments: &ProveArguments, workers: usize) -> Vec<Row> {
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());
-    let failure = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..workers.min(jobs.len()) {
             scope.spawn(|| {
-                while failure.lock().is_ok_and(|failure| failure.is_none()) {
+                loop {
                     let index = next.fetch_add(1, SeqCst);
                     let Some(job) = jobs.get(index) else { return };
                     if arguments.decisive && is_caught(job, &rows.lock().expect("no row panics")) {
                         continue;
                     }
-                    match job.row(arguments.seed.wrapping_add(index as u64)) {
-                        Ok(row) => {
-                            eprintln!("{row}");
-                            // Print a broken promise at once: it must not be lost if the hours
-                            // of work are interrupted.
-                            if let (Expected::Kept, Some(first)) =
-                                (row.role.expected(), &row.findings.first)
-                            {
-                                eprintln!("{first}");
-                            }
-                            rows.lock().expect("no row panics").push((index, row));
-                        }
-                        Err(error) => {
-                            let (group, name) = (job.role.group(), &job.name);
-                            let error = format!("{group} {name}, {}: {error}", job.config);
-                            failure.lock().expect("no row panics").get_or_insert(error);
-                        }
-                    }
+                    let row = job.row(arguments.seed.wrapping_add(index as u64));
+                    row.print_progress();
+                    rows.lock().expect("no row panics").push((index, row));
                 }
             });
         }
     });
-    if let Some(error) = failure.into_inner().expect("no row panics") {
-        return Err(error.into());
-    }
     let mut rows = rows.into_inner().expect("no row panics");
     rows.sort_by_key(|(index, _)| *index);
-    Ok(rows.into_iter().map(|(_, row)| row).collect())
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Locked while a big recording is in memory.
@@ -154,6 +135,7 @@ mod tests {
     use super::*;
     use crate::CommandLine;
     use crate::config::{DiskKind, MarkerPlace, RunConfig};
+    use crate::expected::failures;
     use clap::Parser;
 
     fn job(role: Role, name: &str, lost: usize) -> Job<'static> {
@@ -175,8 +157,27 @@ mod tests {
             job(Role::Promise, "promise", 0),
             job(Role::Promise, "promise", 0),
         ]);
-        let rows = run_jobs(&jobs, &arguments, 1).unwrap();
-        rows.into_iter().map(|row| row.name).collect()
+        run_jobs(&jobs, &arguments, 1).into_iter().map(|row| row.name).collect()
+    }
+
+    #[test]
+    fn an_error_is_the_failure_of_its_row_and_the_other_rows_are_made() {
+        let words = ["prove", "--synconce", "/program"];
+        let arguments = CommandLine::parse_from(words).arguments.unwrap();
+        for role in [Role::Promise, Role::Control, Role::Mutant, Role::Rival] {
+            let make = Box::new(|_| Err("the disk is busy".into()));
+            let failing = Job { make, ..job(role, "failing", 0) };
+            let panicking = Job { make: Box::new(|_| panic!()), ..job(role, "panicking", 0) };
+            let last = job(Role::Promise, "last", 0);
+            let rows = run_jobs(&[failing, panicking, last], &arguments, 1);
+            assert_eq!(rows[2].name, "last");
+            let failures = failures(&rows, true);
+            for (at, name) in ["failing", "panicking"].into_iter().enumerate() {
+                assert!(rows[at].to_string().ends_with("ERROR"), "{}", rows[at]);
+                let named = format!("{} {name}, {}: error: ", role.group(), rows[at].config);
+                assert!(failures[at].starts_with(&named), "{}", failures[at]);
+            }
+        }
     }
 
     #[test]

@@ -175,27 +175,26 @@ impl Way {
 }
 
 /// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
+pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let mut rows = Vec::new();
-    let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| -> Result<()> {
+    let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| {
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, config) {
             let findings = match way.missing() {
-                Some(reason) => Findings { skipped: Some(reason), ..Findings::default() },
-                None => make(way, config, tool, cuts, arguments.seed)?,
+                Some(reason) => Ok(Findings { skipped: Some(reason), ..Findings::default() }),
+                None => make(way, config, tool, cuts, arguments.seed),
             };
-            let row = Row { role, name: name.to_owned(), config, findings };
-            eprintln!("{row}");
+            let row = Row::new(role, name, config, findings);
+            row.print_progress();
             rows.push(row);
         }
-        Ok(())
     };
     for way in WAYS {
         for disk in way.disks(arguments) {
             for mode in way.modes() {
                 let mode = *mode;
-                add(Role::Promise, way.name(), way, *disk, mode, &shipped, arguments.cuts)?;
+                add(Role::Promise, way.name(), way, *disk, mode, &shipped, arguments.cuts);
             }
         }
     }
@@ -204,10 +203,10 @@ pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
         for (way, mode) in ways {
-            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, &tool, 1)?;
+            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, &tool, 1);
         }
     }
-    Ok(rows)
+    rows
 }
 
 /// Records as many runs as `cuts` need, and cuts each after its return.

@@ -1,10 +1,12 @@
 //! A row of the table: its role and its findings.
 
-use crate::Result;
 use crate::campaign::Findings;
 use crate::config::RunConfig;
+use crate::expected::Expected;
+use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +47,32 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// Returns the row of these findings. An error fails this row alone: the others are made.
+    pub(crate) fn new(
+        role: Role,
+        name: &str,
+        config: RunConfig,
+        findings: Result<Findings>,
+    ) -> Self {
+        let of_error =
+            |error: Error| Findings { error: Some(error.to_string()), ..Findings::default() };
+        let findings = findings.unwrap_or_else(of_error);
+        Self { role, name: name.to_owned(), config, findings }
+    }
+
+    /// Prints the finished row. Also prints an error and the first broken promise: they must not be
+    /// lost if the hours of work are interrupted.
+    pub(crate) fn print_progress(&self) {
+        eprintln!("{self}");
+        let Findings { error, first, .. } = &self.findings;
+        let is_kept = self.role.expected() == Expected::Kept;
+        error.iter().chain(first.iter().filter(|_| is_kept)).for_each(|text| eprintln!("{text}"));
+    }
+
     fn found(&self) -> String {
+        if self.findings.error.is_some() {
+            return "ERROR".to_owned();
+        }
         if let Some(reason) = &self.findings.skipped {
             return format!("SKIPPED: {reason}");
         }
@@ -84,8 +111,10 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    pub(crate) fn row(&self, seed: u64) -> Result<Row> {
-        let findings = (self.make)(seed)?;
-        Ok(Row { role: self.role, name: self.name.clone(), config: self.config, findings })
+    /// Makes the row. A panic is an error of the row, too: a rig panics if it cannot be taken down.
+    pub(crate) fn row(&self, seed: u64) -> Row {
+        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(seed)));
+        let findings = made.unwrap_or_else(|_| Err("it panicked, as printed above".into()));
+        Row::new(self.role, &self.name, self.config, findings)
     }
 }

@@ -39,23 +39,22 @@ const PER_RECORDING: usize = 60;
 const AFTER: Duration = Duration::from_millis(80);
 
 /// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
+pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |role: Role, name: &str, calls, disk, tool: &Tool, cuts| -> Result<()> {
+    let mut add = |role: Role, name: &str, calls, disk, tool: &Tool, cuts| {
         let mode = Mode::Sealed;
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
         if arguments.wants(role.group(), name, config) {
-            let findings = make(calls, disk, tool, cuts, arguments.seed)?;
-            let row = Row { role, name: name.to_owned(), config, findings };
-            eprintln!("{row}");
+            let findings = make(calls, disk, tool, cuts, arguments.seed);
+            let row = Row::new(role, name, config, findings);
+            row.print_progress();
             rows.push(row);
         }
-        Ok(())
     };
     let shipped = Tool::Synconce(arguments.synconce.clone());
     for disk in DiskKind::SOUND {
         for (name, calls) in ROWS {
-            add(Role::Promise, name, calls, disk, &shipped, arguments.cuts)?;
+            add(Role::Promise, name, calls, disk, &shipped, arguments.cuts);
         }
     }
     for (mutant, _) in MUTANTS {
@@ -63,10 +62,10 @@ pub(crate) fn rows(arguments: &ProveArguments) -> Result<Vec<Row>> {
         let (program, shipped) = (program.clone(), arguments.synconce.clone());
         let tool = Tool::Mutant { program, mutant, shipped };
         for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
-            add(Role::Mutant, mutant, Calls::Run, disk, &tool, arguments.mutant_cuts)?;
+            add(Role::Mutant, mutant, Calls::Run, disk, &tool, arguments.mutant_cuts);
         }
     }
-    Ok(rows)
+    rows
 }
 
 /// Records as many steps as `cuts` need, and cuts each. A mutant's row ends when the mutant is

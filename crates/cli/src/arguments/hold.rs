@@ -50,8 +50,9 @@ pub enum HoldVerb {
     ///
     /// Stop the daemon and the hold first. Nothing is overwritten: what the daemon has made anew is
     /// kept beside the files until `settle`. A restore that was cut short is finished by the next
-    /// one, or by `recover`; until then the hold does not start.
-    Restore(NamedHold),
+    /// one, or by `recover`; until then the hold does not start. Without NAME, lists the holds whose
+    /// files are set aside.
+    Restore(Restore),
     /// Recover, start the hold, run a daemon, and stop the hold when the daemon ends
     ///
     /// For machines without systemd. The exit code is the daemon's own; 125 if synconce failed,
@@ -65,6 +66,14 @@ pub struct NamedHold {
     /// The hold: /etc/synconce/hold.d/NAME.toml, or the path of such a file
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
     pub name: OsString,
+}
+
+/// `synconce hold restore`
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// The hold, as for `start` [default: put nothing back, and list the holds]
+    #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
+    pub name: Option<OsString>,
 }
 
 /// `synconce hold status`

@@ -79,6 +79,7 @@ fn remedy(error: &RequestError) -> Option<String> {
             error.remedy().unwrap_or(elsewhere.into()).into_owned()
         }
         RequestError::Run(error) => RunError::remedy(error)?.into_owned(),
+        RequestError::BuildStep => "leave `synconce commit` out of the Dockerfile".to_owned(),
         RequestError::OutOfReach | RequestError::Call(..) | RequestError::NoResult => return None,
     })
 }

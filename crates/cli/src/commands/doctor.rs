@@ -56,7 +56,7 @@ pub fn doctor(arguments: Doctor) -> ExitCode {
     let options = ExamineOptions {
         path: asked.as_ref().map_or_else(|| arguments.path.clone(), |it| it.data_root.clone()),
         depth: if arguments.full { Depth::Full } else { Depth::Quick },
-        is_held: synconce_run::is_held(),
+        is_held: synconce_run::is_held() && !synconce_run::is_in_step(),
         engine: asked,
         ignored: arguments.ignore.clone(),
     };

@@ -6,7 +6,7 @@ mod show;
 
 pub use self::show::{HoldReport, reports};
 
-use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold};
+use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold, Restore};
 use crate::exit;
 use crate::text::{notice, say, shell};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -54,6 +54,18 @@ impl From<String> for Trouble {
 }
 
 impl Trouble {
+    /// Adds a line to `message` for each of `commands`, which has what the command does beside it.
+    fn with_commands(
+        mut message: String,
+        commands: &[(String, &str)],
+        hint: Option<String>,
+    ) -> Self {
+        for (command, what) in commands {
+            message += &format!("\n  {command}    # {what}");
+        }
+        Self { message, hint }
+    }
+
     fn report(&self) -> ExitCode {
         self.message.lines().for_each(say);
         if let Some(hint) = &self.hint {
@@ -65,8 +77,12 @@ impl Trouble {
 
 /// Starts, stops, recovers or shows holds.
 pub fn hold(arguments: HoldArguments) -> ExitCode {
-    if let HoldVerb::Status(arguments) = &arguments.verb {
-        return show::show(arguments).unwrap_or_else(|trouble| trouble.report());
+    match &arguments.verb {
+        HoldVerb::Status(arguments) => {
+            return show::show(arguments).unwrap_or_else(|trouble| trouble.report());
+        }
+        HoldVerb::Restore(Restore { name: None }) => return restore::list(),
+        _ => {}
     }
     if !rustix::process::geteuid().is_root() {
         return say_root();
@@ -78,8 +94,8 @@ pub fn hold(arguments: HoldArguments) -> ExitCode {
             HoldVerb::Stop(named) => end(&named),
             HoldVerb::Recover(arguments) => run::recover(&arguments),
             HoldVerb::Settle(named) => run::settle(&named),
-            HoldVerb::Restore(named) => restore::restore(&named),
-            HoldVerb::Run(_) | HoldVerb::Status(_) => Ok(()),
+            HoldVerb::Restore(Restore { name: Some(name) }) => restore::restore(&name),
+            HoldVerb::Run(_) | HoldVerb::Status(_) | HoldVerb::Restore(_) => Ok(()),
         }),
     }
 }

@@ -3,8 +3,9 @@
 //! Inside a run their syncs would be held. Some of them replace what is durable already, and the
 //! commit of the run comes too late for that, or never. So each of them asks for real syncs.
 
+use crate::arguments::hold::{HoldVerb, Restore};
 use crate::arguments::tree::TreeVerb;
-use crate::arguments::{Command, Configured, hold};
+use crate::arguments::{Command, Configured};
 use crate::exit;
 use crate::text::say;
 use std::process::ExitCode;
@@ -34,7 +35,12 @@ pub fn keep(command: &Command) -> Result<(), ExitCode> {
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
             _ => Ok(()),
         },
-        Command::Hold(hold) if !matches!(hold.verb, hold::HoldVerb::Status(_)) => real(),
+        Command::Hold(hold) => match &hold.verb {
+            HoldVerb::Status(_) | HoldVerb::Restore(Restore { name: None }) => Ok(()),
+            _ => real(),
+        },
+        // The engine stores what a build step sets up, as it stores the other files of the step.
+        Command::Setup(_) if synconce_run::is_in_step() => Ok(()),
         Command::Setup(setup)
             if !setup.dry_run && !setup.check && setup.engine != Configured::Kubernetes =>
         {

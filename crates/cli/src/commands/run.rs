@@ -34,7 +34,11 @@ pub fn run(arguments: RunArguments) -> ExitCode {
     }
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {
-        notice("no statistics: this run is inside another one, which counts its calls");
+        notice(if synconce_run::is_in_step() {
+            "no statistics: this build step is held in the kernel, which counts no calls"
+        } else {
+            "no statistics: this run is inside another one, which counts its calls"
+        });
         json = None;
     }
     let json = match Sink::open(json, Stream::Errors) {

@@ -1,11 +1,15 @@
 //! `hold restore`: what is set aside comes back, and nothing newer is lost.
 
 use crate::crashes::{crash, interrupted};
-use crate::support::{HoldOnRig, end, failed, hold, with_hold};
+use crate::support::{HoldOnRig, end, failed, hold, to_synconce, with_hold};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+use rustix::process::Signal;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
-use synconce_testkit::harness::{Place, isolated};
-use synconce_testkit::rig::{Cut, Rig};
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, isolated};
+use synconce_testkit::rig::{Cut, Fault, Rig};
 
 const WIPE: &str = "after_crash = \"wipe\"\n";
 const NOTHING: &str = "synconce: hold t: nothing more is to be put back\n";
@@ -82,6 +86,87 @@ fn a_restore_that_replaces_nothing_leaves_nothing() {
         assert!(!place.path("state/holds/t.aside.json").exists());
         assert_eq!(fixture.ok("restore"), NOTHING);
         failed(hold(place, &["restore", "mistyped"]), &["mistyped"]);
+    });
+}
+
+#[test]
+fn a_lost_write_is_remembered_until_the_disk_is_mounted_again() {
+    with_hold(WIPE, |_, fixture| {
+        interrupted(fixture, "old");
+        fixture.ok("recover");
+        let lost = "these bytes are lost";
+        fs::write(fixture.rig.path().join("written"), lost.repeat(200)).unwrap();
+        fixture.rig.disk().fail(Fault::writes().holding(lost)).unwrap();
+        fixture.fails("restore", &["cannot sync the file system of "]);
+        fixture.rig.disk().recover().unwrap();
+        let mount = format!("  umount {} ", fixture.rig.path().display());
+        for verb in ["restore", "recover", "restore"] {
+            fixture.fails(verb, &["lost writes\n", &mount, "  synconce hold restore t "]);
+        }
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        fixture.ok("restore");
+        assert_eq!(content(fixture), ["old", "old"]);
+    });
+}
+
+#[test]
+fn from_before_its_recovery_a_run_keeps_a_restore_out() {
+    with_hold(WIPE, |place, fixture| {
+        interrupted(fixture, "old");
+        let disk = fixture.rig.path().metadata().unwrap().dev();
+        let disk = File::create(place.path(&format!("runtime/holds/{disk}.disk"))).unwrap();
+        flock(&disk, FlockOperation::LockExclusive).unwrap();
+        let script = "\"$0\" hold restore ./t.toml";
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", script, binary()];
+        let running = StartedCommand::new(&mut place.synconce(&words));
+        // The recovery is over, and the hold has not begun.
+        let waits = || running.text().contains("waiting for the lock of the disk of ");
+        eventually("the start waits", waits);
+        let run = File::options().write(true).open(place.path("runtime/holds/t.run")).unwrap();
+        let lock = fcntl_lock(&run, FlockOperation::NonBlockingLockExclusive);
+        assert_eq!(lock, Err(Errno::AGAIN), "{}", running.text());
+        drop(disk);
+        assert_eq!(running.end().code(), Some(125), "{}", running.text());
+        let said = "cannot put back the files of the hold t: \"synconce hold run\" has not ended\n";
+        assert!(running.text().contains(said), "{}", running.text());
+        // Neither its guard nor its daemon keeps the place after a kill.
+        let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];
+        let running = StartedCommand::new(&mut place.synconce(&words));
+        place.wait_for("up");
+        to_synconce(&running, Signal::KILL);
+        running.end();
+        fixture.fails("restore", &["it is in force"]);
+        end(running);
+        fixture.ok("stop");
+        fixture.ok("restore");
+        assert_eq!(content(fixture), ["old", "old"]);
+    });
+}
+
+#[test]
+fn without_a_name_the_holds_with_files_that_are_set_aside_are_listed() {
+    with_hold(WIPE, |place, fixture| {
+        let list = || {
+            let listed = hold(place, &["restore"]);
+            assert_eq!(listed.status.code(), Some(0), "{}", listed.stderr);
+            listed.stdout
+        };
+        assert_eq!(list(), "no files are set aside\n");
+        wiped(fixture);
+        fixture.ok("stop");
+        let before = fixture.everything();
+        let listed = list();
+        let lines: Vec<Vec<_>> =
+            listed.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["NAME", "SINCE", "FILES"]);
+        assert_eq!((lines.len(), lines[1][0], lines[1][2]), (2, "t", "2"), "{listed}");
+        assert_eq!(fixture.everything(), before);
+        fixture.ok("restore");
+        // What is newer waits for `settle`, and is not put back.
+        assert_eq!(list(), "no files are set aside\n");
+        place.write("state/holds/t.aside.json", "{");
+        failed(hold(place, &["restore"]), &["cannot read "]);
     });
 }
 

@@ -59,6 +59,7 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let (steps, last) = (&json[0]["steps"], &json[0]["steps"]["last"]);
     assert_eq!((&steps["engine"], &steps["count"]), (&"buildkit".into(), &2.into()), "{json}");
     assert!(json[0]["state"] == "counted" && last["time"].is_u64(), "{json}");
+    assert_eq!(steps["volatile"], 0, "the root is no overlay: {json}");
     let metrics = status(place, &["--format", "prometheus"]).stdout;
     let counted = "\nsynconce_build_steps_held_total{engine=\"buildkit\"} 2\n";
     let time = format!(

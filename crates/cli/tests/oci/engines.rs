@@ -13,6 +13,7 @@ use crate::bundles::{BARE, HELD};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
+use synconce_testkit::harness::{Place, binary};
 use synconce_testkit::process::{Finished, Group};
 
 /// A program that builds images.
@@ -30,6 +31,12 @@ pub const STEPS: &str = "FROM scratch\nCOPY probe step /\nRUN [\"/probe\", \"wel
                          USER 1000:1000\nRUN [\"/probe\", \"well\"]\n";
 /// How many steps [`STEPS`] has.
 pub const USERS: usize = 2;
+
+/// A Dockerfile in which each step is a run of its own, by [`add_synconce`].
+pub const RUNS: &str = "FROM scratch\nCOPY probe synconce /\n\
+                        RUN [\"/synconce\", \"run\", \"--\", \"/probe\", \"well\"]\n\
+                        USER 1000:1000\n\
+                        RUN [\"/synconce\", \"run\", \"--commit-all\", \"--\", \"/probe\", \"well\"]\n";
 
 /// Limits within those of the machine; the defaults of the engines may exceed them.
 pub const LIMITS: [&str; 4] = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000"];
@@ -75,6 +82,12 @@ fn assert_steps(what: &str, build: &Finished, count: usize, wanted: &str) {
         let (call, answer) = line.split_once(' ').unwrap_or_default();
         assert_eq!(count_of(call, answer), count, "{what}: {line}: {build:?}");
     }
+}
+
+/// Adds synconce and the Dockerfile [`RUNS`] to the context of a build.
+pub fn add_synconce(place: &Place) {
+    std::fs::copy(binary(), place.path("context/synconce")).unwrap();
+    place.write("context/Dockerfile", RUNS);
 }
 
 /// Ends a daemon by SIGTERM, as an init system does.

@@ -19,6 +19,7 @@ mod explain;
 mod flushes;
 mod images;
 mod import;
+mod in_steps;
 mod jobs;
 mod our_image;
 mod plain;
@@ -78,6 +79,7 @@ fn main() -> ExitCode {
         dockerfile::trials(),
         doctor::trials(),
         doctor_images::trials(),
+        in_steps::trials(),
         jobs::trials().into(),
         our_image::trials(),
         set_up::trials(),

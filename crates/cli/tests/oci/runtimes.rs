@@ -22,6 +22,7 @@ pub fn under_crun(place: &Place) {
 fn all(runtime: &Runtime<'_>, place: &Place) {
     a_step_of_a_build_is_held(runtime);
     a_step_that_holds_itself_is_held_all_the_same(runtime);
+    a_run_in_a_held_container_that_is_no_step_is_refused(runtime);
     rules_of_a_profile_are_kept(runtime);
     an_ordinary_container_is_not_held(runtime);
     a_container_that_asks_is_held_and_so_are_processes_that_enter_it_later(runtime, place);
@@ -65,20 +66,48 @@ fn a_step_of_a_build_is_held(runtime: &Runtime<'_>) {
     }
 }
 
+/// A step from a Dockerfile that holds itself, here in an engine that is set up as well.
 fn a_step_that_holds_itself_is_held_all_the_same(runtime: &Runtime<'_>) {
+    for words in [&["run", "--sealed", "--no-commit"][..], &["run"], &["run", "--commit-all"]] {
+        let step = runtime.step(&with_synconce(&[words, &["--", "/probe"]].concat()));
+        assert_eq!((step.stdout.as_str(), step.status.code()), (HELD, Some(7)), "{step:?}");
+        assert_eq!(step.stderr, "", "{words:?}");
+    }
+    let says = |words: &[&str]| {
+        let step = runtime.step(&with_synconce(words));
+        (step.status.code(), step.stderr)
+    };
+    let (code, counted) = says(&["run", "--stats", "--", "/probe"]);
+    assert!(code == Some(7) && counted.contains("no statistics: this build step"), "{counted}");
+    // Nothing in a held step makes a sync real.
+    let except = ["run", "--except", "/probe", "--", "/probe"];
+    for words in [&["real", "--", "/probe"][..], &["commit"], &except, &["doctor", "--", "/probe"]]
+    {
+        let (code, refused) = says(words);
+        assert!(code == Some(125) && refused.contains("this build step is held"), "{refused}");
+    }
+}
+
+/// A container whose files no engine stores gets no promise from a run in it.
+fn a_run_in_a_held_container_that_is_no_step_is_refused(runtime: &Runtime<'_>) {
+    let mut config = with_synconce(&["run", "--", "/probe"]);
+    config["annotations"] = json!({"io.synconce.hold": "true"});
+    let refused = runtime.ordinary(runtime.wrapped(), &config);
+    assert_eq!((refused.stdout.as_str(), refused.status.code()), ("", Some(125)), "{refused:?}");
+    assert!(refused.stderr.contains("answers syncs without doing them"), "{refused:?}");
+}
+
+/// Returns the configuration of a container that executes synconce with `words`.
+fn with_synconce(words: &[&str]) -> Value {
     let mut config = config();
-    let words = ["/synconce", "run", "--sealed", "--no-commit", "--", "/probe"];
-    config["process"]["args"] = json!(words);
-    // A step from a Dockerfile that holds itself, here in an engine that is set up as well.
+    config["process"]["args"] = json!([&["/synconce"], words].concat());
     config["mounts"].as_array_mut().unwrap().push(json!({
         "destination": "/synconce",
         "source": synconce_testkit::harness::binary(),
         "type": "bind",
         "options": ["bind", "ro"],
     }));
-    let step = runtime.step(&config);
-    assert_eq!((step.stdout.as_str(), step.status.code()), (HELD, Some(7)), "{step:?}");
-    assert_eq!(step.stderr, "");
+    config
 }
 
 fn rules_of_a_profile_are_kept(runtime: &Runtime<'_>) {

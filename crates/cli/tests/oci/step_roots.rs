@@ -75,6 +75,9 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
     println!("{FILES} files: {as_mounted} flushes as mounted, {volatile} volatile");
     assert!(as_mounted >= FILES as u64 && volatile < FEW, "{as_mounted} and {volatile}");
     assert!(step.notes().contains("is volatile"), "{}", step.notes());
+    let status = place.status(&[]).stdout;
+    let counted = "buildkit: 2 build steps held since the boot, 1 with a volatile root, the last ";
+    assert!(status.starts_with(counted), "{status}");
     assert_eq!(found, expected);
     assert_eq!(found.entries["data/1"].uid, 1);
     rig.down().unwrap();

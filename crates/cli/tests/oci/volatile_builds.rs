@@ -1,20 +1,24 @@
 //! Builds by real engines whose roots are overlays, with `step-root = "volatile"`.
 
+mod dockerd_on_disk;
+mod kills;
+
 use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
+use crate::engines::daemonless::{self, Buildah, Podman};
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Given, ImageBuilder, SOCKET, Site, prepare, report};
+use crate::engines::{ImageBuilder, SHORT, SOCKET, report};
+use dockerd_on_disk::{DockerdOnDisk, assert_none_volatile, overlays, volatile_roots};
+use kills::go_on_after_two_hundred_kills_of_everything;
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
 use std::io::Write;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
-use synconce_testkit::process::Finished;
-use synconce_testkit::rig::Rig;
 
 const NEEDS: [Need; 4] = [
     docker::NEEDS[0],
@@ -25,6 +29,9 @@ const NEEDS: [Need; 4] = [
 
 /// The first dockerd with containerd's image store.
 const NEEDS_STORE: [Need; 5] = [Need::Since("dockerd", 24), NEEDS[0], NEEDS[1], NEEDS[2], NEEDS[3]];
+
+const NEEDS_DAEMONLESS: [Need; 5] =
+    [daemonless::BOTH[0], daemonless::BOTH[1], daemonless::BOTH[2], daemonless::BOTH[3], NEEDS[3]];
 
 /// The files of the layer below.
 const FILES: u64 = 300;
@@ -58,84 +65,12 @@ pub fn trials() -> Vec<Trial> {
         trial(with_mounts_have_the_same_files_and_keep_their_cache, &NEEDS),
         trial(go_on_after_a_kill_of_dockerd, &NEEDS),
         trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
+        // Named in CONTRIBUTING.md.
+        trial(go_on_after_two_hundred_kills_of_everything, &NEEDS).with_ignored_flag(true),
+        trial(by_podman_and_buildah_stay_as_these_mount_them, &NEEDS_DAEMONLESS),
         trial(by_buildkitd_hardly_flush, &buildkit::NEEDS),
         trial(by_buildkitd_on_containerd_hardly_flush, &buildkit::NEEDS_CONTAINERD),
     ]
-}
-
-/// A dockerd on a disk of its own.
-struct DockerdOnDisk<'a> {
-    site: Site<'a>,
-    rig: Rig,
-}
-
-impl<'a> DockerdOnDisk<'a> {
-    fn new(place: &'a Place) -> Self {
-        prepare(place);
-        let rig = Rig::builder().size(1 << 30).up().unwrap();
-        let site = Site::with(place, Given::Us, &rig.path().join("ours"));
-        let context = place.path("context");
-        fs::copy("/bin/busybox", context.join("busybox")).unwrap();
-        fs::create_dir(context.join("data")).unwrap();
-        for at in 0..FILES {
-            fs::write(context.join(format!("data/{at}")), format!("file {at}")).unwrap();
-        }
-        let world = Self { site, rig };
-        world.choose("volatile");
-        world
-    }
-
-    /// Sets `step-root`; read at each step.
-    fn choose(&self, how: &str) {
-        self.site.place.write("oci.toml", &format!("step-root = {how:?}\n"));
-    }
-
-    fn start(&self) -> Docker<'_> {
-        Docker::with_storage(&self.site, "overlay2")
-    }
-
-    fn build(&self, builder: &impl ImageBuilder, text: &str) -> Finished {
-        self.site.place.write("context/Dockerfile", text);
-        builder.build(&[])
-    }
-
-    /// Returns the flushes of a build of `text`, which must succeed.
-    fn flushes(&self, builder: &impl ImageBuilder, text: &str) -> u64 {
-        let flushes = || self.rig.disk().stats().unwrap().flushes;
-        let before = flushes();
-        let build = self.build(builder, text);
-        assert!(build.status.success(), "{build:?}");
-        flushes() - before
-    }
-
-    /// Returns how many steps the runtime's log of BuildKit says had a volatile root, and how many
-    /// had not.
-    fn steps(&self) -> (usize, usize) {
-        let log: PathBuf = self.site.storage.join("docker/buildkit/executor/runc-log.json");
-        let text = fs::read_to_string(log).unwrap_or_default();
-        let count = |words: &str| text.matches(words).count();
-        (count("root of this step is volatile"), count("root of this step is as the engine"))
-    }
-
-    /// Asserts that a build has far fewer flushes with a volatile root, and sees this root.
-    fn assert_hardly_flush(&self, what: &str, builder: &impl ImageBuilder) {
-        self.choose("as-mounted");
-        let as_mounted = self.flushes(builder, CHOWN);
-        self.choose("volatile");
-        let volatile = self.flushes(builder, CHOWN);
-        report(&format!("{what}: {as_mounted} flushes as mounted, {volatile} volatile"));
-        assert!(as_mounted > volatile + FILES, "{as_mounted} and {volatile}");
-        let build = self.build(builder, &format!("{CHOWN}RUN {LOOK}\nRUN {COUNT}\n"));
-        let printed = format!("{}{}", build.stdout, build.stderr);
-        assert!(build.status.success() && printed.contains("volatile"), "{build:?}");
-        assert!(printed.contains(&format!(" {FILES}\n")), "{build:?}");
-        assert_none_volatile();
-    }
-
-    fn end(self) {
-        drop(self.site);
-        self.rig.down().unwrap();
-    }
 }
 
 /// Returns the output of a shell in the image that was built last.
@@ -149,26 +84,6 @@ fn shell(docker: &Docker<'_>, script: &str) -> String {
 fn assert_owned(docker: &Docker<'_>) {
     let owned = "busybox find /data -type f -user 1 | busybox wc -l";
     assert_eq!(shell(docker, owned).trim(), FILES.to_string());
-}
-
-fn assert_none_volatile() {
-    assert_eq!(volatile_roots(), Vec::<PathBuf>::new());
-}
-
-/// Returns where overlays are mounted.
-fn overlays() -> Vec<PathBuf> {
-    mounted(|_| true)
-}
-
-/// Returns where volatile overlays are mounted.
-fn volatile_roots() -> Vec<PathBuf> {
-    mounted(|options| options.contains("volatile"))
-}
-
-fn mounted(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let mut mounts = synconce_probe::mounts::read("self").unwrap();
-    mounts.retain(|mount| mount.type_name == "overlay" && is_wanted(&mount.options));
-    mounts.into_iter().map(|mount| mount.point).collect()
 }
 
 fn of_docker_hardly_flush_and_are_whole(place: &Place) {
@@ -235,17 +150,25 @@ fn begun() -> PathBuf {
     root().unwrap()
 }
 
-/// A secret, a cache, a file of another stage and a directory in memory. BuildKit makes stubs for
-/// their mounts in the root. Each build adds a line to the cache.
+/// A secret, a cache, an agent, a file and a writable directory of another stage, and a directory in
+/// memory. BuildKit makes stubs for their mounts in the root. Each build adds a line to the cache.
 fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
     let world = DockerdOnDisk::new(place);
     let docker = world.start();
     let secret = place.write("secret", "the secret\n");
     let secret = format!("id=key,src={}", secret.display());
-    let mounts = "--mount=type=secret,id=key,target=/run/key --mount=type=cache,target=/cache \
+    // A client of BuildKit takes any socket for that of an agent.
+    let agent = format!("{SHORT}/agent");
+    let _agent = UnixListener::bind(&agent).unwrap();
+    let agent = format!("default={agent}");
+    let mounts = "--mount=type=secret,id=key,target=/run/key \
+                  --mount=type=cache,target=/cache,sharing=locked \
+                  --mount=type=ssh,required=true,target=/run/agent \
                   --mount=type=bind,from=base,source=/data/1,target=/etc/bound \
+                  --mount=type=bind,from=base,source=/data,target=/thrown,rw=true \
                   --mount=type=tmpfs,target=/memory";
     let script = "set -e; busybox cat /run/key /etc/bound >/read; busybox cp /read /memory; \
+                  busybox test -S /run/agent; busybox chown -R 1:1 /thrown; echo >/thrown/new; \
                   echo line >>/cache/lines; busybox chown -R 1:1 /data; busybox sync; \
                   busybox cat /cache/lines >/data/lines";
     let base = COPIED.replacen("scratch", "scratch AS base", 1);
@@ -254,9 +177,8 @@ fn with_mounts_have_the_same_files_and_keep_their_cache(place: &Place) {
         // The step is not the one before, and `--no-cache` would begin a new cache.
         let step = format!("[\"/bin/busybox\", \"sh\", \"-c\", \"{script}\", \"{how}\"]");
         place.write("context/Dockerfile", &format!("{base}FROM base\nRUN {mounts} {step}\n"));
-        let build =
-            ["build", "--network", "none", "--tag", "probed", "--secret", &secret, "context"];
-        let build = docker.client("1", &build);
+        let words = ["build", "--network", "none", "--tag", "probed", "--secret", &secret];
+        let build = docker.client("1", &[&words[..], &["--ssh", &agent, "context"]].concat());
         assert!(build.status.success(), "{build:?}");
         let all = "busybox cat /read; busybox find / -xdev ! -name lines ! -path '/proc/*' \
                    -exec busybox stat -c '%n %F %a %u %s' {} + | busybox sort";
@@ -327,7 +249,7 @@ fn by_the_classic_builder_hardly_flush_and_containers_are_as_before(place: &Plac
     assert_none_volatile();
     // The step sees its own root.
     let looks = format!("{CHOWN}RUN {LOOK}\n");
-    let build = world.build(&docker.classic(), &looks);
+    let build = world.build(&docker.classic(), &looks, &[]);
     assert!(build.status.success() && build.stdout.contains("volatile"), "{build:?}");
     a_container_of_the_api_is_no_step(&world, &docker);
     docker.stop();
@@ -375,6 +297,16 @@ fn by_buildkitd_hardly_flush(place: &Place) {
     let world = DockerdOnDisk::new(place);
     let buildkit = BuildKit::with_snapshotter(&world.site, Worker::Oci, "overlayfs");
     world.assert_hardly_flush("buildkitd", &buildkit);
+    // A step that may mount, and leaves its mounts to the end of its mount namespace.
+    let script = "busybox mkdir /m; busybox mount -t tmpfs m /m; busybox mount -o bind /data /m; \
+                  busybox chown -R 1:1 /m; busybox grep ' / / ' /proc/self/mountinfo";
+    let step = format!("RUN --security=insecure [\"/bin/busybox\", \"sh\", \"-ec\", {script:?}]\n");
+    let text = format!("{COPIED}{step}RUN {COUNT}\n");
+    let build = world.build(&buildkit, &text, &["--allow", "security.insecure"]);
+    let printed = format!("{}{}", build.stdout, build.stderr);
+    assert!(build.status.success() && printed.contains("volatile"), "{build:?}");
+    assert!(printed.contains(&format!(" {FILES}\n")), "{build:?}");
+    assert_none_volatile();
     buildkit.stop();
     world.end();
 }
@@ -386,5 +318,34 @@ fn by_buildkitd_on_containerd_hardly_flush(place: &Place) {
     world.assert_hardly_flush("buildkitd on containerd", &buildkit);
     buildkit.stop();
     containerd.stop();
+    world.end();
+}
+
+/// Podman and Buildah mount the roots of steps volatile themselves.
+fn by_podman_and_buildah_stay_as_these_mount_them(place: &Place) {
+    let mut world = DockerdOnDisk::new(place);
+    world.site.driver = "overlay";
+    let site = &world.site;
+    let builders: [(&str, &dyn ImageBuilder); 2] =
+        [("Buildah", &Buildah(site)), ("Podman", &Podman(site))];
+    for (name, builder) in builders {
+        for how in ["as-mounted", "volatile"] {
+            world.choose(how);
+            let flushes = world.flushes(builder, CHOWN);
+            report(&format!("{name}, step-root = {how:?}: {flushes} flushes"));
+            assert!(flushes < FILES, "{name}, {how}: {flushes}");
+            let build = world.build(builder, &format!("{CHOWN}RUN {LOOK}\nRUN {COUNT}\n"), &[]);
+            let printed = format!("{}{}", build.stdout, build.stderr);
+            let is_own = printed.contains("volatile") && !printed.contains("synconce-step");
+            assert!(build.status.success() && is_own, "{build:?}");
+            assert!(printed.contains(&format!("{FILES}\n")), "{build:?}");
+        }
+    }
+    let status = place.status(&[]).stdout;
+    assert!(
+        status.starts_with("podman: 16 build steps held since the boot, the last "),
+        "{status}"
+    );
+    assert_none_volatile();
     world.end();
 }

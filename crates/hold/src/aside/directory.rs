@@ -16,7 +16,19 @@ use synconce_durable::mutant;
 /// [`Astray::Another`] if another directory has the name. The journal does not have the identity of
 /// a directory whose making was cut short: [`Astray::NotOfHold`] if it is not empty.
 pub(super) fn open(set: &Set, path: &Path) -> Result<Option<SafeDirectory>, Error> {
-    let (above, name) = split(path);
+    open_at(set, path, path)
+}
+
+/// Opens the directory `path` of `set` as [`open`] does, at `place`, where it is now.
+///
+/// # Errors
+/// As for [`open`].
+pub(super) fn open_at(
+    set: &Set,
+    path: &Path,
+    place: &Path,
+) -> Result<Option<SafeDirectory>, Error> {
+    let (above, name) = split(place);
     let Some(parent) = SafeDirectory::open_if_there(above)? else { return Ok(None) };
     let made = set.identity_of(path);
     let Some(found) = parent.inner_or_taken_back(name, made)? else { return Ok(None) };

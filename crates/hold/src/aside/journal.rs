@@ -1,6 +1,6 @@
 //! The journal of what is set aside.
 
-use super::{README, REPLACED, directory_name, exists};
+use super::{README, REPLACED, directory_name, exists, split};
 use crate::file_id::FileId;
 use crate::record;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -128,6 +128,21 @@ impl Journal {
         }
     }
 
+    /// Returns the names of the holds that have a journal, sorted.
+    ///
+    /// # Errors
+    /// Names the directory.
+    pub fn names() -> Result<Vec<String>, Error> {
+        record::names_with(record::ASIDE)
+    }
+
+    /// Returns the files that a restore would put back, where they belong. Empty if nothing is set
+    /// aside, or if only what a restore has left is.
+    pub fn to_put_back(&self) -> Vec<&Path> {
+        let moves = self.to_undo(self.sets.len()).into_iter();
+        moves.map(|(_, one)| one.from.as_path()).collect()
+    }
+
     /// Writes the journal durably.
     pub(super) fn write(&mut self) -> Result<(), Error> {
         if mutant::is("hold-recover-journal-late") && self.sets.iter().any(|set| !set.finished) {
@@ -162,7 +177,7 @@ impl Journal {
         }
     }
 
-    /// Returns the renames that a restore undoes, oldest first.
+    /// Returns the renames that a restore undoes.
     pub(super) fn chosen(&self) -> impl Iterator<Item = (&Set, &Move)> {
         let all = self.moves(self.sets.len());
         all.filter(|(set, one)| one.put_back && !set.restored)
@@ -232,19 +247,49 @@ impl Journal {
         commands
     }
 
-    /// Returns the renames of the first `sets` sets that have to be undone, oldest first: the first of
-    /// each file, and none below another.
+    /// Returns the renames of the first `sets` sets that have to be undone, in their order: the first
+    /// of each file, and none below an earlier one.
     fn to_undo(&self, sets: usize) -> Vec<(&Set, &Move)> {
         let (mut chosen, mut froms) = (Vec::new(), BTreeSet::new());
-        for (set, one) in self.moves(sets).filter(|(set, _)| !set.restored) {
-            // What an operator has put back is at its old name.
-            let is_back = set.finished && matches!(exists(&one.to), Ok(false));
-            if !is_back && !one.from.ancestors().any(|above| froms.contains(above)) {
-                froms.insert(one.from.as_path());
-                chosen.push((set, one));
+        for (index, set) in self.sets[..sets].iter().enumerate().filter(|(_, it)| !it.restored) {
+            let place = |path: PathBuf| (self.place_of_directory(index, &path), path);
+            let places: Vec<_> = set.directories().into_iter().map(place).collect();
+            for one in &set.moves {
+                let (directory, name) = split(&one.to);
+                let place = places.iter().find(|(_, path)| path == directory);
+                let to = place.map_or(directory, |(place, _)| place).join(name);
+                // What an operator has put back is at its old name.
+                let is_back = set.finished && matches!(exists(&to), Ok(false));
+                if !is_back && !one.from.ancestors().any(|above| froms.contains(above)) {
+                    froms.insert(one.from.as_path());
+                    chosen.push((set, one));
+                }
             }
         }
+        Self::sort_outer_first(&mut chosen);
         chosen
+    }
+
+    /// Sorts renames that are to be undone. A directory comes before what was set aside in it
+    /// earlier: the files are with the directory.
+    pub(super) fn sort_outer_first(chosen: &mut [(&Set, &Move)]) {
+        chosen.sort_by_key(|(_, one)| one.from.components().count());
+    }
+
+    /// Returns where the directory `path` of the set `index` is now. A later set may have set aside
+    /// a directory above it.
+    pub(super) fn place_of_directory(&self, index: usize, path: &Path) -> PathBuf {
+        let mut place = path.to_owned();
+        for (later, set) in self.sets.iter().enumerate().skip(index + 1) {
+            let above = set.moves.iter().find(|one| place.starts_with(&one.from));
+            let Some(one) = above else { continue };
+            let (directory, name) = split(&one.to);
+            let to = self.place_of_directory(later, directory).join(name);
+            if let (Ok(true), Ok(below)) = (exists(&to), place.strip_prefix(&one.from)) {
+                place = to.join(below);
+            }
+        }
+        place
     }
 
     /// Returns the text beside the files of the set `at`.

@@ -4,23 +4,25 @@
 //! starts and nothing is removed: the next [`restore`] or recovery finishes them. What the daemon has
 //! made anew is moved into [`REPLACED`], beside the other files of the set.
 
+mod error;
+
+pub use self::error::RestoreError;
+
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
-use crate::open_files::{FileUser, named};
-use crate::record::HoldRecord;
-use crate::runtime::Lock;
-use crate::safe_directory::{self, SafeDirectory, sync_file_system};
+use crate::mounted::file_system_of;
+use crate::record::{self, FileSystem, HoldRecord};
+use crate::runtime::{self, Lock};
+use crate::safe_directory::{SafeDirectory, sync_file_system};
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
-use synconce_durable::text::quote;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,95 +37,6 @@ pub struct Restored {
     pub is_interrupted: bool,
 }
 
-/// Why files were not put back.
-#[derive(Debug)]
-pub enum RestoreError {
-    /// The hold is in force. Nothing was renamed.
-    InForce(String),
-    /// The hold was interrupted, and its recovery has not begun. Nothing was renamed.
-    Interrupted(String),
-    /// Processes have files open that would be renamed. Nothing was renamed.
-    InUse {
-        /// The path.
-        path: PathBuf,
-        /// The processes.
-        users: Vec<FileUser>,
-        /// The daemon's unit.
-        unit: Option<String>,
-    },
-    /// A file system is mounted on or below the path. Nothing was renamed.
-    Mounted {
-        /// The path.
-        path: PathBuf,
-        /// The mount point.
-        point: PathBuf,
-    },
-    /// The directory with what is set aside is gone.
-    Gone {
-        /// Its path.
-        directory: PathBuf,
-        /// Its inode number.
-        inode: u64,
-    },
-    /// An act failed. The next call goes on.
-    Failed(Error),
-}
-
-impl From<Error> for RestoreError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl RestoreError {
-    /// Returns a command that helps.
-    pub fn remedy(&self) -> Option<String> {
-        Some(match self {
-            Self::InForce(name) => format!("synconce hold stop {name}"),
-            Self::Interrupted(name) => format!("synconce hold recover {name}"),
-            Self::InUse { unit: Some(unit), .. } => {
-                format!("systemctl stop {}", quote(Path::new(unit)))
-            }
-            Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
-            Self::Mounted { point, .. } => format!("umount {}", quote(point)),
-            Self::Gone { directory, inode } => {
-                let mut above = directory.ancestors().skip(1);
-                let above = above.find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-                format!("find {} -xdev -inum {inode}", quote(above))
-            }
-            Self::Failed(error) => return safe_directory::remedy(error),
-        })
-    }
-}
-
-impl fmt::Display for RestoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InForce(name) => {
-                write!(f, "cannot put back the files of the hold {name}: it is in force")
-            }
-            Self::Interrupted(name) => write!(
-                f,
-                "cannot put back the files of the hold {name}: it was interrupted, and is not \
-                 recovered"
-            ),
-            Self::InUse { path, users, .. } => {
-                write!(f, "cannot put back {}: it is in use by {}", path.display(), named(users))
-            }
-            Self::Mounted { path, point } => {
-                let (path, point) = (path.display(), point.display());
-                write!(f, "cannot put back {path}: a file system is mounted on {point}")
-            }
-            Self::Gone { directory, .. } => {
-                write!(f, "cannot put back what is set aside: {} is gone", directory.display())
-            }
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for RestoreError {}
-
 /// Puts back what is set aside for the hold `name`, and finishes a call that was cut short. When
 /// the function returns, the files and all renames are durable. Waits until no other command
 /// changes the hold, and calls `on_wait` before.
@@ -133,6 +46,10 @@ impl std::error::Error for RestoreError {}
 pub fn restore(name: &str, on_wait: OnWait<'_>) -> Result<Restored, RestoreError> {
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
+    // Between its steps a `hold run` has no lock of the hold.
+    if runtime::is_running(name)? {
+        return Err(RestoreError::Running(name.to_owned()));
+    }
     let is_interrupted = is_interrupted(&journal)?;
     Ok(Restored { is_interrupted, ..put_back(journal)? })
 }
@@ -172,7 +89,8 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         journal.choose();
     }
     let as_chosen = journal.clone();
-    let chosen: Vec<_> = as_chosen.chosen().collect();
+    let mut chosen: Vec<_> = as_chosen.chosen().collect();
+    Journal::sort_outer_first(&mut chosen);
     let mut restored = Restored::default();
     if chosen.is_empty() {
         return Ok(restored);
@@ -183,6 +101,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
+    refuse_lost(&journal.name, &chosen)?;
     if is_new && !mutant::is("hold-restore-journal-late") {
         journal.write()?;
     }
@@ -197,7 +116,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         }
     }
     if !mutant::is("hold-restore-unsynced") {
-        sync_disks(&chosen)?;
+        sync_disks(&journal.name, &chosen)?;
     }
     journal.end_restore();
     journal.write()?;
@@ -210,11 +129,13 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
 
 /// Refuses if a directory of files that are set aside is not there: the files would be forgotten.
 fn refuse_gone(journal: &Journal) -> Result<(), RestoreError> {
-    for set in journal.sets.iter().filter(|set| !set.restored) {
+    for (index, set) in journal.sets.iter().enumerate().filter(|(_, set)| !set.restored) {
         for made in &set.made {
-            if directory::open(set, &made.path)?.is_none() {
+            let place = journal.place_of_directory(index, &made.path);
+            if directory::open_at(set, &made.path, &place)?.is_none() {
                 let (directory, inode) = (made.path.clone(), made.id.inode);
-                return Err(RestoreError::Gone { directory, inode });
+                let journal = record::aside_path(&journal.name);
+                return Err(RestoreError::Gone { directory, inode, journal });
             }
         }
     }
@@ -283,9 +204,39 @@ fn move_away(
 
 /// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
 /// without doing them. After a restore no marker says so any more.
-fn sync_disks(chosen: &[(&Set, &Move)]) -> Result<(), Error> {
-    let parents: BTreeSet<_> = chosen.iter().filter_map(|(_, one)| one.from.parent()).collect();
-    parents.into_iter().try_for_each(sync_file_system)
+///
+/// The kernel reports a lost write once, so a failure is noted for the next call. The note is in
+/// memory: a boot drops the pages of memory that the disk does not have.
+fn sync_disks(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
+    let mut done = Ok(());
+    for parent in parents(chosen) {
+        if let Err(error) = sync_file_system(parent) {
+            runtime::make_note(&note_of_loss(name, &file_system_of(parent)?))?;
+            done = done.and(Err(error));
+        }
+    }
+    done
+}
+
+/// Refuses while a file system is mounted whose sync has failed in an earlier call.
+fn refuse_lost(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
+    for parent in parents(chosen) {
+        let system = file_system_of(parent)?;
+        if runtime::has_note(&note_of_loss(name, &system)) {
+            return Err(RestoreError::Lost { name: name.to_owned(), point: system.point });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name of the note that a sync of `system` has failed. The next mount has another one.
+fn note_of_loss(name: &str, system: &FileSystem) -> String {
+    let mount = system.super_block.as_ref().map_or(system.mount, |it| it.number);
+    format!("{name}.{mount}.unsynced")
+}
+
+fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {
+    chosen.iter().filter_map(|(_, one)| one.from.parent()).collect()
 }
 
 /// Returns the directories that have more than a README. One that cannot be looked at counts.

@@ -149,7 +149,8 @@ impl RecoverError {
                 let recover = format!("synconce hold recover {name}");
                 stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
             }
-            Self::Aside(_) | Self::Restore(_) | Self::Failed(_) => Vec::new(),
+            Self::Restore(error) => error.commands(),
+            Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The decision: clean or unclean, and what happens then.
 
 use crate::support::{
-    DATA, config, crash, everything, has_marker, isolated, leave_link, listing, make_files, marker,
-    paths, recover, recovered, release, set_aside, sh,
+    DATA, config, crash, cut_recovery_short, everything, has_marker, isolated, leave_link, listing,
+    make_files, marker, paths, recover, recovered, release, set_aside, sh,
 };
 use std::fs;
 use std::path::Path;
-use synconce_hold::aside::Journal;
 use synconce_hold::config::{AfterCrash, Config, Held, HeldKind};
 use synconce_hold::overlay::{ResolvedPath, SCRATCH};
 use synconce_hold::record::{self, HoldRecord, SuperBlock};
@@ -119,12 +118,7 @@ fn files_of_a_begun_wipe_are_not_used_before_all_are_put_back() {
         let before = listing();
         crash(&config);
         set_aside(recovered(&config));
-        let mut journal = Journal::read("test").unwrap();
-        journal.sets[0].finished = false;
-        let last = &journal.sets[0].moves[2];
-        fs::rename(&last.to, &last.from).unwrap();
-        fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
-        crash(&config);
+        cut_recovery_short(&config);
         let error = recover(&config, Decision::Keep).unwrap_err();
         let RecoverError::Refused { put_back, .. } = error else { panic!("{error}") };
         let moves = &put_back.iter().filter(|one| one.starts_with('(')).collect::<Vec<_>>()[..2];

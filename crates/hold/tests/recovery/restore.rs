@@ -1,14 +1,13 @@
 //! The way back of what is set aside: a crash between any two steps, and several wipes.
 
 use crate::support::{
-    DATA, config, crash, daemon_writes, everything, has_marker, isolated, listing, make_files,
-    paths, recover, recovered, set_aside, settle, sh,
+    DATA, config, crash, cut_recovery_short, daemon_writes, everything, has_marker, isolated,
+    listing, make_files, paths, recover, recovered, set_aside, settle, sh, write_journal,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::path::Path;
 use synconce_hold::aside::{AsideError, Journal, RestoreError, Restored, restore};
-use synconce_hold::record;
 use synconce_hold::recover::{Decision, Recovered};
 
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
@@ -50,7 +49,7 @@ fn crashed_after(steps: usize) {
             fs::rename(&one.to, &one.from).unwrap();
         }
     }
-    fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+    write_journal(&journal);
 }
 
 #[test]
@@ -122,12 +121,7 @@ fn files_of_a_recovery_that_was_cut_short_come_back_and_the_operator_decides() {
     isolated(|| {
         let config = config("wipe", &everything());
         wipe("old");
-        let mut journal = Journal::read("test").unwrap();
-        journal.sets[0].finished = false;
-        let last = &journal.sets[0].moves[2];
-        fs::rename(&last.to, &last.from).unwrap();
-        fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
-        crash(&config);
+        cut_recovery_short(&config);
         let done = restored();
         assert!(done.is_interrupted && has_marker(), "{done:?}");
         assert_eq!(done.paths, paths(&ALL[..2]));
@@ -150,7 +144,7 @@ fn after_a_recovery_that_was_cut_short_the_original_stays_and_the_marker_alone_d
         }
         let mut journal = Journal::read("test").unwrap();
         journal.sets[1].finished = false;
-        fs::write(record::aside_path("test"), serde_json::to_vec(&journal).unwrap()).unwrap();
+        write_journal(&journal);
         crash(&config);
         let done = restored();
         assert_eq!((done.paths, done.is_interrupted), (paths(&ALL), true));
@@ -191,10 +185,83 @@ fn files_whose_directory_is_gone_are_not_forgotten() {
         fs::rename(&own, &moved).unwrap();
         let error = restore("test", &|_| {}).unwrap_err();
         assert!(error.to_string().ends_with("/.synconce-aside-test-1 is gone"), "{error}");
-        assert_eq!(sh(&error.remedy().unwrap()), format!("{moved}\n"));
+        assert_eq!(sh(&error.commands()[0].0), format!("{moved}\n"));
         fs::rename(&moved, &own).unwrap();
         assert_eq!(restored().paths, paths(&ALL));
         assert_eq!((cat("meta.db").as_str(), leftovers().as_str()), ("old\n", ""));
+    });
+}
+
+#[test]
+fn files_whose_directory_was_deleted_are_given_up_by_the_command_of_the_message() {
+    isolated(|| {
+        let config = config("wipe", &everything());
+        for is_cut_short in [false, true] {
+            wipe("old");
+            make_files("new");
+            if is_cut_short {
+                crashed_after(2);
+            }
+            sh(&format!("rm -r {DATA}/.synconce-aside-test-1"));
+            let before = listing();
+            let commands = restore("test", &|_| {}).unwrap_err().commands();
+            if is_cut_short {
+                // Otherwise the daemon would never start again.
+                let recovered = recover(&config, Decision::ByFile).unwrap_err();
+                assert_eq!(recovered.commands(), commands);
+            }
+            sh(&commands[1].0);
+            assert_eq!(restored(), Restored::default());
+            assert_eq!(recovered(&config), Recovered::Clean);
+            assert_eq!((listing(), leftovers().as_str()), (before, ""));
+        }
+    });
+}
+
+/// Sets aside a directory in another one, and then the other one.
+fn wipe_inner_and_outer() {
+    for (content, name) in [("original", "plugin.one/sub"), ("second", "plugin.one")] {
+        let config = config("wipe", &format!("set_aside = [\"{DATA}/{name}\"]"));
+        make_files(content);
+        crash(&config);
+        set_aside(recovered(&config));
+    }
+    make_files("third");
+}
+
+#[test]
+fn a_directory_comes_back_before_what_was_set_aside_in_it_earlier() {
+    isolated(|| {
+        for way in ["restore", "commands", "after a crash"] {
+            wipe_inner_and_outer();
+            let mut journal = Journal::read("test").unwrap();
+            match way {
+                "commands" => {
+                    let commands = journal.commands();
+                    commands
+                        .iter()
+                        .filter(|one| one.starts_with('('))
+                        .for_each(|one| drop(sh(one)));
+                }
+                "after a crash" => {
+                    let second = format!("{DATA}/.synconce-aside-test-2");
+                    for one in journal.sets.iter_mut().flat_map(|set| &mut set.moves) {
+                        one.put_back = one.to != Path::new(&second).join("meta.db");
+                    }
+                    write_journal(&journal);
+                    sh(&format!("cd {DATA}; mv plugin.one third; mv {second}/plugin.one ."));
+                    restored();
+                    sh(&format!("rm -r {DATA}/third"));
+                }
+                _ => assert_eq!(restored().paths.len(), 3),
+            }
+            assert_eq!(cat("meta.db"), "original\n", "{way}");
+            assert_eq!(cat("plugin.one/a"), "second\n", "{way}");
+            assert_eq!(cat("plugin.one/sub/b"), "original\n", "{way}");
+            daemon_writes();
+            settle("test").unwrap();
+            assert_eq!(leftovers(), "", "{way}");
+        }
     });
 }
 
@@ -221,8 +288,8 @@ fn files_that_were_moved_with_the_directory_above_are_looked_for_where_it_was() 
         wipe("old");
         let moved = format!("{DATA}.moved");
         fs::rename(DATA, &moved).unwrap();
-        let remedy = restore("test", &|_| {}).unwrap_err().remedy().unwrap();
-        assert_eq!(sh(&remedy), format!("{moved}/.synconce-aside-test-1\n"));
+        let commands = restore("test", &|_| {}).unwrap_err().commands();
+        assert_eq!(sh(&commands[0].0), format!("{moved}/.synconce-aside-test-1\n"));
         fs::rename(&moved, DATA).unwrap();
         assert_eq!(restored().paths, paths(&ALL));
     });

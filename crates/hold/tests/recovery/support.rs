@@ -4,7 +4,7 @@ use rustix::mount::{MountFlags, mount};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use synconce_hold::aside::{self, AsideError};
+use synconce_hold::aside::{self, AsideError, Journal};
 use synconce_hold::config::Config;
 use synconce_hold::mounted::file_system_of;
 use synconce_hold::overlay::{ResolvedPath, SCRATCH};
@@ -89,6 +89,22 @@ pub fn marker(config: &Config) -> HoldRecord {
 /// Writes a marker of an earlier boot.
 pub fn crash(config: &Config) {
     HoldRecord { boot: "another".to_owned(), ..marker(config) }.write().expect("a marker");
+}
+
+/// Makes the state of a recovery that was cut short before its last rename, after a finished one.
+pub fn cut_recovery_short(config: &Config) {
+    let mut journal = Journal::read("test").expect("a journal");
+    journal.sets[0].finished = false;
+    let last = journal.sets[0].moves.last().expect("a rename");
+    fs::rename(&last.to, &last.from).expect("a file that is set aside");
+    write_journal(&journal);
+    crash(config);
+}
+
+/// Writes the journal as a crash leaves it.
+pub fn write_journal(journal: &Journal) {
+    let text = serde_json::to_vec(journal).expect("JSON");
+    fs::write(record::aside_path("test"), text).expect("a journal");
 }
 
 pub fn has_marker() -> bool {

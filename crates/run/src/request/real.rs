@@ -1,7 +1,7 @@
 //! A command whose syncs are real although the run holds those of others.
 
 use crate::frontend::pass;
-use crate::held::{Request, outer};
+use crate::held::{Request, is_in_step, outer};
 use crate::options::RunOptions;
 use crate::protocol::{Ending, Message, Summary, receive, send};
 use crate::run_error::RunError;
@@ -27,6 +27,8 @@ const SUBREAPER: &CStr = c"synconce-real";
 pub enum RealError {
     /// The run is sealed: its filter drops the syncs of every process.
     Sealed,
+    /// The container engine holds this build step.
+    BuildStep,
     /// A step of the set-up failed.
     SetUp(RunError),
     /// The command could not be executed.
@@ -40,6 +42,9 @@ impl fmt::Display for RealError {
         match self {
             Self::Sealed => f.write_str(
                 "cannot make syncs real: this run is sealed, and its filter cannot be lifted",
+            ),
+            Self::BuildStep => f.write_str(
+                "cannot make syncs real: this build step is held, and its filter cannot be lifted",
             ),
             Self::SetUp(error) => error.fmt(f),
             Self::Exec(error) => write!(f, "cannot execute the command: {}", reason(error)),
@@ -72,7 +77,7 @@ pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
 /// whether a run held them.
 ///
 /// # Errors
-/// The run is sealed, or its supervisor refused.
+/// The run is sealed, this process is in a held build step, or the supervisor refused.
 pub fn make_syncs_real() -> Result<bool, RealError> {
     refuse_if_sealed()?;
     if outer() == Outer::Supervised { ask().map_err(RealError::SetUp) } else { Ok(false) }
@@ -81,9 +86,13 @@ pub fn make_syncs_real() -> Result<bool, RealError> {
 /// Refuses in a sealed run, where [`make_syncs_real`] would fail.
 ///
 /// # Errors
-/// The run is sealed.
+/// The run is sealed, or this process is in a held build step.
 pub fn refuse_if_sealed() -> Result<(), RealError> {
-    if outer() == Outer::Sealed { Err(RealError::Sealed) } else { Ok(()) }
+    match outer() {
+        Outer::Sealed if is_in_step() => Err(RealError::BuildStep),
+        Outer::Sealed => Err(RealError::Sealed),
+        _ => Ok(()),
+    }
 }
 
 fn execute(words: &[OsString]) -> io::Error {

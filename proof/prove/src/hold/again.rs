@@ -44,7 +44,7 @@ pub(super) fn cut(
     let other = recovery.other.as_ref().map(|tape| tape.log()).transpose()?;
     let range = place(&log, mark::START)?..place(&log, mark::END)?;
     let all = instants(&log, other.as_ref(), range);
-    let replays = Replays::up(fixture, &recovery)?;
+    let mut replays = Replays::up(fixture, &recovery)?;
     let mut places: Vec<_> = (0..campaign.count).map(|_| all[random.usize(..all.len())]).collect();
     places.sort_unstable();
     campaign.at_each(places, |findings, (disk, other)| {
@@ -52,7 +52,7 @@ pub(super) fn cut(
         let place = CutPoint { disk, other, survivors, granularity };
         let at = || format!("{place:?} after {first:?}");
         let judge = if is_restore { judge_restore } else { judge };
-        let seen = replays.look(fixture, place, || judge(fixture, &before));
+        let seen = replays.look(place, || judge(fixture, &before));
         findings.add(seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
         Ok(())
     })
@@ -94,7 +94,7 @@ fn interrupted(
     Err("no cut leaves a marker".into())
 }
 
-fn images(fixture: &HoldFixture, replays: &Replays) -> Result<Vec<PathBuf>> {
+fn images(fixture: &HoldFixture, replays: &Replays<'_>) -> Result<Vec<PathBuf>> {
     let mut images = Vec::new();
     for (index, replay) in replays.all().enumerate() {
         let image = fixture.base().join(format!("image-{index}"));

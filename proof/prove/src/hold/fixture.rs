@@ -149,6 +149,11 @@ impl HoldFixture {
 
     /// Unmounts what is held, without the tool, and ends the guard.
     pub(super) fn release(&self) -> Result<()> {
+        let unmounted = self.unmount();
+        self.kill_guard().and(unmounted)
+    }
+
+    fn unmount(&self) -> Result<()> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let is_mounted = |path: &Path| mounts.contains(&format!(" {} ", path.display()));
         for database in self.databases.iter().filter(|database| is_mounted(database.held())) {
@@ -160,7 +165,7 @@ impl HoldFixture {
             });
             last.get().map_err(|error| format!("cannot unmount {database}: {error}"))?;
         }
-        self.kill_guard()
+        Ok(())
     }
 
     /// Kills the guard.
@@ -263,6 +268,13 @@ impl HoldFixture {
             }
         }
         found
+    }
+}
+
+impl Drop for HoldFixture {
+    /// Leaves no guard, also where an error ends the row.
+    fn drop(&mut self) {
+        let _ = self.kill_guard();
     }
 }
 

@@ -20,8 +20,13 @@ use synconce_sys::reason;
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
 pub(super) fn watch(arguments: Doctor) -> ExitCode {
     if synconce_run::is_held() {
-        say("cannot time the syncs of a command: a run of synconce holds this process");
-        say("hint: start `synconce doctor` outside of the run");
+        if synconce_run::is_in_step() {
+            say("cannot time the syncs of a command: this build step is held");
+            say("hint: start `synconce doctor` outside of the build");
+        } else {
+            say("cannot time the syncs of a command: a run of synconce holds this process");
+            say("hint: start `synconce doctor` outside of the run");
+        }
         return exit::FAILED.into();
     }
     let outputs = match Outputs::open(&arguments, Stream::Errors) {

@@ -1,24 +1,28 @@
 //! `synconce hold restore`
 
 use super::{Trouble, known, say_waiting};
-use crate::arguments::hold::NamedHold;
+use crate::commands::json::{Sink, Stream};
+use crate::table;
 use crate::text::notice;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io;
+use std::process::ExitCode;
 use synconce_durable::text::quote;
-use synconce_hold::aside::{self, RestoreError, Restored};
+use synconce_hold::aside::{self, Journal, RestoreError, Restored};
 
 /// How many paths are listed.
 const LISTED: usize = 20;
 
 impl From<RestoreError> for Trouble {
     fn from(error: RestoreError) -> Self {
-        Self { message: error.to_string(), hint: error.remedy() }
+        Self::with_commands(error.to_string(), &error.commands(), error.remedy())
     }
 }
 
 /// Puts back what is set aside.
-pub(super) fn restore(named: &NamedHold) -> Result<(), Trouble> {
-    let name = known(&named.name)?;
+pub(super) fn restore(word: &OsStr) -> Result<(), Trouble> {
+    let name = known(word)?;
     let restored = aside::restore(&name, &say_waiting)?;
     if restored.paths.is_empty() && restored.kept.is_empty() {
         notice(&format!("hold {name}: nothing more is to be put back"));
@@ -26,6 +30,38 @@ pub(super) fn restore(named: &NamedHold) -> Result<(), Trouble> {
         say_restored(&name, &restored);
     }
     Ok(())
+}
+
+/// Lists the holds whose files are set aside. A journal that cannot be read hides no other one.
+pub(super) fn list() -> ExitCode {
+    let names = match Journal::names() {
+        Ok(names) => names,
+        Err(error) => return Trouble::from(error.to_string()).report(),
+    };
+    let (mut rows, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    for name in names {
+        match Journal::read(&name) {
+            Ok(journal) => rows.extend(row(&journal)),
+            Err(error) => code = Trouble::from(error.to_string()).report(),
+        }
+    }
+    let text = if rows.is_empty() {
+        "no files are set aside\n".to_owned()
+    } else {
+        rows.insert(0, ["NAME", "SINCE", "FILES"].map(str::to_owned));
+        table::render(&rows, table::width_of(io::stdout()))
+    };
+    match Sink::Standard(Stream::Output).write_text(&text) {
+        Ok(()) => code,
+        Err(error) => Trouble::from(String::from(error)).report(),
+    }
+}
+
+/// Returns the row of the hold of `journal`, if a restore would put anything back.
+fn row(journal: &Journal) -> Option<[String; 3]> {
+    let count = journal.to_put_back().len();
+    let since = journal.sets.iter().find(|set| !set.restored)?.time.clone();
+    (count > 0).then(|| [journal.name.clone(), since, count.to_string()])
 }
 
 /// Says what was put back, and what is kept beside it.

@@ -90,12 +90,7 @@ fn say_layers(layers: &Layers) {
 }
 
 fn refused(error: &RecoverError) -> Trouble {
-    let commands = error.commands();
-    let mut message = error.to_string();
-    for (command, what) in &commands {
-        message += &format!("\n  {command}    # {what}");
-    }
-    Trouble { message, hint: error.remedy() }
+    Trouble::with_commands(error.to_string(), &error.commands(), error.remedy())
 }
 
 impl From<AsideError> for Trouble {
@@ -127,6 +122,8 @@ pub(super) fn run(arguments: &HoldRunArguments) -> ExitCode {
 
 fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
     let config = read(&arguments.named.name)?;
+    // Until the end: between the steps no `restore` may put files back.
+    let _place = only_runner(&config.name, &say_waiting)?;
     // A signal ends the wait for another command, and a recovery, which the next one continues.
     decided(&config, Decision::ByFile)?;
     let forwarder = SignalForwarder::later();
@@ -136,7 +133,6 @@ fn held(arguments: &HoldRunArguments) -> Result<ExitCode, Trouble> {
     let started = begun(&config, DaemonStart::Child(&|| forwarder.begin()))?;
     // A hold that was in force has begun before.
     forwarder.begin();
-    let _place = only_runner(&config.name)?;
     if started == Started::InForce {
         refuse_second_daemon(&config)?;
     }

@@ -34,6 +34,12 @@ pub(super) fn text(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) ->
     for HeldSteps { engine, count, .. } in steps {
         text += &format!("{name}{{engine=\"{engine}\"}} {count}\n");
     }
+    let name = "synconce_build_steps_volatile_total";
+    text +=
+        &head(name, "Held build steps whose root was made volatile, since the boot.", "counter");
+    for HeldSteps { engine, volatile, .. } in steps {
+        text += &format!("{name}{{engine=\"{engine}\"}} {volatile}\n");
+    }
     let name = "synconce_last_build_step_held_timestamp_seconds";
     text += &head(name, "When the last held build step began.", "gauge");
     for HeldSteps { engine, last, .. } in steps {

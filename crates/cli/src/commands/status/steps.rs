@@ -25,6 +25,9 @@ pub(super) fn render(steps: &[HeldSteps]) -> String {
         let noun = if steps.count == 1 { "build step" } else { "build steps" };
         let count = whole(steps.count);
         let mut line = format!("{}: {count} {noun} held since the boot", steps.engine);
+        if steps.volatile > 0 {
+            line += &format!(", {} with a volatile root", whole(steps.volatile));
+        }
         if let Some(last) = &steps.last {
             // A later time has no text in humantime, which would panic.
             let time = Some(last.time).filter(|time| *time < YEAR_10_000);

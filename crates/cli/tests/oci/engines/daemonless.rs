@@ -1,8 +1,8 @@
 //! Podman and Buildah, which have no daemon.
 
 use super::{
-    HOLD, ImageBuilder, LIMITS, SHORT, Site, USERS, assert_bare, assert_held, assert_steps_bare,
-    assert_steps_held, prepare,
+    HOLD, ImageBuilder, LIMITS, SHORT, Site, USERS, add_synconce, assert_bare, assert_held,
+    assert_steps_bare, assert_steps_held, prepare,
 };
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,7 +33,7 @@ pub struct Podman<'a>(pub &'a Site<'a>);
 /// Returns the command `program`, with state of its own.
 fn stored(site: &Site<'_>, program: &str) -> Command {
     let mut command = site.command(program);
-    command.args(["--storage-driver", "vfs", "--root"]).arg(&site.storage);
+    command.args(["--storage-driver", site.driver, "--root"]).arg(&site.storage);
     command.args(["--runroot", SHORT]);
     command
 }
@@ -146,8 +146,13 @@ pub fn buildahs_and_podmans_steps_are_held_with_crun(place: &Place) {
     let version = finish(site.command(site.runtime().to_str().unwrap()).arg("--version"));
     assert!(version.stdout.starts_with("crun version "), "{version:?}");
     let podman = Podman(&site);
-    assert_steps_held("bud", &Buildah(&site).build(&[]), USERS);
-    assert_steps_held("build", &podman.build(&[]), USERS);
+    for runs_in_steps in [false, true] {
+        if runs_in_steps {
+            add_synconce(place);
+        }
+        assert_steps_held("bud", &Buildah(&site).build(&[]), USERS);
+        assert_steps_held("build", &podman.build(&[]), USERS);
+    }
     let run = |options: &[&str]| podman.run(options, &["/probe"]);
     for options in [&[][..], &["--privileged"], &UNCONFINED, &["--user", "0"]] {
         assert_bare(&format!("run {options:?}"), &run(options));

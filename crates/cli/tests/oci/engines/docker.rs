@@ -1,16 +1,15 @@
 //! dockerd, with each of its builders.
 
 use super::{
-    Given, HOLD, ImageBuilder, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, assert_bare, assert_held,
-    assert_steps_held, prepare, stop,
+    Given, HOLD, ImageBuilder, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, add_synconce,
+    assert_bare, assert_held, assert_steps_held, prepare, stop,
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::json;
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, finish, limit};
+use synconce_testkit::harness::{Place, children, eventually, finish, limit, process_status};
 use synconce_testkit::process::{Finished, Group};
 
 /// Debian's client, by its path: the first client in the PATH may have no builder.
@@ -113,15 +112,18 @@ impl<'a> Docker<'a> {
 
     /// Kills dockerd alone, as the kernel does when memory runs out. Its containerd ends with it.
     pub fn kill(self) {
-        let containerd = fs::read_to_string(format!("{SHORT}/exec/containerd/containerd.pid"));
-        let containerd = Pid::from_raw(containerd.unwrap().trim().parse().unwrap()).unwrap();
         let dockerd = Pid::from_raw(self.daemon.pid().cast_signed()).unwrap();
         kill_process(dockerd, Signal::KILL).unwrap();
         assert!(self.daemon.wait(limit()).unwrap().is_some(), "dockerd does not end");
         // The test is the first process of a pid namespace, and so inherits containerd. The next
         // dockerd takes a zombie for a running containerd, and gives up after 15 seconds.
-        let ended = waitid(WaitId::Pid(containerd), WaitIdOptions::EXITED);
-        assert!(ended.is_ok(), "containerd does not end: {ended:?}");
+        let is_containerd =
+            |pid: u32| process_status(pid).get("Name").is_some_and(|name| name == "containerd");
+        for (pid, _) in children(std::process::id()).into_iter().filter(|it| is_containerd(it.0)) {
+            let containerd = Pid::from_raw(pid.cast_signed()).unwrap();
+            let ended = waitid(WaitId::Pid(containerd), WaitIdOptions::EXITED);
+            assert!(ended.is_ok(), "containerd does not end: {ended:?}");
+        }
     }
 }
 
@@ -151,6 +153,13 @@ pub fn its_steps_are_held_by_either_builder_and_its_containers_are_not(place: &P
     assert_steps_held("its BuildKit", &docker.buildkit().build(&[]), USERS);
     containers_keep_their_syncs_unless_they_ask(&docker);
     what_looks_like_a_step_is_none(&docker);
+    add_synconce(place);
+    assert_steps_held(
+        "a run in a step of the classic builder",
+        &docker.classic().build(&[]),
+        USERS,
+    );
+    assert_steps_held("a run in a step of BuildKit", &docker.buildkit().build(&[]), USERS);
     place.write("context/Dockerfile", &format!("{STEPS}LABEL {HOLD}\n"));
     assert_steps_held("a label", &docker.classic().build(&[]), USERS);
     assert_bare("an image cannot ask", &docker.run(&[], &["/probe"]));

@@ -29,6 +29,8 @@ pub struct Site<'a> {
     /// Images and containers, on any disk.
     pub storage: PathBuf,
     pub cgroups: Cgroups,
+    /// The storage driver of Podman and Buildah.
+    pub driver: &'static str,
     /// The name by which synconce is called.
     name: &'static str,
 }
@@ -63,7 +65,7 @@ impl<'a> Site<'a> {
     /// Makes a site with the runtime `given` and storage at `storage`.
     pub fn with(place: &'a Place, given: Given, storage: &Path) -> Self {
         let (storage, cgroups) = (storage.to_owned(), Cgroups::unique());
-        Self { place, given, storage, cgroups, name: "synconce-oci" }
+        Self { place, given, storage, cgroups, driver: "vfs", name: "synconce-oci" }
     }
 
     /// Returns the site with synconce called by the name of the runtime that it is to execute.

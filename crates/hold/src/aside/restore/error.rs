@@ -1,0 +1,136 @@
+//! Why files that are set aside are not put back.
+
+use crate::open_files::{FileUser, named};
+use crate::safe_directory;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use synconce_durable::error::Error;
+use synconce_durable::text::quote;
+
+/// Why files were not put back.
+#[derive(Debug)]
+pub enum RestoreError {
+    /// The hold is in force. Nothing was renamed.
+    InForce(String),
+    /// The hold was interrupted, and its recovery has not begun. Nothing was renamed.
+    Interrupted(String),
+    /// A `synconce hold run` of the hold has not ended. Nothing was renamed.
+    Running(String),
+    /// Processes have files open that would be renamed. Nothing was renamed.
+    InUse {
+        /// The path.
+        path: PathBuf,
+        /// The processes.
+        users: Vec<FileUser>,
+        /// The daemon's unit.
+        unit: Option<String>,
+    },
+    /// A file system is mounted on or below the path. Nothing was renamed.
+    Mounted {
+        /// The path.
+        path: PathBuf,
+        /// The mount point.
+        point: PathBuf,
+    },
+    /// The directory with what is set aside is gone.
+    Gone {
+        /// Its path.
+        directory: PathBuf,
+        /// Its inode number.
+        inode: u64,
+        /// The journal that names it.
+        journal: PathBuf,
+    },
+    /// The disk lost writes in an earlier call. The files in memory still show them.
+    Lost {
+        /// The name of the hold.
+        name: String,
+        /// The mount point of the file system.
+        point: PathBuf,
+    },
+    /// An act failed. The next call goes on.
+    Failed(Error),
+}
+
+impl From<Error> for RestoreError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl RestoreError {
+    /// Returns a command that helps.
+    pub fn remedy(&self) -> Option<String> {
+        Some(match self {
+            Self::InForce(name) => format!("synconce hold stop {name}"),
+            Self::Running(_) => "end the daemon".to_owned(),
+            Self::Interrupted(name) => format!("synconce hold recover {name}"),
+            Self::InUse { unit: Some(unit), .. } => {
+                format!("systemctl stop {}", quote(Path::new(unit)))
+            }
+            Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
+            Self::Mounted { point, .. } => format!("umount {}", quote(point)),
+            Self::Failed(error) => return safe_directory::remedy(error),
+            Self::Gone { .. } | Self::Lost { .. } => return None,
+        })
+    }
+
+    /// Returns commands, with what each does.
+    pub fn commands(&self) -> Vec<(String, &'static str)> {
+        match self {
+            Self::Gone { directory, inode, journal } => {
+                let mut above = directory.ancestors().skip(1);
+                let above = above.find(|path| path.is_dir()).unwrap_or(Path::new("/"));
+                let find = format!("find {} -xdev -inum {inode}", quote(above));
+                vec![
+                    (find, "look for it, and move it back"),
+                    (
+                        format!("rm {}", quote(journal)),
+                        "only if it was deleted: nothing more is put back",
+                    ),
+                ]
+            }
+            Self::Lost { name, point } => vec![
+                (format!("umount {}", quote(point)), "and mount it again, or boot the machine"),
+                (format!("synconce hold restore {name}"), "then put back what the disk has"),
+            ],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InForce(name) => {
+                write!(f, "cannot put back the files of the hold {name}: it is in force")
+            }
+            Self::Interrupted(name) => write!(
+                f,
+                "cannot put back the files of the hold {name}: it was interrupted, and is not \
+                 recovered"
+            ),
+            Self::Running(name) => write!(
+                f,
+                "cannot put back the files of the hold {name}: \"synconce hold run\" has not ended"
+            ),
+            Self::InUse { path, users, .. } => {
+                write!(f, "cannot put back {}: it is in use by {}", path.display(), named(users))
+            }
+            Self::Mounted { path, point } => {
+                let (path, point) = (path.display(), point.display());
+                write!(f, "cannot put back {path}: a file system is mounted on {point}")
+            }
+            Self::Gone { directory, .. } => {
+                write!(f, "cannot put back what is set aside: {} is gone", directory.display())
+            }
+            Self::Lost { point, .. } => {
+                let point = point.display();
+                write!(f, "cannot put back what is set aside: the disk of {point} lost writes")
+            }
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
