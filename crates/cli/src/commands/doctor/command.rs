@@ -20,13 +20,7 @@ use synconce_sys::reason;
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
 pub(super) fn watch(arguments: Doctor) -> ExitCode {
     if synconce_run::is_held() {
-        if synconce_run::is_in_step() {
-            say("cannot time the syncs of a command: this build step is held");
-            say("hint: start `synconce doctor` outside of the build");
-        } else {
-            say("cannot time the syncs of a command: a run of synconce holds this process");
-            say("hint: start `synconce doctor` outside of the run");
-        }
+        say_held();
         return exit::FAILED.into();
     }
     let outputs = match Outputs::open(&arguments, Stream::Errors) {
@@ -77,6 +71,17 @@ pub(super) fn watch(arguments: Doctor) -> ExitCode {
             // The command's own failure says more.
             if has_succeeded { exit::FAILED.into() } else { run::end(&finished) }
         }
+    }
+}
+
+/// Says why no command can be watched by a process whose syncs are held.
+fn say_held() {
+    if synconce_run::is_in_step() {
+        say("cannot time the syncs of a command: this build step is held");
+        say("hint: start `synconce doctor` outside of the build");
+    } else {
+        say("cannot time the syncs of a command: a run of synconce holds this process");
+        say("hint: start `synconce doctor` outside of the run");
     }
 }
 
