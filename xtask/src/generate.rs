@@ -1,5 +1,7 @@
-//! Manual pages and completions, generated from the definition of the arguments.
+//! Manual pages and completions, generated from the definition of the arguments; and the chart of
+//! README.md.
 
+mod chart;
 mod completions;
 mod manual;
 
@@ -33,9 +35,7 @@ fn compare(fresh: &Path, files: &[PathBuf]) -> Result<String, Box<dyn Error>> {
         let committed = docs().join(file.strip_prefix(fresh)?);
         if fs::read(file)? != fs::read(&committed).unwrap_or_default() {
             let name = committed.display();
-            return Err(
-                format!("{name} is not what the arguments say: cargo xtask generate").into()
-            );
+            return Err(format!("{name} is not up to date: cargo xtask generate").into());
         }
         expected.push(committed);
     }
@@ -70,6 +70,12 @@ fn make_below(root: &Path) -> io::Result<Vec<PathBuf>> {
     for (name, text) in completions::scripts()? {
         files.push(completions.join(name));
         fs::write(completions.join(name), text)?;
+    }
+    let figures = root.join("figures");
+    fs::create_dir_all(&figures)?;
+    for (name, text) in chart::themes(&fs::read(docs().join("figures/install.json"))?)? {
+        files.push(figures.join(name));
+        fs::write(figures.join(name), text)?;
     }
     Ok(files)
 }

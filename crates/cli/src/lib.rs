@@ -7,4 +7,4 @@ pub mod commands;
 pub mod completion;
 pub mod exit;
 pub(crate) mod table;
-pub(crate) mod text;
+pub mod text;

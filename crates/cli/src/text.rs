@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use synconce_durable::text::is_obeyed;
+pub use synconce_durable::text::printable;
 
 /// Writes one line to standard error, prefixed with `synconce: `. Control characters are
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
@@ -29,16 +30,6 @@ pub fn notice(line: &str) {
     if !is_quiet() {
         say(line);
     }
-}
-
-/// Returns `text` with the characters escaped that a terminal acts on: control characters and
-/// those that change the direction of text. The text may come from another user.
-pub fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_obeyed(c) { safe.extend(c.escape_default()) } else { safe.push(c) }
-    }
-    safe
 }
 
 /// Like [`printable`], for JSON, where unescaped line breaks occur only between values.

@@ -5,7 +5,7 @@ mod record;
 mod savings;
 mod spread;
 mod tally;
-mod text;
+pub(crate) mod text;
 mod waits;
 
 use self::record::CommandRecord;

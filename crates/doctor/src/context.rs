@@ -210,6 +210,11 @@ impl Amount {
         self.entries += 1;
         self.bytes += bytes;
     }
+
+    pub(crate) fn shown(&self) -> String {
+        let (size, entries) = (bytes(self.bytes as f64), whole(self.entries as f64));
+        format!("{size} in {entries} entries")
+    }
 }
 
 /// Returns the line of `.dockerignore` for the directory `relative`, if it is seldom needed.
@@ -236,12 +241,12 @@ fn sorted(parts: BTreeMap<String, Amount>) -> Vec<ContextPart> {
 
 impl BuildContext {
     /// Returns the sentence that begins and ends the report.
-    fn verdict(&self) -> String {
+    pub(crate) fn verdict(&self) -> String {
         let sum = |pick: fn(&Amount) -> u64| -> u64 {
             self.could_be_ignored.iter().map(|part| pick(&part.amount)).sum()
         };
         let (entries, size) = (sum(|amount| amount.entries), sum(|amount| amount.bytes));
-        let sent = shown(&self.sent);
+        let sent = self.sent.shown();
         let directory = self.directory.display();
         match entries {
             0 => format!(
@@ -249,8 +254,16 @@ impl BuildContext {
             ),
             _ => format!(
                 "{directory}: a build sends {sent}; .dockerignore could save {}",
-                shown(&Amount { entries, bytes: size })
+                Amount { entries, bytes: size }.shown()
             ),
+        }
+    }
+
+    /// Returns what `.dockerignore` leaves out.
+    pub(crate) fn left_out(&self) -> String {
+        match &self.ignore_file {
+            Some(_) => format!(".dockerignore leaves out {}", self.ignored.shown()),
+            None => "there is no .dockerignore".to_owned(),
         }
     }
 
@@ -258,14 +271,11 @@ impl BuildContext {
     pub fn text(&self) -> String {
         let verdict = self.verdict();
         let mut text = format!("{verdict}\n");
-        let left_out = match &self.ignore_file {
-            Some(_) => format!(".dockerignore leaves out {}", shown(&self.ignored)),
-            None => "there is no .dockerignore".to_owned(),
-        };
         // A write to a string cannot fail.
         let _ = writeln!(
             text,
-            "{left_out}; {} symbolic links, {} of holes are sent",
+            "{}; {} symbolic links, {} of holes are sent",
+            self.left_out(),
             whole(self.symbolic_links as f64),
             bytes(self.holes as f64)
         );
@@ -292,10 +302,6 @@ impl BuildContext {
         let _ = writeln!(text, "\n{verdict}");
         text
     }
-}
-
-fn shown(amount: &Amount) -> String {
-    format!("{} in {} entries", bytes(amount.bytes as f64), whole(amount.entries as f64))
 }
 
 #[cfg(test)]

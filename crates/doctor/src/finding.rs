@@ -368,4 +368,4 @@ fn full(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,10 @@
 //! The report for a terminal.
 
 use crate::cgroup::{Limit, LimitKind};
+use crate::device::Device;
 use crate::finding::Finding;
-use crate::measure::{AtOnce, Export, Layers, Measured, Times, Writes};
+use crate::in_force::InForce;
+use crate::measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
 use std::fmt::Write;
@@ -22,24 +24,15 @@ pub(crate) fn render(report: &PlaceReport) -> String {
         return text;
     }
     let _ = writeln!(text, "\n{}", place(&report.place));
-    if let Some(engine) = &report.engine {
-        let _ = writeln!(text, "  engine       {}", engine.summary());
-        for line in engine.set_up.iter().flat_map(|set_up| &set_up.lines) {
-            let _ = writeln!(text, "  set-up       {line}");
-        }
-        for line in engine.databases.iter().flat_map(|databases| &databases.lines) {
-            let _ = writeln!(text, "  databases    {line}");
-        }
+    for (name, words) in devices(&report.place).into_iter().chain(engine(report)) {
+        line(&mut text, name, &words);
     }
-    figures(&mut text, &report.measured);
-    for limit in &report.limits {
-        let _ = writeln!(text, "  limit        {} ({})", limited(limit), limit.file.display());
-    }
-    for found in &report.in_force {
-        let _ = writeln!(text, "  in force     {} ({})", found.name, found.evidence);
+    figure_lines(&mut text, &report.measured);
+    for (name, words) in settings(report) {
+        line(&mut text, name, &words);
     }
     for missing in &report.not_measured {
-        let _ = writeln!(text, "  not measured {}: {}", missing.what, missing.why);
+        line(&mut text, "not measured", &format!("{}: {}", missing.what, missing.why));
     }
     for (at, finding) in (1..).zip(&report.findings) {
         block(&mut text, at, finding);
@@ -84,33 +77,60 @@ fn sequential(writes: &Writes) -> String {
     format!("bandwidth {}/s by {}", bytes(writes.bytes_per_second), writes.by)
 }
 
-fn place(place: &ExaminedPlace) -> String {
-    let mut text = format!(
-        "{}: {} on {}, {} % used, {}",
-        place.path.display(),
-        place.type_name,
-        place.source,
-        place.used_percent(),
-        place.mount_options
-    );
-    for device in &place.devices {
-        let cache = device.write_cache.as_deref().unwrap_or("unknown");
-        let _ = write!(text, "\n  device       {}, write cache: {cache}", device.name);
-    }
-    text
+/// Adds a line with a name and words.
+fn line(text: &mut String, name: &str, words: &str) {
+    let _ = writeln!(text, "  {name:<12} {words}");
 }
 
-fn figures(text: &mut String, measured: &Measured) {
-    let mut sync = |name: &str, times: Option<Times>, note: &str| {
-        if let Some(times) = times {
-            let (median, p99) = (micros(times.median), micros(times.p99));
-            let _ = writeln!(
-                text,
-                "  {name:<12} p50 {median:>8}  p99 {p99:>8}  {} times {note}",
-                times.samples
-            );
-        }
+fn place(place: &ExaminedPlace) -> String {
+    format!("{}: {}", place.path.display(), file_system(place))
+}
+
+/// Returns what the file system of a place is, and how full.
+pub(crate) fn file_system(place: &ExaminedPlace) -> String {
+    let ExaminedPlace { type_name, source, mount_options, .. } = place;
+    format!("{type_name} on {source}, {} % used, {mount_options}", place.used_percent())
+}
+
+/// Returns names and words of the lines about the devices.
+pub(crate) fn devices(place: &ExaminedPlace) -> Vec<(&'static str, String)> {
+    let device = |device: &Device| {
+        let cache = device.write_cache.as_deref().unwrap_or("unknown");
+        ("device", format!("{}, write cache: {cache}", device.name))
     };
+    place.devices.iter().map(device).collect()
+}
+
+/// Returns names and words of the lines about the engine.
+pub(crate) fn engine(report: &PlaceReport) -> Vec<(&'static str, String)> {
+    let Some(engine) = &report.engine else { return Vec::new() };
+    let set_up = engine.set_up.iter().flat_map(|set_up| &set_up.lines);
+    let databases = engine.databases.iter().flat_map(|databases| &databases.lines);
+    let mut lines = vec![("engine", engine.summary())];
+    lines.extend(set_up.map(|line| ("set-up", line.clone())));
+    lines.extend(databases.map(|line| ("databases", line.clone())));
+    lines
+}
+
+/// Returns names and words of the lines about limits, and about what skips syncs.
+pub(crate) fn settings(report: &PlaceReport) -> Vec<(&'static str, String)> {
+    let limit = |it: &Limit| ("limit", format!("{} ({})", limited(it), it.file.display()));
+    let mut lines: Vec<_> = report.limits.iter().map(limit).collect();
+    let in_force = |it: &InForce| ("in force", format!("{} ({})", it.name, it.evidence));
+    lines.extend(report.in_force.iter().map(in_force));
+    lines
+}
+
+/// A figure of a report.
+pub(crate) enum Figure {
+    /// Waits of one kind, and for what.
+    Waits(&'static str, Times, &'static str),
+    /// A figure in words.
+    Words(&'static str, String),
+}
+
+/// Returns the figures in the order of the report.
+pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
     let limit = measured.fdatasync.map_or("", |times| {
         if times.p99 < ETCD {
             "after 2,300 bytes; within etcd's limit of 10 ms for p99"
@@ -118,74 +138,82 @@ fn figures(text: &mut String, measured: &Measured) {
             "after 2,300 bytes; above etcd's limit of 10 ms for p99"
         }
     });
-    sync("fsync", measured.fsync, "after 2,300 bytes");
-    sync("fdatasync", measured.fdatasync, limit);
-    sync("in place", measured.overwrite, "fdatasync of 4 KiB written again");
-    if let Some(flushes) = measured.flushes {
-        let _ = writeln!(
-            text,
-            "  flush        {} by the kernel's counts, {:.1} for an fsync: {:.0} % of its time is \
-             the device's, {:.0} % the file system's",
-            micros(flushes.mean),
-            flushes.each,
-            100.0 * flushes.share,
-            100.0 * (1.0 - flushes.share)
-        );
-    }
-    at_once(text, &measured.at_once);
-    if let Some(names) = measured.names {
-        let links = names.links.map_or("no".to_owned(), whole);
-        let (creates, unlinks) = (whole(names.creates), whole(names.unlinks));
-        let _ = writeln!(
-            text,
-            "  names        {creates} creates, {links} links, {unlinks} unlinks a second"
-        );
-    }
-    if let Some(layers) = &measured.layers {
-        layered(text, layers);
-    }
-    if let Some(Export { image, bytes: size, bytes_per_second, gzip, zstd }) = &measured.export {
-        let (rate, size) = (bytes(*bytes_per_second), bytes(*size as f64));
-        let mut line = format!("{rate}/s of {image}, {size}, as by docker save");
-        for (rate, program) in [(gzip, "gzip"), (zstd, "zstd")] {
-            line += &rate.map_or_else(String::new, |it| format!("; {program} {}/s", bytes(it)));
+    let waits = |name, times: Option<Times>, note| Some(Figure::Waits(name, times?, note));
+    let words = |name, words: Option<String>| Some(Figure::Words(name, words?));
+    let layers = measured.layers.as_ref();
+    let all = [
+        waits("fsync", measured.fsync, "after 2,300 bytes"),
+        waits("fdatasync", measured.fdatasync, limit),
+        waits("in place", measured.overwrite, "fdatasync of 4 KiB written again"),
+        words("flush", measured.flushes.as_ref().map(flushes)),
+        words("at once", at_once(&measured.at_once)),
+        words("names", measured.names.as_ref().map(names)),
+        waits("copy-up", layers.map(|it| it.file), "a file of a lower layer"),
+        waits("copy-up", layers.map(|it| it.directory), "a directory of a lower layer"),
+        words("unmount", layers.map(unmount)),
+        words("in a layer", layers.and_then(|it| it.random.as_ref()).map(random)),
+        words("export", measured.export.as_ref().map(export)),
+        words("writes", measured.random.as_ref().map(random)),
+        words("writes", measured.sequential.as_ref().map(sequential)),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn figure_lines(text: &mut String, measured: &Measured) {
+    let mut before = "";
+    for figure in figures(measured) {
+        match figure {
+            Figure::Waits(name, times, note) => {
+                let label = if name == before { "" } else { name };
+                before = name;
+                let (median, p99) = (micros(times.median), micros(times.p99));
+                let shown =
+                    format!("p50 {median:>8}  p99 {p99:>8}  {} times {note}", times.samples);
+                line(text, label, &shown);
+            }
+            Figure::Words(name, words) => line(text, name, &words),
         }
-        let _ = writeln!(text, "  export       {line}");
-    }
-    let writes =
-        [measured.random.map(|it| random(&it)), measured.sequential.map(|it| sequential(&it))];
-    for line in writes.into_iter().flatten() {
-        let _ = writeln!(text, "  writes       {line}");
     }
 }
 
-fn at_once(text: &mut String, all: &[AtOnce]) {
+fn flushes(flushes: &DeviceFlushes) -> String {
+    format!(
+        "{} by the kernel's counts, {:.1} for an fsync: {:.0} % of its time is the device's, \
+         {:.0} % the file system's",
+        micros(flushes.mean),
+        flushes.each,
+        100.0 * flushes.share,
+        100.0 * (1.0 - flushes.share)
+    )
+}
+
+fn at_once(all: &[AtOnce]) -> Option<String> {
     let rate = |it: &AtOnce| match it.writers {
         1 => format!("1 writer {} fsyncs a second", whole(it.per_second)),
         writers => format!("{writers} writers {} each", whole(it.per_second)),
     };
-    if !all.is_empty() {
-        let rates = all.iter().map(rate).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(text, "  at once      {rates}");
-    }
+    let rates: Vec<_> = all.iter().map(rate).collect();
+    (!rates.is_empty()).then(|| rates.join(", "))
 }
 
-fn layered(text: &mut String, layers: &Layers) {
-    for (name, times, what) in
-        [("copy-up", layers.file, "file"), ("", layers.directory, "directory")]
-    {
-        let (median, p99) = (micros(times.median), micros(times.p99));
-        let _ = writeln!(
-            text,
-            "  {name:<12} p50 {median:>8}  p99 {p99:>8}  {} times a {what} of a lower layer",
-            times.samples
-        );
+fn names(names: &NameRates) -> String {
+    let links = names.links.map_or("no".to_owned(), whole);
+    let (creates, unlinks) = (whole(names.creates), whole(names.unlinks));
+    format!("{creates} creates, {links} links, {unlinks} unlinks a second")
+}
+
+fn unmount(layers: &Layers) -> String {
+    format!("{} of an overlay; it syncs the file system", micros(layers.unmount))
+}
+
+fn export(export: &Export) -> String {
+    let Export { image, bytes: size, bytes_per_second, gzip, zstd } = export;
+    let (rate, size) = (bytes(*bytes_per_second), bytes(*size as f64));
+    let mut line = format!("{rate}/s of {image}, {size}, as by docker save");
+    for (rate, program) in [(gzip, "gzip"), (zstd, "zstd")] {
+        line += &rate.map_or_else(String::new, |it| format!("; {program} {}/s", bytes(it)));
     }
-    let unmount = micros(layers.unmount);
-    let _ = writeln!(text, "  unmount      {unmount} of an overlay; it syncs the file system");
-    if let Some(writes) = &layers.random {
-        let _ = writeln!(text, "  in a layer   {}", random(writes));
-    }
+    line
 }
 
 fn limited(limit: &Limit) -> String {
@@ -197,14 +225,15 @@ fn limited(limit: &Limit) -> String {
     }
 }
 
+/// Returns what a finding costs, if it has a figure.
+pub(crate) fn price(finding: &Finding) -> Option<String> {
+    let (seconds, workload) = (finding.seconds?, finding.workload.as_ref()?);
+    Some(format!("at least {} of {workload}", at_least(seconds)))
+}
+
 /// Adds the lines of the finding number `at`.
 pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
-    let cost = match (finding.seconds, &finding.workload) {
-        (Some(seconds), Some(workload)) => {
-            format!(": at least {} of {workload}", at_least(seconds))
-        }
-        _ => String::new(),
-    };
+    let cost = price(finding).map_or_else(String::new, |price| format!(": {price}"));
     let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
     let _ = write!(
         text,

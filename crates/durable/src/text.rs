@@ -74,6 +74,16 @@ fn print(word: &mut String, printed: &mut Vec<u8>) {
     }
 }
 
+/// Returns `text` with the characters escaped that a terminal acts on: control characters and
+/// those that change the direction of text. The text may come from another user.
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_obeyed(letter) { safe.extend(letter.escape_default()) } else { safe.push(letter) }
+    }
+    safe
+}
+
 /// Whether a terminal acts on `letter`: control characters, and those that change the direction of
 /// text.
 pub fn is_obeyed(letter: char) -> bool {

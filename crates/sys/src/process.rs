@@ -298,6 +298,14 @@ pub fn give_up_inherited(keep: Option<BorrowedFd<'_>>) {
     close_inherited(null.as_ref().map(AsFd::as_fd), keep);
 }
 
+/// Returns the umask from /proc, if it can be read: umask(2) reports it only by changing it, for
+/// all threads.
+pub fn umask() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
+    u32::from_str_radix(mask.trim(), 8).ok()
+}
+
 /// Lowers the priority for processor and disk: the calling thread, and threads that it starts
 /// later, get nice 19 and the idle I/O class (ioprio_set(2), Linux 2.6.13), where the disk's
 /// scheduler has classes.

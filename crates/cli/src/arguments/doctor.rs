@@ -66,6 +66,12 @@ pub struct Doctor {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["path", "quick", "full", "context", "command"])]
     pub read: Option<PathBuf>,
+    /// Write the report to FILE, too, as a page for a browser
+    ///
+    /// The page is one HTML file, which loads nothing. FILE is replaced as a whole. The page has
+    /// names of files and the words of COMMAND.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
     /// Run COMMAND once, and say how long it waits for syncs, in place of a disk
     ///
     /// Nothing is held. The report goes to standard error, with --json, too. The exit code is

@@ -2,14 +2,17 @@
 
 mod command;
 mod engine;
+mod page;
 mod width;
 
 use crate::arguments::doctor::Doctor;
 use crate::commands::error::CommandError;
-use crate::commands::output::{Output, Stream, print};
+use crate::commands::output::{Output, Stream};
 use crate::exit;
 use crate::text::{bytes, say, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use page::PageFile;
+use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::env;
 use std::path::Path;
@@ -32,9 +35,9 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
         return Err(CommandError::from("cannot time a command: there is none after --")
             .hint("synconce doctor -- COMMAND; of a directory: synconce doctor PATH"));
     }
-    let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
+    let outputs = Outputs::open(&arguments)?;
     if let Some(record) = &arguments.read {
-        return command::read(record, output, &arguments);
+        return command::read(record, outputs, &arguments);
     }
     let failure = |error| failure(&error, &arguments);
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
@@ -44,7 +47,7 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
         let examined = examine_context(directory, &mut watch);
         watch.bar.finish_and_clear();
         let report = examined.map_err(failure)?;
-        output.write_or(&report, || print(fit(&report.text(), Stream::Output)))?;
+        outputs.write(&report, || report.text(), |made| report.page(made))?;
         return Ok(ExitCode::SUCCESS);
     }
     let options = ExamineOptions {
@@ -57,8 +60,47 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
     let examined = examine(&options, &mut watch);
     watch.bar.finish_and_clear();
     let report = examined.map_err(failure)?;
-    output.write_or(&report, || print(fit(&report.text(), Stream::Output)))?;
+    outputs.write(&report, || report.text(), |made| report.page(made))?;
     Ok(exit_code(report.most_seconds(), arguments.fail_on))
+}
+
+/// Where a report goes, beside or in place of the terminal.
+struct Outputs {
+    json: Output,
+    page: Option<PageFile>,
+    /// The stream of text, and of JSON without a file.
+    stream: Stream,
+}
+
+impl Outputs {
+    /// Opens what `arguments` name. Called before the work, so that a mistyped path loses no report.
+    ///
+    /// # Errors
+    /// An output cannot be written.
+    fn open(arguments: &Doctor) -> Result<Self, CommandError> {
+        let page = PageFile::check(arguments.html.as_deref())?;
+        let stream = if arguments.command.is_empty() { Stream::Output } else { Stream::Errors };
+        Ok(Self { json: Output::open(arguments.json.json.as_deref(), stream)?, page, stream })
+    }
+
+    /// Writes `report` to JSON and page. Without JSON, prints the text.
+    ///
+    /// # Errors
+    /// An output cannot be written. The other one is written all the same.
+    fn write(
+        self,
+        report: &impl Serialize,
+        text: impl FnOnce() -> String,
+        page: impl FnOnce(&str) -> String,
+    ) -> Result<(), CommandError> {
+        let stream = self.stream;
+        let printed = self.json.write_or(report, || stream.print(fit(&text(), stream)));
+        let written = self.page.map_or(Ok(()), |file| file.write(page));
+        match (printed, written) {
+            (Err(error), Err(other)) => Err(error.and(other)),
+            (printed, written) => printed.and(written),
+        }
+    }
 }
 
 /// Returns the exit code of a report whose costliest finding costs `seconds`, with `--fail-on`.

@@ -43,6 +43,13 @@ impl CommandError {
         Self { hint, ..self }
     }
 
+    /// Adds the message of `other`.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.lines.extend(other.lines);
+        self
+    }
+
     /// Sets the signal that has interrupted the command, if one has. Cleanup is done.
     #[must_use]
     pub fn ended_by(self, signal: Option<i32>) -> Self {

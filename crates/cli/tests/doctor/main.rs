@@ -11,6 +11,7 @@ mod context;
 mod ends;
 mod limits;
 mod manners;
+mod page;
 mod programs;
 mod record;
 mod skipped;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ends::trials(),
         limits::trials(),
         manners::trials(),
+        page::trials(),
         programs::trials(),
         record::trials(),
         skipped::trials(),

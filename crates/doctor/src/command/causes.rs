@@ -35,14 +35,14 @@ pub struct Emulated {
 
 impl TriggerRuns {
     /// Returns the least seconds of all runs.
-    pub(super) fn seconds(&self) -> f64 {
+    pub(crate) fn seconds(&self) -> f64 {
         self.micros as f64 / 1e6
     }
 }
 
 impl Emulated {
     /// Returns the share of the work, and the least share at 95 % confidence.
-    pub(super) fn share(&self) -> (f64, f64) {
+    pub(crate) fn share(&self) -> (f64, f64) {
         let (share, least, _) = wilson(self.looks, self.of);
         (share, least)
     }

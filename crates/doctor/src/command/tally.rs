@@ -32,7 +32,7 @@ pub(super) struct CallTally {
 }
 
 /// How many of the longest waits are kept.
-const SLOWEST: usize = 5;
+const SLOWEST: usize = 20;
 /// More names of system calls than these are in no record of ours.
 const CALLS: usize = 100;
 

@@ -10,9 +10,12 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
-const WORTH: f64 = 0.1;
+pub(crate) const WORTH: f64 = 0.1;
 /// How many groups of a kind are shown.
 const SHOWN: usize = 5;
+/// What a run risks.
+pub(crate) const RISK: &str = "a power cut during the run leaves files empty or old; `synconce \
+                               status` then reports the run";
 
 /// Returns the verdict: one sentence.
 pub(super) fn verdict(
@@ -73,13 +76,20 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
     // A write to a string cannot fail.
     let _ = writeln!(text, "\n{}", ended(report));
     if waits.calls > 0 {
-        totals(&mut text, waits, &report.savings);
+        for (name, words) in totals(waits, &report.savings) {
+            let _ = writeln!(text, "  {name:<13}{words}");
+        }
         groups(&mut text, "by call", &waits.by_call);
         groups(&mut text, "by program", &waits.by_program);
         groups(&mut text, "by directory", &waits.by_directory);
-        dropped(&mut text, "programs", waits.dropped_programs);
-        dropped(&mut text, "directories", waits.dropped_directories);
-        for (at, slow) in waits.slowest.iter().enumerate() {
+        for (what, it) in
+            [("programs", waits.dropped_programs), ("directories", waits.dropped_directories)]
+        {
+            if let Some(it) = it {
+                let _ = writeln!(text, "  dropped      {}", dropped(what, it));
+            }
+        }
+        for (at, slow) in waits.slowest.iter().take(SHOWN).enumerate() {
             let _ = writeln!(text, "  {:<13}{}", if at == 0 { "longest" } else { "" }, one(slow));
         }
     }
@@ -89,11 +99,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
     programs(&mut text, report);
     if report.savings.about >= WORTH {
         let _ = writeln!(text, "  do           {again}");
-        let _ = writeln!(
-            text,
-            "  risk         a power cut during the run leaves files empty or old; `synconce status` \
-             then reports the run"
-        );
+        let _ = writeln!(text, "  risk         {RISK}");
     }
     for (at, finding) in (1..).zip(&report.findings) {
         block(&mut text, at, finding);
@@ -120,7 +126,8 @@ fn programs(text: &mut String, report: &CommandReport) {
     }
 }
 
-fn ended(report: &CommandReport) -> String {
+/// Returns the words of the command, how it ended, and its time.
+pub(crate) fn ended(report: &CommandReport) -> String {
     let how = match report.ended {
         Some(CommandEnding::Exited(code)) => format!("exit code {code}"),
         Some(CommandEnding::Killed(signal)) => format!("ended by signal {signal}"),
@@ -129,34 +136,39 @@ fn ended(report: &CommandReport) -> String {
     format!("{}: {how}, {}", report.command.join(" "), seconds(report.seconds))
 }
 
-fn totals(text: &mut String, waits: &Waits, savings: &Savings) {
+/// Returns names and words of the lines about all syncs together.
+pub(crate) fn totals(waits: &Waits, savings: &Savings) -> [(&'static str, String); 3] {
     let failed =
         if waits.failed > 0 { format!(", {} failed", waits.failed) } else { String::new() };
     let written = match waits.bytes_known_of {
         0 => String::new(),
         count => format!("; {} syncs had {} to write", whole(count), bytes(waits.bytes as f64)),
     };
-    let _ = writeln!(
-        text,
-        "  syncs        {}{failed}, {} of waits in all{written}",
+    let syncs = format!(
+        "{}{failed}, {} of waits in all{written}",
         whole(waits.calls),
         seconds(waits.seconds)
     );
-    let _ = writeln!(
-        text,
-        "  critical     {} +/- {} while nothing else of the command could run ({} samples)",
+    let critical = format!(
+        "{} +/- {} while nothing else of the command could run ({} samples)",
         seconds(savings.critical),
         seconds(savings.critical_error),
         whole(savings.samples)
     );
-    let _ = writeln!(text, "  commit       {} at the end of a run", seconds(savings.commit));
+    let commit = format!("{} at the end of a run", seconds(savings.commit));
+    [("syncs", syncs), ("critical", critical), ("commit", commit)]
+}
+
+/// Returns the name of a group, for a reader.
+pub(crate) fn group_name(group: &SyncGroup) -> &str {
+    if group.name.is_empty() { "(unknown)" } else { &group.name }
 }
 
 fn groups(text: &mut String, title: &str, groups: &[SyncGroup]) {
     for (at, group) in groups.iter().take(SHOWN).enumerate() {
         let title = if at == 0 { title } else { "" };
         let calls = whole(group.calls);
-        let name = if group.name.is_empty() { "(unknown)" } else { &group.name };
+        let name = group_name(group);
         let _ = writeln!(
             text,
             "  {title:<13}{calls:>7} {:>8}  p50 {:>8}  p99 {:>8}  {name}",
@@ -175,16 +187,11 @@ fn groups(text: &mut String, title: &str, groups: &[SyncGroup]) {
     }
 }
 
-/// Says that `what` with short waits are missing from the groups.
-fn dropped(text: &mut String, what: &str, dropped: Option<Dropped>) {
-    if let Some(Dropped { calls, seconds: waited }) = dropped {
-        let (calls, waited, most) = (whole(calls), seconds(waited), whole(2 * KEPT as u64));
-        let _ = writeln!(
-            text,
-            "  dropped      {calls} syncs, {waited}, are in the sums only: there are more than \
-             {most} {what}"
-        );
-    }
+/// Returns that `what` with short waits are missing from the groups.
+pub(crate) fn dropped(what: &str, dropped: Dropped) -> String {
+    let (calls, waited) = (whole(dropped.calls), seconds(dropped.seconds));
+    let most = whole(2 * KEPT as u64);
+    format!("{calls} syncs, {waited}, are in the sums only: there are more than {most} {what}")
 }
 
 fn one(slow: &Slowest) -> String {
@@ -207,7 +214,7 @@ fn not_timed(kind: &NotCovered) -> String {
 }
 
 /// Formats seconds as us, ms or s.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     match value {
         ..0.001 => format!("{:.0} us", value * 1e6),
         0.001..1.0 => format!("{:.1} ms", value * 1e3),
@@ -217,7 +224,7 @@ pub(super) fn seconds(value: f64) -> String {
 }
 
 /// Formats seconds as [`seconds`] does, rounded down.
-fn at_least(value: f64) -> String {
+pub(crate) fn at_least(value: f64) -> String {
     let digit = match value {
         ..0.001 => 1e-6,
         0.001..1.0 => 1e-4,

@@ -7,7 +7,7 @@ use crate::place::Overlay;
 use std::path::PathBuf;
 use synconce_probe::filesystem::SyncKind;
 
-fn place() -> ExaminedPlace {
+pub(crate) fn place() -> ExaminedPlace {
     ExaminedPlace {
         path: "/srv".into(),
         mount_point: "/srv".into(),
@@ -27,12 +27,12 @@ fn place() -> ExaminedPlace {
     }
 }
 
-fn host(kernel: &str) -> Host {
+pub(crate) fn host(kernel: &str) -> Host {
     Host { kernel: kernel.to_owned(), cpus: 4 }
 }
 
 /// Returns the figures of a disk on which a flush takes `flush` microseconds.
-fn disk(flush: f64) -> Measured {
+pub(crate) fn disk(flush: f64) -> Measured {
     let times = |flushes: f64| {
         let time = flushes * flush;
         Some(Times { samples: 100, fastest: time, quarter: time, median: time, p99: time })

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::xattrs::{Attributed, NamedFile, Open, each};
 use synconce_sys::namespace::is_first_user_namespace;
+use synconce_sys::process::umask;
 
 /// The ids and umask with which this process makes files.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,9 @@ impl Maker {
     pub fn this() -> Self {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
-        Self { uid, gid, umask: umask(), nobody: nobody() }
+        // Without it, every mode is set.
+        let umask = umask().unwrap_or(0o777);
+        Self { uid, gid, umask, nobody: nobody() }
     }
 
     /// Returns whether the owner or group may be an unmapped id, which cannot be kept.
@@ -192,12 +195,4 @@ fn nobody() -> Option<(u32, u32)> {
     let read = |path| std::fs::read_to_string(path).ok()?.trim().parse().ok();
     let known = |path| read(path).unwrap_or(65534);
     Some((known("/proc/sys/kernel/overflowuid"), known("/proc/sys/kernel/overflowgid")))
-}
-
-/// Returns the umask from /proc: umask(2) reports it only by changing it, for all threads. If
-/// it cannot be read, returns 0777, so that every mode is set.
-fn umask() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o777)
 }

@@ -1,10 +1,8 @@
 //! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
 
-use super::exit_code;
-use super::width::fit;
+use super::{Outputs, exit_code};
 use crate::arguments::doctor::Doctor;
 use crate::commands::error::CommandError;
-use crate::commands::output::{Output, Stream};
 use crate::commands::run::{self, Screen};
 use crate::text::shell;
 use rustix::fs::MemfdFlags;
@@ -34,7 +32,7 @@ pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
         };
         return Err(CommandError::from(why).hint(hint));
     }
-    let output = Output::open(arguments.json.json.as_deref(), Stream::Errors)?;
+    let outputs = Outputs::open(&arguments)?;
     let record = record(arguments.output.as_deref())?;
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
@@ -59,7 +57,7 @@ pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
     let report = report(&record, &arguments.ignore)
         .map_err(|error| format!("cannot read the record: {error}").into());
     let printed = report.and_then(|report| {
-        print(&report, output, Stream::Errors)?;
+        print(&report, outputs)?;
         Ok(exit_code(report.most_seconds(), arguments.fail_on))
     });
     if finished.ending == Ending::Exited(0) && finished.error.is_none() {
@@ -75,7 +73,7 @@ pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
 /// Prints the report of a record that was kept.
 pub(super) fn read(
     path: &Path,
-    output: Output,
+    outputs: Outputs,
     arguments: &Doctor,
 ) -> Result<ExitCode, CommandError> {
     let opened = File::open(path).map_err(|error| reason(&error));
@@ -83,7 +81,7 @@ pub(super) fn read(
     let report = opened
         .and_then(examined)
         .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    print(&report, output, Stream::Output)?;
+    print(&report, outputs)?;
     Ok(exit_code(report.most_seconds(), arguments.fail_on))
 }
 
@@ -115,8 +113,8 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
     examine_record(BufReader::new(record), ignored)
 }
 
-fn print(report: &CommandReport, output: Output, stream: Stream) -> Result<(), CommandError> {
+fn print(report: &CommandReport, outputs: Outputs) -> Result<(), CommandError> {
     let words = ["synconce", "run", "--"].map(str::to_owned);
     let again = shell(&[&words[..], &report.command].concat());
-    output.write_or(report, || stream.print(fit(&report.text(&again), stream)))
+    outputs.write(report, || report.text(&again), |made| report.page(&again, made))
 }

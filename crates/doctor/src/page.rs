@@ -1,0 +1,200 @@
+//! A report as a page: one HTML file that loads nothing. Pure: values in, text out.
+//!
+//! Names, paths and words of commands may come from another user. Each is a [`Text`], in which
+//! control characters are escaped, and the template escapes markup. The policy of the page
+//! (Content-Security-Policy) allows its own style and script only, by a number that is used once.
+
+mod command;
+mod context;
+mod place;
+
+use crate::finding::Finding;
+use crate::text::price;
+use askama::Template;
+use synconce_chart::{Bar, BarChart, Text};
+
+/// A table has at most so many rows, so that a page opens at once.
+const ROWS: usize = 50;
+/// A chart has at most so many bars.
+const BARS: usize = 10;
+
+/// A page.
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page {
+    title: Text,
+    verdict: Text,
+    cards: Vec<Card>,
+    sections: Vec<Section>,
+    /// What made the page, and when.
+    made: Text,
+    nonce: String,
+    style: &'static str,
+    script: &'static str,
+}
+
+/// A finding, or what else can be done.
+struct Card {
+    name: Text,
+    price: Text,
+    lines: Vec<CardLine>,
+}
+
+struct CardLine {
+    label: &'static str,
+    text: Text,
+    is_command: bool,
+}
+
+struct Section {
+    title: &'static str,
+    parts: Vec<Part>,
+}
+
+enum Part {
+    Line(Text),
+    /// Names and what is said about each.
+    Facts(Vec<(Text, Text)>),
+    Chart(BarChart),
+    Table(Table),
+}
+
+struct Table {
+    title: &'static str,
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+    /// What the rows leave out.
+    rest: Text,
+}
+
+struct Column {
+    name: &'static str,
+    is_number: bool,
+    /// Whether the rows are sorted by this column, the largest first.
+    is_sorted: bool,
+}
+
+struct Cell {
+    text: Text,
+    /// The value of a number, which the text rounds.
+    number: Option<f64>,
+}
+
+impl Page {
+    /// Returns the text of a page.
+    fn text(
+        title: impl Into<Text>,
+        verdict: &str,
+        cards: Vec<Card>,
+        sections: impl IntoIterator<Item = Section>,
+        made: &str,
+    ) -> String {
+        let page = Self {
+            title: title.into(),
+            verdict: verdict.into(),
+            cards,
+            sections: sections.into_iter().filter(|section| !section.parts.is_empty()).collect(),
+            made: made.into(),
+            nonce: format!("{:032x}", fastrand::u128(..)),
+            style: include_str!("../templates/page.css"),
+            script: include_str!("../templates/page.js"),
+        };
+        // The template calls nothing that fails, and a write to a string cannot fail.
+        page.render().unwrap_or_default()
+    }
+}
+
+impl Section {
+    /// Returns a section with those of `parts` that there are.
+    fn of(title: &'static str, parts: impl IntoIterator<Item = Option<Part>>) -> Self {
+        Self { title, parts: parts.into_iter().flatten().collect() }
+    }
+}
+
+impl Part {
+    fn facts<N: Into<Text>>(facts: impl IntoIterator<Item = (N, String)>) -> Option<Self> {
+        let facts = facts.into_iter().map(|(name, words)| (name.into(), words.into()));
+        let facts: Vec<_> = facts.collect();
+        (!facts.is_empty()).then_some(Self::Facts(facts))
+    }
+
+    /// Returns a chart of the first bars. One bar alone shows nothing.
+    fn chart(title: &str, bars: impl IntoIterator<Item = Bar>) -> Option<Self> {
+        let bars: Vec<_> = bars.into_iter().take(BARS).collect();
+        let chart = BarChart { title: title.into(), heads: None, bars };
+        (chart.bars.len() > 1).then_some(Self::Chart(chart))
+    }
+
+    /// Returns a table of the first of `all`.
+    fn table<T>(
+        title: &'static str,
+        columns: impl IntoIterator<Item = Column>,
+        all: &[T],
+        cells: impl Fn(&T) -> Vec<Cell>,
+    ) -> Option<Self> {
+        let rest = match all.len().saturating_sub(ROWS) {
+            0 => Text::default(),
+            count => format!("{count} more are not shown here: --json has all.").into(),
+        };
+        let rows = all.iter().take(ROWS).map(cells).collect();
+        let columns = columns.into_iter().collect();
+        (!all.is_empty()).then_some(Self::Table(Table { title, columns, rows, rest }))
+    }
+}
+
+impl Column {
+    fn text(name: &'static str) -> Self {
+        Self { name, is_number: false, is_sorted: false }
+    }
+
+    fn number(name: &'static str) -> Self {
+        Self { name, is_number: true, is_sorted: false }
+    }
+
+    fn sorted(name: &'static str) -> Self {
+        Self { name, is_number: true, is_sorted: true }
+    }
+}
+
+impl Cell {
+    fn text(text: impl Into<Text>) -> Self {
+        Self { text: text.into(), number: None }
+    }
+
+    fn number(shown: String, number: f64) -> Self {
+        Self { text: shown.into(), number: Some(number) }
+    }
+}
+
+impl Card {
+    fn of(finding: &Finding) -> Self {
+        let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
+        let lines = [
+            ("cause", cause),
+            ("evidence", evidence),
+            ("do", remedy),
+            ("undo", undo),
+            ("risk", risk),
+        ];
+        let price = price(finding).unwrap_or_default();
+        Self {
+            name: (*name).into(),
+            price: price.into(),
+            lines: lines.map(|(label, text)| CardLine::new(label, text)).into(),
+        }
+    }
+}
+
+impl CardLine {
+    fn new(label: &'static str, text: &str) -> Self {
+        let is_command = match label {
+            "do" => true,
+            "undo" => !text.starts_with("not needed"),
+            _ => false,
+        };
+        Self { label, text: text.into(), is_command }
+    }
+}
+
+#[cfg(test)]
+mod tests;

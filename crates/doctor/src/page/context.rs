@@ -1,0 +1,83 @@
+//! The page about the context of an image build.
+
+use super::{Cell, Column, Page, Part, Section};
+use crate::context::{Amount, BuildContext, ContextPart};
+use crate::text::{bytes, whole};
+use synconce_chart::Bar;
+
+impl BuildContext {
+    /// Returns the report as a page, which says that it was made by `made`.
+    pub fn page(&self, made: &str) -> String {
+        let unreadable = Part::table(
+            "Directories that this user cannot read",
+            [Column::text("directory")],
+            &self.unreadable,
+            |path| vec![Cell::text(path.display().to_string())],
+        );
+        let sections = [
+            Section::of(
+                "What a build sends",
+                [
+                    Part::facts(self.facts()),
+                    Part::chart("Bytes at the top of the context", self.largest.iter().map(bar)),
+                    table("The largest entries at the top", "name", &self.largest),
+                    self.files(),
+                ],
+            ),
+            Section::of(
+                "Lines for .dockerignore",
+                [
+                    (!self.could_be_ignored.is_empty())
+                        .then(|| Part::Line("A build may need one of these: check each.".into())),
+                    table("What each line saves", "line", &self.could_be_ignored),
+                ],
+            ),
+            Section::of("Not read", [unreadable]),
+        ];
+        let title = format!("{} (build context)", self.directory.display());
+        Page::text(title, &self.verdict(), Vec::new(), sections, made)
+    }
+
+    fn files(&self) -> Option<Part> {
+        let columns = [Column::text("file"), Column::sorted("bytes")];
+        Part::table("The largest files", columns, &self.largest_files, |part| {
+            vec![Cell::text(part.path.display().to_string()), size(part.amount.bytes)]
+        })
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("sent", self.sent.shown()),
+            (".dockerignore", self.left_out()),
+            ("symbolic links", whole(self.symbolic_links as f64)),
+            ("holes", bytes(self.holes as f64)),
+        ]
+    }
+}
+
+fn bar(part: &ContextPart) -> Bar {
+    let Amount { entries, bytes: size } = part.amount;
+    Bar {
+        name: part.path.display().to_string().into(),
+        value: size as f64,
+        shown: bytes(size as f64).into(),
+        note: format!("{} entries", whole(entries as f64)).into(),
+        ..Bar::default()
+    }
+}
+
+fn table(title: &'static str, name: &'static str, parts: &[ContextPart]) -> Option<Part> {
+    let columns = [Column::text(name), Column::sorted("bytes"), Column::number("entries")];
+    Part::table(title, columns, parts, |part| {
+        let entries = part.amount.entries;
+        vec![
+            Cell::text(part.path.display().to_string()),
+            size(part.amount.bytes),
+            Cell::number(whole(entries as f64), entries as f64),
+        ]
+    })
+}
+
+fn size(count: u64) -> Cell {
+    Cell::number(bytes(count as f64), count as f64)
+}

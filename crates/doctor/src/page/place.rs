@@ -1,0 +1,109 @@
+//! The page about a place.
+
+use super::{Card, Cell, Column, Page, Part, Section};
+use crate::measure::Times;
+use crate::report::PlaceReport;
+use crate::text::{self, Figure, micros, whole};
+use synconce_chart::Bar;
+
+impl PlaceReport {
+    /// Returns the report as a page, which says that it was made by `made`.
+    pub fn page(&self, made: &str) -> String {
+        let path = self.place.path.display().to_string();
+        let title = match &self.engine {
+            Some(engine) => format!("{} ({path})", engine.name),
+            None => path,
+        };
+        Page::text(
+            title,
+            &self.verdict,
+            self.findings.iter().map(Card::of).collect(),
+            [self.measured(), self.not_measured(), self.looked_at()],
+            made,
+        )
+    }
+
+    fn measured(&self) -> Section {
+        let figures = text::figures(&self.measured);
+        let waits: Vec<_> = figures.iter().filter_map(WaitRow::of).collect();
+        let words = figures.iter().filter_map(|figure| match figure {
+            Figure::Words(name, words) => Some((*name, words.clone())),
+            Figure::Waits(..) => None,
+        });
+        let bars = waits.iter().map(WaitRow::bar);
+        let columns = [
+            Column::text("figure"),
+            Column::number("fastest"),
+            Column::number("median"),
+            Column::number("p99"),
+            Column::number("samples"),
+            Column::text("what"),
+        ];
+        Section::of(
+            "Measured",
+            [
+                Part::chart("Median, and 99th percentile behind it", bars),
+                Part::table("Waits", columns, &waits, WaitRow::cells),
+                Part::facts(words),
+            ],
+        )
+    }
+
+    fn not_measured(&self) -> Section {
+        let missing = self.not_measured.iter().map(|missing| (missing.what, missing.why.clone()));
+        let ignored = self.ignored.iter().map(|name| (*name, "left out by --ignore".to_owned()));
+        Section::of("Not measured", [Part::facts(missing.chain(ignored))])
+    }
+
+    fn looked_at(&self) -> Section {
+        let mut facts = vec![
+            ("directory", self.place.path.display().to_string()),
+            ("file system", text::file_system(&self.place)),
+        ];
+        facts.extend(text::devices(&self.place));
+        let cpus = self.host.cpus;
+        facts.push(("machine", format!("Linux {}, {cpus} CPUs", self.host.kernel)));
+        facts.extend(text::engine(self));
+        facts.extend(text::settings(self));
+        Section::of("What was looked at", [Part::facts(facts)])
+    }
+}
+
+struct WaitRow {
+    name: &'static str,
+    times: Times,
+    what: &'static str,
+}
+
+impl WaitRow {
+    fn of(figure: &Figure) -> Option<Self> {
+        match *figure {
+            Figure::Waits(name, times, what) => Some(Self { name, times, what }),
+            Figure::Words(..) => None,
+        }
+    }
+
+    fn bar(&self) -> Bar {
+        let Times { median, p99, .. } = self.times;
+        Bar {
+            name: self.name.into(),
+            value: median,
+            faint: Some(p99),
+            note: format!("{} .. {}", micros(median), micros(p99)).into(),
+            ..Bar::default()
+        }
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let Times { samples, fastest, median, p99, .. } = self.times;
+        let time = |count| Cell::number(micros(count), count);
+        vec![
+            Cell::text(self.name),
+            time(fastest),
+            time(median),
+            time(p99),
+            Cell::number(whole(samples as f64), samples as f64),
+            Cell::text(self.what),
+        ]
+    }
+}
