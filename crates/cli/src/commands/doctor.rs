@@ -78,7 +78,7 @@ impl Outputs {
     /// # Errors
     /// An output cannot be written.
     fn open(arguments: &Doctor) -> Result<Self, CommandError> {
-        let page = PageFile::check(arguments.html.as_deref())?;
+        let page = PageFile::check(arguments)?;
         let stream = if arguments.command.is_empty() { Stream::Output } else { Stream::Errors };
         Ok(Self { json: Output::open(arguments.json.json.as_deref(), stream)?, page, stream })
     }

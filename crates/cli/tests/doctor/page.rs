@@ -83,14 +83,27 @@ fn a_file_that_cannot_be_written_is_an_error_before_the_work(place: &Place) {
         wrong(&[binary(), "doctor", "--html", file, "--", "touch", "started"], why);
     }
     assert!(!place.path("started").exists());
+    fs::write(place.path("record"), "old").unwrap();
+    let why = "record: another option names this file";
+    let page = [binary(), "doctor", "--html", "record"];
+    let touch: &[&str] = &["-o", "record", "--", "touch", "started"];
+    for other in [&["--read", "./record"], touch, &["--json=record"]] {
+        wrong(&[&page, other].concat(), why);
+    }
+    assert_eq!(fs::read_to_string(place.path("record")).unwrap(), "old");
 
     fs::copy(binary(), "/dev/shm/synconce").unwrap();
     let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
     let words = ["/dev/shm/synconce", "doctor", "--context", "/usr/share/doc", "--html"];
     let file = "/dev/shm/page.html";
     fs::write(file, "old").unwrap();
+    // The directory may be written to, and the file too, but its owner cannot be kept.
+    let others = "/dev/shm/others.html";
+    fs::write(others, "old").unwrap();
+    fs::set_permissions(others, fs::Permissions::from_mode(0o666)).unwrap();
     for (file, why) in [
-        (file, "/dev/shm/page.html: Permission denied"),
+        (file, "/dev/shm/page.html: the file belongs to another user"),
+        (others, "/dev/shm/others.html: the file belongs to another user"),
         ("/etc/page.html", "/etc/page.html: Permission denied"),
     ] {
         wrong(&[&user[..], &words, &[file]].concat(), why);

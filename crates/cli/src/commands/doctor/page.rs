@@ -1,9 +1,11 @@
 //! `synconce doctor --html FILE`
 
+use crate::arguments::doctor::Doctor;
 use crate::commands::error::CommandError;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::fs;
 use std::io::{Error as IoError, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use synconce_durable::replace::{self, Rights};
@@ -20,16 +22,21 @@ impl PageFile {
     /// Returns the file of `--html FILE`, and `None` without the option. Writes nothing.
     ///
     /// # Errors
-    /// FILE cannot be written.
-    pub(super) fn check(path: Option<&Path>) -> Result<Option<Self>, CommandError> {
-        let Some(path) = path else { return Ok(None) };
+    /// FILE cannot be written, or another option names it.
+    pub(super) fn check(arguments: &Doctor) -> Result<Option<Self>, CommandError> {
+        let Some(path) = arguments.html.as_deref() else { return Ok(None) };
         if path == Path::new("-") {
             return Err(CommandError::from("cannot write to -: a page goes to a file only")
                 .hint("synconce doctor --html report.html"));
         }
-        let failed =
-            |error| format!("cannot write to {}: {}", path.display(), reason(&error)).into();
-        target(path).map(|target| Some(Self(target))).map_err(failed)
+        let failed = |why: &str| format!("cannot write to {}: {why}", path.display());
+        let target = target(path).map_err(|error| failed(&reason(&error)))?;
+        let others = [&arguments.json.json, &arguments.output, &arguments.read];
+        // The page would replace what the other option reads or writes.
+        if others.into_iter().flatten().any(|other| other == path || resolved(other) == target) {
+            return Err(failed("another option names this file").into());
+        }
+        Ok(Some(Self(target)))
     }
 
     /// Writes the page that `text` makes of what made it and when. The file is replaced as a whole,
@@ -58,8 +65,13 @@ fn target(path: &Path) -> Result<PathBuf, IoError> {
     let target = match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
         Ok(meta) if !meta.is_file() => return Err(IoError::other("not a regular file")),
-        Ok(_) => {
-            may_write(path)?;
+        Ok(meta) => {
+            // The new file gets the owner of the old one.
+            let user = rustix::process::geteuid();
+            if !user.is_root() && meta.uid() != user.as_raw() {
+                return Err(IoError::other("the file belongs to another user"));
+            }
+            may(Access::READ_OK | Access::WRITE_OK, path)?;
             // A rename would replace a link.
             fs::canonicalize(path)?
         }
@@ -67,10 +79,14 @@ fn target(path: &Path) -> Result<PathBuf, IoError> {
         Err(error) => return Err(error),
     };
     let above = target.parent().filter(|above| !above.as_os_str().is_empty());
-    may_write(above.unwrap_or(Path::new(".")))?;
+    may(Access::WRITE_OK, above.unwrap_or(Path::new(".")))?;
     Ok(target)
 }
 
-fn may_write(path: &Path) -> Result<(), IoError> {
-    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
+fn resolved(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn may(access: Access, path: &Path) -> Result<(), IoError> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
 }
