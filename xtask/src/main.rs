@@ -14,7 +14,7 @@ const USAGE: &str = "\
 usage: cargo xtask generate [--check]
        cargo xtask licences
        cargo xtask sbom
-       cargo xtask prove --build | [--quick] [OPTIONS OF prove]
+       cargo xtask prove [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
 fn main() -> ExitCode {
@@ -25,7 +25,6 @@ fn main() -> ExitCode {
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
         ["sbom"] => sbom::make(),
-        ["prove", "--build"] => prove::build().map_err(Into::into),
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         _ => Err(USAGE.into()),

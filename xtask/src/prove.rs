@@ -43,18 +43,8 @@ const LONG: [&str; 14] = [
     "300",
 ];
 
-/// The directories of the programs, and of the tool with its mutants.
-struct Built {
-    target: PathBuf,
-    mutated: PathBuf,
-}
-
-/// Builds the programs of `prove`.
-pub fn build() -> Result<String, String> {
-    build_all().map(|_| String::new())
-}
-
-fn build_all() -> Result<Built, String> {
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI.
+pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
@@ -68,12 +58,6 @@ fn build_all() -> Result<Built, String> {
     // Another place for the program alone; cargo before 1.91 compiles everything for it.
     mutants.arg("--target-dir").arg(&mutated).env("CARGO_BUILD_BUILD_DIR", &target);
     run(&mut mutants)?;
-    Ok(Built { target, mutated })
-}
-
-/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI.
-pub fn prove(words: &[&str]) -> Result<String, String> {
-    let Built { target, mutated } = build_all()?;
     let here = |target: &PathBuf, program: &str| {
         let path = target.join(metadata::platform()).join("debug").join(program);
         path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))

@@ -165,12 +165,8 @@ impl CallContext<'_> {
     }
 
     fn is_engines(&self, source: &Path) -> bool {
-        let stored = source.components().any(|part| {
-            let part = part.as_os_str().to_string_lossy();
-            part.ends_with("-containers") || part.starts_with("buildah")
-        });
         let kernels = ["/dev", "/proc", "/sys"].iter().any(|place| source.starts_with(place));
-        stored || kernels || source.starts_with(self.bundle)
+        crate::podman::is_of_engine(source) || kernels || source.starts_with(self.bundle)
     }
 
     /// Returns which kind of build step the container is, by what its engine calls.
@@ -335,12 +331,16 @@ mod tests {
             let facts = Facts { mounts: vec![mount], ..Facts::default() };
             recognised(line, "/tmp/buildah42", &facts, &Settings::default())
         };
-        let volume = PathBuf::from("/srv/db");
-        assert_eq!(verdict("/srv/db", "rw"), Treatment::Leave(Reason::Volume(volume)));
+        for volume in ["/srv/db", "/home/buildah/db", "/srv/web-containers/db", "/srv/buildah-1x"] {
+            let left = Treatment::Leave(Reason::Volume(volume.into()));
+            assert_eq!(verdict(volume, "rw"), left);
+        }
+        let files = format!("/s/overlay-containers/{}/userdata", "ab".repeat(32));
         for (source, option) in [
             ("/srv/db", "ro"),
             ("/tmp/buildah42/run/.containerenv", "rw"),
-            ("/var/lib/containers/storage/overlay-containers/ab/userdata/hosts", "rw"),
+            (&format!("{files}/hosts"), "rw"),
+            ("/var/tmp/buildah-cache-0/ab12", "rw"),
             ("/dev/null", "rw"),
         ] {
             assert_eq!(verdict(source, option), Treatment::Hold(Reason::Buildah), "{source}");

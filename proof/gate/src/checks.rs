@@ -50,9 +50,14 @@ pub(crate) const AFTER_BUILD: &[Check] = &[
     check("licences", &["xtask", "licences"]),
     check("generated files", &["xtask", "generate", "--check"]),
     check("figures", &["scripts/figures", "--check"]),
+    check(
+        "documentation tests",
+        &["cargo", "test", "--locked", "--quiet", "--workspace", "--doc", "--no-fail-fast"],
+    ),
 ];
 
-/// Checks that compile. They run beside the tests, on processors that these leave idle.
+/// Checks that compile, and link no program, which a test may execute meanwhile. They run beside the
+/// tests, on processors that these leave idle.
 pub(crate) const BESIDE_TESTS: &[Check] = &[
     Check {
         needs: &["cargo", "clippy", "--version"],
@@ -78,15 +83,7 @@ pub(crate) const BESIDE_TESTS: &[Check] = &[
         "product by itself",
         &["cargo", "check", "--locked", "--quiet", "--package", "synconce", "--bin", "synconce"],
     ),
-    check(
-        "documentation tests",
-        &["cargo", "test", "--locked", "--quiet", "--workspace", "--doc", "--no-fail-fast"],
-    ),
 ];
-
-/// As [`BESIDE_TESTS`]: the programs of the proof, which `--quick` leaves out.
-pub(crate) const BUILD_OF_PROOF: &[Check] =
-    &[check("build of the proof", &["xtask", "prove", "--build"])];
 
 /// Checks that need a machine without other work.
 pub(crate) const AFTER_TESTS: &[Check] = &[Check {

@@ -16,7 +16,7 @@ mod report;
 mod steady;
 mod tests;
 
-use checks::{Check, Leftovers, Priority};
+use checks::{Leftovers, Priority};
 use clap::{Parser, Subcommand};
 use programs::Scope;
 use report::Report;
@@ -69,7 +69,7 @@ fn gate(scope: Scope) -> bool {
         report.check(check, &mark, Priority::Normal);
     }
     std::thread::scope(|threads| {
-        let beside = threads.spawn(|| beside_tests(scope, &mark));
+        let beside = threads.spawn(|| beside_tests(&mark));
         tests::run(&programs, scope, &mark, &mut report);
         report.merge(beside.join().expect("no check panics"));
     });
@@ -83,10 +83,9 @@ fn gate(scope: Scope) -> bool {
 }
 
 /// Runs the checks that compile, while tests run.
-fn beside_tests(scope: Scope, mark: &str) -> Report {
+fn beside_tests(mark: &str) -> Report {
     let mut report = Report::default();
-    let of_proof: &[Check] = if scope == Scope::All { checks::BUILD_OF_PROOF } else { &[] };
-    for check in checks::BESIDE_TESTS.iter().chain(of_proof) {
+    for check in checks::BESIDE_TESTS {
         report.check(check, mark, Priority::Idle);
     }
     report
