@@ -132,6 +132,7 @@ pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     }
     check_mounts(&paths)?;
     let number = free_number(&journal, &paths)?;
+    journal.note_past();
     let moves = paths.into_iter().map(|from| Move::beside(request.name, number, from));
     journal.sets.push(Set {
         number,

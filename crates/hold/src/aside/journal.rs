@@ -69,6 +69,10 @@ pub struct Move {
     /// Whether a restore undoes the rename.
     #[serde(default)]
     pub put_back: bool,
+    /// Whether the file was not to be put back any more when a later set was made: it was back, or an
+    /// older one was.
+    #[serde(default)]
+    pub is_past: bool,
 }
 
 impl Move {
@@ -79,7 +83,7 @@ impl Move {
             last.push(".aside");
         }
         let to = from.with_file_name(directory_name(name, number)).join(last);
-        Self { from, to, put_back: false }
+        Self { from, to, put_back: false, is_past: false }
     }
 }
 
@@ -136,11 +140,16 @@ impl Journal {
         record::names_with(record::ASIDE)
     }
 
-    /// Returns the files that a restore would put back, where they belong. Empty if nothing is set
+    /// Returns the files that a restore would put back, where they belong. Of a restore that has
+    /// not ended, all files are returned: the disk may not have them. Empty if nothing is set
     /// aside, or if only what a restore has left is.
     pub fn to_put_back(&self) -> Vec<&Path> {
-        let moves = self.to_undo(self.sets.len()).into_iter();
-        moves.map(|(_, one)| one.from.as_path()).collect()
+        let moves = if self.is_restoring() {
+            self.chosen().collect()
+        } else {
+            self.to_undo(self.sets.len())
+        };
+        moves.into_iter().map(|(_, one)| one.from.as_path()).collect()
     }
 
     /// Writes the journal durably.
@@ -245,23 +254,47 @@ impl Journal {
     /// of each file, and none below an earlier one.
     fn to_undo(&self, sets: usize) -> Vec<(&Set, &Move)> {
         let (mut chosen, mut froms) = (Vec::new(), BTreeSet::new());
-        for (index, set) in self.sets[..sets].iter().enumerate().filter(|(_, it)| !it.restored) {
-            let place = |path: PathBuf| (self.place_of_directory(index, &path), path);
-            let places: Vec<_> = set.directories().into_iter().map(place).collect();
-            for one in &set.moves {
-                let (directory, name) = split(&one.to);
-                let place = places.iter().find(|(_, path)| path == directory);
-                let to = place.map_or(directory, |(place, _)| place).join(name);
-                // What an operator has put back is at its old name.
-                let is_back = set.finished && matches!(exists(&to), Ok(false));
-                if !is_back && !one.from.ancestors().any(|above| froms.contains(above)) {
-                    froms.insert(one.from.as_path());
-                    chosen.push((set, one));
-                }
+        for (set, one, is_back) in self.looked_at(sets).into_iter().filter(|(_, it, _)| !it.is_past)
+        {
+            if one.from.ancestors().any(|above| froms.contains(above)) {
+                continue;
+            }
+            if !is_back {
+                chosen.push((set, one));
+            }
+            // The original is there again, so that none of the later ones is put back.
+            if !is_back || matches!(exists(&one.from), Ok(true)) {
+                froms.insert(one.from.as_path());
             }
         }
         Self::sort_outer_first(&mut chosen);
         chosen
+    }
+
+    /// Notes which files are not to be put back any more, before a later set is made.
+    pub(super) fn note_past(&mut self) {
+        let kept = self.to_undo(self.sets.len()).into_iter();
+        let kept: BTreeSet<_> = kept.map(|(_, one)| one.to.clone()).collect();
+        for one in self.sets.iter_mut().flat_map(|set| &mut set.moves) {
+            one.is_past |= !kept.contains(&one.to);
+        }
+    }
+
+    /// Returns the renames of the first `sets` sets that no restore has undone, oldest first, and
+    /// whether an operator has put the file back.
+    fn looked_at(&self, sets: usize) -> Vec<(&Set, &Move, bool)> {
+        let mut all = Vec::new();
+        for (index, set) in self.sets[..sets].iter().enumerate().filter(|(_, it)| !it.restored) {
+            let place = |path: PathBuf| (self.place_of_directory(index, &path), path);
+            let places: Vec<_> = set.directories().into_iter().map(place).collect();
+            all.extend(set.moves.iter().map(|one| {
+                let (directory, name) = split(&one.to);
+                let place = places.iter().find(|(_, path)| path == directory);
+                let to = place.map_or(directory, |(place, _)| place).join(name);
+                (set, one, set.finished && matches!(exists(&to), Ok(false)))
+            }));
+        }
+        all
     }
 
     /// Sorts renames that are to be undone. A directory comes before what was set aside in it
@@ -284,6 +317,13 @@ impl Journal {
             }
         }
         place
+    }
+
+    /// Returns whether `path`, a directory of the set `index`, lies in what was made anew in the place
+    /// of a directory that an earlier set has.
+    pub(super) fn is_in_successor(&self, index: usize, path: &Path) -> bool {
+        let mut earlier = self.moves(index).filter(|(set, _)| !set.restored);
+        earlier.any(|(_, one)| !one.is_past && path.starts_with(&one.from))
     }
 
     /// Returns the text beside the files of the set `at`.

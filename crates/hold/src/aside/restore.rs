@@ -127,10 +127,11 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
     Ok(restored)
 }
 
-/// Refuses if a directory of files that are set aside is not there: the files would be forgotten.
+/// Refuses if a directory of files that are set aside is not there: the files would be forgotten. A
+/// directory that was made in the successor of an earlier file has moved away with the successor.
 fn refuse_gone(journal: &Journal) -> Result<(), RestoreError> {
     for (index, set) in journal.sets.iter().enumerate().filter(|(_, set)| !set.restored) {
-        for made in &set.made {
+        for made in set.made.iter().filter(|made| !journal.is_in_successor(index, &made.path)) {
             let place = journal.place_of_directory(index, &made.path);
             if directory::open_at(set, &made.path, &place)?.is_none() {
                 let (directory, inode) = (made.path.clone(), made.id.inode);

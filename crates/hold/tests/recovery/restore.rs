@@ -218,9 +218,9 @@ fn files_whose_directory_was_deleted_are_given_up_by_the_command_of_the_message(
     });
 }
 
-/// Sets aside a directory in another one, and then the other one.
-fn wipe_inner_and_outer() {
-    for (content, name) in [("original", "plugin.one/sub"), ("second", "plugin.one")] {
+/// Sets aside the directory `first`, and what is made anew as `second`. One is in the other.
+fn wipe_nested(first: &str, second: &str) {
+    for (content, name) in [("original", first), ("second", second)] {
         let config = config("wipe", &format!("set_aside = [\"{DATA}/{name}\"]"));
         make_files(content);
         crash(&config);
@@ -233,7 +233,7 @@ fn wipe_inner_and_outer() {
 fn a_directory_comes_back_before_what_was_set_aside_in_it_earlier() {
     isolated(|| {
         for way in ["restore", "commands", "after a crash"] {
-            wipe_inner_and_outer();
+            wipe_nested("plugin.one/sub", "plugin.one");
             let mut journal = Journal::read("test").unwrap();
             match way {
                 "commands" => {
@@ -262,6 +262,48 @@ fn a_directory_comes_back_before_what_was_set_aside_in_it_earlier() {
             settle("test").unwrap();
             assert_eq!(leftovers(), "", "{way}");
         }
+    });
+}
+
+#[test]
+fn a_directory_that_went_away_with_its_newer_parent_is_not_gone() {
+    isolated(|| {
+        for is_restore in [false, true] {
+            wipe_nested("plugin.one", "plugin.one/sub");
+            let mut journal = Journal::read("test").unwrap();
+            let commands = journal.commands();
+            if is_restore {
+                journal.sets[0].moves.iter_mut().for_each(|one| one.put_back = true);
+                write_journal(&journal);
+            }
+            commands.iter().filter(|one| one.starts_with('(')).for_each(|one| drop(sh(one)));
+            let listed = Journal::read("test").unwrap();
+            assert_eq!(listed.to_put_back().is_empty(), !is_restore, "{is_restore}");
+            assert_eq!(restored().paths, Vec::<std::path::PathBuf>::new());
+            assert!(!Journal::read("test").unwrap().is_restoring());
+            assert_eq!(cat("plugin.one/sub/b"), "original\n");
+            daemon_writes();
+            settle("test").unwrap();
+            assert_eq!(leftovers(), "");
+        }
+    });
+}
+
+#[test]
+fn the_commands_put_back_the_original_for_good_and_a_later_crash_has_a_new_one() {
+    isolated(|| {
+        let put_back = || {
+            let commands = Journal::read("test").unwrap().commands();
+            commands.iter().filter(|one| one.starts_with('(')).for_each(|one| drop(sh(one)));
+        };
+        wipe("original");
+        wipe("second");
+        put_back();
+        assert_eq!(restored(), Restored::default());
+        assert_eq!(cat("meta.db"), "original\n");
+        wipe("later");
+        assert_eq!(restored().paths, paths(&ALL));
+        assert_eq!(cat("meta.db"), "later\n");
     });
 }
 
