@@ -180,19 +180,20 @@ impl Card {
         Self {
             name: (*name).into(),
             price: price.into(),
-            lines: lines.map(|(label, text)| CardLine::new(label, text)).into(),
+            lines: lines.map(|(label, text)| CardLine::prose(label, text)).into(),
         }
     }
 }
 
 impl CardLine {
-    fn new(label: &'static str, text: &str) -> Self {
-        let is_command = match label {
-            "do" => true,
-            "undo" => !text.starts_with("not needed"),
-            _ => false,
-        };
-        Self { label, text: text.into(), is_command }
+    /// Returns a line of words, which may have commands in them.
+    fn prose(label: &'static str, text: &str) -> Self {
+        Self { label, text: text.into(), is_command: false }
+    }
+
+    /// Returns a line that can be typed as it is.
+    fn command(label: &'static str, text: &str) -> Self {
+        Self { label, text: text.into(), is_command: true }
     }
 }
 

@@ -51,7 +51,10 @@ pub(crate) fn step(
     verdict: &Treatment,
 ) -> Option<(&'static str, LastStep)> {
     let Treatment::Hold(reason) = verdict else { return None };
-    let by_rule = matches!(reason, Reason::Rule(_)).then(|| context.build()).flatten();
+    let classic =
+        || context.records().filter(|it| it.is_classic_build()).map(|_| Reason::ClassicBuild);
+    let by_rule =
+        matches!(reason, Reason::Rule(_)).then(|| context.build().or_else(classic)).flatten();
     let engine = match by_rule.as_ref().unwrap_or(reason) {
         Reason::BuildKit if is_of_dockerd(context) => "docker",
         Reason::BuildKit | Reason::BuildKitOnContainerd => "buildkit",

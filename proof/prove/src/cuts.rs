@@ -83,16 +83,17 @@ pub(crate) fn mount<'a>(
 
 /// Number of disks on which one recording is cut beside each other, where rows are made one at a
 /// time.
-const BESIDE: usize = 3;
+pub(crate) const BESIDE: usize = 3;
 
-/// Returns disks of this kind for the cuts of `recording`, not mounted.
+/// Returns at most `beside` disks of this kind for the cuts of `recording`, not mounted.
 pub(crate) fn replays(
     recording: &Recording,
     disk: DiskKind,
     campaign: Campaign,
+    beside: usize,
 ) -> Result<Vec<Replay>> {
     // Before Linux 6.7 btrfs does not mount two disks with one UUID.
-    let most = if disk == DiskKind::Btrfs { 1 } else { BESIDE };
+    let most = if disk == DiskKind::Btrfs { 1 } else { beside };
     let up = |_| recording.replay().up();
     Ok((0..campaign.count.clamp(1, most)).map(up).collect::<std::result::Result<_, _>>()?)
 }

@@ -8,7 +8,7 @@ mod fixture;
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{self, cut_at, one_of, replays};
+use crate::cuts::{self, BESIDE, cut_at, one_of, replays};
 use crate::recording::{finish, mark, place};
 use crate::row::{Role, Row};
 use crate::tool::{Paths, Tool, environment};
@@ -245,7 +245,9 @@ fn record_and_cut(
     let log = recording.log()?;
     let range = place(&log, mark::RETURNED)?..place(&log, mark::END)?;
     let instants: Vec<usize> = log.places(range.start, range.end).collect();
-    let replays = replays(recording, config.disk, campaign)?;
+    // A FUSE server has its disk alone, and a process that another thread starts may inherit it.
+    let beside = if way == Way::FuseDisk { 1 } else { BESIDE };
+    let replays = replays(recording, config.disk, campaign, beside)?;
     let finished = match seen {
         Some(seen) => seen,
         None => {

@@ -12,7 +12,7 @@ mod engine;
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
-use crate::cuts::{cut_at, differ, mount, one_of, replays};
+use crate::cuts::{BESIDE, cut_at, differ, mount, one_of, replays};
 use crate::recording::{mark, place};
 use crate::row::{Role, Row};
 use crate::tool::Tool;
@@ -108,7 +108,7 @@ fn record_and_cut(
     let all: Vec<usize> = log.places(place(&log, mark::START)?, place(&log, mark::END)?).collect();
     let end = place(&log, mark::RETURNED)?;
     let returned = all.partition_point(|place| *place < end);
-    let replays = replays(recording, disk, campaign)?;
+    let replays = replays(recording, disk, campaign, BESIDE)?;
     let mut random = fastrand::Rng::with_seed(campaign.seed);
     let place = |number| {
         // A fifth of the cuts is anywhere, and the rest is near or after the record.

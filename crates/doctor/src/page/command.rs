@@ -41,11 +41,11 @@ impl CommandReport {
             name: "synconce run".into(),
             price: price.into(),
             lines: vec![
-                CardLine::new("cause", "the command waits for the disk at each sync"),
-                CardLine::new("evidence", &format!("{calls} syncs, {waits} of waits in all")),
-                CardLine::new("do", if is_short { again } else { "synconce run -- COMMAND" }),
-                CardLine::new("undo", "not needed: no setting is changed"),
-                CardLine::new("risk", RISK),
+                CardLine::prose("cause", "the command waits for the disk at each sync"),
+                CardLine::prose("evidence", &format!("{calls} syncs, {waits} of waits in all")),
+                CardLine::command("do", if is_short { again } else { "synconce run -- COMMAND" }),
+                CardLine::prose("undo", "not needed: no setting is changed"),
+                CardLine::prose("risk", RISK),
             ],
         }
     }

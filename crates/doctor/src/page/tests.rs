@@ -121,7 +121,7 @@ fn a_page_begins_with_the_verdict_and_has_findings_figures_and_what_is_missing()
     for shown in [
         "<p class=\"verdict\">/srv: slow-sync</p>",
         "1. slow-sync <span class=\"price\">at least 43 s of an install</span>",
-        "<dt>do</dt>\n<dd><code class=\"command\">/srv</code></dd>",
+        "<dt>do</dt>\n<dd>/srv</dd>",
         "<dt>undo</dt>\n<dd>not needed: no setting is changed</dd>",
         "<svg ",
         "<td class=\"number\" data-number=\"16000\">16.0 ms</td>",
