@@ -156,6 +156,9 @@ const TITLE: u32 = 40;
 const HEAD: u32 = 30;
 const STEP: u32 = 44;
 
+/// Pixels at the left and right of a file.
+const MARGIN: u32 = 16;
+
 /// What a file has, and an element of a page has not.
 struct Alone<'a> {
     width: u32,
@@ -232,7 +235,7 @@ mod tests {
     #[test]
     fn a_file_has_size_and_style_of_its_own() {
         let file = chart(vec![Bar { shown: "4 s".into(), ..bar("a", 4.0) }]).file(840, ".bar{}");
-        assert!(file.contains("width=\"840\" height=\"84\" viewBox=\"0 0 840 84\""), "{file}");
+        assert!(file.contains("width=\"840\" height=\"84\" viewBox=\"-16 0 840 84\""), "{file}");
         assert!(file.contains("<style>.bar{}</style>"), "{file}");
         assert!(file.contains("x=\"80.00%\" dx=\"8\" y=\"71\">4 s</text>"), "{file}");
     }
