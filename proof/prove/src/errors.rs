@@ -7,7 +7,7 @@
 use crate::campaign::Findings;
 use crate::config::{DiskKind, MarkerPlace, RunConfig};
 use crate::recording::{paths, wait_until};
-use crate::row::{Role, Row};
+use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::work::Work;
 use crate::{ProveArguments, Result};
@@ -85,8 +85,8 @@ const MUTANTS: [(&str, &[ErrorCase]); 4] = [
     ("aborted-journal-unseen", &JOURNALS),
 ];
 
-/// Makes the rows of the shipped tool and of the mutants on each file system.
-pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
+/// Returns the rows of the shipped tool and of the mutants on each file system.
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
     let shipped = Tool::Synconce(arguments.synconce.clone());
     let promise = CASES.iter().chain(&CHECKPOINTS).chain(&JOURNALS);
     let promise = promise.map(|case| (Role::Promise, case.name, case, shipped.clone()));
@@ -97,22 +97,21 @@ pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
         let tool = Tool::Mutant { program, mutant, shipped };
         all.extend(cases.iter().map(|case| (Role::Mutant, mutant, case, tool.clone())));
     }
-    let mut rows = Vec::new();
+    let mut jobs = Vec::new();
     for (role, name, case, tool) in all {
         for disk in DiskKind::SOUND {
-            let config = RunConfig::supervised(disk, case.marker);
-            let can_fail = case.by != By::Timer || disk == DiskKind::Ext4;
-            if can_fail && arguments.wants(role.group(), name, config) {
-                // A sync(2) of another process may write the data before the disk fails.
-                let made = || make_error(config, case, &tool);
-                let findings = made().or_else(|_| made()).or_else(|_| made());
-                let row = Row::new(role, name, config, findings);
-                row.print_progress();
-                rows.push(row);
+            if case.by == By::Timer && disk != DiskKind::Ext4 {
+                continue;
             }
+            let config = RunConfig::supervised(disk, case.marker);
+            let tool = tool.clone();
+            let made = move || make_error(config, case, &tool);
+            // A sync(2) of another process may write the data before the disk fails.
+            let make = Box::new(move |_| made().or_else(|_| made()).or_else(|_| made()));
+            jobs.push(Job { role, name: name.to_owned(), config, make });
         }
     }
-    rows
+    jobs
 }
 
 /// Makes one error. The promise is broken if no call fails and the run returns 0.

@@ -31,19 +31,21 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     jobs.extend(crate::hold::jobs(arguments));
     jobs.extend(crate::packages::jobs(arguments));
     jobs.extend(tasks.iter().map(Task::job));
-    jobs.retain(|job| arguments.wants(job.role.group(), &job.name, job.config));
+    let is_wanted = |job: &Job<'_>| arguments.wants(job.role.group(), &job.name, job.config);
+    jobs.retain(is_wanted);
     if arguments.decisive {
         jobs.retain(|job| job.role.expected() != Expected::Shown);
         jobs = spread_mutants(jobs);
     }
     // A run that commits every mounted file system also waits for the disks of concurrent rows.
-    let (alone, parallel): (Vec<_>, Vec<_>) =
+    let (mut alone, parallel): (Vec<_>, Vec<_>) =
         jobs.into_iter().partition(|job| job.config.scope == Scope::All);
+    // These fail, freeze or unmount disks, and wait for what a sync of another row would bring about.
+    alone.extend(crate::errors::jobs(arguments).into_iter().filter(is_wanted));
+    alone.extend(crate::reach::jobs(arguments).into_iter().filter(is_wanted));
+    alone.extend(crate::step::jobs(arguments).into_iter().filter(is_wanted));
     let mut rows = run_jobs(&parallel, arguments, WORKERS);
     rows.extend(run_jobs(&alone, arguments, 1));
-    rows.extend(crate::errors::rows(arguments));
-    rows.extend(crate::reach::rows(arguments));
-    rows.extend(crate::step::rows(arguments));
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }

@@ -10,7 +10,7 @@ use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
 use crate::cuts::{self, BESIDE, cut_at, one_of, replays};
 use crate::recording::{finish, mark, place};
-use crate::row::{Role, Row};
+use crate::row::{Job, Role};
 use crate::tool::{Paths, Tool, environment};
 use crate::work::{Work, is_installed};
 use crate::{ProveArguments, Result};
@@ -174,39 +174,35 @@ impl Way {
     }
 }
 
-/// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
-    let shipped = Tool::Synconce(arguments.synconce.clone());
-    let mut rows = Vec::new();
-    let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: &Tool, cuts| {
+/// Returns the rows of the shipped tool and of the mutants.
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
+    let seed = arguments.seed;
+    let mut jobs = Vec::new();
+    let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: Tool, cuts| {
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
-        if arguments.wants(role.group(), name, config) {
-            let findings = match way.missing() {
-                Some(reason) => Ok(Findings { skipped: Some(reason), ..Findings::default() }),
-                None => make(way, config, tool, cuts, arguments.seed),
-            };
-            let row = Row::new(role, name, config, findings);
-            row.print_progress();
-            rows.push(row);
-        }
+        let make = Box::new(move |_| match way.missing() {
+            Some(reason) => Ok(Findings { skipped: Some(reason), ..Findings::default() }),
+            None => make(way, config, &tool, cuts, seed),
+        });
+        jobs.push(Job { role, name: name.to_owned(), config, make });
     };
     for way in WAYS {
         for disk in way.disks(arguments) {
             for mode in way.modes() {
-                let mode = *mode;
-                add(Role::Promise, way.name(), way, *disk, mode, &shipped, arguments.cuts);
+                let shipped = Tool::Synconce(arguments.synconce.clone());
+                add(Role::Promise, way.name(), way, *disk, *mode, shipped, arguments.cuts);
             }
         }
     }
     for (mutant, _, ways) in MUTANTS {
         let Some(program) = &arguments.mutants else { continue };
-        let (program, shipped) = (program.clone(), arguments.synconce.clone());
-        let tool = Tool::Mutant { program, mutant, shipped };
         for (way, mode) in ways {
-            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, &tool, 1);
+            let (program, shipped) = (program.clone(), arguments.synconce.clone());
+            let tool = Tool::Mutant { program, mutant, shipped };
+            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, tool, 1);
         }
     }
-    rows
+    jobs
 }
 
 /// Records as many runs as `cuts` need, and cuts each after its return.

@@ -14,7 +14,7 @@ use crate::campaign::{Campaign, Findings};
 use crate::config::{DiskKind, MarkerPlace, Mode, RunConfig};
 use crate::cuts::{BESIDE, cut_at, differ, mount, one_of, replays};
 use crate::recording::{mark, place};
-use crate::row::{Role, Row};
+use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::work::is_installed;
 use crate::{ProveArguments, Result};
@@ -38,34 +38,31 @@ const PER_RECORDING: usize = 60;
 /// How long the background load continues after the record.
 const AFTER: Duration = Duration::from_millis(80);
 
-/// Returns the rows that `arguments` select.
-pub(crate) fn rows(arguments: &ProveArguments) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut add = |role: Role, name: &str, calls, disk, tool: &Tool, cuts| {
+/// Returns the rows of the shipped tool and of the mutants.
+pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
+    let seed = arguments.seed;
+    let mut jobs = Vec::new();
+    let mut add = |role: Role, name: &str, calls, disk, tool: Tool, cuts| {
         let mode = Mode::Sealed;
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
-        if arguments.wants(role.group(), name, config) {
-            let findings = make(calls, disk, tool, cuts, arguments.seed);
-            let row = Row::new(role, name, config, findings);
-            row.print_progress();
-            rows.push(row);
-        }
+        let make = Box::new(move |_| make(calls, disk, &tool, cuts, seed));
+        jobs.push(Job { role, name: name.to_owned(), config, make });
     };
-    let shipped = Tool::Synconce(arguments.synconce.clone());
     for disk in DiskKind::SOUND {
         for (name, calls) in ROWS {
-            add(Role::Promise, name, calls, disk, &shipped, arguments.cuts);
+            let shipped = Tool::Synconce(arguments.synconce.clone());
+            add(Role::Promise, name, calls, disk, shipped, arguments.cuts);
         }
     }
     for (mutant, _) in MUTANTS {
         let Some(program) = &arguments.mutants else { continue };
-        let (program, shipped) = (program.clone(), arguments.synconce.clone());
-        let tool = Tool::Mutant { program, mutant, shipped };
         for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
-            add(Role::Mutant, mutant, Calls::Run, disk, &tool, arguments.mutant_cuts);
+            let (program, shipped) = (program.clone(), arguments.synconce.clone());
+            let tool = Tool::Mutant { program, mutant, shipped };
+            add(Role::Mutant, mutant, Calls::Run, disk, tool, arguments.mutant_cuts);
         }
     }
-    rows
+    jobs
 }
 
 /// Records as many steps as `cuts` need, and cuts each. A mutant's row ends when the mutant is
