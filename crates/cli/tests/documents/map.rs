@@ -43,9 +43,11 @@ fn expand(name: &str) -> Vec<String> {
     inside.split(',').map(|part| format!("{before}{}{after}", part.trim())).collect()
 }
 
-/// Whether `name` is a path of the project, a pattern with a part in capitals, or no path.
+/// Whether `name` is a path of the project, a pattern with a part in capitals, or no path of the
+/// project. A path that begins with `/` is of the machine, which need not have it.
 fn is_file(name: &str) -> bool {
-    let is_path = name.ends_with(".rs") || name.contains('/') && !name.contains(' ');
+    let is_path = !name.starts_with('/')
+        && (name.ends_with(".rs") || name.contains('/') && !name.contains(' '));
     let is_pattern =
         name.split(['/', '.']).any(|part| part.len() > 1 && part == part.to_uppercase());
     !is_path || is_pattern || exists(name)
