@@ -28,8 +28,7 @@ pub struct FileUser {
 impl FileUser {
     /// Returns the process `pid` with its name; `None` if the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        Some(Self { pid, name: name.trim_end().to_owned() })
+        Some(Self { pid, name: procfs::process_name(pid).ok()? })
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use synconce_sys::procfs::process_name;
 
 const PATH_MAX: usize = 4096;
 
@@ -84,6 +85,5 @@ impl From<File> for Memory {
 /// threads may have names of their own.
 pub(crate) fn program(thread: u32) -> Option<String> {
     let process = process_of(thread)?;
-    let name = std::fs::read(format!("/proc/{process}/comm")).ok()?;
-    Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    process_name(process).ok()
 }

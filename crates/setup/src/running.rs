@@ -158,11 +158,10 @@ impl DaemonProcess {
     fn find(name: &str) -> impl Iterator<Item = Self> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
         procfs::pids().map(|pid| Self { pid }).filter(move |process| {
-            let comm = fs::read_to_string(process.file("comm")).unwrap_or_default();
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
             let is_root = || fs::metadata(process.file("")).is_ok_and(|it| it.uid() == 0);
-            comm.trim_end() == name && is_here && is_root()
+            procfs::process_name(process.pid).is_ok_and(|own| own == name) && is_here && is_root()
         })
     }
 

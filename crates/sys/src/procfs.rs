@@ -1,6 +1,7 @@
 //! Processes, as /proc shows them.
 
 use std::fs;
+use std::io;
 use std::str::FromStr;
 
 /// Returns the ids of the processes that /proc shows.
@@ -11,6 +12,17 @@ pub fn pids() -> impl Iterator<Item = u32> {
 /// Returns the ids of the threads of `process`.
 pub fn threads(process: u32) -> impl Iterator<Item = u32> {
     ids_in(&format!("/proc/{process}/task"))
+}
+
+/// Returns the name of `process` (`/proc/PID/comm`). A process chooses the bytes (prctl(2),
+/// PR_SET_NAME): those that are no UTF-8 are replaced, and the name may be empty.
+///
+/// # Errors
+/// Those of read(2), for instance ENOENT if there is no such process.
+pub fn process_name(process: u32) -> io::Result<String> {
+    let name = fs::read(format!("/proc/{process}/comm"))?;
+    let name = name.strip_suffix(b"\n").unwrap_or(&name);
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 fn ids_in(directory: &str) -> impl Iterator<Item = u32> + use<> {

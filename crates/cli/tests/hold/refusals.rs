@@ -291,3 +291,19 @@ fn nothing_is_removed_through_a_link_with_the_name_of_the_directory_of_the_hold(
         assert_eq!(fixture.state(), "off");
     });
 }
+
+#[test]
+fn a_user_of_the_file_is_seen_whatever_its_name_is() {
+    with_hold("", |place, fixture| {
+        let file = fixture.file().display().to_string();
+        // prctl(2), PR_SET_NAME, takes any bytes; these are no UTF-8.
+        let script =
+            "printf '\\377x' >/proc/$$/comm; exec 3<>\"$0\"; mkfifo end; echo >ready; read x <end";
+        let process = StartedCommand::new(place.command("sh").args(["-c", script, &file]));
+        place.wait_for("ready");
+        fixture.fails("start", &[&format!("in use by \u{fffd}x (pid {})", process.pid())]);
+        end(process);
+        fixture.ok("start");
+        fixture.ok("stop");
+    });
+}

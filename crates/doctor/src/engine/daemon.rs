@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_probe::docker::connect;
 use synconce_sys::peer::Peer;
+use synconce_sys::procfs::process_name;
 use toml::Table;
 
 /// The prefix of containerd's snapshotters: of the plugins and of their directories.
@@ -94,9 +95,9 @@ impl ListeningDaemon {
         }
         let daemon = Self { program, pid, words: words(pid).map_err(&failed)? };
         let refuse = |why: String| Err(failed(io::Error::new(ErrorKind::InvalidInput, why)));
-        let name = fs::read_to_string(daemon.path("comm")).map_err(&failed)?;
-        if name.trim_end() != program {
-            return refuse(format!("{} listens there", name.trim_end()));
+        let name = process_name(pid).map_err(&failed)?;
+        if name != program {
+            return refuse(format!("{name} listens there"));
         }
         // Its usual directory depends on the environment of rootlesskit.
         if user != 0 {

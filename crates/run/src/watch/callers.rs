@@ -3,6 +3,7 @@
 use crate::process_tree::{ancestors, lineage, process_of};
 use serde::Serialize;
 use std::collections::HashMap;
+use synconce_sys::procfs::process_name;
 
 /// The process that made a call.
 #[derive(Clone, Default, Serialize)]
@@ -28,8 +29,7 @@ impl Callers {
         let known = process_of(thread).and_then(|process| Some((process, lineage(process)?)));
         let Some((process, (_, began))) = known else { return Caller::default() };
         // Read each time: execve(2) changes the name.
-        let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
-        let program = String::from_utf8_lossy(&name).trim_end().to_owned();
+        let program = process_name(process).unwrap_or_default();
         if self.0.len() >= KEPT {
             self.0.clear();
         }

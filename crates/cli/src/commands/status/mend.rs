@@ -10,13 +10,14 @@ use crate::exit;
 use crate::text::{printable, say, shell};
 use rustix::process::{FlockType, Pid, fcntl_getlk};
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{FoundMarker, MarkerState};
+use synconce_sys::procfs::process_name;
 use synconce_sys::reason;
 
 /// What shows the runs.
@@ -140,11 +141,8 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Comma
         return Ok(());
     };
     let pid = Pid::as_raw(lock.pid);
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    let holder = name.map_or_else(
-        |_| "another process".to_owned(),
-        |name| format!("{} (pid {pid})", name.trim_end()),
-    );
+    let holder = process_name(pid.unsigned_abs())
+        .map_or_else(|_| "another process".to_owned(), |name| format!("{name} (pid {pid})"));
     let error = format!("cannot mend {id}: apt or dpkg is locked by {holder}");
     Err(refusal(error, format!("wait until it has ended; then: {again}")))
 }
