@@ -180,12 +180,7 @@ fn is_traced_by_us(pid: u32) -> bool {
 }
 
 fn number_in_status(pid: u32, name: &str) -> Option<u32> {
-    line_in_status(pid, name)?.parse().ok()
-}
-
-fn line_in_status(pid: u32, name: &str) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    Some(text.lines().find_map(|line| line.strip_prefix(name))?.trim().to_owned())
+    procfs::status_field(pid, name)?.parse().ok()
 }
 
 /// Returns the living ancestors of `pid`, nearest first.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use synconce_filter::Abi;
 use synconce_sys::handover::{Handover, MaskNote};
 use synconce_sys::notify::{Answer, Listener};
+use synconce_sys::procfs::status_field;
 use synconce_sys::registers::{Convention, Registers};
 use synconce_sys::trace::{Mask, Stop, Tracee};
 
@@ -106,9 +107,8 @@ fn seize(thread: u32) -> io::Result<Tracee> {
 }
 
 fn is_traced_by_us(thread: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer.trim()).exists())
+    let tracer = status_field(thread, "TracerPid:");
+    tracer.is_some_and(|tracer| Path::new("/proc/self/task").join(tracer).exists())
 }
 
 /// Lets the thread, which has an interrupt pending, stop and repeat its call, up to the entry.

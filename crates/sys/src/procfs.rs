@@ -25,6 +25,15 @@ pub fn process_name(process: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// Returns the value of `field`, such as `Tgid:`, in `/proc/ID/status` (proc_pid_status(5)) of a
+/// process or thread; `None` if there is no such process or field. The file has the name, too, which
+/// may be no UTF-8; line breaks in it are escaped.
+pub fn status_field(id: u32, field: &str) -> Option<String> {
+    let status = fs::read(format!("/proc/{id}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
+}
+
 fn ids_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

@@ -45,6 +45,8 @@ fn only_the_syncs_of_the_command_and_its_descendants_reach_the_disk() {
         for (script, is_real) in [
             (format!("real(q{{{own}}})"), true),
             (format!("real(q{{{below}}})"), true),
+            // Perl sets the name of the process, too, which is no UTF-8 then.
+            (format!("real(q{{$0 = chr(255); {own}}})"), true),
             (format!("if (!fork) {{ real(q{{wait_for('go');}}); exit; }} {own} wait;"), false),
             (beside, false),
         ] {
