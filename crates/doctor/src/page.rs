@@ -51,6 +51,12 @@ struct Section {
     parts: Vec<Part>,
 }
 
+/// The head of the column with the 99th percentile.
+const P99: &str = "p99";
+/// What the columns of times mean, for a reader to whom the words are new.
+const P99_MEANS: &str =
+    "median: half of the waits were at most this long. p99: 99 of 100 were; the rest were longer.";
+
 enum Part {
     Line(Text),
     /// Names and what is said about each.

@@ -1,6 +1,6 @@
 //! The page about a command.
 
-use super::{Card, CardLine, Cell, Column, Page, Part, Section};
+use super::{Card, CardLine, Cell, Column, P99, P99_MEANS, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, at_least, dropped, ended, group_name, seconds, totals};
 use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
 use crate::text::{bytes, whole};
@@ -84,6 +84,7 @@ impl CommandReport {
         Section::of(
             "Syncs",
             [
+                (waits.calls > 0).then(|| Part::Line(P99_MEANS.into())),
                 chart("Waits by program", &waits.by_program),
                 groups("By program", "program", &waits.by_program),
                 line("programs", waits.dropped_programs),
@@ -119,7 +120,7 @@ impl CommandReport {
 
     fn not_timed(&self) -> Section {
         let columns = [
-            Column::text("what"),
+            Column::text("kind of sync"),
             Column::text("call"),
             Column::number("calls"),
             Column::text("first program"),
@@ -163,7 +164,7 @@ fn groups(title: &'static str, name: &'static str, groups: &[SyncGroup]) -> Opti
         Column::number("syncs"),
         Column::sorted("waits"),
         Column::number("median"),
-        Column::number("p99"),
+        Column::number(P99),
     ];
     Part::table(title, columns, groups, |group| {
         vec![
