@@ -55,7 +55,7 @@ struct Section {
 const P99: &str = "p99";
 /// What the columns of times mean, for a reader to whom the words are new.
 const P99_MEANS: &str =
-    "median: half of the waits were at most this long. p99: 99 of 100 were; the rest were longer.";
+    "Half of the waits are at most as long as the median, 99 of 100 at most as long as the p99.";
 
 enum Part {
     Line(Text),

@@ -153,7 +153,10 @@ fn bar(group: &SyncGroup) -> Bar {
         name: group_name(group).into(),
         value: group.seconds,
         shown: seconds(group.seconds).into(),
-        note: format!("{} syncs", whole(group.calls as f64)).into(),
+        note: match group.calls {
+            1 => "1 sync".into(),
+            calls => format!("{} syncs", whole(calls as f64)).into(),
+        },
         ..Bar::default()
     }
 }
