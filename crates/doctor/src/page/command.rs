@@ -1,6 +1,6 @@
 //! The page about a command.
 
-use super::{Card, CardLine, Cell, Column, Page, Part, Section};
+use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, at_least, dropped, ended, group_name, seconds, totals};
 use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
 use crate::text::{bytes, whole};
@@ -84,6 +84,7 @@ impl CommandReport {
         Section::of(
             "Syncs",
             [
+                (waits.calls > 0).then(|| Part::Line(LEGEND.into())),
                 chart("Waits by program", &waits.by_program),
                 groups("By program", "program", &waits.by_program),
                 line("programs", waits.dropped_programs),
@@ -119,7 +120,7 @@ impl CommandReport {
 
     fn not_timed(&self) -> Section {
         let columns = [
-            Column::text("what"),
+            Column::text("what has no time"),
             Column::text("call"),
             Column::number("calls"),
             Column::text("first program"),

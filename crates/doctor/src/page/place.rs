@@ -1,6 +1,6 @@
 //! The page about a place.
 
-use super::{Card, Cell, Column, Page, Part, Section};
+use super::{Card, Cell, Column, LEGEND, Page, Part, Section};
 use crate::measure::Times;
 use crate::report::PlaceReport;
 use crate::text::{self, Figure, micros, whole};
@@ -32,17 +32,18 @@ impl PlaceReport {
         });
         let bars = waits.iter().map(WaitRow::bar);
         let columns = [
-            Column::text("figure"),
+            Column::text("call or write"),
             Column::number("fastest"),
             Column::number("median"),
             Column::number("p99"),
             Column::number("samples"),
-            Column::text("what"),
+            Column::text("how it was measured"),
         ];
         Section::of(
             "Measured",
             [
-                Part::chart("Median, and 99th percentile behind it", bars),
+                (!waits.is_empty()).then(|| Part::Line(LEGEND.into())),
+                Part::chart("Wait of each sync: median (strong), p99 (faint)", bars),
                 Part::table("Waits", columns, &waits, WaitRow::cells),
                 Part::facts(words),
             ],
