@@ -19,7 +19,7 @@ const ROWS: usize = 50;
 const BARS: usize = 10;
 /// Explains the columns of waits to a reader who has not met percentiles.
 const LEGEND: &str = "Median: half of the syncs took at most this time. \
-                      p99: 99 of 100 syncs took at most this time; the slowest took longer.";
+                      p99: 99 of 100 syncs took at most this time.";
 
 /// A page.
 #[derive(Template)]
