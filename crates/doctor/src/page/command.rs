@@ -194,7 +194,7 @@ fn slowest(slowest: &[Slowest]) -> Option<Part> {
             Cell::text(slow.file.as_deref().unwrap_or("(no file)")),
             Cell::text(slow.call.as_str()),
             time(slow.seconds),
-            written.unwrap_or_else(|| Cell::text("")),
+            written.unwrap_or_else(|| Cell::number(String::new(), -1.0)),
             Cell::text(line.join(" < ")),
             Cell::number(slow.process.to_string(), f64::from(slow.process)),
         ]
