@@ -3,7 +3,10 @@
 // Makes the heads of tables buttons that sort: numbers by their value, other text by its letters.
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0];
+  // A narrow window shows each row of a wide table as a list, with a label before each value.
+  if (table.tHead.rows[0].cells.length > 3) table.classList.add("wide");
   [...table.tHead.rows[0].cells].forEach((head, column) => {
+    for (const row of body.rows) row.cells[column].dataset.label = head.textContent;
     const isNumber = head.classList.contains("number");
     const button = document.createElement("button");
     button.type = "button";

@@ -1,6 +1,6 @@
 //! The page about a command.
 
-use super::{Card, CardLine, Cell, Column, P99, P99_MEANS, Page, Part, Section};
+use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, at_least, dropped, ended, group_name, seconds, totals};
 use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
 use crate::text::{bytes, whole};
@@ -84,7 +84,7 @@ impl CommandReport {
         Section::of(
             "Syncs",
             [
-                (waits.calls > 0).then(|| Part::Line(P99_MEANS.into())),
+                (waits.calls > 0).then(|| Part::Line(LEGEND.into())),
                 chart("Waits by program", &waits.by_program),
                 groups("By program", "program", &waits.by_program),
                 line("programs", waits.dropped_programs),
@@ -167,7 +167,7 @@ fn groups(title: &'static str, name: &'static str, groups: &[SyncGroup]) -> Opti
         Column::number("syncs"),
         Column::sorted("waits"),
         Column::number("median"),
-        Column::number(P99),
+        Column::number("p99"),
     ];
     Part::table(title, columns, groups, |group| {
         vec![
@@ -197,7 +197,7 @@ fn slowest(slowest: &[Slowest]) -> Option<Part> {
             Cell::text(slow.file.as_deref().unwrap_or("(no file)")),
             Cell::text(slow.call.as_str()),
             time(slow.seconds),
-            written.unwrap_or_else(|| Cell::text("")),
+            written.unwrap_or_else(|| Cell::number(String::new(), -1.0)),
             Cell::text(line.join(" < ")),
             Cell::number(slow.process.to_string(), f64::from(slow.process)),
         ]

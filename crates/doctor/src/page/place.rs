@@ -1,6 +1,6 @@
 //! The page about a place.
 
-use super::{Card, Cell, Column, P99, P99_MEANS, Page, Part, Section};
+use super::{Card, Cell, Column, LEGEND, Page, Part, Section};
 use crate::measure::Times;
 use crate::report::PlaceReport;
 use crate::text::{self, Figure, micros, whole};
@@ -32,18 +32,18 @@ impl PlaceReport {
         });
         let bars = waits.iter().map(WaitRow::bar);
         let columns = [
-            Column::text("operation"),
+            Column::text("call or write"),
             Column::number("fastest"),
             Column::number("median"),
-            Column::number(P99),
+            Column::number("p99"),
             Column::number("samples"),
-            Column::text("notes"),
+            Column::text("how it was measured"),
         ];
         Section::of(
             "Measured",
             [
-                (!waits.is_empty()).then(|| Part::Line(P99_MEANS.into())),
-                Part::chart("Median, and p99 behind it", bars),
+                (!waits.is_empty()).then(|| Part::Line(LEGEND.into())),
+                Part::chart("Wait of each sync: median (strong), p99 (faint)", bars),
                 Part::table("Waits", columns, &waits, WaitRow::cells),
                 Part::facts(words),
             ],
