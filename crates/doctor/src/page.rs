@@ -54,12 +54,6 @@ struct Section {
     parts: Vec<Part>,
 }
 
-/// The head of the column with the 99th percentile.
-const P99: &str = "p99";
-/// What the columns of times mean, for a reader to whom the words are new.
-const P99_MEANS: &str =
-    "Half of the waits are at most as long as the median, 99 of 100 at most as long as the p99.";
-
 enum Part {
     Line(Text),
     /// Names and what is said about each.
