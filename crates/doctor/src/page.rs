@@ -17,7 +17,7 @@ use synconce_chart::{Bar, BarChart, Text};
 const ROWS: usize = 50;
 /// A chart has at most so many bars.
 const BARS: usize = 10;
-/// Explains the columns of waits to a reader who has not met percentiles.
+/// Explains the columns `median` and `p99` in plain words.
 const LEGEND: &str = "Median: half of the syncs took at most this time. \
                       p99: 99 of 100 syncs took at most this time.";
 

@@ -15,7 +15,7 @@ pub fn threads(process: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Returns the name of `process` (`/proc/PID/comm`). A process chooses the bytes (prctl(2),
-/// PR_SET_NAME): those that are no UTF-8 are replaced, and the name may be empty.
+/// PR_SET_NAME): bytes that are not UTF-8 are replaced, and the name may be empty.
 ///
 /// # Errors
 /// Those of read(2), for instance ENOENT if there is no such process.
@@ -26,8 +26,8 @@ pub fn process_name(process: u32) -> io::Result<String> {
 }
 
 /// Returns the value of `field`, such as `Tgid:`, in `/proc/ID/status` (proc_pid_status(5)) of a
-/// process or thread; `None` if there is no such process or field. The file has the name, too, which
-/// may be no UTF-8; line breaks in it are escaped.
+/// process or thread; `None` if there is no such process or field. The file also has the name, which
+/// may contain any bytes; the kernel escapes line breaks in the name.
 pub fn status_field(id: u32, field: &str) -> Option<String> {
     let status = fs::read(format!("/proc/{id}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);

@@ -29,7 +29,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let documents = markdown::user_documents();
-    // Alone, a test that fails shows its own fault first.
+    // With `--exact` a single test runs. This list would come before its failure.
     if !arguments.list && !arguments.exact {
         print_unrun(&documents);
     }

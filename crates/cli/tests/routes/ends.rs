@@ -32,7 +32,7 @@ const WAYS: [UnmountWay; 12] = [
         "mount $device mnt; put data mnt/file; exec 3>mnt/late; umount -l mnt
          echo late >&3; sync /proc/self/fd/3; exec 3>&-",
     ),
-    since("umount, expiring", "mount $device mnt; put data mnt/file; expire; expire"),
+    since("umount, expiring", "mount $device mnt; put data mnt/file; expire"),
     since(
         "the end of a namespace",
         "unshare -m sh -c 'mount $device mnt; echo data >mnt/file; sync mnt/file'",
@@ -55,7 +55,7 @@ const WAYS: [UnmountWay; 12] = [
          fsfreeze -u mnt; umount mnt",
     ),
     before("umount, lazy", "put data mnt/file; umount -l mnt"),
-    before("umount, expiring", "put data mnt/file; expire; expire"),
+    before("umount, expiring", "put data mnt/file; expire"),
     before("fuser --kill", "put data mnt/file; fuser -s -k -m mnt; umount mnt"),
     before(
         "unmounted in a namespace that shares mounts",

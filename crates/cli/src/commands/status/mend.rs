@@ -140,11 +140,16 @@ fn refuse_locked(id: &str, root: Option<&Path>, again: &str) -> Result<(), Comma
     let Some(lock) = LOCKS.into_iter().find_map(locked) else {
         return Ok(());
     };
-    let pid = Pid::as_raw(lock.pid);
-    let holder = process_name(pid.unsigned_abs())
-        .map_or_else(|_| "another process".to_owned(), |name| format!("{name} (pid {pid})"));
+    let holder = lock_holder(Pid::as_raw(lock.pid));
     let error = format!("cannot mend {id}: apt or dpkg is locked by {holder}");
     Err(refusal(error, format!("wait until it has ended; then: {again}")))
+}
+
+/// Returns words for the process with a lock. `pid` is 0 for a process of another pid namespace, and
+/// -1 for a lock of an open file description (fcntl(2), F_GETLK).
+fn lock_holder(pid: i32) -> String {
+    let name = u32::try_from(pid).ok().and_then(|pid| process_name(pid).ok());
+    name.map_or_else(|| "another process".to_owned(), |name| format!("{name} (pid {pid})"))
 }
 
 /// Runs `step` in a shell with the terminal of synconce.
@@ -160,4 +165,15 @@ fn run(step: &MendStep, forwarder: &SignalForwarder) -> Result<ExitStatus, Comma
 
 fn refusal(error: String, hint: impl Display) -> CommandError {
     CommandError::from(error).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_of_a_lock_is_named_if_it_is_a_process_that_can_be_seen() {
+        assert_eq!([0, -1].map(lock_holder), ["another process"; 2]);
+        assert!(lock_holder(1).ends_with(" (pid 1)"), "{}", lock_holder(1));
+    }
 }
