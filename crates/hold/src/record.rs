@@ -225,11 +225,7 @@ impl HoldRecord {
     /// Names the marker, if no note could be made.
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
-        let noted = match note_of(&self.name) {
-            Ok(Some(note)) => runtime::make_note(&note),
-            Ok(None) => Err(Error::new("cannot open", &directory(), Errno::NOENT)),
-            Err(error) => Err(error),
-        };
+        let noted = note_in_memory(&self.name);
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
             && replace::remove(&intact_path(&self.name)).is_ok();
@@ -245,9 +241,8 @@ impl HoldRecord {
     /// Whether [`HoldRecord::note_failure`] was called for this hold, or may have been: the state
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
-        let is_noted = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
         let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
-        self.failed || !is_intact || note_of(&self.name).map_or(true, is_noted)
+        self.failed || !is_intact || is_noted_in_memory(&self.name)
     }
 
     /// Removes the note in memory of [`HoldRecord::note_failure`].
@@ -291,6 +286,24 @@ pub(crate) fn names_with(ending: &str) -> Result<Vec<String>, Error> {
     }
     names.sort();
     Ok(names)
+}
+
+/// Notes in memory that the disk lost writes of the hold `name`. [`HoldRecord::note_failure`] does so
+/// as well: this is for a marker that is damaged.
+///
+/// # Errors
+/// Names the note, or the state directory that is not there.
+pub(crate) fn note_in_memory(name: &str) -> Result<(), Error> {
+    match note_of(name)? {
+        Some(note) => runtime::make_note(&note),
+        None => Err(Error::new("cannot open", &directory(), Errno::NOENT)),
+    }
+}
+
+/// Whether [`note_in_memory`] was called for the hold `name`, or may have been.
+pub(crate) fn is_noted_in_memory(name: &str) -> bool {
+    let has = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
+    note_of(name).map_or(true, has)
 }
 
 /// Returns the name of the note in memory for the hold `name` of this state directory: another

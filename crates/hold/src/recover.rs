@@ -181,14 +181,23 @@ fn recover_from(
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
-        _ => keep(name, &places, reason),
+        _ => keep(name, &state, &places, reason),
     }
 }
 
 /// Uses the files as they are, and removes the marker. Without a marker no command reports a loss
-/// of what was in memory alone, so the files are synced before.
-fn keep(name: &str, places: &[ResolvedPath], reason: String) -> Result<Recovered, RecoverError> {
-    overlay::sync(places)?;
+/// of what was in memory alone, so the files are synced before. The kernel reports a lost write
+/// once, so a failure is noted for the next recovery.
+fn keep(
+    name: &str,
+    state: &MarkedState,
+    places: &[ResolvedPath],
+    reason: String,
+) -> Result<Recovered, RecoverError> {
+    if let Err(error) = overlay::sync(places) {
+        state.note_loss(name)?;
+        return Err(error.into());
+    }
     HoldRecord::clear(name)?;
     Ok(Recovered::Kept { reason })
 }

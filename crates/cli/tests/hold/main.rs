@@ -13,6 +13,7 @@ mod files;
 mod hostile;
 mod layers;
 mod left;
+mod losses;
 mod names;
 mod namespaces;
 mod owners;

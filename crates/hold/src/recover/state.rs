@@ -1,6 +1,7 @@
 //! Whether the end of a hold was clean.
 
 use crate::config::Config;
+use crate::error::Unclean;
 use crate::lost;
 use crate::record::{self, HoldRecord};
 use crate::unclean::unclean;
@@ -39,6 +40,7 @@ impl MarkedState {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
+                let reason = with_loss(reason, record::is_noted_in_memory(name));
                 Ok(Self::Unclean { reason, record: None, is_certain: true })
             }
             Err(error) => Err(error),
@@ -82,14 +84,33 @@ impl MarkedState {
         }
     }
 
+    /// Notes that this recovery, of the hold `name`, met a lost write: see
+    /// [`HoldRecord::note_failure`].
+    ///
+    /// # Errors
+    /// If no note could be made.
+    pub(super) fn note_loss(&self, name: &str) -> Result<(), Error> {
+        match self {
+            Self::Unclean { record: Some(record), .. } => HoldRecord::clone(record).note_failure(),
+            _ => record::note_in_memory(name),
+        }
+    }
+
     fn of(record: HoldRecord) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         let since =
             if record.lost { String::new() } else { format!(" (since {})", record.started) };
+        // An earlier recovery can have met the loss.
+        let is_unsaid = why != Unclean::WriteBack && record.has_noted_failure();
         Self::Unclean {
-            reason: format!("{why}{since}"),
+            reason: with_loss(format!("{why}{since}"), is_unsaid),
             record: Some(Box::new(record)),
             is_certain: why.is_certain(),
         }
     }
+}
+
+/// Returns `reason`, and says that writes were lost if `is_lost`.
+fn with_loss(reason: String, is_lost: bool) -> String {
+    if is_lost { format!("{reason}, and the disk lost writes") } else { reason }
 }

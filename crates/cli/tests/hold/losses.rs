@@ -1,0 +1,286 @@
+//! Writes that the disk loses: the kernel reports each once, and no verb forgets it.
+
+use crate::crashes::{crash, unmount_below};
+use crate::support::{HoldOnRig, configure, failed, sh, with_hold};
+use std::fs;
+use std::os::unix::net::UnixStream;
+use synconce_testkit::harness::{Place, binary, finish, isolated_alone};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{Fault, Rig};
+
+/// What becomes of the disk of the markers before a write is lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StateDisk {
+    /// Full, and what is in memory ends: the container is made anew, in the same boot.
+    Full,
+    /// The same, on a btrfs: it cannot even change a file in its place.
+    FullBtrfs,
+    ReadOnly,
+}
+
+/// Makes a hold on a disk to which the kernel writes nothing before a sync.
+fn on_a_late_disk(place: &Place) -> HoldOnRig<'_> {
+    let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+    HoldOnRig::on(place, rig.up().unwrap(), "")
+}
+
+/// Writes to the held directory what the disk loses. The file is new: ext4 writes one that is
+/// truncated and written again when it is closed.
+fn lose_data(fixture: &HoldOnRig<'_>) {
+    fs::write(fixture.directory().join("lost"), "these bytes are lost".repeat(200)).unwrap();
+    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+}
+
+/// Lets the disk lose a write of one file, with its journal in order, while nothing can be written
+/// beside the marker. Checks that no verb forgets the loss after `meet`.
+fn lose(place: &Place, state: StateDisk, meet: impl Fn(&HoldOnRig<'_>)) {
+    let fixture = on_a_late_disk(place);
+    let make = match state {
+        StateDisk::FullBtrfs => "truncate -s 120M image; mkfs.btrfs -q -M image",
+        _ => "truncate -s 8M image; mkfs.ext4 -q image",
+    };
+    sh(place, &format!("mkdir -p state; {make}; mount -o loop image state"));
+    fixture.ok("start");
+    sh(
+        place,
+        match state {
+            // After the sync some blocks are free again.
+            StateDisk::Full | StateDisk::FullBtrfs => {
+                "for fill in 1 2; do cat /dev/zero >>state/fill 2>other || sync -f state; done
+                 while echo >state/fill.$((n += 1)) && sync -f state; do :; done 2>other"
+            }
+            StateDisk::ReadOnly => "mount -o remount,ro state",
+        },
+    );
+    lose_data(&fixture);
+    meet(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    if state != StateDisk::ReadOnly {
+        sh(place, "rm -f runtime/holds/*.failed");
+    }
+    for _turn in 0..2 {
+        fixture.fails("stop", &["the disk lost writes"]);
+        assert_eq!(fixture.state(), "interrupted");
+    }
+    fixture.fails("start", &[]);
+    // Another hold of this name is not the one that failed.
+    let other = |verb: &str| {
+        let mut other = place.synconce(&["hold", verb, "./elsewhere/t.toml"]);
+        finish(other.env("SYNCONCE_STATE_DIR", place.path("elsewhere"))).status.code()
+    };
+    sh(place, "mkdir elsewhere");
+    configure(place, "elsewhere/t", "", &place.path("elsewhere/held"));
+    assert_eq!((other("start"), other("stop")), (Some(0), Some(0)));
+    assert_eq!(fixture.state(), "interrupted");
+    sh(
+        place,
+        if state == StateDisk::ReadOnly { "mount -o remount,rw state" } else { "rm state/fill*" },
+    );
+    let kept = fixture.hold("recover --keep");
+    assert_eq!(kept.status.code(), Some(0), "{}", kept.stderr);
+    assert!(kept.stderr.contains("the disk lost writes"), "{}", kept.stderr);
+    // A later hold is not the one that failed.
+    fixture.ok("start");
+    assert_eq!(fixture.state(), "held");
+    fixture.ok("stop");
+    sh(place, "umount state");
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_state_disk() {
+    // A sync(2) of another test would write the file.
+    isolated_alone(|place| {
+        lose(place, StateDisk::Full, stop_that_fails);
+    });
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_full_btrfs() {
+    isolated_alone(|place| lose(place, StateDisk::FullBtrfs, stop_that_fails));
+}
+
+#[test]
+fn a_lost_write_that_the_stop_meets_is_not_forgotten_on_a_read_only_state_disk() {
+    isolated_alone(|place| lose(place, StateDisk::ReadOnly, stop_that_fails));
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        stop_that_fails(&fixture);
+        fixture.rig.disk().recover().unwrap();
+        // The next container has the disk, in the same boot.
+        sh(place, "rm -r state runtime");
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --keep");
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_marker() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        // The sync before the unmounts does nothing.
+        let stopped = stop_with(place, "inject=syncfs:retval=0:when=1");
+        failed(stopped, &["the disk lost writes"]);
+        fixture.rig.disk().recover().unwrap();
+        sh(place, "rm -r state runtime");
+        assert_eq!(fixture.state(), "interrupted");
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --keep");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Interrupts the hold with `interrupt`, and lets the disk lose a write that the recovery syncs.
+fn lose_at_recovery(place: &Place, interrupt: impl FnOnce(&HoldOnRig<'_>)) {
+    let fixture = on_a_late_disk(place);
+    interrupt(&fixture);
+    lose_data(&fixture);
+    fixture.fails("recover --keep", &["cannot sync", "Input/output error"]);
+    fixture.rig.disk().recover().unwrap();
+    fixture.fails("start", &["hint: synconce hold recover"]);
+    let said = fixture.ok("recover --keep");
+    assert!(said.contains("the disk lost writes"), "{said}");
+    // A later hold is not the one that failed.
+    fixture.ok("start");
+    fixture.ok("stop");
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_loss_that_a_recovery_meets_is_not_forgotten() {
+    isolated_alone(|place| {
+        lose_at_recovery(place, |fixture| {
+            fixture.ok("start");
+            unmount_below(fixture);
+        });
+    });
+}
+
+#[test]
+fn a_loss_that_a_recovery_meets_after_another_boot_is_not_forgotten() {
+    isolated_alone(|place| {
+        lose_at_recovery(place, |fixture| {
+            fixture.ok("start");
+            crash(fixture);
+        });
+    });
+}
+
+#[test]
+fn a_loss_that_a_recovery_meets_is_not_forgotten_if_the_marker_is_damaged() {
+    isolated_alone(|place| {
+        lose_at_recovery(place, |fixture| {
+            fixture.ok("start");
+            unmount_below(fixture);
+            place.write("state/holds/t.json", "nonsense");
+        });
+    });
+}
+
+#[test]
+fn a_loss_that_a_recovery_meets_is_not_forgotten_if_the_marker_is_lost() {
+    isolated_alone(|place| {
+        lose_at_recovery(place, |fixture| {
+            fixture.ok("start");
+            unmount_below(fixture);
+            sh(place, "rm -r state runtime");
+        });
+    });
+}
+
+#[test]
+fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        // The first sync is before the unmounts, the second after them, the third after the removal.
+        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=3");
+        failed(stopped, &["cannot sync the removal", "hint: synconce hold stop t"]);
+        assert_ne!(fixture.state(), "interrupted");
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.ok("start");
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_stop_syncs_a_disk_three_times_whatever_is_held_there() {
+    with_hold("", |place, fixture| {
+        for name in ["a", "b/c"] {
+            let held = fixture.rig.path().join(name);
+            fs::create_dir_all(&held).unwrap();
+            let hold = format!("[[hold]]\npath = {held:?}\nkind = \"other\"\n");
+            place.write("t.toml", &(place.read("t.toml") + &hold));
+        }
+        fixture.ok("start");
+        let stopped = stop_with(place, "inject=syncfs:error=EIO:when=99");
+        assert!(stopped.status.success(), "{stopped:?}");
+        let calls = place.read("calls");
+        assert_eq!(calls.matches("syncfs(").count(), 3, "{calls}");
+    });
+}
+
+/// Stops the hold, whose calls of syncfs(2) a tracer changes as `inject` says.
+fn stop_with(place: &Place, inject: &str) -> Finished {
+    let mut strace = place.command("strace");
+    strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", inject, binary()]);
+    finish(strace.args(["hold", "stop", "./t.toml"]))
+}
+
+fn stop_that_fails(fixture: &HoldOnRig<'_>) {
+    fixture.fails("stop", &["the disk lost writes"]);
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_by_a_stop_that_fails_after_its_unmounts() {
+    isolated_alone(|place| {
+        lose(place, StateDisk::Full, |fixture| {
+            let below = fs::File::open(fixture.rig.path()).unwrap();
+            assert!(rustix::fs::syncfs(&below).is_err(), "the data are lost");
+            assert_eq!(fixture.state(), "failed");
+            // The descriptor keeps the overlay, and nothing in /proc shows it.
+            let held = fs::File::open(fixture.directory()).unwrap();
+            let (one, other) = UnixStream::pair().unwrap();
+            send(&one, &held);
+            drop((held, below));
+            sh(place, &format!("umount --lazy {}", fixture.directory().display()));
+            fixture.fails("stop", &[]);
+            drop((one, other));
+        });
+    });
+}
+
+#[test]
+fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_a_later_sync() {
+    isolated_alone(|place| {
+        lose(place, StateDisk::Full, |_| {
+            // The first sync meets the error: the held file and the directory are on one disk.
+            let stopped = stop_with(place, "inject=syncfs:signal=SIGKILL:when=2");
+            assert!(!stopped.status.success(), "{stopped:?}");
+        });
+    });
+}
+
+/// Sends `file` by `socket` (unix(7), SCM_RIGHTS).
+fn send(socket: &UnixStream, file: &fs::File) {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    use std::io::IoSlice;
+    use std::os::fd::AsFd;
+    let mut space = [std::mem::MaybeUninit::uninit(); 64];
+    let mut buffer = SendAncillaryBuffer::new(&mut space);
+    let files = [file.as_fd()];
+    assert!(buffer.push(SendAncillaryMessage::ScmRights(&files)));
+    sendmsg(socket, &[IoSlice::new(b"x")], &mut buffer, SendFlags::empty()).unwrap();
+}
