@@ -40,7 +40,7 @@ pub fn commit(
     layer::fingerprint_all(store, &source.layers, progress)?;
     let mut pin = Some(pin);
     let late = pin.take_if(|_| mutant::is("tree-record-first"));
-    pin.map_or(Ok(()), Pin::sync)?;
+    pin.map_or(Ok(()), |pin| pin.sync(store))?;
     drop(reading);
     let _lock = store.lock()?;
     let now_there = source::current(store, name)?;
@@ -49,6 +49,7 @@ pub fn commit(
         return Err(refuse("cannot commit", name, why));
     }
     let before = source::existing(store, name)?;
+    guard::has_lost_nothing(store, &before)?;
     let choice = before.newest().choice();
     if let Some(new) = new {
         next_generation(store, new, None)?;
@@ -56,7 +57,7 @@ pub fn commit(
         let mut record = TreeRecord::first(new.clone(), source.layers, choice, Some(parent));
         record.keep = keep.unwrap_or_default();
         store.write(&record)?;
-        late.map_or(Ok(()), Pin::sync)?;
+        late.map_or(Ok(()), |pin| pin.sync(store))?;
         store.close_durably(name)?;
         return Ok(record);
     }
@@ -67,7 +68,7 @@ pub fn commit(
         return Ok(record);
     }
     store.write(&record)?;
-    late.map_or(Ok(()), Pin::sync)?;
+    late.map_or(Ok(()), |pin| pin.sync(store))?;
     store.close(name)?;
     unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(record)
@@ -118,9 +119,9 @@ impl Session<'_, Frozen> {
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
         let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note));
         let committed = if mutant::is("tree-record-first") {
-            publish().and_then(|record| pin.sync().map(|()| record))
+            publish().and_then(|record| pin.sync(store).map(|()| record))
         } else {
-            pin.sync().and_then(|()| publish())
+            pin.sync(store).and_then(|()| publish())
         };
         if committed.is_err() {
             leave(store, &id, &[]);

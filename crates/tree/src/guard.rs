@@ -31,6 +31,9 @@ pub enum Guard {
     Unreadable,
     /// The name is that of a generation, which does not change.
     Generation,
+    /// A sync of the store has failed since the uncommitted changes were begun: the disk may not
+    /// have them.
+    Loss,
 }
 
 impl Guarded {
@@ -47,6 +50,7 @@ impl fmt::Display for Guarded {
             Guard::Protection => "it is a protected base",
             Guard::Unreadable => "its record cannot be read",
             Guard::Generation => "it is a generation, and generations do not change",
+            Guard::Loss => "the disk lost writes after its changes began",
         })
     }
 }
@@ -62,6 +66,16 @@ pub(crate) fn is_committed(
     match store.opened(record)? {
         Opened::Yes(_) => Err(error(store, act, &record.name, Guard::Changes)),
         Opened::No | Opened::Lost | Opened::Stale => Ok(()),
+    }
+}
+
+/// Fails when the disk lost writes after the uncommitted changes of `record`'s tree began.
+pub(crate) fn has_lost_nothing(store: &Store, record: &TreeRecord) -> Result<(), Error> {
+    match store.losses_before(record)? {
+        Some(before) if before != store.losses()? => {
+            Err(error(store, "cannot commit", &record.name, Guard::Loss))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Pins the store's file system, to sync it once.
 
-use crate::store::open_directory;
+use crate::store::{Store, open_directory};
 use rustix::fs::syncfs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,6 +10,7 @@ use synconce_durable::commit::{self, FileSystemOutcome};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::pins::{self, Pins};
+use synconce_durable::synced::SyncFailure;
 use synconce_probe::mounts;
 
 /// How long the device may complete no request before the sync is given up.
@@ -36,8 +37,12 @@ impl Pin {
         Ok(Self { path: path.to_owned(), pins })
     }
 
-    /// Syncs the file system. The first error is final.
-    pub(crate) fn sync(self) -> Result<(), Error> {
+    /// Syncs the file system of `store`. The first error is final. Notes a lost write for the
+    /// commits to come: see [`Store::note_loss`].
+    ///
+    /// # Errors
+    /// The error names the act and the path.
+    pub(crate) fn sync(self, store: &Store) -> Result<(), Error> {
         if mutant::is("tree-unsynced") {
             return Ok(());
         }
@@ -46,11 +51,15 @@ impl Pin {
             Ok(pins) => pins,
             Err(directory) => return syncfs(&directory).on(act, &self.path),
         };
-        let failed = |outcome: FileSystemOutcome| {
-            let failure = outcome.result.err()?;
-            Some(Error::new(act, &outcome.point, io::Error::other(failure.to_string())))
-        };
         let report = commit::commit(pins, None, PATIENCE, &mut |_| {});
-        report.file_systems.into_iter().find_map(failed).map_or(Ok(()), Err)
+        let failed = |outcome: FileSystemOutcome| Some((outcome.point, outcome.result.err()?));
+        let Some((point, failure)) = report.file_systems.into_iter().find_map(failed) else {
+            return Ok(());
+        };
+        if matches!(failure, SyncFailure::Sync(_) | SyncFailure::Disk(..)) {
+            // The failure matters more; on a read-only disk a note is impossible.
+            let _ = store.note_loss();
+        }
+        Err(Error::new(act, &point, io::Error::other(failure.to_string())))
     }
 }

@@ -278,6 +278,10 @@ pub struct Open {
     pub generation: u64,
     /// The whole stack with the changes, bottom first.
     pub layers: Vec<Layer>,
+    /// The number of failed syncs of the store when the first of the changes was begun. 0 in notes
+    /// of older versions.
+    #[serde(default)]
+    pub losses: u64,
 }
 
 /// What a session is for.
@@ -319,6 +323,10 @@ pub struct Session {
     pub began: u64,
     /// The boot epoch in which the session began.
     pub boot_epoch: BootEpoch,
+    /// The number of failed syncs of the store when the session began. 0 in notes of older
+    /// versions.
+    #[serde(default)]
+    pub losses: u64,
 }
 
 impl Session {

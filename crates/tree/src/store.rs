@@ -1,6 +1,7 @@
 //! The store: a directory on one file system, with records, layers, sessions, trash.
 
 mod lock;
+mod losses;
 mod records;
 
 pub(crate) use self::lock::{Lock, is_leased, try_lease, try_lock};

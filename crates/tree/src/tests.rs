@@ -122,7 +122,7 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
     let one = record("a", 1, &["x"]);
     fs::create_dir_all(store.content("x")).expect("a directory");
     store.write(&one).expect("it is written");
-    store.note_open(&one, one.layers.clone()).expect("it is noted");
+    store.note_open(&one, one.layers.clone(), 0).expect("it is noted");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(one.layers.clone()));
     assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Stale);
     let path = directory.path().join("open/a.json");
@@ -145,7 +145,7 @@ fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
     fs::create_dir_all(store.content("x")).expect("a directory");
     for gone in [false, true] {
         store.write(&one).expect("it is written");
-        store.note_open(&one, one.layers.clone()).expect("it is noted");
+        store.note_open(&one, one.layers.clone(), 0).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read(&path).expect("it is read");
         if gone {
@@ -166,7 +166,7 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
     let saved = record("b", 1, &["x", "y"]);
     for committed in [false, true] {
         store.write(&one).expect("it is written");
-        store.note_open(&one, saved.layers.clone()).expect("it is noted");
+        store.note_open(&one, saved.layers.clone(), 0).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read_to_string(&path).expect("it is read");
         let boot = store.boot_epoch().expect("there is one").boot;

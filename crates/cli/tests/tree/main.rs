@@ -15,6 +15,7 @@ mod full_disks;
 mod generations;
 mod guards;
 mod limits;
+mod losses;
 mod mounts;
 mod options;
 mod programs;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         generations::trials(),
         guards::trials(),
         limits::trials(),
+        losses::trials(),
         rooms::trials(),
         terminals::trials(),
         readers::trials(),

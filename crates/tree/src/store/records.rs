@@ -158,13 +158,30 @@ impl Store {
         }
     }
 
-    /// Notes the changes of a run. A system crash may lose the note; a crash of synconce does
-    /// not.
-    pub(crate) fn note_open(&self, record: &TreeRecord, layers: Vec<Layer>) -> Result<(), Error> {
+    /// Notes the changes of a run that began after `losses` failed syncs. A system crash may lose
+    /// the note; a crash of synconce does not.
+    pub(crate) fn note_open(
+        &self,
+        record: &TreeRecord,
+        layers: Vec<Layer>,
+        losses: u64,
+    ) -> Result<(), Error> {
         let path = self.open_path(&record.name);
         let (format, generation) = (FORMAT, record.generation);
-        let open = Open { format, boot_epoch: self.boot_epoch()?, generation, layers };
+        // The changes of earlier runs are in the stack, too.
+        let losses = self.losses_before(record)?.map_or(losses, |earlier| earlier.min(losses));
+        let open = Open { format, boot_epoch: self.boot_epoch()?, generation, layers, losses };
         write_lightly(&path, &encode(&open, &path)?)
+    }
+
+    /// Returns the number of failed syncs of the store when the uncommitted changes of `record`'s
+    /// tree were begun; `None` if there are none.
+    pub(crate) fn losses_before(&self, record: &TreeRecord) -> Result<Option<u64>, Error> {
+        let open = match read::<Open>(&self.open_path(&record.name)) {
+            Err(error) if error.io().kind() != io::ErrorKind::InvalidData => return Err(error),
+            open => open.ok().flatten(),
+        };
+        Ok(open.filter(|open| open.generation == record.generation).map(|open| open.losses))
     }
 
     /// Removes the note of `name` durably. A note that came back after a power failure would

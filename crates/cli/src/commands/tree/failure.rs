@@ -74,6 +74,11 @@ fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
             verb(&["clone", tree, "NEW"]),
             verb(&["restore", tree])
         ),
+        Guard::Loss => format!(
+            "{} throws the changes away; {} saves what can be read of them",
+            verb(&["discard", tree]),
+            verb(&["export", tree, "FILE.tar"])
+        ),
         Guard::Unreadable => format!("{} removes the tree", verb(&["remove", "--force", tree])),
     }
 }
