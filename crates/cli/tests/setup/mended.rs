@@ -205,10 +205,14 @@ fn what_is_not_mended_is_said() {
         root.sh("mv /root/sources /etc/apt/sources.list");
         fails(1, "restore every package");
         assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        // dpkg's own, and a file of a user's. Neither has content.
+        root.sh("cd /etc; printf '\\0\\0\\n' | tee known.conf.dpkg-new >own.conf.dpkg-new");
         root.sh("mv /root/grep /usr/bin/grep");
 
         let said = fails(1, "restore every package");
         assert!(said.contains("\n/etc/empty\n"), "{said}");
+        assert!(said.contains("\n/etc/known.conf.dpkg-new\n"), "{said}");
+        assert_eq!(root.sh("ls /etc/*.dpkg-new"), "/etc/own.conf.dpkg-new\n");
         assert!(said.contains("\nnot installed again: local\n"), "{said}");
         assert!(!said.contains("not installed again: known"), "{said}");
         assert_eq!(root.sh("cat /usr/share/known/file"), "x\n");

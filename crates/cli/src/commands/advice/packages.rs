@@ -48,7 +48,8 @@ pub struct MendStep {
 ///
 /// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
 /// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
-/// configuration has zeros, so this comes before the lists are fetched.
+/// configuration has zeros, so this comes before the lists are fetched. dpkg unpacks a configuration
+/// file as FILE.dpkg-new, which apt ignores: only that of a listed FILE is removed, as dpkg's own.
 ///
 /// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while
 /// the run went on is removed, and fetched again; the lists also if there are none. Files with a
@@ -104,7 +105,7 @@ pub(super) fn steps(
             // Without a grep that works, each file would seem to be empty.
             &[
                 &format!("{enter}sh -ec 'echo x | grep -qa \"[[:graph:]]\""),
-                &format!("find /etc -xdev -type f {changed} \\"),
+                &format!("find /etc -xdev -type f {changed} ! -name \"*.dpkg-new\" \\"),
                 "-exec sh -c \"grep -qa \\\"[[:graph:]]\\\" \\\"\\$1\\\"; test \\$? -eq 1\" sh {} \\; \\",
                 "-print -delete'",
             ],
@@ -116,7 +117,10 @@ pub(super) fn steps(
             &[
                 &format!("{enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
                 "cat - /var/lib/dpkg/info/*.conffiles |",
-                "while read -r file hash; do test ! -f \"$file\" ||",
+                "while read -r file hash; do new=$file.dpkg-new",
+                "test ! -f \"$new\" || { grep -qa \"[[:graph:]]\" \"$new\"; test $? -ne 1; } ||",
+                &format!("find \"$new\" -type f {changed} -print -delete"),
+                "test ! -f \"$file\" ||",
                 &format!("find \"$file\" -type f {changed} {conffiles}; done'"),
             ],
         ),
