@@ -80,7 +80,8 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
             site.clone_of("base", &name);
             if is_mounted_before {
                 site.well(&["mount", &name, text(&at)]);
-                fs::write(at.join("data/new"), "new\n").unwrap();
+                // The file has two names, of which the overlay changes one.
+                fs::write(at.join("data/hard"), "new\n").unwrap();
             }
             let words: Vec<_> = verb.iter().map(|word| word.replace("NAME", &name)).collect();
             let words: Vec<_> = words.iter().map(|word| word.replace("POINT", text(&at))).collect();
@@ -103,6 +104,14 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
                 assert_eq!(run.status.code(), Some(0), "{call} {nth}: {run:?}");
             }
             assert_eq!(fs::read_dir(&at).unwrap().count(), 0, "{call} {nth}: it is unmounted");
+            if verb == ["umount", "NAME"] {
+                let kept =
+                    "cat /data/far/hard; stat -c %h /data/hard; stat -c %i /data/*/hard /data/hard";
+                let kept = site.sh(&name, kept);
+                let lines: Vec<_> = kept.lines().collect();
+                assert_eq!(lines[..2], ["new", "2"], "{call} {nth}: {kept}");
+                assert_eq!(lines[2], lines[3], "{call} {nth}: {kept}");
+            }
             site.remove(&name);
             if !is_killed {
                 break;
