@@ -4,7 +4,6 @@
 //! makes the root of the namespace the root of the child. So the child sees all mounts there,
 //! also if each process of the namespace has another root.
 
-use crate::namespaces::Namespace;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -16,6 +15,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, Mount};
+use synconce_probe::namespaces::Namespace;
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
 /// The end of the mounts of one namespace in the answer of the child: no path has this byte.

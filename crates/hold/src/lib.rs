@@ -23,7 +23,6 @@ mod lost;
 mod made;
 pub mod marker_place;
 pub mod mounted;
-pub mod namespaces;
 pub mod open_files;
 mod overlaps;
 pub mod overlay;

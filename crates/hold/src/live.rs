@@ -2,7 +2,6 @@
 //! have files open.
 
 use crate::elsewhere;
-use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{self, FileUser, OpenFile};
 use crate::overlay::ResolvedPath;
 use crate::read_only::is_read_only;
@@ -10,7 +9,8 @@ use crate::record::HoldRecord;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, Mount, device};
+use synconce_probe::namespaces::{self, Namespace};
 
 /// The type of an overlay in statfs(2) (include/uapi/linux/magic.h).
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
@@ -212,7 +212,7 @@ impl Overlay<'_> {
     pub fn elsewhere(&self) -> Option<Obstacle> {
         let found = self.copies().map(|(namespace, mount)| Obstacle::Elsewhere {
             point: mount.point.clone(),
-            user: namespace.user(),
+            user: FileUser::in_namespace(namespace),
             is_home: false,
         });
         self.home().or_else(|| found.into_iter().next())
@@ -231,7 +231,7 @@ impl Overlay<'_> {
         let here = self.mount.and_then(|at| group(at, &self.view.ours));
         (there.is_none() || there != here).then(|| Obstacle::Elsewhere {
             point: mount.point.clone(),
-            user: home.user(),
+            user: FileUser::in_namespace(home),
             is_home: true,
         })
     }

@@ -1,6 +1,5 @@
 //! The files that processes have open, from /proc.
 
-use crate::namespaces;
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -10,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_probe::filesystem::stores_nothing;
 use synconce_probe::mounts::{self, Mount};
+use synconce_probe::namespaces::{self, Namespace};
 use synconce_sys::procfs;
 
 /// O_DSYNC of Linux on x86_64 and aarch64 (include/uapi/asm-generic/fcntl.h), which O_SYNC
@@ -29,6 +29,12 @@ impl FileUser {
     /// Returns the process `pid` with its name; `None` if the process has ended.
     pub fn of(pid: u32) -> Option<Self> {
         Some(Self { pid, name: procfs::process_name(pid).ok()? })
+    }
+
+    /// Returns the process of `namespace`, with a name if the process has not ended.
+    pub(crate) fn in_namespace(namespace: &Namespace) -> Self {
+        let pid = namespace.pid;
+        Self::of(pid).unwrap_or_else(|| Self { pid, name: String::new() })
     }
 }
 
@@ -74,7 +80,7 @@ impl OpenFile {
         }
         let (device, inode) = match look(&link) {
             // The disk was shut down: the mount says which file system the file is on.
-            Err(Errno::IO) => (namespaces::device(mount?), 0),
+            Err(Errno::IO) => (mounts::device(mount?), 0),
             found => found.ok()?,
         };
         Some(Self { pid, path, flags: 0, device, inode, link })

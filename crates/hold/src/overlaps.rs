@@ -3,14 +3,13 @@
 use crate::config::Config;
 use crate::error::HoldFailure;
 use crate::live;
-use crate::namespaces::device;
 use crate::record::HoldRecord;
 use crate::unclean::unclean;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, Mount, device};
 
 /// Refuses two paths of `config` of which one leads into the other, by a link or a bind mount.
 ///

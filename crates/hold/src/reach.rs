@@ -3,7 +3,6 @@
 
 use crate::error::HoldFailure;
 use crate::live::{Overlay, View, below, spot};
-use crate::namespaces::{self, Namespace, device};
 use crate::open_files::{FileUser, identity};
 use crate::patience::eventually;
 use crate::record::HoldRecord;
@@ -11,7 +10,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
-use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::{Mount, device};
+use synconce_probe::namespaces;
 
 /// Which processes a hold does not reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ fn bypass(overlay: &Overlay<'_>, view: &View) -> Option<Unreached> {
         };
         if let Some(mount) = mounts.iter().find(is_bypass) {
             let (path, point) = (overlay.place.path(), mount.point.clone());
-            let user = namespace.map(Namespace::user);
+            let user = namespace.map(FileUser::in_namespace);
             return Some(Unreached::Mount { path, point, user });
         }
     }

@@ -10,7 +10,6 @@ use crate::lost;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
-use crate::namespaces::{self, device};
 use crate::open_files::FileUser;
 use crate::overlaps;
 use crate::overlay::ResolvedPath;
@@ -32,7 +31,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::{boot_id, now};
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, device};
+use synconce_probe::namespaces;
 
 /// What [`start`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]

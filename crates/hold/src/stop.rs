@@ -190,8 +190,10 @@ fn unmount_copies(record: &HoldRecord) -> Result<Vec<Left>, Error> {
     view.unmount_copies(record)?;
     let overlays = view.overlays(record)?;
     let copies = overlays.iter().flat_map(Overlay::copies);
-    let left = copies
-        .map(|(namespace, mount)| Left { point: mount.point.clone(), user: namespace.user() });
+    let left = copies.map(|(namespace, mount)| Left {
+        point: mount.point.clone(),
+        user: FileUser::in_namespace(namespace),
+    });
     Ok(left.collect())
 }
 

@@ -1,4 +1,4 @@
-//! The mounts, file systems, devices, emulators and dockerd of this host.
+//! The mounts, mount namespaces, file systems, devices, emulators and dockerd of this host.
 //!
 //! The crate only reads. Parsers take text and return values; one function for each parser
 //! does the I/O.
@@ -9,4 +9,5 @@ pub mod docker;
 pub mod emulator;
 pub mod filesystem;
 pub mod mounts;
+pub mod namespaces;
 pub mod super_block;

@@ -101,6 +101,11 @@ pub fn read(pid: &str) -> io::Result<Vec<Mount>> {
     Ok(of_bytes(&std::fs::read(Path::new("/proc").join(pid).join("mountinfo"))?))
 }
 
+/// Returns the device of the file system of `mount`, as in `st_dev`.
+pub fn device(mount: &Mount) -> u64 {
+    rustix::fs::makedev(mount.device.major, mount.device.minor)
+}
+
 /// Parses the content of a mountinfo file; skips malformed lines.
 pub fn of_bytes(bytes: &[u8]) -> Vec<Mount> {
     parse(&text(bytes))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use synconce_sys::procfs::process_name;
 
 /// What keeps a tree from being used: the cause of an error, found by [`Busy::in_error`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +32,10 @@ pub enum TreeUser {
     Covered(PathBuf),
     /// Processes with open files or a working directory in the mount at this path.
     Workers(PathBuf),
-    /// A mount in another mount namespace that uses the session's directories.
-    Elsewhere(PathBuf),
+    /// A mount in the mount namespace of the process with this pid.
+    Namespace(u32),
+    /// A mount in a mount namespace without a visible process. It uses the session's directories.
+    Elsewhere,
 }
 
 impl Busy {
@@ -65,7 +68,13 @@ impl fmt::Display for Busy {
                 )
             }
             TreeUser::Workers(_) => write!(f, "processes work in it"),
-            TreeUser::Elsewhere(_) => write!(f, "it is still mounted in another mount namespace"),
+            TreeUser::Namespace(pid) => {
+                let name = process_name(*pid).unwrap_or_default();
+                write!(f, "it is still mounted in the mount namespace of process {pid} ({name})")
+            }
+            TreeUser::Elsewhere => {
+                write!(f, "it is still mounted in a mount namespace without a process")
+            }
         }
     }
 }

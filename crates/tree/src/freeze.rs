@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         overlay::clear_guard(work.as_fd())?;
         let mount = self.mount().map_err(|error| {
             if is_busy(&error) {
-                self.busy("cannot freeze", &directory, TreeUser::Elsewhere(upper_path.clone()))
+                self.busy("cannot freeze", &directory, TreeUser::Elsewhere)
             } else {
                 error
             }

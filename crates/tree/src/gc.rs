@@ -2,21 +2,34 @@
 
 use crate::recover::{Interrupted, Recovered, interrupted, recover};
 use crate::store::{OPEN, Store, TRASH, TREES, names_in};
+use crate::unneeded::LayerMount;
 use crate::{layer, unneeded};
 use std::fs;
 use synconce_durable::error::{Context, Error};
 
-/// Removes interrupted sessions and layers that nothing refers to, and returns what was
-/// recovered and the number of layers. The trash is not emptied.
+/// What [`gc`] has removed and kept.
+#[derive(Debug)]
+pub struct Collected {
+    /// What was recovered.
+    pub recovered: Recovered,
+    /// The number of removed layers.
+    pub layers: u64,
+    /// Mounts of layers that are kept, although nothing refers to them.
+    pub mounted: Vec<LayerMount>,
+}
+
+/// Removes interrupted sessions and layers that nothing refers to and no mount shows. The trash is
+/// not emptied.
 ///
 /// # Errors
 /// The error names the act and the path. If a record cannot be read, no layer is removed.
-pub fn gc(store: &Store) -> Result<(Recovered, u64), Error> {
+pub fn gc(store: &Store) -> Result<Collected, Error> {
     let recovered = recover(store)?;
     let _lock = store.lock()?;
     sweep_unfinished(store)?;
-    let dropped = unneeded::drop_unreferenced(store, &layer::layers(store)?)?;
-    Ok((recovered, dropped))
+    let unreferenced = unneeded::unreferenced(store, layer::layers(store)?)?;
+    let layers = unneeded::drop_layers(store, &unreferenced.free)?;
+    Ok(Collected { recovered, layers, mounted: unreferenced.mounted })
 }
 
 /// What a store has that nothing needs.
@@ -24,7 +37,7 @@ pub fn gc(store: &Store) -> Result<(Recovered, u64), Error> {
 pub struct Garbage {
     /// Sessions that were interrupted.
     pub interrupted: Vec<Interrupted>,
-    /// The ids of layers that nothing refers to.
+    /// The ids of layers that nothing refers to and no mount shows.
     pub layers: Vec<String>,
     /// The number of entries of the trash; an entry may be a whole tree.
     pub trash: usize,
@@ -38,7 +51,7 @@ pub fn garbage(store: &Store) -> Result<Garbage, Error> {
     let _lock = store.lock_to_read()?;
     Ok(Garbage {
         interrupted: interrupted(store)?,
-        layers: unneeded::unreferenced(store, layer::layers(store)?)?,
+        layers: unneeded::unreferenced(store, layer::layers(store)?)?.free,
         trash: names_in(&store.path().join(TRASH))?.len(),
     })
 }

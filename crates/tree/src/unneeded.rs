@@ -1,26 +1,33 @@
 //! Layers that nothing needs: what refers to a layer, and its way to the trash.
 
 use crate::record::Layer;
+use crate::session::is_of;
 use crate::store::{Opened, Store, open_directory, try_lock};
 use crate::trash;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
+use synconce_probe::{mounts, namespaces};
 
 /// A mark in the directory of a layer: the layer is to be removed when its last reader has
 /// ended.
 const UNNEEDED: &str = "unneeded";
 
-/// Moves the layers of `candidates` that nothing refers to and no process reads to the
-/// trash. Returns their number.
+/// Moves the layers of `candidates` that nothing refers to, no mount shows and no process reads to
+/// the trash. Returns their number.
 pub(crate) fn drop_unreferenced(store: &Store, candidates: &[String]) -> Result<u64, Error> {
+    drop_layers(store, &unreferenced(store, candidates.to_vec())?.free)
+}
+
+/// Moves those of `layers` that no process reads to the trash. Returns their number.
+pub(crate) fn drop_layers(store: &Store, layers: &[String]) -> Result<u64, Error> {
     let mut dropped = 0;
-    for id in unreferenced(store, candidates.to_vec())? {
-        let layer = store.layer(&id);
+    for id in layers {
+        let layer = store.layer(id);
         if let Some(_lock) = take_from_readers(&layer)? {
             dropped += u64::from(trash::discard(store, &layer)?);
         }
@@ -28,10 +35,55 @@ pub(crate) fn drop_unreferenced(store: &Store, candidates: &[String]) -> Result<
     Ok(dropped)
 }
 
-/// Returns those of `candidates` that nothing refers to.
-pub(crate) fn unreferenced(store: &Store, candidates: Vec<String>) -> Result<Vec<String>, Error> {
+/// Layers that no record and no session needs.
+#[derive(Debug, Default)]
+pub(crate) struct Unreferenced {
+    /// The ids of the layers that no mount shows.
+    pub(crate) free: Vec<String>,
+    /// A mount of each of the other layers.
+    pub(crate) mounted: Vec<LayerMount>,
+}
+
+/// A mount of a layer that `tree umount` has not ended: a copy that another mount namespace got
+/// before, or a bind mount.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LayerMount {
+    /// A process in the mount namespace; `None` for the mount namespace of this process.
+    pub pid: Option<u32>,
+    /// The mount point there.
+    pub point: PathBuf,
+}
+
+/// Returns those of `candidates` that nothing refers to. Without such a layer, no process is
+/// looked at.
+pub(crate) fn unreferenced(
+    store: &Store,
+    mut candidates: Vec<String>,
+) -> Result<Unreferenced, Error> {
     let referenced = referenced(store)?;
-    Ok(candidates.into_iter().filter(|id| !referenced.contains(id)).collect())
+    candidates.retain(|id| !referenced.contains(id) && store.layer(id).exists());
+    if candidates.is_empty() {
+        return Ok(Unreferenced::default());
+    }
+    let mut namespaces = vec![(None, mounts::read("self").unwrap_or_default())];
+    let others = namespaces::others().into_iter();
+    namespaces.extend(others.map(|namespace| (Some(namespace.pid), namespace.mounts)));
+    let mount_of = |id: &str| {
+        namespaces.iter().find_map(|(pid, mounts)| {
+            let mount = mounts.iter().find(|mount| is_of(mount, id))?;
+            Some(LayerMount { pid: *pid, point: mount.point.clone() })
+        })
+    };
+    let mut found = Unreferenced::default();
+    for id in candidates {
+        match mount_of(&id) {
+            Some(mount) => found.mounted.push(mount),
+            None => found.free.push(id),
+        }
+    }
+    found.mounted.sort();
+    found.mounted.dedup();
+    Ok(found)
 }
 
 /// Best effort: moves the unreferenced layers among `candidates` to the trash.

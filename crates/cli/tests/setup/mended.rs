@@ -205,10 +205,14 @@ fn what_is_not_mended_is_said() {
         root.sh("mv /root/sources /etc/apt/sources.list");
         fails(1, "restore every package");
         assert_eq!(root.sh("cat /etc/new; ls /etc/empty"), "changed\n/etc/empty\n");
+        // dpkg's own, and a file of a user's. Neither has content.
+        root.sh("cd /etc; printf '\\0\\0\\n' | tee known.conf.dpkg-new >own.conf.dpkg-new");
         root.sh("mv /root/grep /usr/bin/grep");
 
         let said = fails(1, "restore every package");
         assert!(said.contains("\n/etc/empty\n"), "{said}");
+        assert!(said.contains("\n/etc/known.conf.dpkg-new\n"), "{said}");
+        assert_eq!(root.sh("ls /etc/*.dpkg-new"), "/etc/own.conf.dpkg-new\n");
         assert!(said.contains("\nnot installed again: local\n"), "{said}");
         assert!(!said.contains("not installed again: known"), "{said}");
         assert_eq!(root.sh("cat /usr/share/known/file"), "x\n");
@@ -218,6 +222,52 @@ fn what_is_not_mended_is_said() {
         root.sh("dpkg --remove local; test -e /etc/local.conf");
         let ended = root.sh(MEND_FEW);
         assert!(ended.contains("\nevery package is installed again; "), "{ended}");
+        root.down();
+    });
+}
+
+/// Moves the package that apt does not know into a second repository, which cannot be reached yet.
+/// apt kills all processes once it has the lists of the first one.
+const LATE: &str = r#"
+mkdir /root/late
+mv /srv/repo/local.deb /root/late
+cd /root/late
+{
+    dpkg-deb --field local.deb
+    echo "Filename: ./local.deb"
+    echo "Size: $(stat -c %s local.deb)"
+    echo "SHA256: $(sha256sum local.deb | cut -d ' ' -f 1)"
+} >Packages
+echo 'deb [trusted=yes] copy:/srv/late ./' >>/etc/apt/sources.list
+echo 'APT::Update::Post-Invoke {"kill -9 -1";};' >/etc/apt/apt.conf.d/kill
+: >/usr/share/local/file
+"#;
+
+#[test]
+fn a_mend_that_was_killed_goes_on_with_whole_lists() {
+    isolated(|place| {
+        let root = Debian::new(&place.path("root"));
+        root.sh(FEW);
+        root.sh(LATE);
+        // cp is killed by a limit of 512 bytes: the copy has every package of the root.
+        root.sh("cd /var/lib/dpkg; cp status /root/few; : >status; : >status-old");
+        root.sh("mkdir -p /var/backups; cp /root/all /var/backups/dpkg.status.0");
+        let killed = root.run(&["sh", "-c", &format!("(ulimit -f 1; {MEND_FEW}) | cat")]);
+        let restoring = "\nsynconce: cannot restore dpkg's lists: exit code ";
+        assert!(killed.stdout.contains(restoring), "{killed:?}");
+        assert_eq!(root.sh("cd /var/lib/dpkg; cat status status-old"), "");
+        root.sh("mv /root/few /var/backups/dpkg.status.0");
+
+        let killed = root.run(&["sh", "-c", MEND_FEW]);
+        assert_eq!(killed.status.code(), Some(137), "{killed:?}");
+        let lists = "ls /var/lib/apt/lists | grep _Packages";
+        assert_eq!(root.sh(lists), "_srv_repo_._Packages\n");
+        root.sh("rm /etc/apt/apt.conf.d/kill; mv /root/late /srv");
+        let ended = root.run(&["sh", "-c", MEND_FEW]);
+        assert!(ended.stdout.contains("\nevery package is installed again; "), "{ended:?}");
+        assert_eq!(root.sh(lists), "_srv_late_._Packages\n_srv_repo_._Packages\n");
+        assert_eq!(root.sh("cat /usr/share/local/file"), "x\n");
+        assert_eq!(root.sh("test ! -e /var/lib/apt/lists/torn; ls /var/lib/dpkg/*-new || :"), "");
         root.down();
     });
 }

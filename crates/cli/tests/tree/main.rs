@@ -9,6 +9,7 @@ mod attributes;
 mod base_unchanged;
 mod chroots;
 mod concurrent;
+mod copies;
 mod ends;
 mod everything;
 mod full_disks;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         words::trials(),
         runs::trials(),
         concurrent::trials(),
+        copies::trials(),
         mounts::trials(),
         options::trials(),
         sparse::trials(),

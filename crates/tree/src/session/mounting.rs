@@ -3,7 +3,7 @@
 use super::{DEVICE, ROOT, Session, UPPER, WORK};
 use crate::busy::{Busy, TreeUser};
 use crate::overlay::{self, DetachedMount};
-use crate::record::Purpose;
+use crate::record::{self, Purpose};
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
 use crate::strategy::Strategy;
 use crate::view::{self, top_first};
@@ -17,10 +17,14 @@ use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts::{self, Mount as Seen};
+use synconce_probe::namespaces;
 
 /// How long an unmount may take after a command has ended: the kernel unmounts a killed
 /// command's namespace from a work queue, some time after its last process has exited.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a copy of a mount in another mount namespace may take to end: also what only enters a
+/// namespace for a moment gets a copy of each mount.
+const MOMENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
@@ -74,15 +78,61 @@ impl Session<'_> {
     /// # Errors
     /// `EBUSY` while a process uses the mount. The error names the act and the path.
     pub fn detach(&self) -> Result<(), Error> {
-        self.detach_from(&self.directory().join(ROOT))
+        self.unmount_patiently(&self.directory().join(ROOT))
     }
 
     /// Unmounts the copy from `point`, unless the user has done so already.
     ///
     /// # Errors
-    /// `EBUSY` while a process uses the mount, or when the mount is covered by another mount
-    /// or was moved. The error names the act and the path.
+    /// `EBUSY` while a process uses the mount; the mount is covered by another mount or was moved;
+    /// another mount namespace has a mount by which the copy can be changed. The error names the
+    /// act and the path.
     pub fn detach_from(&self, point: &Path) -> Result<(), Error> {
+        self.unmount_patiently(point)?;
+        if matches!(self.note.purpose, Purpose::View(_)) {
+            // The layers stay until the last mount ends: `unneeded`.
+            return Ok(());
+        }
+        let has_copy = |mount: &Seen| self.is_ours(mount) || is_of(mount, &self.id);
+        let began = Instant::now();
+        loop {
+            let mut others = namespaces::others().into_iter();
+            let Some(other) = others.find(|other| other.mounts.iter().any(has_copy)) else {
+                return Ok(());
+            };
+            if began.elapsed() > MOMENT {
+                return Err(self.busy("cannot unmount", point, TreeUser::Namespace(other.pid)));
+            }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Unmounts, in the private mount namespace of this process, the copies of writable mounts of
+    /// the store, but for those that lead to `needed`: a run would keep these trees in use, where no
+    /// unmount reaches its namespace. Best effort.
+    pub fn unmount_copies(&self, needed: &[&Path]) {
+        let sessions = self.store.sessions().unwrap_or_default().into_iter();
+        let is_mount = |note: &record::Session| matches!(note.purpose, Purpose::Mount(_));
+        let mounted = sessions.filter(|(_, note)| note.as_ref().is_some_and(is_mount));
+        let mounted: Vec<_> = mounted.map(|(id, _)| id).collect();
+        if mounted.is_empty() {
+            return;
+        }
+        let mounts = mounts::read("self").unwrap_or_default();
+        let is_needed = |point: &Path| {
+            needed.iter().any(|path| path.starts_with(point) || point.starts_with(path))
+        };
+        let is_copy = |mount: &&Seen| mounted.iter().any(|id| is_of(mount, id));
+        for mount in mounts.iter().rev().filter(is_copy) {
+            let at = &mount.point;
+            let is_seen = pins::mount_of(at, &mounts).is_ok_and(|seen| seen.id == mount.id);
+            if is_seen && !is_needed(at) {
+                let _ = unmount(at, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+            }
+        }
+    }
+
+    fn unmount_patiently(&self, point: &Path) -> Result<(), Error> {
         patiently(|| self.unmount_from(point)).map_err(|error| {
             if is_busy(&error) {
                 self.busy("cannot unmount", point, TreeUser::Workers(point.to_owned()))
@@ -123,8 +173,7 @@ impl Session<'_> {
         if mount.type_name == "overlay" {
             let device = fs::read_to_string(self.directory().join(DEVICE)).ok();
             let device = device.and_then(|text| text.parse::<u64>().ok());
-            let number = rustix::fs::makedev(mount.device.major, mount.device.minor);
-            return device == Some(number) && self.can_be_overlay(mount);
+            return device == Some(mounts::device(mount)) && self.can_be_overlay(mount);
         }
         let own = Path::new(SESSIONS).join(&self.id).join(CONTENT);
         let is_view = matches!(self.note.purpose, Purpose::View(ref at) if *at == mount.point);
@@ -154,6 +203,12 @@ impl Session<'_> {
         let is_told = |dir: &str| !dir.starts_with("/proc/");
         !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
+}
+
+/// Returns whether `mount` shows something of the layer or session `id`: an overlay over its
+/// directory, or a bind mount of the directory or of a part. An id is a random number.
+pub(crate) fn is_of(mount: &Seen, id: &str) -> bool {
+    mount.root.iter().any(|name| name == id) || mount.options.contains(&format!("/{id}/"))
 }
 
 pub(crate) fn is_busy(error: &Error) -> bool {

@@ -48,7 +48,8 @@ pub struct MendStep {
 ///
 /// Files below /etc that changed and are empty, or have zeros, blanks and line ends alone, are
 /// removed, whatever dpkg's lists say: the lists may be lost. apt fails where a file of its
-/// configuration has zeros, so this comes before the lists are fetched.
+/// configuration has zeros, so this comes before the lists are fetched. dpkg unpacks a configuration
+/// file as FILE.dpkg-new, which apt ignores: only that of a listed FILE is removed, as dpkg's own.
 ///
 /// apt trusts a list of packages, or a package, that it has fetched before. What it fetched while
 /// the run went on is removed, and fetched again; the lists also if there are none. Files with a
@@ -104,7 +105,7 @@ pub(super) fn steps(
             // Without a grep that works, each file would seem to be empty.
             &[
                 &format!("{enter}sh -ec 'echo x | grep -qa \"[[:graph:]]\""),
-                &format!("find /etc -xdev -type f {changed} \\"),
+                &format!("find /etc -xdev -type f {changed} ! -name \"*.dpkg-new\" \\"),
                 "-exec sh -c \"grep -qa \\\"[[:graph:]]\\\" \\\"\\$1\\\"; test \\$? -eq 1\" sh {} \\; \\",
                 "-print -delete'",
             ],
@@ -116,7 +117,10 @@ pub(super) fn steps(
             &[
                 &format!("{enter}sh -c 'dpkg-query --show --showformat=\"\\${{Conffiles}}\\n\" |"),
                 "cat - /var/lib/dpkg/info/*.conffiles |",
-                "while read -r file hash; do test ! -f \"$file\" ||",
+                "while read -r file hash; do new=$file.dpkg-new",
+                "test ! -f \"$new\" || { grep -qa \"[[:graph:]]\" \"$new\"; test $? -ne 1; } ||",
+                &format!("find \"$new\" -type f {changed} -print -delete"),
+                "test ! -f \"$file\" ||",
                 &format!("find \"$file\" -type f {changed} {conffiles}; done'"),
             ],
         ),
@@ -149,10 +153,12 @@ fn restore_lists(enter: &str, changed: &str) -> MendStep {
         &[
             // Without this file apt-get cannot even fetch lists.
             &format!("{enter}sh -ec 'cd /var/lib/dpkg; : >>status"),
+            // Half a list must not have the name of a list, or the next call takes it for whole.
+            "restore() { cp -v --preserve=mode $copy $list-new; mv $list-new $list; }",
             "for list in status diversions statoverride; do",
             "for copy in $list-old /var/backups/dpkg.$list.0; do test ! -s $copy ||",
-            "if test $list = status -o ! -e $list; then test -s $list || cp -v $copy $list",
-            &format!("elif test -n \"$(find $list -empty {changed})\"; then cp -v $copy $list; fi"),
+            "if test $list = status -o ! -e $list; then test -s $list || restore",
+            &format!("elif test -n \"$(find $list -empty {changed})\"; then restore; fi"),
             &format!("done; test ! -e $list || find $list -empty {changed} \\"),
             "-printf \"lost, without a copy: /var/lib/dpkg/%p\\n\"; done'",
         ],
@@ -194,20 +200,23 @@ fn list_packages(enter: &str) -> MendStep {
     MendStep { remedy, ..listed }
 }
 
-/// Returns the step that removes what apt has `fetched`, an expression of find(1). apt's locks
-/// stay: two processes could lock a removed file and a new one. Without `Error-Mode`, apt ends with
-/// 0 if no server can be reached. Lists of some sources alone are removed again, so that a
-/// repetition fetches all.
+/// Returns the step that removes what apt has `fetched`, an expression of find(1), and fetches the
+/// lists. apt's locks stay: two processes could lock a removed file and a new one. Without
+/// `Error-Mode`, apt ends with 0 if no server can be reached. At its end, apt gives the lists of each
+/// source their names, also if other sources failed. So an apt that failed or was killed leaves
+/// lists of some sources. The file `torn` is there until all lists are fetched. A whole
+/// `apt-get update` of the user removes the file, too: apt removes what is none of its lists.
 fn fetch_lists(enter: &str, fetched: &str) -> MendStep {
     step(
         "fetch the lists of packages",
         &[
-            &format!("{enter}sh -c 'find /var/cache/apt -type f ! -name lock {fetched} -delete"),
-            &format!("torn=$(find /var/lib/apt/lists -type f ! -name lock {fetched})"),
-            "test -z \"$torn\" || find /var/lib/apt/lists ! -type d ! -name lock -delete",
-            "set -- /var/lib/apt/lists/*_*",
-            "test -e \"$1\" || apt-get update -o APT::Update::Error-Mode=any || {",
-            "    code=$?; find /var/lib/apt/lists ! -type d ! -name lock -delete; exit $code; }'",
+            &format!("{enter}sh -ec 'mkdir -p /var/cache/apt /var/lib/apt/lists"),
+            &format!("find /var/cache/apt -type f ! -name lock {fetched} -delete"),
+            "cd /var/lib/apt/lists",
+            &format!("lost=$(find . -type f ! -name lock {fetched}); set -- *_*"),
+            "test -z \"$lost\" -a -e \"$1\" -a ! -e torn || { : >torn",
+            "    find . ! -type d ! -name lock ! -name torn -delete",
+            "    apt-get update -o APT::Update::Error-Mode=any; rm -f torn; }'",
         ],
     )
 }

@@ -47,10 +47,11 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
         TreeUser::Workers(at) => {
             format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
         }
-        TreeUser::Elsewhere(upper) => format!(
-            "`grep -l {} /proc/[0-9]*/mountinfo` lists the processes that still have it; when \
-             they have ended: {umount}",
-            path(upper)
+        TreeUser::Namespace(pid) => {
+            format!("`ps -fp {pid}` shows that process; when it has ended: {umount}")
+        }
+        TreeUser::Elsewhere => format!(
+            "`findmnt -t nsfs` lists the files of such namespaces; when it is unmounted: {umount}"
         ),
     }
 }

@@ -188,6 +188,8 @@ fn work(
     // In a chroot the kernel shows another path once this process has left the mount namespace.
     let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
     namespace::enter_private()?;
+    let sources: Vec<_> = binds.iter().map(|bind| Path::new(&bind.source)).collect();
+    session.unmount_copies(&sources);
     let root = session.attach()?;
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
     let variables = environment::for_command(arguments, &env::vars_os().collect(), inside)?;

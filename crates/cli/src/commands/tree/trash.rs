@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use synconce_durable::error::Error;
 use synconce_durable::record::time;
 use synconce_sys::process::{self, Side};
+use synconce_sys::procfs::process_name;
 use synconce_sys::reason;
-use synconce_tree::{Changes, Emptied, Guard, Guarded, Interrupted, Store};
+use synconce_tree::{Changes, Collected, Emptied, Guard, Guarded, Interrupted, LayerMount, Store};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
@@ -82,8 +83,9 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
 }
 
 pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), CommandError> {
-    let (recovered, layers) = synconce_tree::gc(store)?;
+    let Collected { recovered, layers, mounted } = synconce_tree::gc(store)?;
     store::report(&recovered);
+    mounted.iter().for_each(|mount| notice(&kept(mount)));
     let emptied = empty(store, arguments.wait)?;
     let lost: Vec<_> = recovered.lost.iter().map(|lost| &lost.tree).collect();
     output.write(&json!({
@@ -91,7 +93,25 @@ pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), CommandEr
         "lost": lost,
         "layers": layers,
         "entries": emptied,
+        "mounted": mounted.iter().map(mount_in_json).collect::<Vec<_>>(),
     }))
+}
+
+/// Says why a layer that nothing refers to is kept.
+fn kept(mount: &LayerMount) -> String {
+    let at = mount.point.display();
+    let Some(pid) = mount.pid else {
+        return format!("a layer of a removed tree stays: it is mounted at {at}");
+    };
+    let name = process_name(pid).unwrap_or_default();
+    format!(
+        "a layer of a removed tree stays: it is mounted at {at} in the mount namespace of process \
+         {pid} ({name})"
+    )
+}
+
+fn mount_in_json(mount: &LayerMount) -> Value {
+    json!({ "mount_point": mount.point.to_string_lossy(), "pid": mount.pid })
 }
 
 /// Shows what `gc` would remove.

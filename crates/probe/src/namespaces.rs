@@ -1,13 +1,10 @@
 //! The mount namespaces of all processes (mount_namespaces(7)).
 
-use crate::open_files::FileUser;
-use rustix::fs::makedev;
+use crate::mounts::{self, Mount};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use synconce_probe::mounts::{self, Mount};
-use synconce_sys::procfs;
 
 /// A mount namespace that is not the one of this process.
 #[derive(Clone, Debug)]
@@ -20,13 +17,6 @@ pub struct Namespace {
     pub thread: u32,
     /// Its mounts, as the thread sees them: below the root of the thread.
     pub mounts: Vec<Mount>,
-}
-
-impl Namespace {
-    /// Returns its process, with a name if the process has not ended.
-    pub fn user(&self) -> FileUser {
-        FileUser::of(self.pid).unwrap_or_else(|| FileUser { pid: self.pid, name: String::new() })
-    }
 }
 
 /// Returns the number of the mount namespace of `process` ("self", or an id); `None` if the
@@ -44,30 +34,25 @@ pub fn ours() -> u64 {
 pub fn others() -> Vec<Namespace> {
     let mut seen = HashSet::from([ours()]);
     let mut found = Vec::new();
-    for pid in procfs::pids() {
-        let directory = Path::new("/proc").join(pid.to_string());
+    for pid in ids_in(Path::new("/proc")) {
+        let tasks = Path::new("/proc").join(pid.to_string()).join("task");
         // A thread can have a namespace of its own, and the process list shows the first only.
-        let threads = fs::read_dir(directory.join("task")).into_iter().flatten().flatten();
-        for thread in threads {
-            let Some(number) = number(&thread.path()).filter(|number| seen.insert(*number)) else {
-                continue;
-            };
-            let name = thread.file_name().to_string_lossy().into_owned();
-            match (name.parse(), mounts::read(&name)) {
-                (Ok(thread), Ok(mounts)) => {
-                    found.push(Namespace { number, pid, thread, mounts });
-                }
+        for thread in ids_in(&tasks) {
+            let number = number(&tasks.join(thread.to_string()));
+            let Some(number) = number.filter(|number| seen.insert(*number)) else { continue };
+            match mounts::read(&thread.to_string()) {
+                Ok(mounts) => found.push(Namespace { number, pid, thread, mounts }),
                 // The thread has ended: another one may be in this namespace.
-                _ => drop(seen.remove(&number)),
+                Err(_) => drop(seen.remove(&number)),
             }
         }
     }
     found
 }
 
-/// Returns the device of the file system of `mount`, as in `st_dev`.
-pub fn device(mount: &Mount) -> u64 {
-    makedev(mount.device.major, mount.device.minor)
+fn ids_in(directory: &Path) -> impl Iterator<Item = u32> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn number(process: &Path) -> Option<u64> {
