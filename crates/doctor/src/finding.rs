@@ -219,8 +219,11 @@ fn slow_sync(
     // Base images of Debian and Ubuntu have force-unsafe-io.
     let (count, how) = match (facts.engine, unsafe_io) {
         (Some(ContainerEngine { name: "containerd", .. }), _) => engine::IMPORTS,
-        (None, None) => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
-        _ => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
+        (None, None) => (INSTALL_SYNCS, "the install makes 5,210 fsync calls"),
+        _ => {
+            let how = "the install waits for 2,100 flushes in spite of force-unsafe-io";
+            (UNSAFE_INSTALL_SYNCS, how)
+        }
     };
     let each = least_sync(measured)?;
     // The commit of the run at its end.
@@ -249,7 +252,7 @@ fn slow_sync(
         name: "slow-sync",
         seconds: Some(seconds),
         workload: Some(INSTALL.to_owned()),
-        cause: format!("it {how}, and most take at least {}", micros(floor(each, 100.0))),
+        cause: format!("{how}, and most take at least {}", micros(floor(each, 100.0))),
         evidence: format!("a sync that needs one flush takes {shown} here{share}"),
         remedy,
         undo: undo.to_owned(),
@@ -298,7 +301,7 @@ fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding
         name: "flushes-ignored",
         seconds: None,
         workload: None,
-        cause: format!("the fastest flush returns in {}: it may reach no medium", micros(fastest)),
+        cause: format!("a flush returns in {}, and may reach no medium", micros(fastest)),
         evidence: "the device has a volatile write cache, and is faster than such a disk can be"
             .to_owned(),
         remedy: "nothing here: ask the operator of the host whether the disk has a protected cache"

@@ -86,7 +86,7 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
         seconds: within(record, trigger.seconds()),
         workload: Some(WORKLOAD.to_owned()),
         cause: "after each install, man-db updates its index of manual pages".to_owned(),
-        evidence: format!("its trigger ran {}", took(trigger)),
+        evidence: format!("the trigger of man-db ran {}", took(trigger)),
         remedy: format!("{}; rm -f /var/lib/man-db/auto-update", set(false)),
         undo: format!("{}; touch /var/lib/man-db/auto-update; mandb -pq", set(true)),
         risk: "needs root; man -k, apropos and whatis do not find new pages; man PAGE does"

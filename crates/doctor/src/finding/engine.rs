@@ -9,7 +9,7 @@ const RISK: &str = "a build that a power cut ends has to be started again";
 
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
 /// image. A hold of the databases saves more, because those of the snapshotter are held, too.
-pub(super) const IMPORTS: (f64, &str) = (2_400.0, "syncs its metadata 2,400 times");
+pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata 2,400 times");
 
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
@@ -156,7 +156,7 @@ pub(super) fn of_no_sync(engine: &ContainerEngine) -> Option<Finding> {
         name: "no-sync",
         seconds: None,
         workload: None,
-        cause: "a crash of the machine can damage databases of containerd: it never syncs them"
+        cause: "containerd never syncs its databases, and a crash of the machine can damage them"
             .to_owned(),
         evidence: format!("no_sync is on for {plugins}"),
         remedy: format!(
