@@ -4,11 +4,13 @@ mod daemon;
 mod docker;
 mod images;
 mod podman;
+mod programs;
 
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
 pub use images::EmulatedImages;
 pub use podman::ask_podman;
+pub use programs::{InstalledProgram, installed_programs};
 
 use crate::report::NotMeasured;
 use crate::text::{bytes, whole};
