@@ -37,7 +37,7 @@ pub use engine::{
     ask_containerd, ask_docker, ask_podman, installed_programs,
 };
 pub use error::Error;
-pub use finding::{FINDINGS, Finding};
+pub use finding::{Action, FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
 pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};

@@ -235,6 +235,7 @@ pub(crate) fn price(finding: &Finding) -> Option<String> {
 pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
     let cost = price(finding).map_or_else(String::new, |price| format!(": {price}"));
     let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
+    let (remedy, undo) = (remedy.text(), undo.text());
     let _ = write!(
         text,
         "\n{at}. {name}{cost}\n   cause     {cause}\n   evidence  {evidence}\n   do        {remedy}\n   \

@@ -63,8 +63,8 @@ fn report(name: &str) -> PlaceReport {
         workload: Some("an install".to_owned()),
         cause: name.to_owned(),
         evidence: name.to_owned(),
-        remedy: name.to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::command(name),
+        undo: Action::words("not needed: no setting is changed"),
         risk: name.to_owned(),
     };
     let mut place = place();
@@ -121,7 +121,7 @@ fn a_page_begins_with_the_verdict_and_has_findings_figures_and_what_is_missing()
     for shown in [
         "<p class=\"verdict\">/srv: slow-sync</p>",
         "1. slow-sync <span class=\"price\">at least 43 s of an install</span>",
-        "<dt>do</dt>\n<dd>/srv</dd>",
+        "<dt>do</dt>\n<dd><code class=\"command\">/srv</code></dd>",
         "<dt>undo</dt>\n<dd>not needed: no setting is changed</dd>",
         "<svg ",
         "<td class=\"number\" data-number=\"16000\">16.0 ms</td>",
