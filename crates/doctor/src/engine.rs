@@ -131,11 +131,13 @@ impl ContainerEngine {
             None => {}
         }
         if let Some(layers) = self.layers {
-            text += &format!(", {} layers", whole(layers as f64));
+            let noun = if layers == 1 { "layer" } else { "layers" };
+            text += &format!(", {} {noun}", whole(layers as f64));
         }
-        if let Some(BuildCache { entries, bytes: size }) = self.build_cache {
-            let (entries, size) = (whole(entries as f64), bytes(size as f64));
-            text += &format!(", build cache of {size} in {entries} records");
+        if let Some(BuildCache { entries: count, bytes: size }) = self.build_cache {
+            let (entries, size) = (whole(count as f64), bytes(size as f64));
+            let noun = if count == 1 { "record" } else { "records" };
+            text += &format!(", build cache of {size} in {entries} {noun}");
         }
         if !self.no_sync.is_empty() {
             text += &format!(", no_sync of {}", self.no_sync.join(", "));

@@ -4,6 +4,7 @@ use super::*;
 use crate::command::{CommandReport, examine_record};
 use crate::context::{Amount, BuildContext, ContextPart};
 use crate::finding::tests::{disk, host, place};
+use crate::measure::{Layers, Measured};
 use crate::report::{NotMeasured, PlaceReport};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -56,6 +57,11 @@ fn command(syncs: usize, name: &str) -> CommandReport {
     examine_record(record.as_bytes(), &[]).unwrap()
 }
 
+fn layers() -> Layers {
+    let times = disk(8_000.0).fsync.expect("a figure of the disk");
+    Layers { file: times, directory: times, volatile: times, unmount: 1.0, random: None }
+}
+
 fn report(name: &str) -> PlaceReport {
     let finding = Finding {
         name: "slow-sync",
@@ -76,7 +82,7 @@ fn report(name: &str) -> PlaceReport {
         host: host("6.18.4"),
         limits: Vec::new(),
         in_force: Vec::new(),
-        measured: disk(8_000.0),
+        measured: Measured { layers: Some(layers()), ..disk(8_000.0) },
         not_measured: vec![NotMeasured::new("random writes", name)],
         findings: vec![finding],
         ignored: vec!["vfs"],
@@ -124,6 +130,8 @@ fn a_page_begins_with_the_verdict_and_has_findings_figures_and_what_is_missing()
         "<dt>do</dt>\n<dd><code class=\"command\">/srv</code></dd>",
         "<dt>undo</dt>\n<dd>not needed: no setting is changed</dd>",
         "<svg ",
+        "copy-up a file in a lower layer",
+        "copy-up a directory in a lower layer",
         "<td class=\"number\" data-number=\"16000\">16.0 ms</td>",
         "<dt>random writes</dt>",
         "<dd>left out by --ignore</dd>",
