@@ -89,7 +89,7 @@ impl WaitRow {
         let Times { median, p99, .. } = self.times;
         let is_shared = all.iter().filter(|row| row.name == self.name).count() > 1;
         let name =
-            if is_shared { format!("{} {}", self.name, self.what) } else { self.name.into() };
+            if is_shared { format!("{}: {}", self.name, self.what) } else { self.name.into() };
         Bar {
             name: name.into(),
             value: median,
