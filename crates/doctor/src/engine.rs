@@ -19,6 +19,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 
 /// A container engine.
 #[derive(Clone, Debug, Serialize)]
@@ -32,6 +33,7 @@ pub struct ContainerEngine {
     /// The runtime of containers that name none, if the engine says it.
     pub default_runtime: Option<String>,
     /// The directory of its images, layers and containers.
+    #[serde(serialize_with = "text::path")]
     pub data_root: PathBuf,
     /// How it makes the root of a container from layers.
     pub storage_driver: String,

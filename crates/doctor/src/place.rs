@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
@@ -14,8 +15,10 @@ use synconce_probe::mounts::{self, DeviceId, Mount};
 #[derive(Clone, Debug, Serialize)]
 pub struct ExaminedPlace {
     /// The directory, absolute.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Where its file system is mounted.
+    #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// The type of the file system.
     pub type_name: String,
@@ -51,6 +54,7 @@ pub struct ExaminedPlace {
 #[derive(Clone, Debug, Serialize)]
 pub struct Overlay {
     /// The upper directory, as the mount names it.
+    #[serde(serialize_with = "text::path_if_any")]
     pub upper: Option<PathBuf>,
     /// Whether the overlay is mounted volatile, so that no sync reaches a disk.
     pub volatile: bool,

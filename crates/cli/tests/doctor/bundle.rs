@@ -84,7 +84,13 @@ fn a_bundle_has_no_secret_and_what_a_maintainer_needs(place: &Place) {
     let mut held = place.held(&[], &["sh", "-c", script, "deploy-tool", "--password=hunter2"]);
     finish(held.current_dir(&alice));
 
+    // A set-up that was made, as its journal shows.
+    fs::create_dir_all(place.path("state/setup/docker")).unwrap();
+
     let (found, text) = bundle(place, &alice, &["."]);
+    let set_up = &found["set_ups"][0];
+    assert_eq!((&set_up["engine"], &set_up["is_in_force"]), (&"docker".into(), &false.into()));
+    assert!(!set_up["lines"].as_array().unwrap().is_empty(), "{text}");
     assert_eq!(found["report"]["findings"][0]["name"], "slow-sync", "{text}");
     assert!(found["report"]["findings"][0]["seconds"].as_f64() > Some(14.0), "{text}");
     assert!(found["report"]["measured"]["fsync"]["median"].as_f64() > Some(7_500.0), "{text}");

@@ -3,7 +3,7 @@
 use super::{Action, Facts, Finding, INSTALL, INSTALL_SYNCS, USUAL_BANDWIDTH, WORTH, WRITTEN};
 use crate::cgroup::{Limit, LimitKind};
 use crate::text::bytes;
-use std::path::Path;
+use synconce_durable::text::quote;
 
 /// Seconds of work of the workload of CPU limits.
 const WORK: f64 = 10.0;
@@ -36,7 +36,7 @@ pub(super) fn finding(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
         }
         LimitKind::MemoryBytes => return None,
     };
-    let write = |text: &str| format!("echo '{text}' >{}", quoted(&limit.file));
+    let write = |text: &str| format!("echo '{text}' >{}", quote(&limit.file));
     (seconds >= WORTH).then(|| Finding {
         name,
         seconds: Some(seconds),
@@ -48,31 +48,4 @@ pub(super) fn finding(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
         risk: "needs root; in a container, use docker update outside; other groups get less"
             .to_owned(),
     })
-}
-
-/// Returns `path` as one word of a shell. Names of scopes can have backslashes, and names of groups
-/// in containers anything.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let is_plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '@' | ':');
-    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_is_one_word_of_a_shell() {
-        assert_eq!(
-            quoted(Path::new("/sys/fs/cgroup/a.slice/cpu.max")),
-            "/sys/fs/cgroup/a.slice/cpu.max"
-        );
-        let (odd, word) = ("/a\\x2d b/it's;", "'/a\\x2d b/it'\\''s;'");
-        assert_eq!(quoted(Path::new(odd)), word);
-        let said =
-            std::process::Command::new("sh").args(["-c", &format!("printf %s {word}")]).output();
-        assert_eq!(String::from_utf8(said.unwrap().stdout).unwrap(), odd);
-    }
 }

@@ -62,6 +62,25 @@ fn skipping(skipping: Skipping) -> InForce {
 }
 
 #[test]
+fn the_file_of_a_limit_is_one_word_of_a_shell() {
+    let limit = |file: &str| Limit {
+        kind: LimitKind::Cpus,
+        value: 0.5,
+        file: file.into(),
+        lift: "max".to_owned(),
+        restore: "50000 100000".to_owned(),
+    };
+    let (place, host) = (place(), host("6.18.4"));
+    let facts =
+        Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine: None };
+    // systemd escapes characters in names of scopes.
+    let odd = limits::finding(&limit("/cgroup/a\\x2d b/cpu.max"), &facts).unwrap();
+    assert_eq!(odd.remedy, Action::command("echo 'max' >'/cgroup/a\\x2d b/cpu.max'"));
+    let usual = limits::finding(&limit("/cgroup/a.slice/cpu.max"), &facts).unwrap();
+    assert_eq!(usual.undo, Action::command("echo '50000 100000' >/cgroup/a.slice/cpu.max"));
+}
+
+#[test]
 fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
     let (place, host) = (place(), host("6.18.4"));
     let facts =
