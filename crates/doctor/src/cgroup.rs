@@ -4,6 +4,7 @@ use crate::place::ExaminedPlace;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 use synconce_probe::mounts::{self, Mount};
 
 /// What is limited.
@@ -28,6 +29,7 @@ pub struct Limit {
     /// The value, in the unit of the kind.
     pub value: f64,
     /// The file that sets it.
+    #[serde(serialize_with = "text::path")]
     pub file: PathBuf,
     /// What is written to the file to lift the limit.
     pub lift: String,

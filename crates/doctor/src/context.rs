@@ -15,6 +15,7 @@ use std::fs::{self, Metadata};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 
 /// How many of the largest files and directories are listed.
 const LISTED: usize = 10;
@@ -49,6 +50,7 @@ pub struct Amount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ContextPart {
     /// Relative to the context.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// What is sent of it.
     pub amount: Amount,
@@ -58,8 +60,10 @@ pub struct ContextPart {
 #[derive(Clone, Debug, Serialize)]
 pub struct BuildContext {
     /// The directory.
+    #[serde(serialize_with = "text::path")]
     pub directory: PathBuf,
     /// The file with the patterns; `None` if there is none.
+    #[serde(serialize_with = "text::path_if_any")]
     pub ignore_file: Option<PathBuf>,
     /// What a builder sends.
     pub sent: Amount,
@@ -77,6 +81,7 @@ pub struct BuildContext {
     /// saves.
     pub could_be_ignored: Vec<ContextPart>,
     /// Directories that this user cannot read. A builder may fail there.
+    #[serde(serialize_with = "text::paths")]
     pub unreadable: Vec<PathBuf>,
 }
 

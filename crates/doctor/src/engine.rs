@@ -4,11 +4,13 @@ mod daemon;
 mod docker;
 mod images;
 mod podman;
+mod programs;
 
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
 pub use images::EmulatedImages;
 pub use podman::ask_podman;
+pub use programs::{InstalledProgram, installed_programs};
 
 use crate::report::NotMeasured;
 use crate::text::{bytes, whole};
@@ -17,6 +19,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 
 /// A container engine.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +33,7 @@ pub struct ContainerEngine {
     /// The runtime of containers that name none, if the engine says it.
     pub default_runtime: Option<String>,
     /// The directory of its images, layers and containers.
+    #[serde(serialize_with = "text::path")]
     pub data_root: PathBuf,
     /// How it makes the root of a container from layers.
     pub storage_driver: String,
@@ -129,11 +133,13 @@ impl ContainerEngine {
             None => {}
         }
         if let Some(layers) = self.layers {
-            text += &format!(", {} layers", whole(layers as f64));
+            let noun = if layers == 1 { "layer" } else { "layers" };
+            text += &format!(", {} {noun}", whole(layers as f64));
         }
-        if let Some(BuildCache { entries, bytes: size }) = self.build_cache {
-            let (entries, size) = (whole(entries as f64), bytes(size as f64));
-            text += &format!(", build cache of {size} in {entries} records");
+        if let Some(BuildCache { entries: count, bytes: size }) = self.build_cache {
+            let (entries, size) = (whole(count as f64), bytes(size as f64));
+            let noun = if count == 1 { "record" } else { "records" };
+            text += &format!(", build cache of {size} in {entries} {noun}");
         }
         if !self.no_sync.is_empty() {
             text += &format!(", no_sync of {}", self.no_sync.join(", "));

@@ -1,8 +1,12 @@
 //! Causes of slowness, by the least seconds that their remedies save. Pure: figures in, findings
 //! out.
 
+mod action;
 mod engine;
 mod limits;
+
+pub use action::Action;
+pub(crate) use action::NO_UNDO;
 
 use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
@@ -74,10 +78,10 @@ pub struct Finding {
     pub cause: String,
     /// What shows it.
     pub evidence: String,
-    /// What to type or do.
-    pub remedy: String,
+    /// What to do.
+    pub remedy: Action,
     /// What takes the remedy back.
-    pub undo: String,
+    pub undo: Action,
     /// What the remedy risks.
     pub risk: String,
 }
@@ -219,8 +223,11 @@ fn slow_sync(
     // Base images of Debian and Ubuntu have force-unsafe-io.
     let (count, how) = match (facts.engine, unsafe_io) {
         (Some(ContainerEngine { name: "containerd", .. }), _) => engine::IMPORTS,
-        (None, None) => (INSTALL_SYNCS, "makes 5,210 fsync calls"),
-        _ => (UNSAFE_INSTALL_SYNCS, "waits for 2,100 flushes in spite of force-unsafe-io"),
+        (None, None) => (INSTALL_SYNCS, "the install makes 5,210 fsync calls"),
+        _ => {
+            let how = "the install waits for 2,100 flushes in spite of force-unsafe-io";
+            (UNSAFE_INSTALL_SYNCS, how)
+        }
     };
     let each = least_sync(measured)?;
     // The commit of the run at its end.
@@ -231,17 +238,18 @@ fn slow_sync(
     });
     let shown = micros(each);
     let is_held = place.is_held_kind();
-    let (remedy, undo, risk) = if is_held {
+    let (remedy, risk) = if is_held {
         (
-            "synconce run -- apt-get install PACKAGE...".to_owned(),
-            "not needed: no setting is changed",
+            Action::command("synconce run -- apt-get install PACKAGE..."),
             "a power cut during the run leaves files empty or old; `synconce status` then reports \
              the run",
         )
     } else {
         (
-            format!("work on a local disk: synconce holds no syncs on {}", place.type_name),
-            "not needed",
+            Action::words(format!(
+                "work on a local disk: synconce holds no syncs on {}",
+                place.type_name
+            )),
             "none",
         )
     };
@@ -249,10 +257,10 @@ fn slow_sync(
         name: "slow-sync",
         seconds: Some(seconds),
         workload: Some(INSTALL.to_owned()),
-        cause: format!("it {how}, and most take at least {}", micros(floor(each, 100.0))),
+        cause: format!("{how}, and most take at least {}", micros(floor(each, 100.0))),
         evidence: format!("a sync that needs one flush takes {shown} here{share}"),
         remedy,
-        undo: undo.to_owned(),
+        undo: Action::words(NO_UNDO),
         risk: risk.to_owned(),
     };
     let engine = facts.engine.filter(|_| is_held);
@@ -282,10 +290,11 @@ fn copy_up(facts: &Facts<'_>, measured: &Measured) -> Option<Finding> {
         cause: "the kernel syncs each file that it copies up, which no hold of calls reaches"
             .to_owned(),
         evidence,
-        remedy: "set owners where files are made: COPY --chown=USER in place of RUN chown -R; or \
-                 mount the overlay of throw-away work with -o volatile"
-            .to_owned(),
-        undo: "not needed".to_owned(),
+        remedy: Action::words(
+            "set owners where files are made: COPY --chown=USER in place of RUN chown -R; or \
+             mount the overlay of throw-away work with -o volatile",
+        ),
+        undo: Action::words("not needed"),
         risk: "a volatile overlay is lost in a power cut".to_owned(),
     })
 }
@@ -298,12 +307,13 @@ fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding
         name: "flushes-ignored",
         seconds: None,
         workload: None,
-        cause: format!("the fastest flush returns in {}: it may reach no medium", micros(fastest)),
+        cause: format!("a flush returns in {}, and may reach no medium", micros(fastest)),
         evidence: "the device has a volatile write cache, and is faster than such a disk can be"
             .to_owned(),
-        remedy: "nothing here: ask the operator of the host whether the disk has a protected cache"
-            .to_owned(),
-        undo: "not needed".to_owned(),
+        remedy: Action::words(
+            "nothing here: ask the operator of the host whether the disk has a protected cache",
+        ),
+        undo: Action::words("not needed"),
         risk: "no commit can promise what the host of a virtual machine ignores".to_owned(),
     })
 }
@@ -318,11 +328,11 @@ fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
         workload: Some("1 GB of writes".to_owned()),
         cause: format!("the disk writes {shown} a second"),
         evidence: format!("writes of 1 MiB past the page cache: {shown} a second"),
-        remedy: format!(
+        remedy: Action::words(format!(
             "put the work on another disk than that of {}",
             place.mount_point.display()
-        ),
-        undo: "not needed".to_owned(),
+        )),
+        undo: Action::words("not needed"),
         risk: "none".to_owned(),
     })
 }
@@ -336,8 +346,8 @@ fn preloaded(found: &InForce) -> Finding {
                 the end"
             .to_owned(),
         evidence: found.evidence.clone(),
-        remedy: "env -u LD_PRELOAD synconce run -- COMMAND".to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::command("env -u LD_PRELOAD synconce run -- COMMAND"),
+        undo: Action::words(NO_UNDO),
         risk: "as it is now: data are lost in a power cut after exit code 0".to_owned(),
     }
 }
@@ -359,10 +369,10 @@ fn full(facts: &Facts<'_>) -> Option<Finding> {
         cause: cause.to_owned(),
         evidence: format!("{used} % used, {} free{files}", bytes(place.available as f64)),
         remedy: match facts.engine {
-            Some(engine) => engine::prune(engine),
-            None => format!("free some space on {}", path.display()),
+            Some(engine) => Action::Command(engine::prune(engine)),
+            None => Action::words(format!("free some space on {}", path.display())),
         },
-        undo: "not needed".to_owned(),
+        undo: Action::words("not needed"),
         risk: "what is removed is gone".to_owned(),
     })
 }

@@ -7,6 +7,7 @@
 //! recorded of a command.
 #![forbid(unsafe_code)]
 
+mod bundle;
 mod cgroup;
 mod command;
 mod context;
@@ -23,6 +24,7 @@ mod report;
 mod scratch;
 mod text;
 
+pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
     CommandEnding, CommandReport, Dropped, Emulated, NotCovered, RecordSums, Savings, Slowest,
@@ -31,15 +33,15 @@ pub use command::{
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;
 pub use engine::{
-    BuildCache, ContainerEngine, EmulatedImages, SetUp, ask_buildkit, ask_containerd, ask_docker,
-    ask_podman,
+    BuildCache, ContainerEngine, EmulatedImages, InstalledProgram, SetUp, ask_buildkit,
+    ask_containerd, ask_docker, ask_podman, installed_programs,
 };
 pub use error::Error;
-pub use finding::{FINDINGS, Finding};
+pub use finding::{Action, FINDINGS, Finding};
 pub use in_force::{InForce, Skipping};
 pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};
-pub use report::{NotMeasured, PlaceReport};
+pub use report::{Host, NotMeasured, PlaceReport};
 
 use measure::Budget;
 use place::Space;
@@ -119,7 +121,7 @@ pub fn examine(
             Measured::default()
         }
     };
-    let host = report::Host::read();
+    let host = Host::read();
     let facts = finding::Facts { place: &place, host: &host, limits: &limits, space, engine };
     let all = finding::derive(&facts, &in_force, &measured);
     let (ignored, findings) = finding::split(all, &options.ignored);

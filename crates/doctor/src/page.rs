@@ -8,7 +8,7 @@ mod command;
 mod context;
 mod place;
 
-use crate::finding::Finding;
+use crate::finding::{Action, Finding};
 use crate::text::price;
 use askama::Template;
 use synconce_chart::{Bar, BarChart, Text};
@@ -172,19 +172,15 @@ impl Cell {
 impl Card {
     fn of(finding: &Finding) -> Self {
         let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
-        let lines = [
-            ("cause", cause),
-            ("evidence", evidence),
-            ("do", remedy),
-            ("undo", undo),
-            ("risk", risk),
+        let lines = vec![
+            CardLine::prose("cause", cause),
+            CardLine::prose("evidence", evidence),
+            CardLine::action("do", remedy),
+            CardLine::action("undo", undo),
+            CardLine::prose("risk", risk),
         ];
         let price = price(finding).unwrap_or_default();
-        Self {
-            name: (*name).into(),
-            price: price.into(),
-            lines: lines.map(|(label, text)| CardLine::prose(label, text)).into(),
-        }
+        Self { name: (*name).into(), price: price.into(), lines }
     }
 }
 
@@ -192,6 +188,13 @@ impl CardLine {
     /// Returns a line of words, which may have commands in them.
     fn prose(label: &'static str, text: &str) -> Self {
         Self { label, text: text.into(), is_command: false }
+    }
+
+    fn action(label: &'static str, action: &Action) -> Self {
+        match action {
+            Action::Command(line) => Self::command(label, line),
+            Action::Words(text) => Self::prose(label, text),
+        }
     }
 
     /// Returns a line that can be typed as it is.

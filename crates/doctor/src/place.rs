@@ -7,6 +7,7 @@ use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use synconce_durable::text;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
@@ -14,8 +15,10 @@ use synconce_probe::mounts::{self, DeviceId, Mount};
 #[derive(Clone, Debug, Serialize)]
 pub struct ExaminedPlace {
     /// The directory, absolute.
+    #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Where its file system is mounted.
+    #[serde(serialize_with = "text::path")]
     pub mount_point: PathBuf,
     /// The type of the file system.
     pub type_name: String,
@@ -51,6 +54,7 @@ pub struct ExaminedPlace {
 #[derive(Clone, Debug, Serialize)]
 pub struct Overlay {
     /// The upper directory, as the mount names it.
+    #[serde(serialize_with = "text::path_if_any")]
     pub upper: Option<PathBuf>,
     /// Whether the overlay is mounted volatile, so that no sync reaches a disk.
     pub volatile: bool,
@@ -149,10 +153,17 @@ pub(crate) fn look(path: &Path) -> Result<ExaminedPlace, Error> {
     let below = upper.and_then(|upper| mount_of(&all, &upper));
     place.numbers = numbers(below.as_ref().unwrap_or(&mount));
     place.devices = device::devices(&place.numbers);
-    place.mount_options = format!("{},{}", mount.mount_options, mount.options);
+    place.mount_options = all_options(&mount.mount_options, &mount.options);
     (place.mount_point, place.type_name, place.source) =
         (mount.point, mount.type_name, mount.source);
     Ok(place)
+}
+
+/// Returns the options of a mount, and those of its file system that differ: both can have `rw`.
+fn all_options(of_mount: &str, of_file_system: &str) -> String {
+    let is_new = |option: &&str| of_mount.split(',').all(|known| known != *option);
+    let others = of_file_system.split(',').filter(is_new);
+    of_mount.split(',').chain(others).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the mount that has `path`.
@@ -184,4 +195,19 @@ fn numbers(mount: &Mount) -> Vec<DeviceId> {
         })
         .into_iter()
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_of_mount_and_file_system_is_shown_once() {
+        assert_eq!(
+            all_options("rw,relatime", "rw,errors=remount-ro"),
+            "rw,relatime,errors=remount-ro"
+        );
+        // A read-only mount of a file system that others write to.
+        assert_eq!(all_options("ro,noatime", "rw"), "ro,noatime,rw");
+    }
 }

@@ -55,7 +55,8 @@ pub struct Host {
 }
 
 impl Host {
-    pub(crate) fn read() -> Self {
+    /// Asks the kernel.
+    pub fn read() -> Self {
         let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
         Self { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
     }

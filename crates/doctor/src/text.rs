@@ -148,8 +148,8 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
         words("flush", measured.flushes.as_ref().map(flushes)),
         words("at once", at_once(&measured.at_once)),
         words("names", measured.names.as_ref().map(names)),
-        waits("copy-up", layers.map(|it| it.file), "a file of a lower layer"),
-        waits("copy-up", layers.map(|it| it.directory), "a directory of a lower layer"),
+        waits("copy-up", layers.map(|it| it.file), "a file of lower layers"),
+        waits("copy-up", layers.map(|it| it.directory), "a directory of lower layers"),
         words("unmount", layers.map(unmount)),
         words("in a layer", layers.and_then(|it| it.random.as_ref()).map(random)),
         words("export", measured.export.as_ref().map(export)),
@@ -235,6 +235,7 @@ pub(crate) fn price(finding: &Finding) -> Option<String> {
 pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
     let cost = price(finding).map_or_else(String::new, |price| format!(": {price}"));
     let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
+    let (remedy, undo) = (remedy.text(), undo.text());
     let _ = write!(
         text,
         "\n{at}. {name}{cost}\n   cause     {cause}\n   evidence  {evidence}\n   do        {remedy}\n   \

@@ -72,6 +72,12 @@ pub struct Doctor {
     /// names of files and the words of COMMAND.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
+    /// Write the report to FILE, too, without names, for someone who helps you
+    ///
+    /// FILE is JSON, with versions, set-ups and what `status` shows. Each name, address and unknown
+    /// word is replaced, and no command line and no environment is in it. --json has the names.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub support_bundle: Option<PathBuf>,
     /// Run COMMAND once, and say how long it waits for syncs, in place of a disk
     ///
     /// Nothing is held. The report goes to standard error, with --json, too. The exit code is

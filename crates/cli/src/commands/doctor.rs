@@ -1,8 +1,9 @@
 //! `synconce doctor`
 
+mod bundle;
 mod command;
 mod engine;
-mod page;
+mod file;
 mod width;
 
 use crate::arguments::doctor::Doctor;
@@ -10,8 +11,8 @@ use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
 use crate::exit;
 use crate::text::{bytes, say, shell};
+use file::ReportFile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use page::PageFile;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::env;
@@ -39,7 +40,7 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
     if let Some(record) = &arguments.read {
         return command::read(record, outputs, &arguments);
     }
-    let failure = |error| failure(&error, &arguments);
+    let failure = |error: Error| outputs.failed(&error, failure(&error, &arguments));
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
     let asked = engine::ask(&arguments).map_err(failure)?;
     let mut watch = TerminalObserver::new();
@@ -67,7 +68,8 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
 /// Where a report goes, beside or in place of the terminal.
 struct Outputs {
     json: Output,
-    page: Option<PageFile>,
+    page: Option<ReportFile>,
+    bundle: Option<ReportFile>,
     /// The stream of text, and of JSON without a file.
     stream: Stream,
 }
@@ -78,15 +80,16 @@ impl Outputs {
     /// # Errors
     /// An output cannot be written.
     fn open(arguments: &Doctor) -> Result<Self, CommandError> {
-        let page = PageFile::check(arguments)?;
+        let [page, bundle] = ReportFile::check(arguments)?;
         let stream = if arguments.command.is_empty() { Stream::Output } else { Stream::Errors };
-        Ok(Self { json: Output::open(arguments.json.json.as_deref(), stream)?, page, stream })
+        let json = Output::open(arguments.json.json.as_deref(), stream)?;
+        Ok(Self { json, page, bundle, stream })
     }
 
-    /// Writes `report` to JSON and page. Without JSON, prints the text.
+    /// Writes `report` to JSON, page and bundle. Without JSON, prints the text.
     ///
     /// # Errors
-    /// An output cannot be written. The other one is written all the same.
+    /// An output cannot be written. The others are written all the same.
     fn write(
         self,
         report: &impl Serialize,
@@ -94,13 +97,34 @@ impl Outputs {
         page: impl FnOnce(&str) -> String,
     ) -> Result<(), CommandError> {
         let stream = self.stream;
-        let printed = self.json.write_or(report, || stream.print(fit(&text(), stream)));
-        let written = self.page.map_or(Ok(()), |file| file.write(page));
-        match (printed, written) {
-            (Err(error), Err(other)) => Err(error.and(other)),
-            (printed, written) => printed.and(written),
+        let all = [
+            self.json.write_or(report, || stream.print(fit(&text(), stream))),
+            self.page.map_or(Ok(()), |file| file.write(|made| Ok(page(made)))),
+            self.bundle.map_or(Ok(()), |file| file.write(|made| bundle::text(report, made))),
+        ];
+        let errors = all.into_iter().filter_map(Result::err);
+        errors.reduce(CommandError::and).map_or(Ok(()), Err)
+    }
+
+    /// Writes the bundle about `error`, because of which there is no report: an engine that does not
+    /// answer is a reason to ask for help. Returns `shown`, and why there is no bundle.
+    fn failed(&self, error: &Error, shown: CommandError) -> CommandError {
+        let Some(file) = &self.bundle else { return shown };
+        if matches!(error, Error::Interrupted(_)) {
+            return shown;
+        }
+        let failed = Failed { error: error.to_string() };
+        match file.write(|made| bundle::text(&failed, made)) {
+            Ok(()) => shown,
+            Err(other) => shown.and(other),
         }
     }
+}
+
+/// What a bundle has in place of a report.
+#[derive(Serialize)]
+struct Failed {
+    error: String,
 }
 
 /// Returns the exit code of a report whose costliest finding costs `seconds`, with `--fail-on`.

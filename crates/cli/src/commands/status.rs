@@ -116,53 +116,82 @@ fn living() -> Option<Vec<Live>> {
     None
 }
 
+/// What `status` finds.
+struct FoundState {
+    runs: Vec<Shown>,
+    holds: Vec<HoldReport>,
+    steps: Vec<HeldSteps>,
+    /// Whether everything could be read.
+    is_whole: bool,
+}
+
+impl FoundState {
+    /// Reads runs, holds and held build steps. `root` is the target of `--root`.
+    fn read(root: Option<&Path>) -> Result<Self, CommandError> {
+        // Living runs are read first: a run that ends between the two reads is then in neither
+        // list and not in the wrong one.
+        let living = living();
+        let could_look = living.is_some();
+        let mut runs = merge(living.unwrap_or_default(), markers()?);
+        add(&mut runs, others::of_every_user().into_iter().map(interrupted));
+        let of_root = others::of_root().into_iter().map(interrupted);
+        let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
+        let in_target = root.map(target::markers).transpose()?.unwrap_or_default();
+        let in_root: HashSet<_> = in_target.iter().map(FoundMarker::run).collect();
+        let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
+        let is_unknown = |run: &Shown| !known.contains(&run.run());
+        let in_target = in_target.into_iter().map(marked);
+        let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
+        add(&mut runs, in_target);
+        runs.extend(of_root);
+        runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
+        advise(&mut runs, root, &in_root);
+        let (holds, all_holds) = holds::noteworthy();
+        Ok(Self { runs, holds, steps: held_steps::read(), is_whole: could_look && all_holds })
+    }
+
+    /// Returns what `status --json` prints.
+    fn rows(self) -> Vec<Shown> {
+        let holds = self.holds.into_iter().map(holds::shown);
+        self.runs.into_iter().chain(holds).chain(self.steps.into_iter().map(steps::shown)).collect()
+    }
+}
+
+/// Returns what `status --json` prints.
+///
+/// # Errors
+/// As for [`status`].
+pub fn rows() -> Result<impl Serialize, CommandError> {
+    Ok(FoundState::read(None)?.rows())
+}
+
 fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
-    // Living runs are read first: a run that ends between the two reads is then in neither
-    // list and not in the wrong one.
-    let living = living();
-    let could_look = living.is_some();
-    let mut runs = merge(living.unwrap_or_default(), markers()?);
-    add(&mut runs, others::of_every_user().into_iter().map(interrupted));
-    let of_root = others::of_root().into_iter().map(interrupted);
-    let of_root: Vec<_> = of_root.map(|run| Shown { counts: false, ..run }).collect();
-    let in_target = arguments.root.as_deref().map(target::markers).transpose()?.unwrap_or_default();
-    let in_root: HashSet<_> = in_target.iter().map(FoundMarker::run).collect();
-    let known: HashSet<_> = of_root.iter().map(Shown::run).collect();
-    let is_unknown = |run: &Shown| !known.contains(&run.run());
-    let in_target = in_target.into_iter().map(marked);
-    let in_target = in_target.map(|run| Shown { is_unknown: is_unknown(&run), ..run });
-    add(&mut runs, in_target);
-    runs.extend(of_root);
-    runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
-    advise(&mut runs, arguments.root.as_deref(), &in_root);
-    let (holds, all_holds) = holds::noteworthy();
+    let found = FoundState::read(arguments.root.as_deref())?;
+    let FoundState { runs, holds, steps, is_whole } = &found;
     let is_hold_interrupted = holds.iter().any(HoldReport::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
-    let steps = held_steps::read();
     if arguments.format == Some(Format::Prometheus) {
         // What is not known is no 0 in a metric. The reason is printed.
-        if !could_look || !all_holds {
+        if !is_whole {
             return Ok(exit::FAILED.into());
         }
-        print(metrics::text(&runs, &holds, &steps))?;
+        print(metrics::text(runs, holds, steps))?;
         return Ok(ExitCode::SUCCESS);
     }
     let code = if any("interrupted") || is_hold_interrupted {
         exit::INTERRUPTED.into()
     } else if any("in-flight") || any("committing") {
         exit::IN_FLIGHT.into()
-    } else if !could_look || !all_holds {
+    } else if !is_whole {
         exit::FAILED.into()
     } else {
         ExitCode::SUCCESS
     };
     if output.is_json() {
-        runs.extend(holds.into_iter().map(holds::shown));
-        runs.extend(steps.into_iter().map(steps::shown));
-        output.write(&runs)?;
+        output.write(&found.rows())?;
     } else if !arguments.quiet {
-        print(text_of(&runs, &holds, &steps))?;
+        print(text_of(runs, holds, steps))?;
     }
     Ok(code)
 }

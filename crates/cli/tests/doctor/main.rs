@@ -5,6 +5,7 @@
 //! hierarchy of control groups is missing is ignored, and prints why. No test judges by a time
 //! that a busy machine makes longer: the rig's flushes have a least time.
 
+mod bundle;
 mod causes;
 mod command;
 mod context;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let of_files = [
+        bundle::trials(),
         causes::trials(),
         command::trials(),
         context::trials(),

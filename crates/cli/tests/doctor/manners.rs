@@ -3,7 +3,9 @@
 use crate::support::{doctor, names, rig};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use synconce_testkit::harness::{
@@ -16,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_signal_ends_it_and_leaves_nothing, &[]),
         trial(ctrl_c_ends_it_and_the_terminal_shows_what_is_measured, &[]),
         trial(a_place_that_cannot_be_used_is_an_error_and_says_why, &[]),
+        trial(a_path_that_is_not_utf_8_is_in_the_json, &[]),
     ]
 }
 
@@ -87,4 +90,19 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
     let wanted = "synconce: cannot write in /etc: Permission denied\n\
                   synconce: hint: sudo synconce doctor /etc\n";
     assert!(ended.stderr.ends_with(wanted), "{ended:?}");
+}
+
+fn a_path_that_is_not_utf_8_is_in_the_json(place: &Place) {
+    let odd = Path::new("/dev/shm").join(OsStr::from_bytes(b"odd\xff"));
+    fs::create_dir(&odd).unwrap();
+    for (options, pointer) in
+        [(&["--context"][..], "/directory"), (&["--ignore", "full"], "/place/path")]
+    {
+        let mut doctor = place.synconce(&["doctor", "--json"]);
+        let ended = finish(doctor.args(options).arg(&odd));
+        assert!(ended.status.success(), "{ended:?}");
+        let report: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let path = report.pointer(pointer).unwrap();
+        assert_eq!(path, "/dev/shm/odd\u{fffd}", "{report:#}");
+    }
 }

@@ -71,7 +71,10 @@ fn a_file_that_cannot_be_written_is_an_error_before_the_work(place: &Place) {
         assert_eq!(ended.stderr, format!("synconce: cannot write to {why}\n"), "{ended:?}");
     };
     for (file, why) in [
-        ("-", "-: a page goes to a file only\nsynconce: hint: synconce doctor --html report.html"),
+        (
+            "-",
+            "-: --html writes to a file only\nsynconce: hint: synconce doctor --html report.html",
+        ),
         (".", ".: is a directory"),
         ("fifo", "fifo: not a regular file"),
         ("/dev/null", "/dev/null: not a regular file"),

@@ -87,10 +87,21 @@ fn an_export_is_measured_and_leaves_nothing(place: &Place) {
     let made = finish(place.command("tar").args(["-cf", &tar, "-C", "context", "text"]));
     assert!(made.status.success(), "{made:?}");
     engine.import(&archive(place), "small");
-    engine.import(&tar, "large:1");
-    let report = report_by(doctor(place, "--docker").arg("--full"), &root);
+    let name = "registry7.example:5000/alice/app:1";
+    engine.import(&tar, name);
+    let bundle = place.text("bundle.json");
+    let mut doctor = doctor(place, "--docker");
+    let report = report_by(doctor.args(["--full", "--support-bundle", &bundle]), &root);
     let export = &report["measured"]["export"];
-    assert_eq!(export["image"], "large:1", "{report:#}");
+    assert_eq!(export["image"], name, "{report:#}");
+    let text = fs::read_to_string(&bundle).unwrap();
+    assert!(["registry7", "example", "alice"].iter().all(|it| !text.contains(it)), "{text}");
+    let bundle: Value = serde_json::from_str(&text).unwrap();
+    let (whole, known) = (&report["engine"], &bundle["report"]["engine"]);
+    for field in ["name", "version", "storage_driver", "backing", "native_diff", "layers"] {
+        assert_eq!(known[field], whole[field], "{text}");
+    }
+    assert_eq!(bundle["report"]["measured"]["export"]["bytes"], export["bytes"], "{text}");
     assert!(export["bytes"].as_u64() >= Some(text.len() as u64), "{export:#}");
     for rate in ["bytes_per_second", "gzip"] {
         assert!(export[rate].as_f64() > Some(1e3), "{export:#}");

@@ -14,6 +14,7 @@ mod database;
 mod dockerfile;
 mod doctor;
 mod doctor_images;
+mod doctor_places;
 mod engines;
 mod explain;
 mod flushes;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         dockerfile::trials(),
         doctor::trials(),
         doctor_images::trials(),
+        doctor_places::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         our_image::trials(),

@@ -4,7 +4,7 @@
 use super::record::CommandRecord;
 use super::savings::wilson;
 use super::text::seconds;
-use crate::finding::Finding;
+use crate::finding::{Action, Finding, NO_UNDO};
 use crate::text::{floor, whole};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -86,9 +86,12 @@ fn man_db(record: &CommandRecord) -> Option<Finding> {
         seconds: within(record, trigger.seconds()),
         workload: Some(WORKLOAD.to_owned()),
         cause: "after each install, man-db updates its index of manual pages".to_owned(),
-        evidence: format!("its trigger ran {}", took(trigger)),
-        remedy: format!("{}; rm -f /var/lib/man-db/auto-update", set(false)),
-        undo: format!("{}; touch /var/lib/man-db/auto-update; mandb -pq", set(true)),
+        evidence: format!("the trigger of man-db ran {}", took(trigger)),
+        remedy: Action::Command(format!("{}; rm -f /var/lib/man-db/auto-update", set(false))),
+        undo: Action::Command(format!(
+            "{}; touch /var/lib/man-db/auto-update; mandb -pq",
+            set(true)
+        )),
         risk: "needs root; man -k, apropos and whatis do not find new pages; man PAGE does"
             .to_owned(),
     })
@@ -123,8 +126,8 @@ fn repeated(record: &CommandRecord) -> Option<Finding> {
         workload: Some(WORKLOAD.to_owned()),
         cause: "each call of apt-get or dpkg rebuilds the same caches again".to_owned(),
         evidence: format!("the trigger of {} ran {}{others}", most.package, took(most)),
-        remedy: "install all packages by one apt-get install".to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::words("install all packages by one apt-get install"),
+        undo: Action::words(NO_UNDO),
         risk: "none".to_owned(),
     })
 }
@@ -154,13 +157,13 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
         evidence: format!("{calls} syncs of such files, {} of waits", seconds(syncs.seconds)),
         // The directories of manual pages stay: scripts of packages make links in these. A file of
         // this name is not overwritten (noclobber).
-        remedy: format!(
+        remedy: Action::Command(format!(
             "(set -C; printf 'path-%s*\\n' {} 'include=/usr/share/doc/*/copyright' >{EXCLUDE})",
             EXCLUDED.map(|name| format!("'exclude=/usr/share/{name}/'")).join(" ")
-        ),
-        undo: format!(
+        )),
+        undo: Action::words(format!(
             "rm {EXCLUDE}; then apt-get install --reinstall the packages whose files are wanted"
-        ),
+        )),
         risk: "needs root; no documentation and no translations; dpkg --verify names the missing \
                files"
             .to_owned(),
@@ -198,10 +201,11 @@ fn emulated(record: &CommandRecord) -> Option<Finding> {
         workload: None,
         cause: format!("{} does at least {:.0} % of the work", most.by, floor(100.0 * least, 1.0)),
         evidence: format!("{:.0} % of {looks} samples of running programs", 100.0 * share),
-        remedy: "build on a machine of that architecture, or compile for it on this one: \
-                 FROM --platform=$BUILDPLATFORM"
-            .to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::words(
+            "build on a machine of that architecture, or compile for it on this one: \
+             FROM --platform=$BUILDPLATFORM",
+        ),
+        undo: Action::words(NO_UNDO),
         risk: "none".to_owned(),
     })
 }

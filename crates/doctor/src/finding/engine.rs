@@ -1,6 +1,6 @@
 //! Findings about a container engine.
 
-use super::{Finding, WORTH};
+use super::{Action, Finding, NO_UNDO, WORTH};
 use crate::engine::{ContainerEngine, EmulatedImages};
 use crate::measure::Layers;
 use crate::text::micros;
@@ -9,7 +9,7 @@ const RISK: &str = "a build that a power cut ends has to be started again";
 
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
 /// image. A hold of the databases saves more, because those of the snapshotter are held, too.
-pub(super) const IMPORTS: (f64, &str) = (2_400.0, "syncs its metadata 2,400 times");
+pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata 2,400 times");
 
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
@@ -25,8 +25,8 @@ pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
         workload: None,
         cause: cause.to_owned(),
         evidence: shown.clone(),
-        remedy: remedy.to_owned(),
-        undo: "take the setting back".to_owned(),
+        remedy: Action::words(remedy),
+        undo: Action::words("take the setting back"),
         risk: risk.to_owned(),
     };
     let unseen = "images and containers of the old driver are not seen until the undo";
@@ -79,8 +79,9 @@ pub(super) fn of_set_up(engine: &ContainerEngine) -> Option<Finding> {
         workload: None,
         cause: format!("synconce is set up for {name}, and build steps are not held"),
         evidence: set_up.lines.first().cloned().unwrap_or_default(),
-        remedy: format!("synconce setup {name} --check has the command of each fault"),
-        undo: format!("synconce setup {name} --undo"),
+        // It prints the command of each fault.
+        remedy: Action::Command(format!("synconce setup {name} --check")),
+        undo: Action::Command(format!("synconce setup {name} --undo")),
         risk: "none".to_owned(),
     })
 }
@@ -96,10 +97,11 @@ pub(super) fn of_images(engine: &ContainerEngine) -> Option<Finding> {
         workload: None,
         cause: format!("an emulator runs steps and containers of {emulated} of {images} images"),
         evidence: format!("{first} is for {architecture}, and the kernel starts {by}"),
-        remedy: "pull the image for this machine: leave out --platform; or build on a machine of \
-                 that architecture"
-            .to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::words(
+            "pull the image for this machine: leave out --platform; or build on a machine of \
+             that architecture",
+        ),
+        undo: Action::words(NO_UNDO),
         risk: "none".to_owned(),
     })
 }
@@ -120,13 +122,17 @@ pub(super) fn of_copy_up(engine: &ContainerEngine, layers: &Layers) -> Option<Fi
     let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
     let (remedy, undo) = match (is_in_force, engine.step_roots_are_volatile) {
         _ if !engine.can_be_set_up() => {
-            ("COPY --chown=USER in place of RUN chown -R".to_owned(), "not needed".to_owned())
+            let copy = "COPY --chown=USER in place of RUN chown -R";
+            (Action::words(copy), Action::words("not needed"))
         }
-        (true, _) => (setting.to_owned(), "remove that line".to_owned()),
-        (false, true) => (set_up.clone(), format!("{set_up} --undo")),
+        (true, _) => (Action::words(setting), Action::words("remove that line")),
+        (false, true) => {
+            let undo = Action::Command(format!("{set_up} --undo"));
+            (Action::Command(set_up), undo)
+        }
         (false, false) => {
             let undo = format!("remove that line; {set_up} --undo");
-            (format!("{set_up}; then {setting}"), undo)
+            (Action::words(format!("{set_up}; then {setting}")), Action::words(undo))
         }
     };
     (seconds >= WORTH).then(|| Finding {
@@ -156,14 +162,14 @@ pub(super) fn of_no_sync(engine: &ContainerEngine) -> Option<Finding> {
         name: "no-sync",
         seconds: None,
         workload: None,
-        cause: "a crash of the machine can damage databases of containerd: it never syncs them"
+        cause: "containerd never syncs its databases, and a crash of the machine can damage them"
             .to_owned(),
         evidence: format!("no_sync is on for {plugins}"),
-        remedy: format!(
-            "take no_sync of {plugins} out of its configuration; then \
+        remedy: Action::words(format!(
+            "take no_sync of {plugins} out of the configuration of containerd; then \
              synconce setup containerd --hold"
-        ),
-        undo: "synconce setup containerd --hold --undo, and put no_sync back".to_owned(),
+        )),
+        undo: Action::words("synconce setup containerd --hold --undo, and put no_sync back"),
         risk: "after a crash containerd starts empty: images are pulled again".to_owned(),
     })
 }
@@ -174,8 +180,8 @@ pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     if name == "containerd" {
         return Finding {
             workload: Some("imports of 20 images of 8 layers".to_owned()),
-            remedy: "synconce setup containerd --hold".to_owned(),
-            undo: "synconce setup containerd --hold --undo".to_owned(),
+            remedy: Action::command("synconce setup containerd --hold"),
+            undo: Action::command("synconce setup containerd --hold --undo"),
             risk: "after a crash containerd starts empty: images are pulled again".to_owned(),
             ..finding
         };
@@ -183,10 +189,10 @@ pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     if !engine.can_be_set_up() {
         return Finding {
             workload: finding.workload.map(|workload| format!("{workload} in a build step")),
-            remedy: format!(
+            remedy: Action::words(format!(
                 "hold the steps in the Dockerfile: no set-up reaches a rootless {name}"
-            ),
-            undo: "take the lines out of the Dockerfile".to_owned(),
+            )),
+            undo: Action::words("take the lines out of the Dockerfile"),
             risk: RISK.to_owned(),
             ..finding
         };
@@ -195,8 +201,8 @@ pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     let words = if made { format!("{name} --check") } else { name.to_owned() };
     Finding {
         workload: finding.workload.map(|workload| format!("{workload} in a build step")),
-        remedy: format!("synconce setup {words}"),
-        undo: format!("synconce setup {name} --undo"),
+        remedy: Action::Command(format!("synconce setup {words}")),
+        undo: Action::Command(format!("synconce setup {name} --undo")),
         risk: RISK.to_owned(),
         ..finding
     }

@@ -1,8 +1,9 @@
 //! Findings about limits of control groups.
 
-use super::{Facts, Finding, INSTALL, INSTALL_SYNCS, USUAL_BANDWIDTH, WORTH, WRITTEN};
+use super::{Action, Facts, Finding, INSTALL, INSTALL_SYNCS, USUAL_BANDWIDTH, WORTH, WRITTEN};
 use crate::cgroup::{Limit, LimitKind};
 use crate::text::bytes;
+use synconce_durable::text::quote;
 
 /// Seconds of work of the workload of CPU limits.
 const WORK: f64 = 10.0;
@@ -35,15 +36,16 @@ pub(super) fn finding(limit: &Limit, facts: &Facts<'_>) -> Option<Finding> {
         }
         LimitKind::MemoryBytes => return None,
     };
-    let write = |text: &str| format!("echo '{text}' >{}", limit.file.display());
+    let write = |text: &str| format!("echo '{text}' >{}", quote(&limit.file));
     (seconds >= WORTH).then(|| Finding {
         name,
         seconds: Some(seconds),
         workload: Some(workload),
         cause,
         evidence: format!("{} has {}", limit.file.display(), limit.restore),
-        remedy: format!("{} (as root; of a container: docker update, outside)", write(&limit.lift)),
-        undo: write(&limit.restore),
-        risk: "other groups get less".to_owned(),
+        remedy: Action::Command(write(&limit.lift)),
+        undo: Action::Command(write(&limit.restore)),
+        risk: "needs root; in a container, use docker update outside; other groups get less"
+            .to_owned(),
     })
 }

@@ -62,6 +62,25 @@ fn skipping(skipping: Skipping) -> InForce {
 }
 
 #[test]
+fn the_file_of_a_limit_is_one_word_of_a_shell() {
+    let limit = |file: &str| Limit {
+        kind: LimitKind::Cpus,
+        value: 0.5,
+        file: file.into(),
+        lift: "max".to_owned(),
+        restore: "50000 100000".to_owned(),
+    };
+    let (place, host) = (place(), host("6.18.4"));
+    let facts =
+        Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine: None };
+    // systemd escapes characters in names of scopes.
+    let odd = limits::finding(&limit("/cgroup/a\\x2d b/cpu.max"), &facts).unwrap();
+    assert_eq!(odd.remedy, Action::command("echo 'max' >'/cgroup/a\\x2d b/cpu.max'"));
+    let usual = limits::finding(&limit("/cgroup/a.slice/cpu.max"), &facts).unwrap();
+    assert_eq!(usual.undo, Action::command("echo '50000 100000' >/cgroup/a.slice/cpu.max"));
+}
+
+#[test]
 fn an_install_waits_at_least_once_for_each_of_its_fsync_calls() {
     let (place, host) = (place(), host("6.18.4"));
     let facts =
@@ -210,10 +229,10 @@ fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
         ..engine("overlay2")
     };
     let (found, verdict) = of_engine(&set_up(false, false));
-    assert_eq!((found.len(), &*found[0].remedy), (1, "synconce setup docker"));
+    assert_eq!((found.len(), found[0].remedy.text()), (1, "synconce setup docker"));
     assert!(verdict.starts_with("docker (/srv): slow-sync costs at least 1"), "{verdict}");
     let (found, _) = of_engine(&set_up(true, false));
-    assert_eq!(found[0].remedy, "synconce setup docker --check");
+    assert_eq!(found[0].remedy.text(), "synconce setup docker --check");
     assert_eq!((found[1].name, &*found[1].evidence), ("set-up-not-in-force", "why"));
     let (found, verdict) = of_engine(&set_up(true, true));
     assert_eq!(found, []);
@@ -240,18 +259,22 @@ fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
     // 1,000 copies of two flushes.
     assert_eq!(found[0].seconds.unwrap().round(), 16.0);
     let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
-    assert_eq!(found[0].remedy, setting);
+    assert_eq!(found[0].remedy.text(), setting);
     assert_eq!(of(&ContainerEngine { step_roots_are_volatile: true, ..held.clone() }), []);
 
     let bare = ContainerEngine { set_up: set_up(false), ..engine("overlay2") };
     let found = of(&bare);
     assert_eq!([found[0].name, found[1].name], ["slow-sync", "step-copy-up"]);
-    assert_eq!(found[1].remedy, format!("synconce setup docker; then {setting}"));
-    assert!(found[1].undo.ends_with("synconce setup docker --undo"), "{}", found[1].undo);
+    assert_eq!(found[1].remedy.text(), format!("synconce setup docker; then {setting}"));
+    assert!(
+        found[1].undo.text().ends_with("synconce setup docker --undo"),
+        "{}",
+        found[1].undo.text()
+    );
     let configured = ContainerEngine { step_roots_are_volatile: true, ..bare.clone() };
-    assert_eq!(of(&configured)[1].remedy, "synconce setup docker");
+    assert_eq!(of(&configured)[1].remedy.text(), "synconce setup docker");
     let rootless = ContainerEngine { is_rootless: true, ..bare };
-    assert_eq!(of(&rootless)[1].remedy, "COPY --chown=USER in place of RUN chown -R");
+    assert_eq!(of(&rootless)[1].remedy.text(), "COPY --chown=USER in place of RUN chown -R");
     let podman = ContainerEngine { name: "podman", builds_are_volatile: true, ..engine("overlay") };
     assert_eq!(of(&podman), []);
 }
@@ -263,14 +286,18 @@ fn each_database_that_is_not_synced_is_named_in_the_remedy() {
         of_engine(&ContainerEngine { name: "containerd", no_sync, ..engine("overlayfs") });
     let found = found.iter().find(|found| found.name == "no-sync").unwrap();
     assert_eq!(found.evidence, "no_sync is on for bolt, native");
-    assert!(found.remedy.starts_with("take no_sync of bolt, native out"), "{}", found.remedy);
+    assert!(
+        found.remedy.text().starts_with("take no_sync of bolt, native out"),
+        "{}",
+        found.remedy.text()
+    );
 }
 
 #[test]
 fn no_set_up_is_advised_for_a_rootless_dockerd() {
     let (found, _) = of_engine(&ContainerEngine { is_rootless: true, ..engine("overlay2") });
     let wanted = "hold the steps in the Dockerfile: no set-up reaches a rootless docker";
-    assert_eq!((found.len(), &*found[0].remedy), (1, wanted));
+    assert_eq!((found.len(), found[0].remedy.text()), (1, wanted));
 }
 
 #[test]

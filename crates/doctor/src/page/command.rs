@@ -3,6 +3,7 @@
 use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, at_least, dropped, ended, group_name, seconds, totals};
 use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
+use crate::finding::NO_UNDO;
 use crate::text::{bytes, whole};
 use synconce_chart::{Bar, Text};
 
@@ -44,7 +45,7 @@ impl CommandReport {
                 CardLine::prose("cause", "the command waits for the disk at each sync"),
                 CardLine::prose("evidence", &format!("{calls} syncs, {waits} of waits in all")),
                 CardLine::command("do", if is_short { again } else { "synconce run -- COMMAND" }),
-                CardLine::prose("undo", "not needed: no setting is changed"),
+                CardLine::prose("undo", NO_UNDO),
                 CardLine::prose("risk", RISK),
             ],
         }

@@ -30,7 +30,7 @@ impl PlaceReport {
             Figure::Words(name, words) => Some((*name, words.clone())),
             Figure::Waits(..) => None,
         });
-        let bars = waits.iter().map(WaitRow::bar);
+        let bars = waits.iter().map(|row| row.bar(&waits));
         let columns = [
             Column::text("call or write"),
             Column::number("fastest"),
@@ -84,10 +84,14 @@ impl WaitRow {
         }
     }
 
-    fn bar(&self) -> Bar {
+    /// Returns the bar of the row among `all`. Copy-ups of files and of directories share a name.
+    fn bar(&self, all: &[Self]) -> Bar {
         let Times { median, p99, .. } = self.times;
+        let is_shared = all.iter().filter(|row| row.name == self.name).count() > 1;
+        let name =
+            if is_shared { format!("{}: {}", self.name, self.what) } else { self.name.into() };
         Bar {
-            name: self.name.into(),
+            name: name.into(),
             value: median,
             faint: Some(p99),
             note: format!("{} .. {}", micros(median), micros(p99)).into(),

@@ -4,6 +4,7 @@ use super::*;
 use crate::command::{CommandReport, examine_record};
 use crate::context::{Amount, BuildContext, ContextPart};
 use crate::finding::tests::{disk, host, place};
+use crate::measure::{Layers, Measured};
 use crate::report::{NotMeasured, PlaceReport};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -56,6 +57,11 @@ fn command(syncs: usize, name: &str) -> CommandReport {
     examine_record(record.as_bytes(), &[]).unwrap()
 }
 
+fn layers() -> Layers {
+    let times = disk(8_000.0).fsync.expect("a figure of the disk");
+    Layers { file: times, directory: times, volatile: times, unmount: 1.0, random: None }
+}
+
 fn report(name: &str) -> PlaceReport {
     let finding = Finding {
         name: "slow-sync",
@@ -63,8 +69,8 @@ fn report(name: &str) -> PlaceReport {
         workload: Some("an install".to_owned()),
         cause: name.to_owned(),
         evidence: name.to_owned(),
-        remedy: name.to_owned(),
-        undo: "not needed: no setting is changed".to_owned(),
+        remedy: Action::command(name),
+        undo: Action::words("not needed: no setting is changed"),
         risk: name.to_owned(),
     };
     let mut place = place();
@@ -76,7 +82,7 @@ fn report(name: &str) -> PlaceReport {
         host: host("6.18.4"),
         limits: Vec::new(),
         in_force: Vec::new(),
-        measured: disk(8_000.0),
+        measured: Measured { layers: Some(layers()), ..disk(8_000.0) },
         not_measured: vec![NotMeasured::new("random writes", name)],
         findings: vec![finding],
         ignored: vec!["vfs"],
@@ -121,9 +127,11 @@ fn a_page_begins_with_the_verdict_and_has_findings_figures_and_what_is_missing()
     for shown in [
         "<p class=\"verdict\">/srv: slow-sync</p>",
         "1. slow-sync <span class=\"price\">at least 43 s of an install</span>",
-        "<dt>do</dt>\n<dd>/srv</dd>",
+        "<dt>do</dt>\n<dd><code class=\"command\">/srv</code></dd>",
         "<dt>undo</dt>\n<dd>not needed: no setting is changed</dd>",
         "<svg ",
+        "copy-up: a file of lower layers",
+        "copy-up: a directory of lower layers",
         "<td class=\"number\" data-number=\"16000\">16.0 ms</td>",
         "<dt>random writes</dt>",
         "<dd>left out by --ignore</dd>",

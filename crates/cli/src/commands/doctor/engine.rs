@@ -88,7 +88,7 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> 
 }
 
 /// Checks the set-up of `engine`, whose answer named the runtime `runs`, if it names one.
-fn check(engine: Configured, runs: Option<&str>) -> SetUp {
+pub(super) fn check(engine: Configured, runs: Option<&str>) -> SetUp {
     let Checked { is_made, mut faults, notes, has_default } = match check_host(engine) {
         Ok(checked) => checked,
         Err(error) => {

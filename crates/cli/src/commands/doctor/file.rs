@@ -1,0 +1,118 @@
+//! The files of `synconce doctor --html FILE` and `--support-bundle FILE`
+
+use crate::arguments::doctor::Doctor;
+use crate::commands::error::CommandError;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use std::fs;
+use std::io::{Error as IoError, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use synconce_durable::replace::{self, Rights};
+use synconce_sys::{process, reason};
+
+/// The file of `--html` or `--support-bundle`, which can be written.
+pub(super) struct ReportFile(PathBuf);
+
+/// The mode of a file with this umask; without a umask only its owner reads the file.
+const MODE: u32 = 0o666;
+const UNKNOWN: u32 = 0o077;
+
+impl ReportFile {
+    /// Returns the files of `--html` and `--support-bundle`, as far as `arguments` name them.
+    /// Writes nothing.
+    ///
+    /// # Errors
+    /// A file cannot be written, or another option names it.
+    pub(super) fn check(arguments: &Doctor) -> Result<[Option<Self>; 2], CommandError> {
+        let Doctor { html, support_bundle, output, read, json, .. } = arguments;
+        let common = [&json.json, output, read];
+        let (page, bundle) = ("--html report.html", "--support-bundle bundle.json");
+        Ok([
+            Self::check_one(html, [common.as_slice(), &[support_bundle]].concat(), page)?,
+            Self::check_one(support_bundle, common.to_vec(), bundle)?,
+        ])
+    }
+
+    /// `others` are the files of other options, and `example` is the option with a file.
+    fn check_one(
+        path: &Option<PathBuf>,
+        others: Vec<&Option<PathBuf>>,
+        example: &str,
+    ) -> Result<Option<Self>, CommandError> {
+        let Some(path) = path.as_deref() else { return Ok(None) };
+        if path == Path::new("-") {
+            let option = example.split(' ').next().unwrap_or_default();
+            let why = format!("cannot write to -: {option} writes to a file only");
+            return Err(CommandError::from(why).hint(format!("synconce doctor {example}")));
+        }
+        let failed = |why: &str| format!("cannot write to {}: {why}", path.display());
+        let target = target(path).map_err(|error| failed(&reason(&error)))?;
+        // The file would replace what the other option reads or writes.
+        let mut others = others.into_iter().flatten();
+        if others.any(|other| other == path || resolved(other) == resolved(&target)) {
+            return Err(failed("another option names this file").into());
+        }
+        Ok(Some(Self(target)))
+    }
+
+    /// Writes the text that `text` makes of what made it and when. The file is replaced as a whole,
+    /// durably.
+    ///
+    /// # Errors
+    /// The text cannot be made or written. The file is as it was.
+    pub(super) fn write(
+        &self,
+        text: impl FnOnce(&str) -> Result<String, CommandError>,
+    ) -> Result<(), CommandError> {
+        let now = humantime::format_rfc3339_seconds(SystemTime::now());
+        let text = text(&format!("synconce {}, {now}", env!("CARGO_PKG_VERSION")))?;
+        let written = match replace::exists(&self.0) {
+            Ok(true) => replace::replace(&self.0, text.as_bytes()),
+            Ok(false) => replace::create(&self.0, text.as_bytes(), rights()),
+            Err(error) => Err(error),
+        };
+        written.map_err(|error| error.to_string().into())
+    }
+}
+
+fn rights() -> Rights {
+    Rights { mode: MODE & !process::umask().unwrap_or(UNKNOWN), ..Rights::common() }
+}
+
+/// Returns the file to which `path` leads, if this process may write and replace it.
+fn target(path: &Path) -> Result<PathBuf, IoError> {
+    let target = match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+        Ok(meta) if !meta.is_file() => return Err(IoError::other("not a regular file")),
+        Ok(meta) => {
+            // The new file gets the owner of the old one.
+            let user = rustix::process::geteuid();
+            if !user.is_root() && meta.uid() != user.as_raw() {
+                return Err(IoError::other("the file belongs to another user"));
+            }
+            may(Access::READ_OK | Access::WRITE_OK, path)?;
+            // A rename would replace a link.
+            fs::canonicalize(path)?
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => path.to_owned(),
+        Err(error) => return Err(error),
+    };
+    let above = target.parent().filter(|above| !above.as_os_str().is_empty());
+    may(Access::WRITE_OK, above.unwrap_or(Path::new(".")))?;
+    Ok(target)
+}
+
+/// Returns the file to which `path` leads, which may be new.
+fn resolved(path: &Path) -> PathBuf {
+    let new = || {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = fs::canonicalize(above.unwrap_or(Path::new("."))).ok()?;
+        Some(above.join(path.file_name()?))
+    };
+    fs::canonicalize(path).ok().or_else(new).unwrap_or_else(|| path.to_owned())
+}
+
+fn may(access: Access, path: &Path) -> Result<(), IoError> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}

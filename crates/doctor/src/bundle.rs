@@ -1,0 +1,101 @@
+//! Takes names out of a report, so that a stranger may read the report. Pure: values in, values out.
+//!
+//! A word of a text stays only if `bundle/words.txt` lists the word: it has the words that synconce
+//! itself uses. Every other word becomes a placeholder, so no list of secrets has to be complete. In
+//! a text a number of more than three digits is such a word, too. Figures are no texts, and stay.
+
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// Words of the messages of synconce, system calls, file systems, mount options, usual programs,
+/// directories and devices.
+const WORDS: &str = include_str!("bundle/words.txt");
+/// Fields whose text stays whole: versions and times.
+const PLAIN: [&str; 4] = ["kernel", "made", "started", "version"];
+/// The field with the words of a command, of which the first stays: the program.
+const COMMAND: &str = "command";
+/// The field with commands to repeat, which have the words of commands.
+const ADVICE: &str = "advice";
+
+/// Returns `report` with a placeholder in place of each word that synconce does not use itself. A
+/// word has the same placeholder everywhere in the report.
+///
+/// # Errors
+/// `report` has no JSON.
+pub fn redacted(report: &impl Serialize) -> serde_json::Result<Value> {
+    let mut report = serde_json::to_value(report)?;
+    let mut redaction =
+        Redaction { kept: WORDS.split_whitespace().collect(), placeholders: HashMap::new() };
+    redaction.value(&mut report);
+    Ok(report)
+}
+
+struct Redaction {
+    kept: HashSet<&'static str>,
+    /// By the word that it stands for.
+    placeholders: HashMap<String, String>,
+}
+
+impl Redaction {
+    fn value(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.text(text),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.value(value)),
+            // Names of fields: no report has a map whose keys are data.
+            Value::Object(fields) => {
+                fields.remove(ADVICE);
+                if let Some(Value::Array(words)) = fields.get_mut(COMMAND) {
+                    words.truncate(1);
+                }
+                let hidden = fields.iter_mut().filter(|(name, _)| !PLAIN.contains(&name.as_str()));
+                hidden.for_each(|(_, value)| self.value(value));
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn text(&mut self, text: &str) -> String {
+        let mut hidden = String::new();
+        let mut rest = text;
+        while let Some(start) = rest.find(is_of_word) {
+            let (between, after) = rest.split_at(start);
+            let end = after.find(|c| !is_of_word(c)).unwrap_or(after.len());
+            let (word, after) = after.split_at(end);
+            hidden += between;
+            hidden += &self.word(word);
+            rest = after;
+        }
+        hidden + rest
+    }
+
+    fn word(&mut self, word: &str) -> String {
+        // A full stop, and the dashes of an option.
+        let core = word.trim_end_matches('.').trim_matches('-');
+        let is_letter = core.len() == 1 && core.is_ascii();
+        if core.is_empty() || is_letter || is_number(core) || self.kept.contains(core) {
+            return word.to_owned();
+        }
+        let number = self.placeholders.len() + 1;
+        let placeholder = || format!("name{number}");
+        self.placeholders.entry(word.to_owned()).or_insert_with(placeholder).clone()
+    }
+}
+
+/// A name of a file or a host is one word, with its dots and dashes. Letters of other scripts are
+/// of words, and so is what is no text for a terminal.
+fn is_of_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') || !c.is_ascii()
+}
+
+/// Whether `word` is a number of at most three digits on each side of its point.
+fn is_number(word: &str) -> bool {
+    let (whole, part) = word.split_once('.').unwrap_or((word, "0"));
+    let is_short = |digits: &str| {
+        (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    is_short(whole) && is_short(part)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+use super::*;
+use crate::command::examine_record;
+use crate::finding::tests::{disk, host, place};
+use crate::finding::{FINDINGS, Facts, derive};
+use crate::place::Space;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+
+/// Texts that a report must not show, in the places where machines have them.
+const SECRETS: [&str; 14] = [
+    "alice",
+    "/home/alice/.ssh/id_ed25519",
+    "build7.corp.example",
+    "mysql --password=Hunter-2 -h db1",
+    "http://proxyuser:s3cr3t@proxy.corp.example:3128",
+    "registry.corp.example:5000/team/app:2026.11",
+    "10.1.2.3",
+    "fe80::1ff:fe23:4567:890a",
+    "12345678",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    "dXNlcjpwYXNz",
+    "Grüße/päßwort",
+    "lowerdir=/srv/alice:/srv/bob,size=8192k",
+    "-----BEGIN",
+];
+
+/// Returns `value` with `text` in place of each string, but for fields that stay whole.
+fn filled(value: &Value, text: &str) -> Value {
+    match value {
+        Value::String(_) => text.into(),
+        Value::Array(values) => values.iter().map(|value| filled(value, text)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| {
+                let is_plain = PLAIN.contains(&name.as_str());
+                (name.clone(), if is_plain { value.clone() } else { filled(value, text) })
+            });
+            Value::Object(fields.collect())
+        }
+        other => other.clone(),
+    }
+}
+
+/// Returns parts of `text` that would be noticed, such as a host name or half a password.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c| !is_of_word(c)).filter(|word| word.len() > 3);
+    words.filter(|word| !WORDS.split_whitespace().any(|known| known == *word))
+}
+
+#[test]
+fn no_field_of_a_report_shows_a_name() {
+    let (place, host) = (place(), host("6.18.4"));
+    let facts = Facts { place: &place, host: &host, limits: &[], space: Space::Full, engine: None };
+    let findings = derive(&facts, &[], &disk(8_000.0));
+    let record = "{\"record\":1,\"command\":[\"make\",\"all\"]}\n\
+        {\"call\":\"fsync\",\"at\":1,\"program\":\"cc\",\"ancestry\":[\"sh\"],\"file\":\"/a/b\",\
+        \"wait\":8000000,\"would\":\"hold\"}\n\
+        {\"call\":\"msync\",\"at\":1,\"program\":\"cc\",\"file\":\"/a/b\",\"would\":\"pass\"}\n";
+    let command = examine_record(record.as_bytes(), &[]).unwrap();
+    let status = json!([{"id": "a", "run": {"command": ["a"], "directory": "a"}, "advice": ["a"]}]);
+    let report = json!({"place": place, "findings": findings, "command": command,
+        "status": status, "set_ups": [{"lines": ["a"]}]});
+    for secret in SECRETS {
+        let hidden = redacted(&filled(&report, secret)).unwrap().to_string();
+        assert!(parts(secret).count() > 0, "{secret}");
+        for part in parts(secret) {
+            assert!(!hidden.contains(part), "{part} of {secret}: {hidden}");
+        }
+    }
+}
+
+#[test]
+fn a_name_has_one_placeholder_and_what_synconce_says_stays() {
+    let report = json!({
+        "kernel": "6.18.4-corp",
+        "verdict": "/home/alice/app: slow-sync costs at least 43 s of an install of 55 packages",
+        "command": ["apt-get", "--password=x", "install"],
+        "advice": ["synconce run -- apt-get"],
+        "by": ["alice", "bob", "/var/lib/dpkg/alice", "5,210 fsync calls", "10.1.2.3", "1234"],
+        "seconds": 43.25,
+    });
+    let expected = json!({
+        "kernel": "6.18.4-corp",
+        "verdict": "/home/name1/name4: slow-sync costs at least 43 s of an install of 55 packages",
+        "command": ["apt-get"],
+        "by": ["name1", "name2", "/var/lib/dpkg/name1", "5,210 fsync calls", "name3", "name5"],
+        "seconds": 43.25,
+    });
+    let hidden = redacted(&report).unwrap();
+    // Numbers of placeholders follow the order of the fields.
+    let shape = |value: &Value| value.to_string().replace(|c: char| c.is_ascii_digit(), "");
+    assert_eq!(shape(&hidden), shape(&expected));
+    let (verdict, by) = (hidden["verdict"].as_str().unwrap(), &hidden["by"]);
+    assert_eq!(by[2], format!("/var/lib/dpkg/{}", by[0].as_str().unwrap()));
+    assert!(verdict.starts_with(&format!("/home/{}/", by[0].as_str().unwrap())), "{verdict}");
+    assert_ne!(by[0], by[1]);
+}
+
+/// Returns the words of the string literals of a source, without its tests and comments.
+fn literals(source: &str) -> Vec<String> {
+    let product = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let text = lines.collect::<Vec<_>>().join("\n").replace("\\\"", "\u{1}");
+    let inside = text.split('"').skip(1).step_by(2).map(|literal| {
+        let mut shown = String::new();
+        let mut depth = 0;
+        for c in literal.replace("\\n", " ").chars() {
+            depth += i32::from(c == '{') - i32::from(c == '}');
+            shown.push(if depth > 0 || c == '}' { ' ' } else { c });
+        }
+        shown
+    });
+    let text = inside.collect::<Vec<_>>().join("\n");
+    text.split(|c| !is_of_word(c)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_words_of_messages_are_known() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = [
+        "finding.rs",
+        "finding/engine.rs",
+        "finding/limits.rs",
+        "text.rs",
+        "in_force.rs",
+        "engine.rs",
+        "engine/docker.rs",
+        "engine/podman.rs",
+        "engine/daemon.rs",
+        "engine/images.rs",
+        "measure/writes.rs",
+        "measure/layers.rs",
+        "measure/export.rs",
+        "measure/syncs.rs",
+        "measure.rs",
+        "command/text.rs",
+        "command/waits.rs",
+        "command/causes.rs",
+        "../../cli/src/commands/setup/check.rs",
+        "../../setup/src/running.rs",
+    ];
+    let mut redaction =
+        Redaction { kept: WORDS.split_whitespace().collect(), placeholders: HashMap::new() };
+    for file in files {
+        let text = fs::read_to_string(sources.join(file)).expect(file);
+        let words = literals(&text);
+        assert!(words.len() > 5, "{file}");
+        words.iter().for_each(|word| drop(redaction.word(word)));
+    }
+    let unknown: Vec<_> = redaction.placeholders.keys().collect();
+    assert!(unknown.is_empty(), "add these to bundle/words.txt: {unknown:?}");
+    assert!(FINDINGS.iter().all(|name| redaction.word(name) == *name));
+}
