@@ -20,6 +20,7 @@ mod isolation;
 mod matrix;
 mod mutants;
 mod packages;
+mod processes;
 mod reach;
 mod recording;
 mod report;

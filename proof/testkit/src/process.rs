@@ -11,6 +11,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, pidfd_open,
     waitid,
 };
+use synconce_sys::procfs::Stat;
 
 use crate::error::Context;
 use crate::{Error, Result};
@@ -114,13 +115,10 @@ impl Group {
     /// Returns the processor time of the command, which has ended, and of all descendants that
     /// were waited for; zero where /proc cannot be read.
     fn processor_time(&self) -> Duration {
-        // A zombie still has its line. The name in parentheses may contain anything, so fields
-        // are counted from the last parenthesis: utime, stime, cutime and cstime are 11 to 14.
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
-        let stat = stat.unwrap_or_default();
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let ticks = fields.split_whitespace().skip(11).take(4);
-        let ticks: u64 = ticks.filter_map(|field| field.parse::<u64>().ok()).sum();
+        // A zombie still has its line: utime, stime, cutime and cstime (proc_pid_stat(5)).
+        let stat = Stat::of(self.pid());
+        let field = |number| stat.as_ref()?.field::<u64>(number);
+        let ticks: u64 = (14..=17).filter_map(field).sum();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
     }
 

@@ -2,12 +2,14 @@
 
 use crate::Result;
 use crate::config::MarkerPlace;
+use crate::processes;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use synconce_sys::procfs::{self, Stat};
 
 /// Where all worlds are. The path is short, because the length of a socket's path is limited.
 pub(super) const WORLDS: &str = "/run/daemons";
@@ -66,7 +68,7 @@ impl World {
     /// Kills every process of the world and `guard`, and removes every mount, but for the
     /// disks' own.
     pub(super) fn halt(&self, guard: Option<Pid>) -> Result<()> {
-        let mut doomed = self.processes()?;
+        let mut doomed = self.processes();
         doomed.extend(guard);
         for pid in &doomed {
             // It may have ended meanwhile.
@@ -87,30 +89,21 @@ impl World {
     }
 
     /// Returns the processes that have the world's path in their words, and their descendants.
-    fn processes(&self) -> Result<Vec<Pid>> {
-        let base = format!("{}/", self.base.display());
-        let mut all = Vec::new();
-        for entry in fs::read_dir("/proc")? {
-            let Ok(pid) = entry?.file_name().to_string_lossy().parse::<i32>() else { continue };
-            let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            let stat = read("stat");
-            let fields = stat.rsplit_once(')').map(|(_, fields)| fields).unwrap_or_default();
-            let parent = fields.split_whitespace().nth(1).and_then(|pid| pid.parse().ok());
-            // The words of a guard are its title.
-            let is_guard = read("comm") == "synconce-guard\n";
-            let words = read(if is_guard { "environ" } else { "cmdline" });
-            all.push((pid, parent.unwrap_or(0), words.contains(&base)));
-        }
-        let own = rustix::process::getpid().as_raw_pid();
-        let named = all.iter().filter(|(pid, _, named)| *named && *pid != own);
-        let mut found: BTreeSet<i32> = named.map(|(pid, ..)| *pid).collect();
+    fn processes(&self) -> Vec<Pid> {
+        let own = std::process::id();
+        let named = processes::with_path(&format!("{}/", self.base.display()));
+        let mut found: BTreeSet<u32> = named.iter().map(|named| named.pid).collect();
+        found.remove(&own);
+        let of_parent = |pid| Some((pid, Stat::of(pid)?.parent()?));
+        let all: Vec<_> = procfs::pids().filter_map(of_parent).collect();
         loop {
-            let below = all.iter().filter(|(pid, parent, _)| {
+            let below = all.iter().filter(|(pid, parent)| {
                 found.contains(parent) && !found.contains(pid) && *parent != own
             });
-            let below: Vec<i32> = below.map(|(pid, ..)| *pid).collect();
+            let below: Vec<u32> = below.map(|(pid, _)| *pid).collect();
             if below.is_empty() {
-                return Ok(found.into_iter().filter_map(Pid::from_raw).collect());
+                let found = found.into_iter();
+                return found.filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect();
             }
             found.extend(below);
         }
@@ -119,6 +112,6 @@ impl World {
 
 /// Whether a process is gone, or is a zombie.
 fn has_ended(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
+    let state = Stat::of(pid.as_raw_pid().unsigned_abs()).and_then(|stat| stat.state());
+    state.is_none_or(|state| matches!(state, 'Z' | 'X'))
 }

@@ -3,10 +3,10 @@
 use super::fixture::waited;
 use crate::Result;
 use std::ffi::OsString;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+use synconce_sys::procfs::process_name;
 use synconce_testkit::patiently;
 use synconce_testkit::process::{Group, run};
 
@@ -24,8 +24,8 @@ impl Copies {
         command.args(["--user", "--map-root-user", "--mount", "--propagation", "slave"]);
         command.args(["sh", "-c", "mount --make-private \"$1\" && exec sleep 600", "sh"]).arg(disk);
         let process = Group::spawn(&mut command)?;
-        let name = format!("/proc/{}/comm", process.pid());
-        if waited(|| fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n")) {
+        let pid = process.pid();
+        if waited(|| process_name(pid).is_ok_and(|name| name == "sleep")) {
             Ok(Self(process))
         } else {
             Err("unshare does not start".into())

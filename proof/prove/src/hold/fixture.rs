@@ -4,6 +4,7 @@ use super::database::Database;
 use crate::Result;
 use crate::config::MarkerPlace;
 use crate::cuts::mount;
+use crate::processes::{self, Process};
 use crate::tool::Tool;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -172,7 +173,8 @@ impl HoldFixture {
     pub(super) fn kill_guard(&self) -> Result<()> {
         for guard in self.processes().iter().filter(|process| process.is_guard) {
             // It may have ended meanwhile.
-            let _ = Pid::from_raw(guard.pid).map(|guard| kill_process(guard, Signal::KILL));
+            let _ = Pid::from_raw(guard.pid.cast_signed())
+                .map(|guard| kill_process(guard, Signal::KILL));
         }
         if waited(|| !self.processes().iter().any(|process| process.is_guard)) {
             Ok(())
@@ -254,20 +256,7 @@ impl HoldFixture {
     /// Returns the processes whose words have a path of this fixture, and its guards, whose words
     /// have no path but whose environment has. An ended process has neither.
     pub(super) fn processes(&self) -> Vec<Process> {
-        let base = self.base().display().to_string();
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let read = |name: &str| {
-                let words = fs::read(entry.path().join(name)).unwrap_or_default();
-                String::from_utf8_lossy(&words).replace('\0', " ")
-            };
-            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            let (words, is_guard) = (read("cmdline"), read("comm").trim() == "synconce-guard");
-            if words.contains(&base) || is_guard && read("environ").contains(&base) {
-                found.push(Process { pid, words, is_guard });
-            }
-        }
-        found
+        processes::with_path(&self.base().display().to_string())
     }
 }
 
@@ -276,14 +265,6 @@ impl Drop for HoldFixture {
     fn drop(&mut self) {
         let _ = self.kill_guard();
     }
-}
-
-/// A process of a hold.
-#[derive(Debug)]
-pub(super) struct Process {
-    pub pid: i32,
-    pub words: String,
-    pub is_guard: bool,
 }
 
 /// Held files by path, with their bytes. A file that cannot be read has the error instead.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use synconce_probe::mounts::{self, Mount};
+use synconce_sys::procfs;
 
 use super::FsKind;
 use crate::error::{Context, run};
@@ -164,16 +165,8 @@ pub(super) fn users(point: &Path) -> Vec<String> {
 }
 
 fn processes(are: impl Fn(&Path) -> bool) -> Vec<String> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbered =
-        processes.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
-    numbered
-        .filter(|entry| are(&entry.path()))
-        .map(|entry| {
-            let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            format!("{} ({})", name.trim(), entry.file_name().to_string_lossy())
-        })
-        .collect()
+    let found = procfs::pids().filter(|pid| are(&Path::new("/proc").join(pid.to_string())));
+    found.map(|pid| format!("{} ({pid})", procfs::process_name(pid).unwrap_or_default())).collect()
 }
 
 fn uses(process: &Path, point: &Path) -> bool {
