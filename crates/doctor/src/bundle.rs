@@ -33,7 +33,7 @@ pub fn redacted(report: &impl Serialize) -> serde_json::Result<Value> {
 
 struct Redaction {
     kept: HashSet<&'static str>,
-    /// By the word that it stands for.
+    /// The placeholder of each word.
     placeholders: HashMap<String, String>,
 }
 
@@ -82,8 +82,8 @@ impl Redaction {
     }
 }
 
-/// A name of a file or a host is one word, with its dots and dashes. Letters of other scripts are
-/// of words, and so is what is no text for a terminal.
+/// Whether `c` is a character of words. Dots and dashes are: the name of a file or a host is one
+/// word. Every character outside of ASCII is.
 fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') || !c.is_ascii()
 }
