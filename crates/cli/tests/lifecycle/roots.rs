@@ -230,6 +230,36 @@ fn the_hint_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
 }
 
 #[test]
+fn a_clear_that_was_killed_between_two_markers_can_be_repeated() {
+    isolated(|place| {
+        for nth in 1.. {
+            fs::create_dir_all(place.path("target")).unwrap();
+            let words = perl(&format!("{SYNC} kill 'KILL', getppid; exit 0;"));
+            place.run(&["--root", "target"], &words.each_ref().map(String::as_str));
+            let status = place.status(&[]);
+            let id = status.stdout.split(' ').next().unwrap();
+            let mut killed = place.command("strace");
+            killed.args(["-f", "-o", "/dev/null", "-e", "trace=unlink,unlinkat", "-e"]);
+            killed.arg(format!("inject=unlink,unlinkat:signal=KILL:when={nth}"));
+            let killed = finish(killed.arg(binary()).args(["status", "--clear", id]));
+            let left = place.status(&[]);
+            if left.status.code() != Some(0) {
+                let cleared = place.status(&["--clear", id]);
+                assert!(cleared.status.success(), "{nth}: {cleared:?}");
+            }
+            for words in [&[][..], &["--root", "target"]] {
+                let status = place.status(words);
+                assert_eq!(status.status.code(), Some(0), "{nth}: {status:?}");
+            }
+            if killed.status.success() {
+                assert!(nth > 2, "a kill behind each removal");
+                break;
+            }
+        }
+    });
+}
+
+#[test]
 fn a_root_whose_server_is_part_of_the_run_gets_its_marker_and_no_call_hangs() {
     isolated(|place| {
         for directory in ["below", "root"] {

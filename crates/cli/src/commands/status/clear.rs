@@ -50,12 +50,14 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
         };
         return Err(why.into());
     }
+    for (root, found) in &in_targets {
+        target::clear(root, &found.iter().map(FoundMarker::run).collect())?;
+    }
+    // The user's own markers name the target: if this process is killed before, a repetition finds
+    // the target again.
     for one in &own {
         recovery::clear(one).map_err(|error| error.to_string())?;
         forget_failed_commit(id);
-    }
-    for (root, found) in &in_targets {
-        target::clear(root, &found.iter().map(FoundMarker::run).collect())?;
     }
     output.write_or(&serde_json::json!({ "cleared": id }), || {
         if id != typed {
