@@ -17,6 +17,7 @@ mod guards;
 mod limits;
 mod mounts;
 mod options;
+mod probes;
 mod programs;
 mod promises;
 mod readers;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         options::trials(),
         sparse::trials(),
         users::trials(),
+        probes::trials(),
         programs::trials(),
         promises::trials(),
     ];
