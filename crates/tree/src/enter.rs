@@ -20,12 +20,14 @@
 //! - The IPC and UTS namespaces are new: System V IPC, POSIX message queues, and the host name,
 //!   which is at first the host's. Users are the host's. The network is the host's, or a namespace
 //!   of its own with a loopback interface alone.
+//! - Root lacks the capabilities that change the whole machine, such as its clock.
 //!
 //! The processes: the caller waits and forwards signals. The caller's child is the init of the
 //! pid namespace and reaps. The command is the init's child. With a terminal of its own, the
 //! command is the terminal's foreground job, and the init leads the session. Otherwise the command
 //! is in the caller's process group.
 
+mod capabilities;
 mod environment;
 mod furnish;
 mod hosts;
@@ -155,6 +157,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// started.
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
+    capabilities::drop_machine_wide().on("cannot drop capabilities for", root)?;
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
     for group in &spec.groups {
         limits::join(Path::new(group))?;

@@ -19,6 +19,7 @@ mod limits;
 mod losses;
 mod mounts;
 mod options;
+mod probes;
 mod programs;
 mod promises;
 mod readers;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         options::trials(),
         sparse::trials(),
         users::trials(),
+        probes::trials(),
         programs::trials(),
         promises::trials(),
     ];

@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         trial(two_builds_at_once_listen_on_one_port, &NEEDS),
         trial(a_run_without_a_network_reaches_no_port_of_the_host, &NEEDS),
         trial(what_is_written_to_the_hosts_file_is_not_in_the_tree, &NEEDS),
+        trial(no_process_of_a_run_has_the_capabilities_that_change_the_machine, &NEEDS),
     ]
 }
 
@@ -302,4 +303,33 @@ fn what_is_written_to_the_hosts_file_is_not_in_the_tree(place: &Place) {
     assert_eq!(site.sh("clone", script), "192.0.2.7 server\nfound\n");
     assert_eq!(site.diff("base", "clone"), BTreeSet::new());
     assert!(!site.sh("clone", "cat /etc/hosts").contains("192.0.2.7"));
+}
+
+/// Bits of capabilities (linux/capability.h): `CAP_SYS_MODULE`, `CAP_SYS_RAWIO`, `CAP_SYS_PACCT`,
+/// `CAP_SYS_BOOT`, `CAP_SYS_TIME`, `CAP_WAKE_ALARM` and `CAP_BLOCK_SUSPEND`.
+const MACHINE_WIDE: u64 = 1 << 16 | 1 << 17 | 1 << 20 | 1 << 22 | 1 << 25 | 1 << 35 | 1 << 36;
+
+/// Returns the permitted, effective and bounding sets in `status`, which proc_pid_status(5) describes.
+fn capabilities(status: &str) -> [u64; 3] {
+    ["CapPrm:", "CapEff:", "CapBnd:"].map(|name| {
+        let set = status.lines().find_map(|line| line.strip_prefix(name)).expect(status);
+        u64::from_str_radix(set.trim(), 16).unwrap()
+    })
+}
+
+fn no_process_of_a_run_has_the_capabilities_that_change_the_machine(place: &Place) {
+    let site = with_base(place);
+    let of_host = capabilities(&fs::read_to_string("/proc/self/status").unwrap());
+    assert_ne!(of_host[1] & MACHINE_WIDE, 0, "the caller has some of them");
+    let kept = of_host.map(|set| set & !MACHINE_WIDE);
+    for options in [&[][..], &["--no-hold"]] {
+        // The command, and the first process, whose memory root may change.
+        for process in ["self", "1"] {
+            let status = printed(&site, options, &format!("cat /proc/{process}/status"));
+            assert_eq!(capabilities(&status), kept, "{process} {options:?}");
+        }
+        let user = [options, &["--user", "user"]].concat();
+        let status = printed(&site, &user, "cat /proc/self/status");
+        assert_eq!(capabilities(&status), [0, 0, kept[2]], "{options:?}");
+    }
 }

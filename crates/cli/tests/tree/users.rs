@@ -39,14 +39,14 @@ fn as_nobody(place: &Place, words: &[&str]) -> Finished {
     process::run(&mut command, limit()).unwrap()
 }
 
-fn well(place: &Place, words: &[&str]) -> String {
+pub fn well(place: &Place, words: &[&str]) -> String {
     let finished = as_nobody(place, words);
     assert!(finished.status.success(), "{words:?}: {finished:?}");
     finished.stdout
 }
 
 /// Gives the user nobody the subordinate ids in `line`.
-fn subordinate(place: &Place, line: &str) {
+pub fn subordinate(place: &Place, line: &str) {
     let file = place.write("subordinate", line);
     for name in ["/etc/subuid", "/etc/subgid"] {
         mount_bind(&file, name).unwrap();
