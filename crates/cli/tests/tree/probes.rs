@@ -4,7 +4,7 @@ use crate::site::Site;
 use crate::users;
 use libtest_mimic::Trial;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use synconce_testkit::harness::{Need, Place, debian, trial};
 
@@ -15,7 +15,11 @@ const NEEDS: [Need; 3] = [
 ];
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial(what_does_not_work_in_a_fresh_root_is_documented, &NEEDS)]
+    vec![
+        trial(what_does_not_work_in_a_fresh_root_is_documented, &NEEDS),
+        // It downloads packages, and installs them for a quarter of a minute.
+        trial(programs_of_packages_work, &NEEDS).with_ignored_flag(true),
+    ]
 }
 
 /// For which users a probe succeeds.
@@ -213,6 +217,43 @@ const PROBES: &[Probe] = &[
     never("`systemctl`", "systemctl --version", "command not found"),
 ];
 
+/// Probes of programs that [`PACKAGES`] contain.
+const OF_PACKAGES: &[Probe] = &[
+    for_root("`sudo`", "sudo -n id -u", "a password is required"),
+    always("ssh-keygen", "ssh-keygen -q -t ed25519 -N '' -f $T/key"),
+    always(
+        "locks of multiprocessing",
+        "python3 -c 'import multiprocessing as m; p = m.Process(target=m.Lock().acquire); \
+         p.start(); p.join(); exit(p.exitcode)'",
+    ),
+    always(
+        "message queues",
+        r#"python3 -c 'import ctypes as c; l = c.CDLL(None, use_errno=True)
+q = l.mq_open(b"/probe", 0o102, 0o600, None); exit(q < 0 and str(c.get_errno()))'"#,
+    ),
+    always("pty", "python3 -c 'import os; os.ttyname(os.openpty()[1])'"),
+    always("bwrap", "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp true"),
+    always("bwrap alone", "bwrap --unshare-all --ro-bind / / --dev /dev --proc /proc true"),
+    always("strace", "strace -f -o $T/o true"),
+    always("gdb", "SHELL=/bin/sh gdb -batch -ex run -ex 'quit $_exitcode' /bin/true"),
+    always(
+        "gdb of a process",
+        "sleep 9 & gdb -batch -p $! -ex detach; code=$?; kill $!; exit $code",
+    ),
+    always(
+        "fakeroot",
+        "fakeroot sh -ec \"touch $T/f; chown 1:2 $T/f; mknod $T/n c 1 3; \
+         stat -c %u:%g $T/f | grep 1:2\"",
+    ),
+    for_root("`setcap`", "cp /bin/true $T/t && setcap cap_net_raw+ep $T/t", NOT_PERMITTED),
+    always("access lists", "setfacl -m u:1234:rw $T"),
+    of_the_host("`ip netns add`", "ip netns add p && ip netns del p", NOT_PERMITTED),
+];
+
+/// The packages of [`OF_PACKAGES`].
+const PACKAGES: &str = "sudo openssh-client python3-minimal libpython3-stdlib bubblewrap strace \
+                        gdb-minimal fakeroot libcap2-bin acl iproute2";
+
 /// Prints a line for each call: the name, the exit code and what was printed, with tabs between them.
 const RUNNER: &str = r#"probe() {
     T=$(mktemp -d); export T
@@ -221,10 +262,10 @@ const RUNNER: &str = r#"probe() {
 }
 "#;
 
-/// Returns a script that does all probes.
-fn script() -> String {
+/// Returns a script that does `probes`.
+fn script(probes: &[Probe]) -> String {
     let mut script = RUNNER.to_owned();
-    for Probe { name, script: one, .. } in PROBES {
+    for Probe { name, script: one, .. } in probes {
         let quoted = [name, one].map(|word| format!("'{}'", word.replace('\'', r"'\''")));
         writeln!(script, "probe {}", quoted.join(" ")).unwrap();
     }
@@ -239,11 +280,11 @@ enum Who {
     RootWithoutRoot,
 }
 
-/// Returns how the results in `printed` are not what [`PROBES`] has for `who`.
-fn differences(who: Who, printed: &str) -> Vec<String> {
+/// Returns how the results in `printed` are not what `probes` have for `who`.
+fn differences(probes: &[Probe], who: Who, printed: &str) -> Vec<String> {
     let results: Vec<Vec<_>> = printed.lines().map(|line| line.splitn(3, '\t').collect()).collect();
-    assert_eq!(results.len(), PROBES.len(), "{who:?}: {printed}");
-    let wrong = PROBES.iter().zip(&results).filter_map(|(probe, result)| {
+    assert_eq!(results.len(), probes.len(), "{who:?}: {printed}");
+    let wrong = probes.iter().zip(&results).filter_map(|(probe, result)| {
         let works = match probe.works {
             Works::Always => true,
             Works::ForRoot => who != Who::UserOfTheTree,
@@ -262,7 +303,7 @@ fn differences(who: Who, printed: &str) -> Vec<String> {
 /// Returns the rows of docs/trees.md for `works`: a message, and what fails with the message.
 fn rows(works: Works) -> Vec<String> {
     let mut rows: Vec<(&str, Vec<&str>)> = Vec::new();
-    for probe in PROBES.iter().filter(|probe| probe.works == works) {
+    for probe in PROBES.iter().chain(OF_PACKAGES).filter(|probe| probe.works == works) {
         match rows.iter_mut().find(|row| row.0 == probe.message) {
             Some(row) => row.1.push(probe.name),
             None => rows.push((probe.message, vec![probe.name])),
@@ -277,17 +318,7 @@ fn what_does_not_work_in_a_fresh_root_is_documented(place: &Place) {
     let tar = place.path("base.tar");
     fs::copy(debian::base(), &tar).unwrap();
     site.import("base", &tar);
-    let script = script();
-    let end = ["--", "/bin/bash", "-c", &script];
-    let run =
-        |options: &[&str]| site.well(&[&["run", "--from", "base"], options, &end].concat()).stdout;
-    let mut wrong = differences(Who::Root, &run(&[]));
-    wrong.extend(differences(Who::UserOfTheTree, &run(&["--user", "nobody"])));
-    users::subordinate(place, "nobody:100000:65536\n");
-    users::well(place, &["import", "base", tar.to_str().unwrap()]);
-    let printed = users::well(place, &[&["run", "--from", "base"], &end[..]].concat());
-    wrong.extend(differences(Who::RootWithoutRoot, &printed));
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_as_expected(&site, PROBES, &tar);
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trees.md");
     let document = fs::read_to_string(document).unwrap();
     let section = document.split_once("### What does not work").expect("the section").1;
@@ -295,4 +326,33 @@ fn what_does_not_work_in_a_fresh_root_is_documented(place: &Place) {
     let documented: Vec<_> = section.lines().filter(|line| line.starts_with("| `")).collect();
     let known = [Works::Never, Works::ForRootOfTheHost, Works::ForRoot].map(rows).concat();
     assert_eq!(documented, known, "the tables should be\n{}", known.join("\n"));
+}
+
+fn programs_of_packages_work(place: &Place) {
+    let site = Site::plain(place);
+    site.import("debian", &debian::base());
+    let install = format!(
+        "export DEBIAN_FRONTEND=noninteractive; apt-get -qq update; \
+         apt-get -qq install --no-install-recommends {PACKAGES}"
+    );
+    site.keep("debian", "base", &["/bin/sh", "-ec", &install]);
+    let tar = place.path("base.tar");
+    let mut export = site.tree(&["export", "base"]);
+    assert!(export.stdout(File::create(&tar).unwrap()).status().unwrap().success());
+    assert_as_expected(&site, OF_PACKAGES, &tar);
+}
+
+/// Does `probes` in the tree `base`, of which `tar` is an archive.
+fn assert_as_expected(site: &Site<'_>, probes: &[Probe], tar: &Path) {
+    let script = script(probes);
+    let end = ["--", "/bin/bash", "-c", &script];
+    let run =
+        |options: &[&str]| site.well(&[&["run", "--from", "base"], options, &end].concat()).stdout;
+    let mut wrong = differences(probes, Who::Root, &run(&[]));
+    wrong.extend(differences(probes, Who::UserOfTheTree, &run(&["--user", "nobody"])));
+    users::subordinate(site.place, "nobody:100000:65536\n");
+    users::well(site.place, &["import", "base", tar.to_str().unwrap()]);
+    let printed = users::well(site.place, &[&["run", "--from", "base"], &end[..]].concat());
+    wrong.extend(differences(probes, Who::RootWithoutRoot, &printed));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
