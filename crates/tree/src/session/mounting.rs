@@ -3,7 +3,7 @@
 use super::{DEVICE, ROOT, Session, UPPER, WORK};
 use crate::busy::{Busy, TreeUser};
 use crate::overlay::{self, DetachedMount};
-use crate::record::{self, Purpose};
+use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
 use crate::strategy::Strategy;
 use crate::view::{self, top_first};
@@ -107,14 +107,16 @@ impl Session<'_> {
         }
     }
 
-    /// Unmounts, in the private mount namespace of this process, the copies of writable mounts of
-    /// the store, but for those that lead to `needed`: a run would keep these trees in use, where no
-    /// unmount reaches its namespace. Best effort.
+    /// Unmounts, in the private mount namespace of this process, the copies of mounts of the store,
+    /// but for those that lead to `needed`: a run, and what empties the trash after it, would keep
+    /// these trees and layers in use, where no unmount reaches its namespace. Best effort.
     pub fn unmount_copies(&self, needed: &[&Path]) {
         let sessions = self.store.sessions().unwrap_or_default().into_iter();
-        let is_mount = |note: &record::Session| matches!(note.purpose, Purpose::Mount(_));
-        let mounted = sessions.filter(|(_, note)| note.as_ref().is_some_and(is_mount));
-        let mounted: Vec<_> = mounted.map(|(id, _)| id).collect();
+        let mounted = sessions.filter_map(|(id, note)| match note?.purpose {
+            Purpose::Mount(point) | Purpose::View(point) => Some((id, point)),
+            Purpose::Run | Purpose::Import => None,
+        });
+        let mounted: Vec<_> = mounted.collect();
         if mounted.is_empty() {
             return;
         }
@@ -122,7 +124,10 @@ impl Session<'_> {
         let is_needed = |point: &Path| {
             needed.iter().any(|path| path.starts_with(point) || point.starts_with(path))
         };
-        let is_copy = |mount: &&Seen| mounted.iter().any(|id| is_of(mount, id));
+        // A read-only mount shows layers, whatever their session.
+        let is_copy = |mount: &&Seen| {
+            mounted.iter().any(|(id, point)| is_of(mount, id) || mount.point == *point)
+        };
         for mount in mounts.iter().rev().filter(is_copy) {
             let at = &mount.point;
             let is_seen = pins::mount_of(at, &mounts).is_ok_and(|seen| seen.id == mount.id);
