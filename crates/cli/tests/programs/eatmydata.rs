@@ -116,7 +116,7 @@ pub fn what_a_command_synced_is_committed_at_its_end(place: &Place) {
         assert!(finished.status.success() && finished.stderr.is_empty(), "{line}: {finished:?}");
         let trace = Trace::parse(&place.read("trace"));
         let held = trace.expect(0, &["\"sync\", \"data\""]);
-        trace.expect(held, &["syncfs(", "= 0"]);
+        trace.expect_result(held, &["syncfs("], "= 0");
         assert!(place.markers().is_empty());
     }
 }

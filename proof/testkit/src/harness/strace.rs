@@ -39,10 +39,29 @@ impl Trace {
         self.0.iter().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
+    /// Returns the position of the first call at or after `from` that contains all of `words` and
+    /// ended with `result`. strace writes a call in two lines if another process has an event
+    /// meanwhile.
+    pub fn expect_result(&self, from: usize, words: &[&str], result: &str) -> usize {
+        let next = |last: &usize| self.find(last + 1, words);
+        let mut found = std::iter::successors(self.find(from, words), next);
+        found.find(|at| self.end_of(*at).contains(result)).unwrap_or_else(|| {
+            panic!("no {words:?} with {result} from line {from} on:\n{}", self.0.join("\n"))
+        })
+    }
+
+    /// Returns the line that has the result of the call at position `at`.
+    fn end_of(&self, at: usize) -> &str {
+        let line = &self.0[at];
+        if !line.ends_with("<unfinished ...>") {
+            return line;
+        }
+        self.0[at + 1..].iter().find(|next| pid(next) == pid(line)).map_or("", String::as_str)
+    }
+
     /// Returns the position of the first line after `at` that contains all of `words` and is of the
     /// process that made the call at `at`.
     pub fn expect_resumed(&self, at: usize, words: &[&str]) -> usize {
-        let pid = |line: &str| line.split(' ').next().map(str::to_owned);
         let is_it = |next: &usize| pid(&self.0[*next]) == pid(&self.0[at]);
         let next = |last: &usize| self.find(last + 1, words);
         let mut found = std::iter::successors(self.find(at, words), next);
@@ -53,4 +72,9 @@ impl Trace {
     pub fn line(&self, at: usize) -> &str {
         &self.0[at]
     }
+}
+
+/// Returns the id with which a line begins.
+fn pid(line: &str) -> Option<&str> {
+    line.split(' ').next()
 }
