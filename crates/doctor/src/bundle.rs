@@ -11,8 +11,12 @@ use std::collections::{HashMap, HashSet};
 /// Words of the messages of synconce, system calls, file systems, mount options, usual programs,
 /// directories and devices.
 const WORDS: &str = include_str!("bundle/words.txt");
-/// Fields whose text stays whole: versions and times.
-const PLAIN: [&str; 4] = ["kernel", "made", "started", "version"];
+/// Fields whose text stays whole: the release of the kernel, and times.
+const PLAIN: [&str; 3] = ["kernel", "made", "started"];
+/// The field with the first line that a program prints about its version.
+const PROGRAM_VERSION: &str = "version";
+/// Fields with the number of a user.
+const USERS: [&str; 2] = ["owner", "user"];
 /// The field with the words of a command, of which the first stays: the program.
 const COMMAND: &str = "command";
 /// The field with commands to repeat, which have the words of commands.
@@ -48,8 +52,22 @@ impl Redaction {
                 if let Some(Value::Array(words)) = fields.get_mut(COMMAND) {
                     words.truncate(1);
                 }
-                let hidden = fields.iter_mut().filter(|(name, _)| !PLAIN.contains(&name.as_str()));
-                hidden.for_each(|(_, value)| self.value(value));
+                for (name, value) in fields {
+                    match value {
+                        Value::String(text) if name == PROGRAM_VERSION => {
+                            *text = self.version(text);
+                        }
+                        Value::Number(user) if USERS.contains(&name.as_str()) => {
+                            let user = user.to_string();
+                            // Root has no name to be hidden.
+                            if user != "0" {
+                                *value = self.placeholder(&user).into();
+                            }
+                        }
+                        _ if PLAIN.contains(&name.as_str()) => {}
+                        value => self.value(value),
+                    }
+                }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
@@ -60,13 +78,30 @@ impl Redaction {
         let mut rest = text;
         while let Some(start) = rest.find(is_of_word) {
             let (between, after) = rest.split_at(start);
+            hidden += between;
+            if let Some((address, after)) = split_address(after) {
+                hidden += &self.placeholder(address);
+                rest = after;
+                continue;
+            }
             let end = after.find(|c| !is_of_word(c)).unwrap_or(after.len());
             let (word, after) = after.split_at(end);
-            hidden += between;
             hidden += &self.word(word);
             rest = after;
         }
         hidden + rest
+    }
+
+    /// Like [`Redaction::text`], but what begins with a digit stays: a program may be a script that
+    /// prints more than its version.
+    fn version(&mut self, text: &str) -> String {
+        let is_version =
+            |word: &str| word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit());
+        let words = text.split(' ').map(|word| match is_version(word) {
+            true => word.to_owned(),
+            false => self.text(word),
+        });
+        words.collect::<Vec<_>>().join(" ")
     }
 
     fn word(&mut self, word: &str) -> String {
@@ -76,10 +111,24 @@ impl Redaction {
         if core.is_empty() || is_letter || is_number(core) || self.kept.contains(core) {
             return word.to_owned();
         }
+        // The same word with a full stop behind it is the same word.
+        word.replacen(core, &self.placeholder(core), 1)
+    }
+
+    fn placeholder(&mut self, word: &str) -> String {
         let number = self.placeholders.len() + 1;
         let placeholder = || format!("name{number}");
         self.placeholders.entry(word.to_owned()).or_insert_with(placeholder).clone()
     }
+}
+
+/// Splits the address of a network interface or host from the start of `text`: hexadecimal numbers
+/// with at least two colons between them.
+fn split_address(text: &str) -> Option<(&str, &str)> {
+    let is_of_address = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '.');
+    let (address, after) = text.split_at(text.find(|c| !is_of_address(c)).unwrap_or(text.len()));
+    let is_address = address.matches(':').count() >= 2 && !after.starts_with(is_of_word);
+    is_address.then_some((address, after))
 }
 
 /// Whether `c` is a character of words. Dots and dashes are: the name of a file or a host is one

@@ -94,14 +94,14 @@ fn an_export_is_measured_and_leaves_nothing(place: &Place) {
     let report = report_by(doctor.args(["--full", "--support-bundle", &bundle]), &root);
     let export = &report["measured"]["export"];
     assert_eq!(export["image"], name, "{report:#}");
-    let text = fs::read_to_string(&bundle).unwrap();
-    assert!(["registry7", "example", "alice"].iter().all(|it| !text.contains(it)), "{text}");
-    let bundle: Value = serde_json::from_str(&text).unwrap();
+    let written = fs::read_to_string(&bundle).unwrap();
+    assert!(["registry7", "example", "alice"].iter().all(|it| !written.contains(it)), "{written}");
+    let bundle: Value = serde_json::from_str(&written).unwrap();
     let (whole, known) = (&report["engine"], &bundle["report"]["engine"]);
     for field in ["name", "version", "storage_driver", "backing", "native_diff", "layers"] {
-        assert_eq!(known[field], whole[field], "{text}");
+        assert_eq!(known[field], whole[field], "{written}");
     }
-    assert_eq!(bundle["report"]["measured"]["export"]["bytes"], export["bytes"], "{text}");
+    assert_eq!(bundle["report"]["measured"]["export"]["bytes"], export["bytes"], "{written}");
     assert!(export["bytes"].as_u64() >= Some(text.len() as u64), "{export:#}");
     for rate in ["bytes_per_second", "gzip"] {
         assert!(export[rate].as_f64() > Some(1e3), "{export:#}");

@@ -23,9 +23,16 @@ struct SupportBundle<'a, R, S> {
     is_root: bool,
     programs: Vec<InstalledProgram>,
     set_ups: Vec<FoundSetUp>,
-    /// What `status --json` prints; none if there is no state directory.
-    status: Option<S>,
+    status: FoundStatus<S>,
     report: &'a R,
+}
+
+/// What `status --json` prints, or why it prints nothing.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum FoundStatus<S> {
+    Rows(S),
+    Error { error: String },
 }
 
 /// A set-up that was made on this machine.
@@ -67,7 +74,10 @@ pub(super) fn text(report: &impl Serialize, made: &str) -> Result<String, Comman
                 found: super::engine::check(engine, None),
             })
             .collect(),
-        status: status::rows().ok(),
+        status: match status::rows() {
+            Ok(rows) => FoundStatus::Rows(rows),
+            Err(error) => FoundStatus::Error { error: error.lines.join("; ") },
+        },
         report,
     };
     let json = redacted(&bundle).and_then(|bundle| serde_json::to_string_pretty(&bundle));

@@ -12,10 +12,16 @@ use synconce_durable::replace::{self, Rights};
 use synconce_sys::{process, reason};
 
 /// The file of `--html` or `--support-bundle`, which can be written.
-pub(super) struct ReportFile(PathBuf);
+pub(super) struct ReportFile {
+    path: PathBuf,
+    /// The mode of a new file, before the umask.
+    mode: u32,
+}
 
-/// The mode of a file with this umask; without a umask only its owner reads the file.
-const MODE: u32 = 0o666;
+/// The mode of a page before the umask; without a umask only its owner reads it.
+const PAGE: u32 = 0o666;
+/// The mode of a bundle before the umask: root's has the runs of all users.
+const BUNDLE: u32 = 0o600;
 const UNKNOWN: u32 = 0o077;
 
 impl ReportFile {
@@ -28,9 +34,11 @@ impl ReportFile {
         let Doctor { html, support_bundle, output, read, json, .. } = arguments;
         let common = [&json.json, output, read];
         let (page, bundle) = ("--html report.html", "--support-bundle bundle.json");
+        let of_page = [common.as_slice(), &[support_bundle]].concat();
         Ok([
-            Self::check_one(html, [common.as_slice(), &[support_bundle]].concat(), page)?,
-            Self::check_one(support_bundle, common.to_vec(), bundle)?,
+            Self::check_one(html, of_page, page)?.map(|path| Self { path, mode: PAGE }),
+            Self::check_one(support_bundle, common.to_vec(), bundle)?
+                .map(|path| Self { path, mode: BUNDLE }),
         ])
     }
 
@@ -39,7 +47,7 @@ impl ReportFile {
         path: &Option<PathBuf>,
         others: Vec<&Option<PathBuf>>,
         example: &str,
-    ) -> Result<Option<Self>, CommandError> {
+    ) -> Result<Option<PathBuf>, CommandError> {
         let Some(path) = path.as_deref() else { return Ok(None) };
         if path == Path::new("-") {
             let option = example.split(' ').next().unwrap_or_default();
@@ -53,7 +61,7 @@ impl ReportFile {
         if others.any(|other| other == path || resolved(other) == resolved(&target)) {
             return Err(failed("another option names this file").into());
         }
-        Ok(Some(Self(target)))
+        Ok(Some(target))
     }
 
     /// Writes the text that `text` makes of what made it and when. The file is replaced as a whole,
@@ -67,17 +75,17 @@ impl ReportFile {
     ) -> Result<(), CommandError> {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = text(&format!("synconce {}, {now}", env!("CARGO_PKG_VERSION")))?;
-        let written = match replace::exists(&self.0) {
-            Ok(true) => replace::replace(&self.0, text.as_bytes()),
-            Ok(false) => replace::create(&self.0, text.as_bytes(), rights()),
+        let written = match replace::exists(&self.path) {
+            Ok(true) => replace::replace(&self.path, text.as_bytes()),
+            Ok(false) => replace::create(&self.path, text.as_bytes(), rights(self.mode)),
             Err(error) => Err(error),
         };
         written.map_err(|error| error.to_string().into())
     }
 }
 
-fn rights() -> Rights {
-    Rights { mode: MODE & !process::umask().unwrap_or(UNKNOWN), ..Rights::common() }
+fn rights(mode: u32) -> Rights {
+    Rights { mode: mode & !process::umask().unwrap_or(UNKNOWN), ..Rights::common() }
 }
 
 /// Returns the file to which `path` leads, if this process may write and replace it.
