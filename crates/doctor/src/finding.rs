@@ -338,6 +338,17 @@ fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
 }
 
 fn preloaded(found: &InForce) -> Finding {
+    // No environment changes what the file preloads.
+    let (remedy, undo) = if found.evidence.starts_with("/etc/ld.so.preload ") {
+        (
+            Action::words(
+                "remove libeatmydata from /etc/ld.so.preload; then synconce run -- COMMAND",
+            ),
+            Action::words("put libeatmydata back into /etc/ld.so.preload"),
+        )
+    } else {
+        (Action::command("env -u LD_PRELOAD synconce run -- COMMAND"), Action::words(NO_UNDO))
+    };
     Finding {
         name: "eatmydata",
         seconds: None,
@@ -346,8 +357,8 @@ fn preloaded(found: &InForce) -> Finding {
                 the end"
             .to_owned(),
         evidence: found.evidence.clone(),
-        remedy: Action::command("env -u LD_PRELOAD synconce run -- COMMAND"),
-        undo: Action::words(NO_UNDO),
+        remedy,
+        undo,
         risk: "as it is now: data are lost in a power cut after exit code 0".to_owned(),
     }
 }

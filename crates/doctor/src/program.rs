@@ -40,7 +40,8 @@ pub(crate) fn stdout_for(command: &mut Command, input: Stdio) -> io::Result<Vec<
     stdout_within(command.stdin(input), PATIENCE)
 }
 
-fn stdout_within(command: &mut Command, patience: Duration) -> io::Result<Vec<u8>> {
+/// Like [`stdout_of`], with another time to answer.
+pub(crate) fn stdout_within(command: &mut Command, patience: Duration) -> io::Result<Vec<u8>> {
     // A file, because a pipe is full after 64 KiB, and its end waits for children of the program.
     let file = || memfd_create("synconce-doctor", MemfdFlags::CLOEXEC).map(File::from);
     let (output, errors) = (file()?, file()?);
