@@ -195,7 +195,8 @@ fn keep(
     reason: String,
 ) -> Result<Recovered, RecoverError> {
     if let Err(error) = overlay::sync(places) {
-        state.note_loss(name)?;
+        // The failure matters more than that of its note.
+        let _ = state.note_loss(name);
         return Err(error.into());
     }
     HoldRecord::clear(name)?;

@@ -47,18 +47,22 @@ impl Pin {
             return Ok(());
         }
         let act = "cannot commit, sync of the file system of";
+        // The failure matters more; on a read-only disk a note is impossible.
+        let note = || drop(store.note_loss());
         let pins = match self.pins {
             Ok(pins) => pins,
-            Err(directory) => return syncfs(&directory).on(act, &self.path),
+            Err(directory) => {
+                return syncfs(&directory).on(act, &self.path).inspect_err(|_| note());
+            }
         };
         let report = commit::commit(pins, None, PATIENCE, &mut |_| {});
         let failed = |outcome: FileSystemOutcome| Some((outcome.point, outcome.result.err()?));
         let Some((point, failure)) = report.file_systems.into_iter().find_map(failed) else {
             return Ok(());
         };
-        if matches!(failure, SyncFailure::Sync(_) | SyncFailure::Disk(..)) {
-            // The failure matters more; on a read-only disk a note is impossible.
-            let _ = store.note_loss();
+        // The kernel may report an error to the sync of a disk that hung, after it was given up.
+        if !matches!(failure, SyncFailure::NotBegun(_) | SyncFailure::Volatile) {
+            note();
         }
         Err(Error::new(act, &point, io::Error::other(failure.to_string())))
     }

@@ -1,5 +1,6 @@
 //! The capabilities that no process of a command has.
 
+use rustix::io::Errno;
 use rustix::thread::{
     CapabilitySet, capabilities, capability_is_in_bounding_set,
     remove_capability_from_bounding_set, set_capabilities,
@@ -21,9 +22,13 @@ const DROPPED: CapabilitySet = CapabilitySet::SYS_MODULE
 /// new user namespace has them there, where the kernel does not let them change the machine.
 pub(super) fn drop_machine_wide() -> rustix::io::Result<()> {
     for capability in DROPPED.iter() {
-        // The removal takes CAP_SETPCAP, also where nothing is to be removed.
-        if capability_is_in_bounding_set(capability)? {
-            remove_capability_from_bounding_set(capability)?;
+        if !capability_is_in_bounding_set(capability)? {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            // Without CAP_SETPCAP, as in some units, root gets them again at execve(2).
+            Err(Errno::PERM) => break,
+            removed => removed?,
         }
     }
     let mut kept = capabilities(None)?;
