@@ -33,7 +33,7 @@ fn no_commit_forgets(place: &Place, rig: RigBuilder) {
     for tree in trees {
         site.clone_of("base", tree);
     }
-    // The disk fails before the write: whoever syncs it, only a commit takes note of the error.
+    // The disk fails before the write. Whatever syncs it then, only a commit takes note of the error.
     rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
     let write = "yes 'these bytes are lost' | head -c 65536 >/data/lost";
     site.sh("met", write);

@@ -274,28 +274,28 @@ fn script(probes: &[Probe]) -> String {
 
 /// A user, in the run of the host's root or of another user of the host.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Who {
+enum Caller {
     Root,
     UserOfTheTree,
     RootWithoutRoot,
 }
 
-/// Returns how the results in `printed` are not what `probes` have for `who`.
-fn differences(probes: &[Probe], who: Who, printed: &str) -> Vec<String> {
+/// Returns how the results in `printed` are not what `probes` have for `caller`.
+fn differences(probes: &[Probe], caller: Caller, printed: &str) -> Vec<String> {
     let results: Vec<Vec<_>> = printed.lines().map(|line| line.splitn(3, '\t').collect()).collect();
-    assert_eq!(results.len(), probes.len(), "{who:?}: {printed}");
+    assert_eq!(results.len(), probes.len(), "{caller:?}: {printed}");
     let wrong = probes.iter().zip(&results).filter_map(|(probe, result)| {
         let works = match probe.works {
             Works::Always => true,
-            Works::ForRoot => who != Who::UserOfTheTree,
-            Works::ForRootOfTheHost => who == Who::Root,
+            Works::ForRoot => caller != Caller::UserOfTheTree,
+            Works::ForRootOfTheHost => caller == Caller::Root,
             Works::Never => false,
         };
         // The user of the tree may be refused for an earlier reason.
-        let says = probe.works == Works::ForRoot || who != Who::UserOfTheTree;
+        let says = probe.works == Works::ForRoot || caller != Caller::UserOfTheTree;
         let ends = (result[1] == "0") == works;
         let right = ends && (works || !says || result[2].contains(probe.message));
-        (!right).then(|| format!("{who:?}: {result:?}, not {:?} {}", probe.works, probe.message))
+        (!right).then(|| format!("{caller:?}: {result:?}, not {:?} {}", probe.works, probe.message))
     });
     wrong.collect()
 }
@@ -348,11 +348,11 @@ fn assert_as_expected(site: &Site<'_>, probes: &[Probe], tar: &Path) {
     let end = ["--", "/bin/bash", "-c", &script];
     let run =
         |options: &[&str]| site.well(&[&["run", "--from", "base"], options, &end].concat()).stdout;
-    let mut wrong = differences(probes, Who::Root, &run(&[]));
-    wrong.extend(differences(probes, Who::UserOfTheTree, &run(&["--user", "nobody"])));
+    let mut wrong = differences(probes, Caller::Root, &run(&[]));
+    wrong.extend(differences(probes, Caller::UserOfTheTree, &run(&["--user", "nobody"])));
     users::subordinate(site.place, "nobody:100000:65536\n");
     users::well(site.place, &["import", "base", tar.to_str().unwrap()]);
     let printed = users::well(site.place, &[&["run", "--from", "base"], &end[..]].concat());
-    wrong.extend(differences(probes, Who::RootWithoutRoot, &printed));
+    wrong.extend(differences(probes, Caller::RootWithoutRoot, &printed));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

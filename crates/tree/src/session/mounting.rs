@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// namespace for a moment gets a copy of each mount.
 const MOMENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
+/// The pause between two looks at the mounts of all processes.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Session<'_> {
     /// Returns whether the session's changes can be kept in a tree.
@@ -103,7 +105,7 @@ impl Session<'_> {
             if began.elapsed() > MOMENT {
                 return Err(self.busy("cannot unmount", point, TreeUser::Namespace(other.pid)));
             }
-            sleep(PAUSE);
+            sleep(LOOK);
         }
     }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::env::consts::ARCH;
 use synconce_doctor::{Host, InstalledProgram, SetUp, installed_programs, redacted};
 use synconce_durable::standard_paths;
-use synconce_setup::{Engine, HeldDaemon, is_set_up};
+use synconce_setup::{Engine, is_set_up};
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -44,23 +44,13 @@ struct FoundSetUp {
     found: SetUp,
 }
 
-const ENGINES: [Engine; 7] = [
-    Engine::Docker,
-    Engine::Podman,
-    Engine::Buildkit,
-    Engine::Containerd,
-    Engine::Held(HeldDaemon::Docker),
-    Engine::Held(HeldDaemon::Buildkit),
-    Engine::Held(HeldDaemon::Containerd),
-];
-
 /// Returns the bundle about `report`, which says that it was made by `made`.
 ///
 /// # Errors
 /// The report has no JSON.
 pub(super) fn text(report: &impl Serialize, made: &str) -> Result<String, CommandError> {
     let state = standard_paths::system(None);
-    let set_ups = ENGINES.into_iter().filter(|engine| is_set_up(*engine, &state));
+    let set_ups = Engine::ALL.into_iter().filter(|engine| is_set_up(*engine, &state));
     let bundle = SupportBundle {
         bundle: VERSION,
         made,
