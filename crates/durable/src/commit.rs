@@ -6,6 +6,7 @@
 //! and the cache would show data that the disk does not have.
 
 use crate::everything::Everything;
+use crate::failures;
 use crate::pins::{Pin, Pins};
 use crate::synced::{SyncFailure, Synced};
 use std::io;
@@ -83,7 +84,7 @@ struct SyncJob {
     sync: Box<dyn FnOnce() -> Synced + Send>,
 }
 
-/// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes no
+/// Syncs every file system of `pins`, and `everything`. Notes [failures] for later commits. Gives up on a sync that makes no
 /// progress for `patience`, and leaves its thread running.
 pub fn commit(
     pins: Pins,
@@ -92,15 +93,16 @@ pub fn commit(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> SyncReport {
     let pins = pins.into_vec();
-    let describe = |pin: &Pin| (pin.point.clone(), pin.type_name.clone(), pin.source.clone());
+    let describe =
+        |pin: &Pin| (pin.device, pin.point.clone(), pin.type_name.clone(), pin.source.clone());
     let described: Vec<_> = pins.iter().map(describe).collect();
     let jobs = pins.into_iter().map(SyncJob::of_pin).chain(everything.map(SyncJob::of_everything));
     let mut results = run(jobs.collect(), patience, progress).into_iter();
-    let outcome = |((point, type_name, source), result)| FileSystemOutcome {
-        point,
-        type_name,
-        source,
-        result,
+    let outcome = |((device, point, type_name, source), result): (_, Synced)| {
+        if result.as_ref().is_err_and(SyncFailure::may_hide_a_loss) {
+            failures::note(device);
+        }
+        FileSystemOutcome { point, type_name, source, result }
     };
     let file_systems = described.into_iter().zip(&mut results).map(outcome).collect();
     SyncReport { file_systems, everything: results.next() }

@@ -12,6 +12,7 @@ mod directories;
 pub mod earlier;
 pub mod error;
 pub mod everything;
+pub mod failures;
 pub mod file_system;
 mod in_flight;
 pub mod marker;

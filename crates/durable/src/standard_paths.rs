@@ -15,6 +15,9 @@ pub(crate) const REGISTRY_VARIABLE: &str = "SYNCONCE_REGISTRY_DIR";
 /// The directory of root's markers, relative to a root.
 pub const STATE_BELOW_ROOT: &str = "var/lib/synconce";
 
+/// The directory of root's run files.
+const SYSTEMS_RUNTIME: &str = "/run/synconce";
+
 /// Returns the directory of this user's markers: `/var/lib/synconce` for root,
 /// `$XDG_STATE_HOME/synconce` or `~/.local/state/synconce` for other users. Returns `None` if
 /// neither variable is set.
@@ -44,6 +47,14 @@ pub fn registry() -> PathBuf {
     absolute(REGISTRY_VARIABLE).unwrap_or_else(|| systems().join("directories"))
 }
 
+/// Returns [`runtime`], and root's if it is another.
+pub(crate) fn runtimes() -> Vec<PathBuf> {
+    let systems = (!is_runtime_named()).then(|| PathBuf::from(SYSTEMS_RUNTIME));
+    let mut found: Vec<_> = runtime().into_iter().chain(systems).collect();
+    found.dedup();
+    found
+}
+
 /// Returns the default directory of markers of a user whose home is `home`.
 pub fn state_in_home(home: &Path) -> PathBuf {
     home.join(".local/state/synconce")
@@ -65,7 +76,7 @@ pub fn runtime() -> Option<PathBuf> {
         return Some(path);
     }
     if is_roots(Path::new("/run")) {
-        return Some(PathBuf::from("/run/synconce"));
+        return Some(PathBuf::from(SYSTEMS_RUNTIME));
     }
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }

@@ -23,6 +23,14 @@ pub enum SyncFailure {
     Volatile,
 }
 
+impl SyncFailure {
+    /// Whether a later sync may succeed although writes are lost. The kernel may report the error
+    /// to the sync of a disk that hung, after it was given up.
+    pub fn may_hide_a_loss(&self) -> bool {
+        !matches!(self, Self::NotBegun(_) | Self::Volatile)
+    }
+}
+
 impl std::fmt::Display for SyncFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

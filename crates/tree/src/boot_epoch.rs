@@ -14,21 +14,26 @@ impl BootEpoch {
     pub(crate) fn is_over(&self, now: &Self) -> bool {
         let other_disk = self.disk.zip(now.disk).is_some_and(|(then, now)| then != now);
         // Disks can be added to and removed from a mounted btrfs.
-        let same_mount = self.mount.zip(now.mount).is_some_and(|(then, now)| then == now);
-        self.boot != now.boot || other_disk && !same_mount
+        self.boot != now.boot || other_disk && self.is_same_mount(now) != Some(true)
+    }
+
+    /// Whether the file system has been mounted all the time between this epoch and `now`, if that
+    /// is known. An unmount writes everything out, and reports no error.
+    pub(crate) fn is_same_mount(&self, now: &Self) -> Option<bool> {
+        Some(self.mount? == now.mount?)
     }
 }
 
-/// Returns the current boot epoch of a store on `mount`.
+/// Returns the current boot epoch of a store on `mount` with `losses` failed syncs.
 ///
 /// # Errors
 /// The kernel's `boot_id` cannot be read.
-pub(crate) fn now(mount: Option<&Mount>) -> Result<BootEpoch, Error> {
-    let btrfs = mount.filter(|mount| mount.type_name == "btrfs");
+pub(crate) fn now(mount: Option<&Mount>, losses: u64) -> Result<BootEpoch, Error> {
     Ok(BootEpoch {
         boot: boot_id()?,
         disk: mount.and_then(disk_sequence),
-        mount: btrfs.and_then(super_block::of).map(|(_, number)| number),
+        mount: mount.and_then(super_block::of).map(|(_, number)| number),
+        losses: Some(losses),
     })
 }
 
@@ -50,7 +55,7 @@ mod tests {
     use super::*;
 
     fn boot_epoch(boot: &str, disk: Option<u64>, mount: Option<u64>) -> BootEpoch {
-        BootEpoch { boot: boot.to_owned(), disk, mount }
+        BootEpoch { boot: boot.to_owned(), disk, mount, losses: None }
     }
 
     #[test]
@@ -62,6 +67,8 @@ mod tests {
         assert!(!began.is_over(&boot_epoch("a", Some(2), Some(7))), "btrfs replace");
         assert!(!began.is_over(&boot_epoch("a", Some(1), Some(8))), "unmounted and mounted again");
         assert!(!began.is_over(&boot_epoch("a", None, None)), "nothing can be seen");
+        assert_eq!(began.is_same_mount(&boot_epoch("a", Some(1), Some(8))), Some(false));
+        assert_eq!(began.is_same_mount(&boot_epoch("a", Some(1), None)), None);
         assert!(boot_epoch("a", Some(1), None).is_over(&boot_epoch("a", Some(2), None)));
     }
 }

@@ -34,6 +34,9 @@ pub enum Guard {
     /// A sync of the store has failed since the uncommitted changes were begun: the disk may not
     /// have them.
     Loss,
+    /// The file system of the store was unmounted since the uncommitted changes were begun. The
+    /// kernel reports no write that it lost then.
+    Unmount,
 }
 
 impl Guarded {
@@ -51,6 +54,9 @@ impl fmt::Display for Guarded {
             Guard::Unreadable => "its record cannot be read",
             Guard::Generation => "it is a generation, and generations do not change",
             Guard::Loss => "the disk lost writes after its changes began",
+            Guard::Unmount => {
+                "the disk was unmounted after its changes began, and may have lost writes"
+            }
         })
     }
 }
@@ -69,13 +75,17 @@ pub(crate) fn is_committed(
     }
 }
 
-/// Fails when the disk lost writes after the uncommitted changes of `record`'s tree began.
+/// Fails when the disk may have lost writes after the uncommitted changes of `record`'s tree began.
 pub(crate) fn has_lost_nothing(store: &Store, record: &TreeRecord) -> Result<(), Error> {
-    match store.losses_before(record)? {
-        Some(before) if before != store.losses()? => {
-            Err(error(store, "cannot commit", &record.name, Guard::Loss))
-        }
-        _ => Ok(()),
+    let Some(open) = store.open_note(record)? else { return Ok(()) };
+    let refused = |by| Err(error(store, "cannot commit", &record.name, by));
+    let (then, now) = (open.boot_epoch, store.boot_epoch()?);
+    if then.losses.is_some_and(|then| now.losses != Some(then)) {
+        refused(Guard::Loss)
+    } else if then.is_same_mount(&now) == Some(false) {
+        refused(Guard::Unmount)
+    } else {
+        Ok(())
     }
 }
 

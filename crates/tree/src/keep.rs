@@ -46,7 +46,7 @@ impl Session<'_, Frozen> {
             return Err(refuse("cannot keep what was done in", tree, why));
         }
         if *layers != self.note.layers {
-            store.note_open(&record, layers.clone(), self.note.losses)?;
+            store.note_open(&record, layers.clone(), &self.note.boot_epoch)?;
         }
         leave(store, &self.id, &self.note.layers);
         Ok(())

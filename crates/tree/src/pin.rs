@@ -10,7 +10,6 @@ use synconce_durable::commit::{self, FileSystemOutcome};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::pins::{self, Pins};
-use synconce_durable::synced::SyncFailure;
 use synconce_probe::mounts;
 
 /// How long the device may complete no request before the sync is given up.
@@ -60,8 +59,7 @@ impl Pin {
         let Some((point, failure)) = report.file_systems.into_iter().find_map(failed) else {
             return Ok(());
         };
-        // The kernel may report an error to the sync of a disk that hung, after it was given up.
-        if !matches!(failure, SyncFailure::NotBegun(_) | SyncFailure::Volatile) {
+        if failure.may_hide_a_loss() {
             note();
         }
         Err(Error::new(act, &point, io::Error::other(failure.to_string())))

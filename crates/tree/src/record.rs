@@ -253,7 +253,7 @@ impl TreeRecord {
 }
 
 /// The boot and the attached disk. As long as both stay the same, data that was written is
-/// readable without having been synced.
+/// readable without having been synced. As long as all is the same, the disk has lost none of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootEpoch {
     /// The kernel's `boot_id` (`random(4)`).
@@ -262,9 +262,13 @@ pub struct BootEpoch {
     /// attached (`diskseq`, Linux 5.15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<u64>,
-    /// For btrfs, whose disks can change: a number that stays the same while it is mounted.
+    /// A number that stays the same while the file system is mounted (see
+    /// [`synconce_probe::super_block`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<u64>,
+    /// How many syncs of the store have failed. None in notes of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses: Option<u64>,
 }
 
 /// The uncommitted changes of a tree: `open/NAME.json`, which is not durable.
@@ -272,16 +276,12 @@ pub struct BootEpoch {
 pub struct Open {
     /// [`FORMAT`].
     pub format: u32,
-    /// The boot epoch in which the changes were made.
+    /// The boot epoch in which the first of the changes was begun.
     pub boot_epoch: BootEpoch,
     /// The generation that was changed.
     pub generation: u64,
     /// The whole stack with the changes, bottom first.
     pub layers: Vec<Layer>,
-    /// The number of failed syncs of the store when the first of the changes was begun. 0 in notes
-    /// of older versions.
-    #[serde(default)]
-    pub losses: u64,
 }
 
 /// What a session is for.
@@ -323,10 +323,6 @@ pub struct Session {
     pub began: u64,
     /// The boot epoch in which the session began.
     pub boot_epoch: BootEpoch,
-    /// The number of failed syncs of the store when the session began. 0 in notes of older
-    /// versions.
-    #[serde(default)]
-    pub losses: u64,
 }
 
 impl Session {

@@ -145,7 +145,6 @@ pub(crate) fn begin<'a>(
         pid: std::process::id(),
         began: now(),
         boot_epoch: store.boot_epoch()?,
-        losses: store.losses()?,
     };
     let id = store::new_id()?;
     let directory = store.session(&id);
@@ -240,7 +239,7 @@ impl<'a, State> Session<'a, State> {
                 if record.layers == self.note.layers {
                     self.store.close(tree)
                 } else {
-                    self.store.note_open(&record, self.note.layers.clone(), self.note.losses)
+                    self.store.note_open(&record, self.note.layers.clone(), &self.note.boot_epoch)
                 }
             }
             _ => Ok(()),

@@ -124,7 +124,8 @@ impl Store {
     /// Returns the store's current boot epoch.
     pub(crate) fn boot_epoch(&self) -> Result<BootEpoch, Error> {
         let mounts = mounts::ours().unwrap_or_default();
-        boot_epoch::now(pins::mount_of(&self.path, &mounts).ok())
+        let mount = pins::mount_of(&self.path, &mounts).ok();
+        boot_epoch::now(mount, self.losses(mount)?)
     }
 
     /// Returns whether the store's file system has btrfs's subvolumes.

@@ -119,16 +119,17 @@ fn no_layer_goes_while_the_note_of_a_session_is_of_another_version_or_cannot_be_
 #[test]
 fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed() {
     let (directory, store) = store();
+    let began = store.boot_epoch().expect("there is one");
     let one = record("a", 1, &["x"]);
     fs::create_dir_all(store.content("x")).expect("a directory");
     store.write(&one).expect("it is written");
-    store.note_open(&one, one.layers.clone(), 0).expect("it is noted");
+    store.note_open(&one, one.layers.clone(), &began).expect("it is noted");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(one.layers.clone()));
     assert_eq!(store.opened(&record("a", 2, &["x"])).expect("it is read"), Opened::Stale);
     let path = directory.path().join("open/a.json");
     let text = fs::read_to_string(&path).expect("it is read");
-    let boot = store.boot_epoch().expect("there is one").boot;
-    fs::write(&path, text.replace(&boot, "another")).expect("it is written");
+    let boot = &began.boot;
+    fs::write(&path, text.replace(boot, "another")).expect("it is written");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
     // ext4 leaves such a file after a power failure, when the content was not written yet.
     fs::write(&path, "").expect("it is written");
@@ -141,11 +142,12 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
 #[test]
 fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
     let (directory, store) = store();
+    let began = store.boot_epoch().expect("there is one");
     let one = record("a", 1, &["x"]);
     fs::create_dir_all(store.content("x")).expect("a directory");
     for gone in [false, true] {
         store.write(&one).expect("it is written");
-        store.note_open(&one, one.layers.clone(), 0).expect("it is noted");
+        store.note_open(&one, one.layers.clone(), &began).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read(&path).expect("it is read");
         if gone {
@@ -162,15 +164,16 @@ fn a_note_of_what_was_committed_or_removed_since_is_no_loss() {
 #[test]
 fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
     let (directory, store) = store();
+    let began = store.boot_epoch().expect("there is one");
     let one = record("a", 1, &["x"]);
     let saved = record("b", 1, &["x", "y"]);
     for committed in [false, true] {
         store.write(&one).expect("it is written");
-        store.note_open(&one, saved.layers.clone(), 0).expect("it is noted");
+        store.note_open(&one, saved.layers.clone(), &began).expect("it is noted");
         let path = directory.path().join("open/a.json");
         let note = fs::read_to_string(&path).expect("it is read");
-        let boot = store.boot_epoch().expect("there is one").boot;
-        fs::write(&path, note.replace(&boot, "another")).expect("it is written");
+        let boot = &began.boot;
+        fs::write(&path, note.replace(boot, "another")).expect("it is written");
         if committed {
             store.write(&saved).expect("it is written");
         }

@@ -60,7 +60,10 @@ const PLACES: &[Term] = &[
     ("/var/lib/synconce/runs", "Markers of root's runs."),
     ("~/.local/state/synconce/runs", "Markers of a user's runs (or below $XDG_STATE_HOME)."),
     ("DIR/var/lib/synconce/runs", "Second markers, of runs with --root DIR."),
-    ("/run/synconce, $XDG_RUNTIME_DIR/synconce", "Descriptions of runs in flight."),
+    (
+        "/run/synconce, $XDG_RUNTIME_DIR/synconce",
+        "Descriptions of runs in flight; syncs that failed.",
+    ),
     ("/var/lib/synconce/directories", "The registry of state directories, for root's status."),
 ];
 

@@ -2,31 +2,33 @@
 //!
 //! The kernel reports a lost write once (syncfs(2)), so the next commit would succeed, also that of
 //! another tree whose changes are lost. Each session and each note of uncommitted changes has the
-//! number of failures before it; a commit with another number is refused. The changes do not survive
-//! a boot, and neither need the number.
+//! number of failures before it, in its boot epoch; a commit with another number is refused. The
+//! changes do not survive a boot, and neither need the number.
+//!
+//! The store has the number of its own commits, which every container sees. What other commands met
+//! on the same file system is among the run files, and so is what the disk had no room to note.
 
-use super::{Store, encode, read, write_lightly};
-use std::io::ErrorKind;
+use super::Store;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
+use synconce_durable::failures;
+use synconce_probe::mounts::Mount;
 
-/// The file with the number. None in a store that had no failure.
-const LOSSES: &str = "losses.json";
+/// The file with the number: see [`failures`].
+const LOSSES: &str = "losses";
 
 impl Store {
     fn losses_path(&self) -> PathBuf {
         self.path().join(LOSSES)
     }
 
-    /// Returns the number of failed syncs.
+    /// Returns the number of failed syncs of the store, which is on `mount`.
     ///
     /// # Errors
-    /// Names the file that cannot be read. One that a power failure damaged is no error.
-    pub(crate) fn losses(&self) -> Result<u64, Error> {
-        match read::<u64>(&self.losses_path()) {
-            Err(error) if error.io().kind() == ErrorKind::InvalidData => Ok(0),
-            number => Ok(number?.unwrap_or(0)),
-        }
+    /// Names the file that cannot be looked at.
+    pub(super) fn losses(&self, mount: Option<&Mount>) -> Result<u64, Error> {
+        let elsewhere = mount.map_or(0, |mount| failures::of(mount.device));
+        Ok(failures::count(&self.losses_path())? + elsewhere)
     }
 
     /// Notes that a sync has failed.
@@ -34,7 +36,6 @@ impl Store {
     /// # Errors
     /// Names the act and the file: the disk may be full or read-only.
     pub(crate) fn note_loss(&self) -> Result<(), Error> {
-        let path = self.losses_path();
-        write_lightly(&path, &encode(&(self.losses()? + 1), &path)?)
+        failures::add(&self.losses_path())
     }
 }

@@ -1,7 +1,7 @@
 //! Reads, writes and removes records, each in one step.
 
 use super::{OPEN, SESSIONS, Store, TREES, names_in};
-use crate::record::{self, FORMAT, KEEPING, Layer, Open, TreeName, TreeRecord};
+use crate::record::{self, BootEpoch, FORMAT, KEEPING, Layer, Open, TreeName, TreeRecord};
 use crate::trash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -158,30 +158,32 @@ impl Store {
         }
     }
 
-    /// Notes the changes of a run that began after `losses` failed syncs. A system crash may lose
-    /// the note; a crash of synconce does not.
+    /// Notes the changes of a session that began at `began`. A system crash may lose the note; a
+    /// crash of synconce does not.
     pub(crate) fn note_open(
         &self,
         record: &TreeRecord,
         layers: Vec<Layer>,
-        losses: u64,
+        began: &BootEpoch,
     ) -> Result<(), Error> {
         let path = self.open_path(&record.name);
         let (format, generation) = (FORMAT, record.generation);
         // The changes of earlier runs are in the stack, too.
-        let losses = self.losses_before(record)?.map_or(losses, |earlier| earlier.min(losses));
-        let open = Open { format, boot_epoch: self.boot_epoch()?, generation, layers, losses };
+        let now = self.boot_epoch()?;
+        let earlier = self.open_note(record)?.map(|open| open.boot_epoch);
+        let earlier = earlier.filter(|earlier| !earlier.is_over(&now));
+        let boot_epoch = earlier.unwrap_or_else(|| began.clone());
+        let open = Open { format, boot_epoch, generation, layers };
         write_lightly(&path, &encode(&open, &path)?)
     }
 
-    /// Returns the number of failed syncs of the store when the uncommitted changes of `record`'s
-    /// tree were begun; `None` if there are none.
-    pub(crate) fn losses_before(&self, record: &TreeRecord) -> Result<Option<u64>, Error> {
+    /// Returns the note of uncommitted changes of `record`'s tree, if it is of its generation.
+    pub(crate) fn open_note(&self, record: &TreeRecord) -> Result<Option<Open>, Error> {
         let open = match read::<Open>(&self.open_path(&record.name)) {
             Err(error) if error.io().kind() != io::ErrorKind::InvalidData => return Err(error),
             open => open.ok().flatten(),
         };
-        Ok(open.filter(|open| open.generation == record.generation).map(|open| open.losses))
+        Ok(open.filter(|open| open.generation == record.generation))
     }
 
     /// Removes the note of `name` durably. A note that came back after a power failure would

@@ -75,10 +75,10 @@ fn allowing(Guarded { store, tree, by }: &Guarded) -> String {
             verb(&["clone", tree, "NEW"]),
             verb(&["restore", tree])
         ),
-        Guard::Loss => format!(
+        Guard::Loss | Guard::Unmount => format!(
             "{} throws the changes away; {} saves what can be read of them",
             verb(&["discard", tree]),
-            verb(&["export", tree, "FILE.tar"])
+            verb(&["export", tree, "DIRECTORY"])
         ),
         Guard::Unreadable => format!("{} removes the tree", verb(&["remove", "--force", tree])),
     }
