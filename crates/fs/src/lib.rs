@@ -1,4 +1,4 @@
-//! Whole trees of files: copied, removed, compared, fingerprinted, packed and unpacked.
+//! Whole trees of files: copied, removed, compared, fingerprinted, summed, packed and unpacked.
 //!
 //! Trees are walked by several threads, by directory descriptors and names, never by paths. A
 //! walk uses one thread per core. Each thread goes depth first, and hands a directory over
@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+mod checksums;
 mod compare;
 mod copy;
 mod extents;
@@ -23,6 +24,7 @@ mod xattrs;
 
 pub use synconce_durable::error::Error;
 
+pub use self::checksums::{Checksums, ReadFrom, checksums, from_list, to_list};
 pub use self::compare::{ChangeKind, TreeDifference, compare};
 pub use self::copy::{CopyMode, CopyOptions, CopyReport, Inode, copy};
 pub use self::fingerprint::{

@@ -1,5 +1,6 @@
-//! Compares layers with their fingerprints, and a store with its records.
+//! Compares layers with their fingerprints and checksums, and a store with its records.
 
+use crate::content::{self, AlteredFile};
 use crate::layer;
 use crate::read::read_all;
 use crate::record::{Layer, TreeName, TreeRecord};
@@ -19,36 +20,63 @@ pub struct Altered {
     pub layer: PathBuf,
     /// The directories below the content in which something differs.
     pub directories: Vec<PathBuf>,
+    /// The files whose content differs, if contents were compared.
+    pub files: Vec<AlteredFile>,
+}
+
+/// What [`verify`] found.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// The layers that differ.
+    pub altered: Vec<Altered>,
+    /// The number of layers that had no checksums, and have them now.
+    pub summed: usize,
 }
 
 /// Compares each entry of the layers of the tree, of all its generations, with the layer's
 /// fingerprint, and returns the layers that differ. Owner, mode, size, times and inode number are
-/// compared; content is not.
+/// compared.
+///
+/// With `contents` what the disk has of each committed file is compared with its checksum. A layer
+/// without checksums gets them before, if it is as it was frozen.
 ///
 /// # Errors
-/// The error names the act and the path.
+/// The error names the act and the path. Also if a file cannot be read of which there is no
+/// checksum yet.
 pub fn verify(
     store: &Store,
     name: &TreeName,
+    contents: bool,
     progress: &dyn Progress,
-) -> Result<Vec<Altered>, Error> {
-    let mut altered = Vec::new();
+) -> Result<Verified, Error> {
+    let mut verified = Verified::default();
     let reading = read_all(store, name)?;
-    let committed = reading.committed();
-    let is_due =
-        |layer: &&Layer| committed.contains(layer) || layer::has_fingerprint(store, &layer.id);
+    let (committed, older) = (reading.committed(), reading.older());
+    let is_durable = |layer: &Layer| committed.contains(layer) || older.contains(layer);
+    let is_due = |layer: &&Layer| is_durable(layer) || layer::has_fingerprint(store, &layer.id);
     let current = reading.source().layers.iter().filter(is_due);
     let mut looked_at = HashSet::new();
-    for layer in current.chain(reading.older()) {
+    for layer in current.chain(older) {
         if !looked_at.insert(&layer.id) {
             continue;
         }
         let directories = layer::altered(store, &layer.id, progress)?;
-        if !directories.is_empty() {
-            altered.push(Altered { layer: store.content(&layer.id), directories });
+        let mut files = Vec::new();
+        if contents && is_durable(layer) {
+            if !content::has_sums(store, &layer.id) && directories.is_empty() {
+                content::take(store, &layer.id, progress)?;
+                verified.summed += 1;
+            }
+            if content::has_sums(store, &layer.id) {
+                files = content::altered(store, &layer.id, progress)?;
+            }
+        }
+        if !directories.is_empty() || !files.is_empty() {
+            let layer = store.content(&layer.id);
+            verified.altered.push(Altered { layer, directories, files });
         }
     }
-    Ok(altered)
+    Ok(verified)
 }
 
 /// Returns what is wrong with the store, in the order in which it was found. Each tree is

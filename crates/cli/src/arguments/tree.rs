@@ -91,7 +91,7 @@ pub enum TreeVerb {
     /// List the trees
     List,
     /// Check that nothing has changed the layers of a tree
-    Verify(NamedTree),
+    Verify(Verify),
     /// Remove interrupted sessions and unneeded layers, and empty the trash
     Gc(Gc),
     /// Check the store for damage
@@ -233,6 +233,17 @@ pub struct NamedTree {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: TreeName,
+}
+
+/// `synconce tree verify`
+#[derive(Debug, Args)]
+pub struct Verify {
+    #[command(flatten)]
+    pub tree: NamedTree,
+    /// Read each file from the disk, and compare its content with its checksum. The first time the
+    /// checksums are taken
+    #[arg(long)]
+    pub content: bool,
 }
 
 /// `synconce tree rename`

@@ -90,7 +90,7 @@ fn go_on(
         TreeVerb::Squash(arguments) => make::squash(store, &arguments.name, output)?,
         TreeVerb::Remove(arguments) => trash::remove(store, &arguments, output)?,
         TreeVerb::List => show::list(store, output)?,
-        TreeVerb::Verify(arguments) => return show::verify(store, &arguments.name, output),
+        TreeVerb::Verify(arguments) => return show::verify(store, &arguments, output),
         TreeVerb::Gc(arguments) => trash::gc(store, &arguments, output)?,
         TreeVerb::Fsck => return show::fsck(store, output),
         TreeVerb::Init(_) | TreeVerb::Enter(_) => {}

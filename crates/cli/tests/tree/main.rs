@@ -9,6 +9,7 @@ mod attributes;
 mod base_unchanged;
 mod chroots;
 mod concurrent;
+mod contents;
 mod copies;
 mod ends;
 mod everything;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         generations::trials(),
         guards::trials(),
         limits::trials(),
+        contents::trials(),
         losses::trials(),
         rooms::trials(),
         terminals::trials(),

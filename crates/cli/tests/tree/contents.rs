@@ -1,0 +1,165 @@
+//! `verify --content`: what the disk has of the files of a tree.
+
+use crate::roots;
+use crate::site::{Site, limit};
+use crate::verbs::NEEDS;
+use libtest_mimic::Trial;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::process::{self, Finished};
+use synconce_testkit::rig::{Fault, FsKind, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_content_that_changes_on_the_disk_is_named, &NEEDS),
+        trial(a_content_that_only_memory_has_is_named, &NEEDS),
+        trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
+    ]
+}
+
+const TAKEN: &str = "synconce: checksums taken of 2 layers: the next call compares them\n";
+const FROZEN: &str = "synconce: the layers of tree are as they were frozen\n";
+
+/// Makes a site on `rig` with the tree `tree` of two layers. `/data/content` is in the upper one.
+fn site<'a>(place: &'a Place, rig: &Rig) -> Site<'a> {
+    let source = place.path("source");
+    let source = if source.exists() { source } else { roots::small(place, "source") };
+    let site = Site::new(place, rig.path(), Some("overlay"));
+    site.import("base", &source);
+    site.clone_of("base", "tree");
+    site
+}
+
+/// Writes 64 KiB to `/data/content` of the tree, and two files with names to be escaped.
+fn write(site: &Site<'_>) {
+    let script = r"yes 'these bytes are right' | head -c 65536 >/data/content
+        echo 1 >'/data/a\b'; echo 2 >/data/'a
+        b'";
+    site.sh("tree", script);
+}
+
+/// Returns the file of the upper layer.
+fn content(site: &Site<'_>) -> PathBuf {
+    let layers = fs::read_dir(site.store().join("layers")).unwrap();
+    let mut files = layers.map(|layer| layer.unwrap().path().join("tree/data/content"));
+    files.find(|path| path.exists()).unwrap()
+}
+
+fn a_content_that_changes_on_the_disk_is_named(place: &Place) {
+    for kind in FsKind::ALL {
+        let point = place.path(kind.name());
+        fs::create_dir(&point).unwrap();
+        let rig = Rig::builder().fs(kind).size(512 << 20).at(point).up().unwrap();
+        let site = site(place, &rig);
+        write(&site);
+        site.well(&["commit", "tree"]);
+        assert_eq!(site.well(&["verify", "--content", "tree"]).stderr, format!("{FROZEN}{TAKEN}"));
+        assert_eq!(site.well(&["verify", "--content", "tree"]).stderr, FROZEN);
+        let content = content(&site);
+        let mut check = Command::new("sha256sum");
+        check.args(["--check", "--strict", "--quiet", "../sha256sums"]);
+        let layer = content.ancestors().nth(2).unwrap();
+        let checked = process::run(check.current_dir(layer), limit()).unwrap();
+        assert!(checked.status.success(), "{checked:?}");
+
+        rig.unmount().unwrap();
+        replace_on(&rig, b"these bytes are right", b"these bytes are wrong");
+        rig.mount().unwrap();
+        assert_eq!(site.well(&["verify", "tree"]).stderr, FROZEN);
+        let why = match kind {
+            // btrfs has a checksum of its own.
+            FsKind::Btrfs => format!("cannot read {}: Input/output error", content.display()),
+            _ => format!("{} has other content than its checksum says", content.display()),
+        };
+        let found = site.ends(&["verify", "--content", "tree"]);
+        assert_eq!((found.status.code(), found.stderr), (Some(1), format!("synconce: {why}\n")));
+        let found = site.ends(&["verify", "--content", "--json", "tree"]).stdout;
+        assert!(found.contains(r#""path": "data/content""#), "{found}");
+        drop(site);
+        rig.down().unwrap();
+    }
+}
+
+/// Replaces the bytes `from` at the beginning of a block of the disk of `rig`, which is not mounted.
+fn replace_on(rig: &Rig, from: &[u8], to: &[u8]) {
+    let disk = OpenOptions::new().read(true).write(true).open(rig.device()).unwrap();
+    let mut blocks = vec![0; 1 << 20];
+    let (mut at, mut found) = (0, 0);
+    loop {
+        let length = disk.read_at(&mut blocks, at).unwrap();
+        if length == 0 {
+            break;
+        }
+        for (number, block) in (0..).zip(blocks[..length].chunks(4096)) {
+            if block.starts_with(from) {
+                disk.write_all_at(to, at + number * 4096).unwrap();
+                found += 1;
+            }
+        }
+        at += length as u64;
+    }
+    assert!(found > 0, "the content is not on the disk");
+    disk.sync_all().unwrap();
+}
+
+/// Another program gets the error of the lost write, so that the commit cannot know of it.
+fn a_content_that_only_memory_has_is_named(place: &Place) {
+    let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+    let site = site(place, &rig);
+    rig.disk().fail(Fault::writes().holding("these bytes are right")).unwrap();
+    write(&site);
+    rustix::fs::syncfs(File::open(rig.path()).unwrap()).expect_err("the writes are lost");
+    rig.disk().recover().unwrap();
+    site.well(&["commit", "tree"]);
+    let content = content(&site);
+    assert!(fs::read_to_string(&content).unwrap().starts_with("these bytes are right"));
+    for said in [TAKEN, ""] {
+        let found = site.ends(&["verify", "--content", "tree"]);
+        let Finished { status, stderr, .. } = &found;
+        assert_eq!(status.code(), Some(1), "{found:?}");
+        assert!(stderr.contains(content.to_str().unwrap()) && stderr.ends_with(said), "{found:?}");
+    }
+    // The first read of ext4 has the error of the write.
+    let said = site.ends(&["verify", "--content", "tree"]).stderr;
+    assert!(said.contains("has other content than its checksum says"), "{said}");
+    drop(site);
+    rig.down().unwrap();
+}
+
+fn a_content_that_the_disk_cannot_read_is_named(place: &Place) {
+    let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+    let site = site(place, &rig);
+    write(&site);
+    site.well(&["commit", "tree"]);
+    let content = content(&site);
+    let fail = || {
+        // What is not content is in memory by then.
+        site.well(&["verify", "tree"]);
+        rig.disk().fail(Fault::reads()).unwrap();
+    };
+    site.well(&["verify", "--content", "tree"]);
+    fail();
+    let found = site.ends(&["verify", "--content", "tree"]);
+    let why = format!("cannot read {}: Input/output error", content.display());
+    assert_eq!(found.status.code(), Some(1), "{found:?}");
+    assert!(found.stderr.contains(&why), "{found:?}");
+    rig.disk().recover().unwrap();
+    site.well(&["verify", "--content", "tree"]);
+    // No checksums of half a layer are kept.
+    let list = content.ancestors().nth(3).unwrap().join("sha256sums");
+    fs::remove_file(&list).unwrap();
+    let file = File::open(&content).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    drop(file);
+    fail();
+    site.refused(125, &["verify", "--content", "tree"], &["cannot read", "input/output error"]);
+    assert!(!list.exists());
+    rig.disk().recover().unwrap();
+    site.well(&["verify", "--content", "tree"]);
+    assert!(list.exists());
+    drop(site);
+    rig.down().unwrap();
+}
