@@ -15,6 +15,7 @@ mod everything;
 mod full_disks;
 mod generations;
 mod guards;
+mod habits;
 mod limits;
 mod losses;
 mod mounts;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         full_disks::trials(),
         generations::trials(),
         guards::trials(),
+        habits::trials(),
         limits::trials(),
         losses::trials(),
         rooms::trials(),

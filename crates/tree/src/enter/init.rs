@@ -23,7 +23,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Executed, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{
-    ChildChange, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
+    ChildChange, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, give_up_inherited,
+    wait,
 };
 use synconce_sys::reason;
 use synconce_sys::search;
@@ -77,6 +78,9 @@ fn try_run(
             exit_now(code)
         }
         Side::Parent(pid) => {
+            if !has_terminal {
+                give_up_inherited(None);
+            }
             let group = if has_terminal { Some(pid) } else { None };
             attend(pid, group, &reader, outside).map_err(words)?;
         }

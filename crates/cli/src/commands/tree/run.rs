@@ -27,7 +27,8 @@ use synconce_durable::pins;
 use synconce_durable::standard_paths;
 use synconce_probe::mounts;
 use synconce_run::{Accounts, Balance, Ending, Finished, RunError, RunOptions, RunOutcome};
-use synconce_sys::reason;
+use synconce_sys::process::give_up_inherited;
+use synconce_sys::{origin, reason};
 use synconce_tree::enter::{Bind, TIME_IS_OVER};
 use synconce_tree::record::TreeName;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
@@ -310,6 +311,7 @@ fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
     let failed = |error: io::Error| {
         CommandError::from(format!("cannot run the command: {}", reason(&error)))
     };
+    origin::forget_runtime_stdio();
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut command = std::process::Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -317,6 +319,8 @@ fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
         command.env_clear().envs(environment.iter().cloned());
     }
     let mut child = command.spawn().map_err(failed)?;
+    // A pipe must close when the command's copies close; this process only prints notices.
+    give_up_inherited(Some(rustix::stdio::stderr()));
     forwarder.pass_on_to(&child).map_err(failed)?;
     let status = child.wait().map_err(failed)?;
     let ending = match (status.code(), status.signal()) {
