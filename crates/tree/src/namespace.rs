@@ -73,6 +73,7 @@ pub fn enter_private() -> Result<(), NamespaceRefusal> {
                 "this is a chroot whose directory DIR is no mount point; outside of it: mount \
                  --rbind DIR DIR, then chroot DIR"
             }
+            Errno::PERM => "a sandbox forbids mount(2); run it outside of the sandbox",
             _ => "",
         };
         NamespaceRefusal::new("cannot make mounts private below", "/", errno, remedy)

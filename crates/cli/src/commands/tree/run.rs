@@ -52,11 +52,16 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     let binds: Vec<Bind> =
         arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
     let added = environment::added(&arguments)?;
+    // In a chroot the kernel shows another path once this process has left the mount namespace.
+    let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
+    // Before the trial mount of a session: root of a user namespace may mount in a mount namespace
+    // of its own alone.
+    namespace::enter_private()?;
     let (begun, fate) = begin(store, &arguments)?;
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let mut screen = Screen::default();
     let began = Instant::now();
-    let finished = match work(&session, &arguments, added, &binds, (&mut screen, counts)) {
+    let finished = match work(&session, &arguments, (own, added), &binds, (&mut screen, counts)) {
         Ok(finished) => finished,
         Err(failure) => {
             session.discard()?;
@@ -182,17 +187,15 @@ fn bind(text: &str) -> Result<Bind, CommandError> {
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
-/// Mounts the copy in a private mount namespace, and runs the command in it.
+/// Mounts the copy in the private mount namespace of this process, and runs the command in it.
+/// `own` is the path of this program.
 fn work(
     session: &Session<'_>,
     arguments: &RunIn,
-    added: Variables,
+    (own, added): (PathBuf, Variables),
     binds: &[Bind],
     report: (&mut Screen, bool),
 ) -> Result<Finished, CommandError> {
-    // In a chroot the kernel shows another path once this process has left the mount namespace.
-    let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
-    namespace::enter_private()?;
     session.unmount_copies(&needed(&own, binds));
     let root = session.attach()?;
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
