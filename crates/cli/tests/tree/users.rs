@@ -23,16 +23,22 @@ pub fn trials() -> Vec<Trial> {
         trial(an_import_by_a_user_leaves_unreadable_files_out_when_asked, &NEEDS),
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
+        trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
     ]
 }
 
 /// Runs `synconce tree WORDS` as the user nobody, with a home of its own.
 fn as_nobody(place: &Place, words: &[&str]) -> Finished {
+    by_nobody(place, &[], words)
+}
+
+/// Like [`as_nobody`], with more options of setpriv(1).
+fn by_nobody(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     let home = place.path("home");
     fs::create_dir_all(&home).unwrap();
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = place.command("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(options);
     command.args([synconce_testkit::harness::binary(), "tree"]).args(words).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
     command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
@@ -218,4 +224,14 @@ fn a_user_without_subordinate_ids_gets_a_hint(place: &Place) {
     let hint = "usermod --add-subuids 165536-231071 --add-subgids 165536-231071 nobody\n";
     assert!(imported.stderr.ends_with(hint), "with the remedy: {imported:?}");
     assert!(!place.path("home/.local/share/synconce/trees/trees/base.json").exists());
+}
+
+/// Reported of podman in units with NoNewPrivileges= and in bubblewrap, which sets no_new_privs.
+fn a_user_who_gains_no_privileges_gets_a_hint(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let tar = tar(place);
+    let words = ["import", "base", tar.to_str().unwrap()];
+    let imported = by_nobody(place, &["--no-new-privs"], &words);
+    assert_eq!(imported.status.code(), Some(125), "{imported:?}");
+    assert!(imported.stderr.contains("hint: no_new_privs is set"), "{imported:?}");
 }
