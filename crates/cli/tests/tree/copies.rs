@@ -5,6 +5,7 @@ use crate::concurrent::{point, text};
 use crate::mounts::{hinted, typed};
 use crate::roots;
 use crate::site::{Site, for_each_strategy, limit};
+use crate::users;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
@@ -24,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_copy_keeps_a_tree_in_use_on_ext4, &NEEDS),
         trial(a_copy_keeps_a_tree_in_use_on_btrfs, &NEEDS),
         trial(the_hint_about_a_copy_unmounts_it_and_harms_nothing, &NEEDS),
+        trial(a_copy_of_an_ordinary_user_is_waited_for, &users::NEEDS),
         trial(a_run_keeps_no_other_tree_in_use_but_by_a_bind, &NEEDS),
         trial(a_run_keeps_no_tree_of_another_store_in_use, &NEEDS),
         trial(a_run_that_begins_in_a_mounted_tree_does_not_keep_it_in_use, &NEEDS),
@@ -178,6 +180,26 @@ fn the_hint_about_a_copy_unmounts_it_and_harms_nothing(place: &Place) {
     assert!(!typed.status.success() && typed.stderr.contains("busy"), "{typed:?}");
     assert!(worker.read(&at.join("data/other")).is_ok());
     worker.end();
+    site.well(&["umount", "work"]);
+}
+
+/// No process can unmount one of the mounts that a namespace of another owner has inherited.
+fn a_copy_of_an_ordinary_user_is_waited_for(place: &Place) {
+    users::subordinate(place, "nobody:100000:65536\n");
+    let tar = users::tar(place);
+    users::well(place, &["import", "base", text(&tar)]);
+    let site = Site::plain(place);
+    site.import("base", &tar);
+    site.clone_of("base", "work");
+    let at = point(&site, "point");
+    site.well(&["mount", "work", text(&at)]);
+    let words = ["run", "--from", "base", "--", "/bin/sh", "-c", "echo on; exec sleep 600"];
+    let run = StartedCommand::new(&mut users::by_nobody(place, &[], &words));
+    eventually("the run has started", || run.text() == "on\n");
+    let by = format!("hint: `ps -fp {}` shows that process", run.pid());
+    site.refused(125, &["umount", "work"], &["mount namespace of process ", &by]);
+    run.signal(Signal::TERM).unwrap();
+    run.end();
     site.well(&["umount", "work"]);
 }
 

@@ -7,12 +7,13 @@ use rustix::mount::mount_bind;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
 use synconce_testkit::process::{self, Finished};
 
 const NOBODY: u32 = 65534;
-const NEEDS: [Need; 2] =
+pub const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("newuidmap", "uidmap")];
 
 pub fn trials() -> Vec<Trial> {
@@ -29,11 +30,11 @@ pub fn trials() -> Vec<Trial> {
 
 /// Runs `synconce tree WORDS` as the user nobody, with a home of its own.
 fn as_nobody(place: &Place, words: &[&str]) -> Finished {
-    by_nobody(place, &[], words)
+    process::run(&mut by_nobody(place, &[], words), limit()).unwrap()
 }
 
-/// Like [`as_nobody`], with more options of setpriv(1).
-fn by_nobody(place: &Place, options: &[&str], words: &[&str]) -> Finished {
+/// Returns the command `synconce tree WORDS` by the user nobody, with more options of setpriv(1).
+pub fn by_nobody(place: &Place, options: &[&str], words: &[&str]) -> Command {
     let home = place.path("home");
     fs::create_dir_all(&home).unwrap();
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -42,7 +43,7 @@ fn by_nobody(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     command.args([synconce_testkit::harness::binary(), "tree"]).args(words).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
     command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
-    process::run(&mut command, limit()).unwrap()
+    command
 }
 
 pub fn well(place: &Place, words: &[&str]) -> String {
@@ -60,7 +61,7 @@ pub fn subordinate(place: &Place, line: &str) {
 }
 
 /// Makes a tar of a small root with files of several owners. The tar is readable by all users.
-fn tar(place: &Place) -> PathBuf {
+pub fn tar(place: &Place) -> PathBuf {
     let root = roots::small(place, "source");
     for (name, owner) in [("user", 1000), ("games", 5), ("nobody", NOBODY)] {
         let path = root.join("data").join(name);
@@ -231,7 +232,8 @@ fn a_user_who_gains_no_privileges_gets_a_hint(place: &Place) {
     subordinate(place, "nobody:100000:65536\n");
     let tar = tar(place);
     let words = ["import", "base", tar.to_str().unwrap()];
-    let imported = by_nobody(place, &["--no-new-privs"], &words);
+    let mut import = by_nobody(place, &["--no-new-privs"], &words);
+    let imported = process::run(&mut import, limit()).unwrap();
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
     assert!(imported.stderr.contains("hint: no_new_privs is set"), "{imported:?}");
 }
