@@ -10,10 +10,12 @@ use synconce::commands::{
     bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
 };
 use synconce::completion;
+use synconce_sys::origin;
 use synconce_sys::signals::is_ignored;
 
 fn main() -> ExitCode {
     report_size_limit();
+    origin::learn_of_children();
     if let Some(ended) = oci::called_as_runtime() {
         return ended;
     }

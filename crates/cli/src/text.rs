@@ -1,6 +1,9 @@
 //! Text and numbers for the terminal.
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use synconce_durable::text::is_obeyed;
 pub use synconce_durable::text::printable;
@@ -9,7 +12,30 @@ pub use synconce_durable::text::printable;
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
 /// closed standard error is not a failure of the run.
 pub fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "synconce: {}", printable(line));
+    let line = format!("synconce: {}\n", printable(line));
+    let _ = OutputStream(rustix::stdio::stderr()).write_all(line.as_bytes());
+}
+
+/// A standard stream or the file of a report. Another process may have made it non-blocking, as
+/// Node.js does to streams that it shares: then a write waits until the stream takes more.
+pub struct OutputStream<F>(pub F);
+
+impl<F: AsFd> Write for OutputStream<F> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(&self.0, text) {
+                Err(Errno::AGAIN) => {
+                    let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+                    rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+                }
+                written => return Ok(written?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Whether `--quiet` was given.

@@ -20,7 +20,6 @@ use synconce_sys::{origin, reason};
 /// The runtime could not be started.
 pub(crate) fn run(runtime: &Path, arguments: &[OsString], tried: &Tried) -> io::Result<RuntimeEnd> {
     origin::forget_runtime_stdio();
-    origin::learn_of_children();
     let set = SignalSet::of(&signals::passed_on());
     let mask = set.block();
     let signals = SignalReader::new(&set)?;

@@ -19,6 +19,27 @@ pub struct Namespace {
     pub mounts: Vec<Mount>,
 }
 
+impl Namespace {
+    /// Whether `nsenter -t PID -m umount` can unmount there what the namespace inherited from the one
+    /// of this process, or this one from it: both have the same root and the same owner, and the
+    /// process has no other root. The mounts that a namespace of another owner has inherited cannot
+    /// be unmounted one by one (mount_namespaces(7)).
+    pub fn is_a_copy_of_ours(&self) -> bool {
+        let root = |mounts: &[Mount]| {
+            let root = mounts.iter().rfind(|mount| mount.point == Path::new("/"))?;
+            Some((root.device, root.root.clone()))
+        };
+        let link = |process: &str, name| fs::read_link(format!("/proc/{process}/{name}")).ok();
+        let pid = self.pid.to_string();
+        let there = root(&self.mounts);
+        let ours = mounts::read("self").unwrap_or_default();
+        self.thread == self.pid
+            && (there.is_some() && there == root(&ours))
+            && link(&pid, "root").is_some_and(|root| root == Path::new("/"))
+            && link(&pid, "ns/user") == link("self", "ns/user")
+    }
+}
+
 /// Returns the number of the mount namespace of `process` ("self", or an id); `None` if the
 /// process has ended, or /proc does not show its namespace to this user.
 pub fn of(process: &str) -> Option<u64> {

@@ -49,7 +49,6 @@ pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Finished {
 
 fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finished> {
     origin::forget_runtime_stdio();
-    origin::learn_of_children();
     let is_inner = is_held();
     if let Some(why) = options.without_rules(is_inner) {
         return Ok(Finished::failed(RunError::Rules(why)));

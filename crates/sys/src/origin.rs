@@ -39,8 +39,8 @@ pub(crate) fn restore_dispositions() {
     }
 }
 
-/// Sets the default disposition of `SIGCHLD`: if the signal is ignored, the kernel reaps
-/// children itself (wait(2)).
+/// Sets the default disposition of `SIGCHLD`: if the caller ignored the signal, the kernel would reap
+/// the children of this process itself (wait(2)). A command gets the inherited disposition again.
 pub fn learn_of_children() {
     // SAFETY: the default disposition is no pointer to code.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };

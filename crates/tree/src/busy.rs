@@ -32,8 +32,13 @@ pub enum TreeUser {
     Covered(PathBuf),
     /// Processes with open files or a working directory in the mount at this path.
     Workers(PathBuf),
-    /// A mount in the mount namespace of the process with this pid.
-    Namespace(u32),
+    /// A mount in another mount namespace.
+    Namespace {
+        /// A process there.
+        pid: u32,
+        /// Where umount(8) may unmount it there, because the namespace inherited it.
+        at: Option<PathBuf>,
+    },
     /// A mount in a mount namespace without a visible process. It uses the session's directories.
     Elsewhere,
 }
@@ -68,7 +73,7 @@ impl fmt::Display for Busy {
                 )
             }
             TreeUser::Workers(_) => write!(f, "processes work in it"),
-            TreeUser::Namespace(pid) => {
+            TreeUser::Namespace { pid, .. } => {
                 let name = process_name(*pid).unwrap_or_default();
                 write!(f, "it is still mounted in the mount namespace of process {pid} ({name})")
             }

@@ -54,7 +54,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::namespace::{UnshareFlags, raise_loopback, unshare};
-use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, is_job_of_a_shell, wait};
+use synconce_sys::origin;
+use synconce_sys::process::{
+    Side, WaitFor, Whose, exit_now, fork, give_up_inherited, is_job_of_a_shell, wait,
+};
 use synconce_sys::signals::{self, Received, SignalReader, SignalSet, passed_on};
 
 /// What to execute, where, and as which user. The JSON form can hold any path.
@@ -157,6 +160,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// started.
 pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     let root = Path::new(&spec.root);
+    origin::forget_runtime_stdio();
     capabilities::drop_machine_wide().on("cannot drop capabilities for", root)?;
     set_parent_process_death_signal(Some(Signal::KILL)).on("cannot follow the parent of", root)?;
     for group in &spec.groups {
@@ -228,6 +232,8 @@ fn attended(
         Side::Parent(pid) => {
             drop((telling, life));
             let mut terminal = devpts.outside()?;
+            // A pipe must close, and a lock be free, when the command closes its copy.
+            give_up_inherited(Some(rustix::stdio::stderr()));
             if let Some(time) = spec.timeout {
                 signals::alarm_after(time);
             }

@@ -10,7 +10,7 @@ use self::ranges::of_user;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Gid, Uid, getegid, geteuid};
-use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{no_new_privs, set_thread_res_gid, set_thread_res_uid};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -73,6 +73,7 @@ pub fn enter_private() -> Result<(), NamespaceRefusal> {
                 "this is a chroot whose directory DIR is no mount point; outside of it: mount \
                  --rbind DIR DIR, then chroot DIR"
             }
+            Errno::PERM => "a sandbox forbids mount(2); run it outside of the sandbox",
             _ => "",
         };
         NamespaceRefusal::new("cannot make mounts private below", "/", errno, remedy)
@@ -152,6 +153,12 @@ impl Mapper {
                     Some(said) => {
                         (said, "install newuidmap and newgidmap (apt-get install uidmap)")
                     }
+                    // Such a process gains no rights by a setuid program (prctl(2)).
+                    None if no_new_privs().unwrap_or(false) => (
+                        &said[..],
+                        "no_new_privs is set, by a sandbox or by NoNewPrivileges= of a unit; run it \
+                         outside of that",
+                    ),
                     None => (
                         &said[..],
                         "newuidmap and newgidmap must be setuid root, or have their capabilities",

@@ -146,6 +146,11 @@ pub(crate) fn new_id() -> Result<String, Error> {
     }))
 }
 
+/// Returns whether [`new_id`] may have made `name`.
+pub(crate) fn is_id(name: &str) -> bool {
+    name.len() == 16 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// Opens the directory `path` for reading.
 pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;

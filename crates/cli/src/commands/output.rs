@@ -1,7 +1,7 @@
 //! What a command prints: text, or JSON for `--json[=FILE]`.
 
 use crate::commands::error::CommandError;
-use crate::text::{printable_json, say};
+use crate::text::{OutputStream, printable_json, say};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -138,16 +138,17 @@ impl Output {
 
 impl Sink {
     fn print(self, text: &[u8]) -> Result<(), CommandError> {
-        let write = |out: &mut dyn Write| out.write_all(text).and_then(|()| out.flush());
         let (written, name) = match self {
             Self::Standard(stream) => {
-                let written = match stream {
-                    Stream::Output => write(&mut io::stdout().lock()),
-                    Stream::Errors => write(&mut io::stderr().lock()),
+                let descriptor = match stream {
+                    Stream::Output => rustix::stdio::stdout(),
+                    Stream::Errors => rustix::stdio::stderr(),
                 };
-                (written, stream.descriptor().1.to_owned())
+                (OutputStream(descriptor).write_all(text), stream.descriptor().1.to_owned())
             }
-            Self::File(mut file, path) => (write(&mut file), path.display().to_string()),
+            Self::File(file, path) => {
+                (OutputStream(file).write_all(text), path.display().to_string())
+            }
         };
         written.map_err(|error| {
             let message = format!("cannot write to {name}: {}", reason(&error));

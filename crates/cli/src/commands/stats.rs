@@ -1,10 +1,10 @@
 //! Prints the statistics of a run.
 
 use crate::commands::output::Output;
-use crate::text::{micros, whole};
+use crate::text::{OutputStream, micros, whole};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::Instant;
 use synconce_durable::record;
 use synconce_run::{Accounts, CommitReport, Finished, PassReason, RunOutcome, Tally};
@@ -78,7 +78,8 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
     };
     let print_table = || {
         // A closed standard error is not a failure of the run.
-        let _ = io::stderr().write_all(table(&stats, &finished.outcome, manner).as_bytes());
+        let _ = OutputStream(rustix::stdio::stderr())
+            .write_all(table(&stats, &finished.outcome, manner).as_bytes());
     };
     if let Err(error) = output.write_line_or(&stats, print_table) {
         error.report();

@@ -2,22 +2,35 @@
 //! stays, and nothing changes a layer by them.
 
 use crate::concurrent::{point, text};
+use crate::mounts::{hinted, typed};
 use crate::roots;
-use crate::site::for_each_strategy;
+use crate::site::{Site, for_each_strategy, limit};
+use crate::users;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use rustix::process::Signal;
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::Path;
-use synconce_testkit::harness::{Place, StartedCommand, eventually, trial};
+use std::process::Command;
+use std::time::Duration;
+use synconce_testkit::harness::{Place, StartedCommand, binary, eventually, trial};
+use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_copy_keeps_a_tree_in_use_on_ext4, &NEEDS),
         trial(a_copy_keeps_a_tree_in_use_on_btrfs, &NEEDS),
+        trial(the_hint_about_a_copy_unmounts_it_and_harms_nothing, &NEEDS),
+        trial(a_copy_of_an_ordinary_user_is_waited_for, &users::NEEDS),
         trial(a_run_keeps_no_other_tree_in_use_but_by_a_bind, &NEEDS),
+        trial(a_run_keeps_no_tree_of_another_store_in_use, &NEEDS),
+        trial(a_run_that_begins_in_a_mounted_tree_does_not_keep_it_in_use, &NEEDS),
+        trial(a_run_whose_program_is_in_a_mounted_tree_works, &NEEDS),
+        trial(a_run_whose_state_directory_is_in_a_mounted_tree_has_its_marker_there, &NEEDS),
         trial(the_layers_of_a_removed_tree_stay_while_a_mount_shows_them, &NEEDS),
     ]
 }
@@ -28,7 +41,13 @@ struct Copy(StartedCommand);
 impl Copy {
     /// Starts the process after something was mounted on `at`.
     fn of(place: &Place, at: &Path) -> Self {
+        Self::at(place, at, &place.path(""))
+    }
+
+    /// Like [`Copy::of`]; the process works in `directory`.
+    fn at(place: &Place, at: &Path, directory: &Path) -> Self {
         let mut other = place.command("unshare");
+        other.current_dir(directory);
         other.args(["--mount", "--propagation", "private", "sleep", "600"]);
         let copy = Self(StartedCommand::new(&mut other));
         let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/mnt")).unwrap();
@@ -76,7 +95,8 @@ fn a_copy_keeps_a_tree_in_use(place: &Place, kind: FsKind) {
             let pid = copy.pid();
             let who =
                 format!("it is still mounted in the mount namespace of process {pid} (sleep)");
-            site.refused(125, &umount, &[&who, &format!("hint: `ps -fp {pid}`"), "umount"]);
+            let hint = format!("hint: `nsenter -t {pid} -m umount {}`", text(&at));
+            site.refused(125, &umount, &[&who, &hint, &format!("umount {name}`")]);
             site.refused(125, &["remove", "--force", name], &["its mount at", " is gone"]);
             site.well(&["gc", "--wait"]);
             assert_eq!(copy.read(&at.join("data/other")).unwrap(), other);
@@ -122,6 +142,152 @@ fn the_layers_of_a_removed_tree_stay_while_a_mount_shows_them(place: &Place) {
         !collected.stderr.contains(" stays: ")
     });
     assert_eq!(fs::read_dir(site.store().join("layers")).unwrap().count(), 0);
+}
+
+/// Runs `umount`, which a copy makes fail, and types the command of its hint.
+fn hinted_umount(site: &Site<'_>, umount: &mut Command) -> Finished {
+    let refused = process::run(umount, limit()).unwrap();
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    typed(site.place, &hinted(&refused.stderr))
+}
+
+fn the_hint_about_a_copy_unmounts_it_and_harms_nothing(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let at = point(&site, "point");
+    let mut umount = site.tree(&["umount", "work"]);
+    // The copy of another process.
+    site.well(&["mount", "work", text(&at)]);
+    let copy = Copy::of(place, &at);
+    let typed = hinted_umount(&site, &mut umount);
+    assert!(typed.status.success(), "{typed:?}");
+    assert_eq!(copy.read(&at.join("data/other")).unwrap_err().kind(), ErrorKind::NotFound);
+    site.well(&["umount", "work"]);
+    copy.end();
+    // The first process has the mount, and `umount` works in a copy of its namespace.
+    site.well(&["mount", "work", text(&at)]);
+    let mut apart = place.command("unshare");
+    apart.arg("--mount").arg(umount.get_program()).args(umount.get_args());
+    let typed = hinted_umount(&site, &mut apart);
+    assert!(typed.status.success(), "{typed:?}");
+    assert_eq!(fs::read_dir(&at).unwrap().count(), 0);
+    site.well(&["umount", "work"]);
+    // A process that works in the copy goes on.
+    site.well(&["mount", "work", text(&at)]);
+    fs::create_dir(at.join("data/worked-in")).unwrap();
+    let worker = Copy::at(place, &at, &at.join("data/worked-in"));
+    let typed = hinted_umount(&site, &mut umount);
+    assert!(!typed.status.success() && typed.stderr.contains("busy"), "{typed:?}");
+    assert!(worker.read(&at.join("data/other")).is_ok());
+    worker.end();
+    site.well(&["umount", "work"]);
+}
+
+/// No process can unmount one of the mounts that a namespace of another owner has inherited.
+fn a_copy_of_an_ordinary_user_is_waited_for(place: &Place) {
+    users::subordinate(place, "nobody:100000:65536\n");
+    let tar = users::tar(place);
+    users::well(place, &["import", "base", text(&tar)]);
+    let site = Site::plain(place);
+    site.import("base", &tar);
+    site.clone_of("base", "work");
+    let at = point(&site, "point");
+    site.well(&["mount", "work", text(&at)]);
+    let words = ["run", "--from", "base", "--", "/bin/sh", "-c", "echo on; exec sleep 600"];
+    let run = StartedCommand::new(&mut users::by_nobody(place, &[], &words));
+    eventually("the run has started", || run.text() == "on\n");
+    let by = format!("hint: `ps -fp {}` shows that process", run.pid());
+    site.refused(125, &["umount", "work"], &["mount namespace of process ", &by]);
+    run.signal(Signal::TERM).unwrap();
+    run.end();
+    site.well(&["umount", "work"]);
+}
+
+/// Starts a run of `/bin/sh -c SCRIPT` in a clone of the base of `site`, with the directory `shared`
+/// at `/mnt`, by `tree`; returns it when it has written `shared/started`.
+fn started(site: &Site<'_>, shared: &Path, change: impl FnOnce(&mut Command)) -> StartedCommand {
+    let bind = format!("{}:/mnt", text(shared));
+    let script = "echo $A | dd of=/mnt/started conv=fsync; exec sleep 600";
+    let words = ["run", "--from", "base", "--env-file", "variables", "--bind", &bind];
+    let mut tree = site.tree(&[&words[..], &["--", "/bin/sh", "-c", script]].concat());
+    change(&mut tree);
+    let run = StartedCommand::new(&mut tree);
+    eventually("the run has started", || {
+        let has_ended = run.wait(Duration::ZERO).unwrap().is_some();
+        assert!(!has_ended, "{}", run.text());
+        fs::read_to_string(shared.join("started")).is_ok_and(|text| text == "b\n")
+    });
+    run
+}
+
+fn a_run_keeps_no_tree_of_another_store_in_use(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let (at, shared, other) =
+        (point(&site, "point"), point(&site, "shared"), point(&site, "other"));
+    let other = Site::new(place, &other, None);
+    other.import("base", &place.path("source"));
+    place.write("variables", "A=b\n");
+    site.well(&["mount", "work", text(&at)]);
+    let run = started(&other, &shared, |_| ());
+    site.well(&["umount", "work"]);
+    run.signal(Signal::TERM).unwrap();
+    run.end();
+}
+
+fn a_run_that_begins_in_a_mounted_tree_does_not_keep_it_in_use(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let (at, shared) = (point(&site, "point"), point(&site, "shared"));
+    site.well(&["mount", "work", text(&at)]);
+    fs::write(at.join("data/variables"), "A=b\n").unwrap();
+    let run = started(&site, &shared, |tree| {
+        tree.current_dir(at.join("data"));
+    });
+    site.well(&["umount", "work"]);
+    run.signal(Signal::TERM).unwrap();
+    run.end();
+}
+
+fn a_run_whose_program_is_in_a_mounted_tree_works(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let at = point(&site, "point");
+    site.well(&["mount", "work", text(&at)]);
+    let program = at.join("data/synconce");
+    fs::write(&program, "").unwrap();
+    mount_bind(binary(), &program).unwrap();
+    for options in [&[][..], &["--no-hold"]] {
+        let words = [&["run", "--from", "base"], options, &["--", "/bin/echo", "inside"]].concat();
+        let tree = site.tree(&words);
+        let mut by_program = place.command(text(&program));
+        let finished = process::run(by_program.args(tree.get_args()), limit()).unwrap();
+        assert_eq!(finished.stdout, "inside\n", "{options:?} {finished:?}");
+    }
+    // The process that empties the trash executes the program, too.
+    let is_unmounted = || unmount(&program, UnmountFlags::empty()).is_ok();
+    eventually("the program has ended", is_unmounted);
+    site.well(&["umount", "work"]);
+}
+
+fn a_run_whose_state_directory_is_in_a_mounted_tree_has_its_marker_there(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    let (at, shared) = (point(&site, "point"), point(&site, "shared"));
+    place.write("variables", "A=b\n");
+    site.well(&["mount", "work", text(&at)]);
+    // A link leads there, and the directory itself is missing.
+    symlink(at.join("data"), place.path("linked")).unwrap();
+    let state = place.path("linked/missing/state");
+    let run = started(&site, &shared, |tree| {
+        tree.env("SYNCONCE_STATE_DIR", &state);
+    });
+    let names = || fs::read_dir(at.join("data/missing/state")).unwrap().count();
+    assert!(names() > 0, "the marker is in the mounted tree");
+    site.refused(125, &["umount", "work"], &["mount namespace of process ", "hint: `"]);
+    run.signal(Signal::TERM).unwrap();
+    run.end();
+    site.well(&["umount", "work"]);
 }
 
 fn a_run_keeps_no_other_tree_in_use_but_by_a_bind(place: &Place) {

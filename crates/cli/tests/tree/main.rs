@@ -16,6 +16,7 @@ mod everything;
 mod full_disks;
 mod generations;
 mod guards;
+mod habits;
 mod limits;
 mod losses;
 mod mounts;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         full_disks::trials(),
         generations::trials(),
         guards::trials(),
+        habits::trials(),
         limits::trials(),
         contents::trials(),
         losses::trials(),

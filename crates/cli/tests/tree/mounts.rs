@@ -53,14 +53,14 @@ const CALLS: [(&str, u32); 10] = [
 ];
 
 /// Returns the command in the hint of a message.
-fn hinted(message: &str) -> String {
+pub fn hinted(message: &str) -> String {
     let hint = message.lines().find_map(|line| line.split_once("hint: `")).map(|(_, rest)| rest);
     let command = hint.and_then(|rest| Some(rest.split_once('`')?.0));
     command.unwrap_or_else(|| panic!("no hint with a command: {message}")).to_owned()
 }
 
 /// Types `command` into a shell that has `synconce` in its PATH.
-fn typed(place: &Place, command: &str) -> Finished {
+pub fn typed(place: &Place, command: &str) -> Finished {
     let programs = Path::new(binary()).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     process::run(place.command("sh").args(["-c", command]).env("PATH", path), limit()).unwrap()

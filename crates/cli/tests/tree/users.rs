@@ -7,12 +7,13 @@ use rustix::mount::mount_bind;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
 use synconce_testkit::process::{self, Finished};
 
 const NOBODY: u32 = 65534;
-const NEEDS: [Need; 2] =
+pub const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("newuidmap", "uidmap")];
 
 pub fn trials() -> Vec<Trial> {
@@ -23,20 +24,26 @@ pub fn trials() -> Vec<Trial> {
         trial(an_import_by_a_user_leaves_unreadable_files_out_when_asked, &NEEDS),
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
+        trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
     ]
 }
 
 /// Runs `synconce tree WORDS` as the user nobody, with a home of its own.
 fn as_nobody(place: &Place, words: &[&str]) -> Finished {
+    process::run(&mut by_nobody(place, &[], words), limit()).unwrap()
+}
+
+/// Returns the command `synconce tree WORDS` by the user nobody, with more options of setpriv(1).
+pub fn by_nobody(place: &Place, options: &[&str], words: &[&str]) -> Command {
     let home = place.path("home");
     fs::create_dir_all(&home).unwrap();
     chown(&home, Some(NOBODY), Some(NOBODY)).unwrap();
     let mut command = place.command("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).args(options);
     command.args([synconce_testkit::harness::binary(), "tree"]).args(words).current_dir(&home);
     command.env("HOME", &home).env_remove("XDG_DATA_HOME").env_remove("SYNCONCE_STATE_DIR");
     command.env_remove("SYNCONCE_RUNTIME_DIR").env_remove("XDG_RUNTIME_DIR");
-    process::run(&mut command, limit()).unwrap()
+    command
 }
 
 pub fn well(place: &Place, words: &[&str]) -> String {
@@ -54,7 +61,7 @@ pub fn subordinate(place: &Place, line: &str) {
 }
 
 /// Makes a tar of a small root with files of several owners. The tar is readable by all users.
-fn tar(place: &Place) -> PathBuf {
+pub fn tar(place: &Place) -> PathBuf {
     let root = roots::small(place, "source");
     for (name, owner) in [("user", 1000), ("games", 5), ("nobody", NOBODY)] {
         let path = root.join("data").join(name);
@@ -218,4 +225,15 @@ fn a_user_without_subordinate_ids_gets_a_hint(place: &Place) {
     let hint = "usermod --add-subuids 165536-231071 --add-subgids 165536-231071 nobody\n";
     assert!(imported.stderr.ends_with(hint), "with the remedy: {imported:?}");
     assert!(!place.path("home/.local/share/synconce/trees/trees/base.json").exists());
+}
+
+/// Reported of podman in units with NoNewPrivileges= and in bubblewrap, which sets no_new_privs.
+fn a_user_who_gains_no_privileges_gets_a_hint(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let tar = tar(place);
+    let words = ["import", "base", tar.to_str().unwrap()];
+    let mut import = by_nobody(place, &["--no-new-privs"], &words);
+    let imported = process::run(&mut import, limit()).unwrap();
+    assert_eq!(imported.status.code(), Some(125), "{imported:?}");
+    assert!(imported.stderr.contains("hint: no_new_privs is set"), "{imported:?}");
 }

@@ -69,7 +69,6 @@ impl fmt::Display for RealError {
 /// The command did not start, or its exit status is unknown.
 pub fn run_real(command: &[OsString]) -> Result<Ending, RealError> {
     origin::forget_runtime_stdio();
-    origin::learn_of_children();
     if make_syncs_real()? { start(command) } else { Err(RealError::Exec(execute(command))) }
 }
 

@@ -7,6 +7,7 @@ use super::user::{self, User};
 use super::{EnterSpec, Personality, environment, furnish};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fchown;
+use rustix::io::Errno;
 use rustix::process::{
     Gid, Pid, Signal, Uid, chdir, getpid, kill_process_group, set_parent_process_death_signal,
     setpgid,
@@ -23,7 +24,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::launch::{Executed, execute_in_place};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 use synconce_sys::process::{
-    ChildChange, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, wait,
+    ChildChange, FAILED, Side, WaitFor, Whose, emulate_32_bit, exit_now, fork, give_up_inherited,
+    wait,
 };
 use synconce_sys::reason;
 use synconce_sys::search;
@@ -77,6 +79,9 @@ fn try_run(
             exit_now(code)
         }
         Side::Parent(pid) => {
+            if !has_terminal {
+                give_up_inherited(None);
+            }
             let group = if has_terminal { Some(pid) } else { None };
             attend(pid, group, &reader, outside).map_err(words)?;
         }
@@ -189,7 +194,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: SignalSet, outside: &Te
     let name = spec.command.first().map_or_else(Default::default, |name| name.to_string_lossy());
     outside.tell(&ChildReport::NotExecuted {
         command: name.into_owned(),
-        errno: error.raw_os_error().unwrap_or(rustix::io::Errno::INVAL.raw_os_error()),
+        errno: error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error()),
     });
     FAILED
 }
@@ -198,11 +203,21 @@ fn become_user(user: &User, words: &Option<String>) -> Result<(), Error> {
     let become_it = || {
         let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-        set_thread_groups(&groups)?;
+        match set_thread_groups(&groups) {
+            // In a user namespace that its owner made without privileges, all processes keep the
+            // groups of their owner.
+            Err(Errno::PERM) if groups_stay() => {}
+            set => set?,
+        }
         set_thread_res_gid(gid, gid, gid)?;
         set_thread_res_uid(uid, uid, uid)
     };
     become_it().on("cannot become the user", Path::new(words.as_deref().unwrap_or("root")))
+}
+
+/// Returns whether setgroups(2) is denied in this user namespace (user_namespaces(7)).
+fn groups_stay() -> bool {
+    fs::read_to_string("/proc/self/setgroups").is_ok_and(|text| text.trim() == "deny")
 }
 
 /// Returns what to execute for `words`, searching PATH like execvp(3).

@@ -2,8 +2,8 @@
 //! removed afterwards.
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, mkdirat,
-    openat, openat2, readlinkat, statat, unlinkat, utimensat,
+    AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
+    mkdirat, openat, openat2, readlinkat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -124,13 +124,19 @@ impl MountPoints {
         kind: MountPointKind,
     ) -> io::Result<OwnedFd> {
         let before = changed(&fstat(&parent)?);
+        let mode = Mode::from_raw_mode(match kind {
+            MountPointKind::Directory => 0o755,
+            MountPointKind::File => 0o644,
+        });
         match kind {
-            MountPointKind::Directory => mkdirat(&parent, &name, Mode::from_raw_mode(0o755))?,
+            MountPointKind::Directory => mkdirat(&parent, &name, mode)?,
             MountPointKind::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                drop(openat(&parent, &name, flags, Mode::from_raw_mode(0o644))?);
+                drop(openat(&parent, &name, flags, mode)?);
             }
         }
+        // Both calls apply the umask.
+        chmodat(&parent, &name, mode, AtFlags::empty())?;
         let place = openat(
             &parent,
             &name,

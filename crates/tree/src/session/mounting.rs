@@ -4,11 +4,14 @@ use super::{DEVICE, ROOT, Session, UPPER, WORK};
 use crate::busy::{Busy, TreeUser};
 use crate::overlay::{self, DetachedMount};
 use crate::record::Purpose;
-use crate::store::{CONTENT, LAYERS, SESSIONS, open_directory, write_lightly};
+use crate::store::{CONTENT, LAYERS, SESSIONS, is_id, open_directory, write_lightly};
 use crate::strategy::Strategy;
 use crate::view::{self, top_first};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::chdir;
+use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -95,41 +98,45 @@ impl Session<'_> {
             // The layers stay until the last mount ends: `unneeded`.
             return Ok(());
         }
-        let has_copy = |mount: &Seen| self.is_ours(mount) || is_of(mount, &self.id);
         let began = Instant::now();
         loop {
-            let mut others = namespaces::others().into_iter();
-            let Some(other) = others.find(|other| other.mounts.iter().any(has_copy)) else {
-                return Ok(());
-            };
+            let Some(user) = self.copy_elsewhere(point) else { return Ok(()) };
             if began.elapsed() > MOMENT {
-                return Err(self.busy("cannot unmount", point, TreeUser::Namespace(other.pid)));
+                return Err(self.busy("cannot unmount", point, user));
             }
             sleep(LOOK);
         }
     }
 
-    /// Unmounts, in the private mount namespace of this process, the copies of mounts of the store,
-    /// but for those that lead to `needed`: a run, and what empties the trash after it, would keep
-    /// these trees and layers in use, where no unmount reaches its namespace. Best effort.
-    pub fn unmount_copies(&self, needed: &[&Path]) {
-        let sessions = self.store.sessions().unwrap_or_default().into_iter();
-        let mounted = sessions.filter_map(|(id, note)| match note?.purpose {
-            Purpose::Mount(point) | Purpose::View(point) => Some((id, point)),
-            Purpose::Run | Purpose::Import => None,
-        });
-        let mounted: Vec<_> = mounted.collect();
-        if mounted.is_empty() {
-            return;
+    /// Returns a mount namespace with a copy of the mount at `point`. A copy that umount(8) cannot
+    /// end there comes first: it has to be waited for in any case.
+    fn copy_elsewhere(&self, point: &Path) -> Option<TreeUser> {
+        let has_copy = |mount: &&Seen| self.is_ours(mount) || is_of(mount, &self.id);
+        let mut inherited = None;
+        for other in namespaces::others() {
+            let Some(copy) = other.mounts.iter().rfind(has_copy) else { continue };
+            let pid = other.pid;
+            // A copy at another path was mounted there on purpose, as a container's volume is.
+            if copy.point != point || !other.is_a_copy_of_ours() {
+                return Some(TreeUser::Namespace { pid, at: None });
+            }
+            inherited.get_or_insert(TreeUser::Namespace { pid, at: Some(point.to_owned()) });
         }
+        inherited
+    }
+
+    /// Unmounts, in the private mount namespace of this process, the copies of mounted trees of any
+    /// store, but for those that lead to the store or to `needed`: a run, and what empties the trash
+    /// after it, would keep these trees and layers in use, where no unmount reaches its namespace. A
+    /// working directory in such a copy becomes `/`. Best effort: the mount namespace of an ordinary
+    /// user cannot unmount one of the mounts that it has inherited (mount_namespaces(7)).
+    pub fn unmount_copies(&self, needed: &[PathBuf]) {
         let mounts = mounts::read("self").unwrap_or_default();
-        let is_needed = |point: &Path| {
-            needed.iter().any(|path| path.starts_with(point) || point.starts_with(path))
-        };
-        // A read-only mount shows layers, whatever their session.
-        let is_copy = |mount: &&Seen| {
-            mounted.iter().any(|(id, point)| is_of(mount, id) || mount.point == *point)
-        };
+        let points = self.mount_points();
+        let needed = || needed.iter().map(PathBuf::as_path).chain([self.store.path()]);
+        let is_needed =
+            |point: &Path| needed().any(|path| path.starts_with(point) || point.starts_with(path));
+        let is_copy = |mount: &&Seen| shows_a_tree(mount) || points.contains(&mount.point);
         for mount in mounts.iter().rev().filter(is_copy) {
             let at = &mount.point;
             let is_seen = pins::mount_of(at, &mounts).is_ok_and(|seen| seen.id == mount.id);
@@ -137,6 +144,20 @@ impl Session<'_> {
                 let _ = unmount(at, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
             }
         }
+        // A detached mount lives on while it is a working directory (umount(2)).
+        if env::current_dir().is_err() {
+            let _ = chdir("/");
+        }
+    }
+
+    /// Returns where trees of the store are mounted.
+    fn mount_points(&self) -> Vec<PathBuf> {
+        let sessions = self.store.sessions().unwrap_or_default().into_iter();
+        let point = |purpose| match purpose {
+            Purpose::Mount(point) | Purpose::View(point) => Some(point),
+            Purpose::Run | Purpose::Import => None,
+        };
+        sessions.filter_map(|(_, note)| point(note?.purpose)).collect()
     }
 
     fn unmount_patiently(&self, point: &Path) -> Result<(), Error> {
@@ -210,6 +231,23 @@ impl Session<'_> {
         let is_told = |dir: &str| !dir.starts_with("/proc/");
         !values(key).any(is_told) || values(key).any(|dir| dir.contains(&format!("/{id}/")))
     }
+}
+
+/// Returns whether `mount` shows a layer or a session of any store, as far as the mount table says:
+/// not an overlay whose directories are links in /proc.
+fn shows_a_tree(mount: &Seen) -> bool {
+    let options = mount.options.split([',', ':', '=']).map(Path::new);
+    options.chain([mount.root.as_path()]).any(is_in_a_store)
+}
+
+/// Returns whether `path` is the content of a layer or a session, or in it.
+fn is_in_a_store(path: &Path) -> bool {
+    let names: Vec<_> = path.iter().filter_map(OsStr::to_str).collect();
+    names.windows(3).any(|names| {
+        [LAYERS, SESSIONS].contains(&names[0])
+            && is_id(names[1])
+            && [CONTENT, UPPER].contains(&names[2])
+    })
 }
 
 /// Returns whether `mount` shows something of the layer or session `id`: an overlay over its

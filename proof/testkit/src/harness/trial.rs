@@ -25,6 +25,8 @@ pub enum Need {
     Engine(&'static str),
     /// A version of Linux, major and minor, and what came with it.
     Linux(u32, u32, &'static str),
+    /// One of these capabilities, a set of bits of linux/capability.h, and their names.
+    OneCapabilityOf(u64, &'static str),
 }
 
 /// Returns the first number that `name --version` prints.
@@ -32,6 +34,13 @@ fn major(name: &str) -> Option<u32> {
     let printed = Command::new(name).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&printed.stdout).into_owned();
     text.split(|c: char| !c.is_ascii_digit()).find_map(|number| number.parse().ok())
+}
+
+/// Returns the effective capabilities of this process (proc_pid_status(5)).
+fn capabilities() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
 }
 
 impl Need {
@@ -57,6 +66,8 @@ impl Need {
             }
             Self::Linux(major, minor, what) => (!kernel_is_at_least(major, minor))
                 .then(|| format!("Linux has no {what} before {major}.{minor}")),
+            Self::OneCapabilityOf(set, names) => (capabilities() & set == 0)
+                .then(|| format!("this process has none of {names}; run it outside of a container")),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::arguments::tree::RunIn;
 use crate::commands::error::CommandError;
 use std::collections::BTreeMap;
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -39,19 +40,15 @@ const LANG: &str = "C.UTF-8";
 const OF_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD"];
 const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
 
-type Variables = BTreeMap<OsString, OsString>;
+pub(super) type Variables = BTreeMap<OsString, OsString>;
 
-/// Returns the variables for the command. `ours` are those of the caller, and `is_directory`
-/// checks for directories in the tree.
-pub(super) fn for_command(
-    arguments: &RunIn,
-    ours: &Variables,
-    is_directory: impl Fn(&Path) -> bool,
-) -> Result<Vec<(OsString, OsString)>, CommandError> {
-    let mut made = if arguments.keep_env { kept(ours, is_directory) } else { passed(ours) };
+/// Returns the variables of `--env-file` and `--setenv`. FILE may be relative to the working
+/// directory of the caller.
+pub(super) fn added(arguments: &RunIn) -> Result<Variables, CommandError> {
+    let (mut made, ours) = (Variables::new(), ours());
     for path in &arguments.env_file {
         let text = std::fs::read(path).on("cannot read", path)?;
-        set_lines(&mut made, &text, ours).map_err(|number| {
+        set_lines(&mut made, &text, &ours).map_err(|number| {
             let place = format!("line {number} of {}", path.display());
             format!("cannot use {place}: it is not NAME=VALUE or NAME")
         })?;
@@ -60,9 +57,27 @@ pub(super) fn for_command(
         if text.is_empty() || text.as_bytes().starts_with(b"=") {
             return Err("cannot use --setenv: it is NAME=VALUE or NAME".into());
         }
-        set(&mut made, text, ours);
+        set(&mut made, text, &ours);
     }
-    Ok(made.into_iter().collect())
+    Ok(made)
+}
+
+/// Returns the variables for the command, `added` among them. `is_directory` checks for directories
+/// in the tree.
+pub(super) fn for_command(
+    arguments: &RunIn,
+    added: Variables,
+    is_directory: impl Fn(&Path) -> bool,
+) -> Vec<(OsString, OsString)> {
+    let ours = ours();
+    let mut made = if arguments.keep_env { kept(&ours, is_directory) } else { passed(&ours) };
+    made.extend(added);
+    made.into_iter().collect()
+}
+
+/// Returns the variables of the caller.
+fn ours() -> Variables {
+    env::vars_os().collect()
 }
 
 /// Sets the variables of a file. The error is the number of a line that sets none.

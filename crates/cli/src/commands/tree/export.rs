@@ -6,7 +6,7 @@ use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
-use crate::text::{bytes, notice};
+use crate::text::{OutputStream, bytes, notice};
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -68,7 +68,7 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
     let bar = Bar::new("exported");
-    let mut out = BufWriter::with_capacity(1 << 20, io::stdout().lock());
+    let mut out = BufWriter::with_capacity(1 << 20, OutputStream(rustix::stdio::stdout()));
     let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
     let flushed = out.flush();
     drop(bar);

@@ -47,9 +47,14 @@ fn freeing(Busy { store, tree, by }: &Busy) -> String {
         TreeUser::Workers(at) => {
             format!("`fuser -vm {}` lists them; when they have ended: {umount}", path(at))
         }
-        TreeUser::Namespace(pid) => {
+        TreeUser::Namespace { pid, at: None } => {
             format!("`ps -fp {pid}` shows that process; when it has ended: {umount}")
         }
+        TreeUser::Namespace { pid, at: Some(at) } => format!(
+            "`nsenter -t {pid} -m umount {}` unmounts it there, unless a process works in it; \
+             then {umount}",
+            path(at)
+        ),
         TreeUser::Elsewhere => format!(
             "`findmnt -t nsfs` lists the files of such namespaces; when it is unmounted: {umount}"
         ),

@@ -1,7 +1,7 @@
 //! `synconce tree run`: a command in a clone, under a hold.
 
 use super::bar::Bar;
-use super::environment;
+use super::environment::{self, Variables};
 use super::failure::verb_on;
 use super::limits::Limited;
 use super::modes::Modes;
@@ -17,15 +17,18 @@ use crate::text::{self, say};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
+use synconce_durable::standard_paths;
 use synconce_probe::mounts;
 use synconce_run::{Accounts, Balance, Ending, Finished, RunError, RunOptions, RunOutcome};
-use synconce_sys::reason;
+use synconce_sys::process::give_up_inherited;
+use synconce_sys::{origin, reason};
 use synconce_tree::enter::{Bind, TIME_IS_OVER};
 use synconce_tree::record::TreeName;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
@@ -48,11 +51,17 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     let counts = arguments.stats || output.is_json();
     let binds: Vec<Bind> =
         arguments.bind.iter().map(|text| bind(text)).collect::<Result<_, _>>()?;
+    let added = environment::added(&arguments)?;
+    // In a chroot the kernel shows another path once this process has left the mount namespace.
+    let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
+    // Before the trial mount of a session: root of a user namespace may mount in a mount namespace
+    // of its own alone.
+    namespace::enter_private()?;
     let (begun, fate) = begin(store, &arguments)?;
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let mut screen = Screen::default();
     let began = Instant::now();
-    let finished = match work(&session, &arguments, &binds, (&mut screen, counts)) {
+    let finished = match work(&session, &arguments, (own, added), &binds, (&mut screen, counts)) {
         Ok(finished) => finished,
         Err(failure) => {
             session.discard()?;
@@ -174,25 +183,23 @@ fn bind(text: &str) -> Result<Bind, CommandError> {
     if Path::new(target).components().all(|part| part == Component::RootDir) {
         return Err(refuse("nothing can be shown at the root itself"));
     }
-    let found = std::fs::canonicalize(source).map_err(|error| refuse(&reason(&error)))?;
+    let found = fs::canonicalize(source).map_err(|error| refuse(&reason(&error)))?;
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
-/// Mounts the copy in a private mount namespace, and runs the command in it.
+/// Mounts the copy in the private mount namespace of this process, and runs the command in it.
+/// `own` is the path of this program.
 fn work(
     session: &Session<'_>,
     arguments: &RunIn,
+    (own, added): (PathBuf, Variables),
     binds: &[Bind],
     report: (&mut Screen, bool),
 ) -> Result<Finished, CommandError> {
-    // In a chroot the kernel shows another path once this process has left the mount namespace.
-    let own = env::current_exe().on("cannot find our own program", Path::new("/proc/self/exe"))?;
-    namespace::enter_private()?;
-    let sources: Vec<_> = binds.iter().map(|bind| Path::new(&bind.source)).collect();
-    session.unmount_copies(&sources);
+    session.unmount_copies(&needed(&own, binds));
     let root = session.attach()?;
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
-    let variables = environment::for_command(arguments, &env::vars_os().collect(), inside)?;
+    let variables = environment::for_command(arguments, added, inside);
     let limits = Limited::begin(session, arguments)?;
     let entering = entering(own, arguments, root, (binds, limits.groups()));
     let command = (entering, variables);
@@ -203,6 +210,21 @@ fn work(
     limits.end();
     session.detach()?;
     Ok(finished)
+}
+
+/// Returns the paths on the host that a run needs while it works. They may be in a mounted tree.
+fn needed(own: &Path, binds: &[Bind]) -> Vec<PathBuf> {
+    let written = [standard_paths::state(), standard_paths::runtime()].into_iter().flatten();
+    let written = written.chain([standard_paths::registry()]).map(|path| resolved(&path));
+    let sources = binds.iter().map(|bind| PathBuf::from(&bind.source));
+    written.chain(sources).chain([own.to_owned()]).collect()
+}
+
+/// Returns `path`, whose last components may be missing, without symbolic links.
+fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|above| Some((above, fs::canonicalize(above).ok()?)));
+    let rest = |above| path.strip_prefix(above).unwrap_or(Path::new(""));
+    found.map_or_else(|| path.to_owned(), |(above, real)| real.join(rest(above)))
 }
 
 /// Returns the command line of the process that enters the tree at `root`; `own` is the path of
@@ -292,6 +314,7 @@ fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
     let failed = |error: io::Error| {
         CommandError::from(format!("cannot run the command: {}", reason(&error)))
     };
+    origin::forget_runtime_stdio();
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut command = std::process::Command::new(&options.command[0]);
     command.args(&options.command[1..]);
@@ -299,6 +322,8 @@ fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
         command.env_clear().envs(environment.iter().cloned());
     }
     let mut child = command.spawn().map_err(failed)?;
+    // A pipe must close when the command's copies close; this process only prints notices.
+    give_up_inherited(Some(rustix::stdio::stderr()));
     forwarder.pass_on_to(&child).map_err(failed)?;
     let status = child.wait().map_err(failed)?;
     let ending = match (status.code(), status.signal()) {

@@ -1,0 +1,141 @@
+//! What the programs around a run leave to it: ignored signals, masks, and open or closed
+//! descriptors.
+
+use crate::concurrent::{point, text};
+use crate::site::{Site, limit};
+use crate::verbs::{NEEDS, with_base};
+use libtest_mimic::Trial;
+use std::fs;
+use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::process::{self, Finished};
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(a_caller_that_ignores_sigchld_gets_the_exit_status, &NEEDS),
+        trial(a_user_reaches_a_bind_whatever_the_umask_of_the_caller, &NEEDS),
+        trial(a_closed_standard_descriptor_stays_closed, &NEEDS),
+        trial(root_of_a_user_namespace_of_one_user_runs_commands, &NEEDS),
+        trial(a_report_on_a_full_pipe_that_does_not_block_is_whole, &NEEDS),
+        trial(pipes_and_locks_are_free_when_the_command_closes_them, &NEEDS),
+    ]
+}
+
+/// The ways in which a command is started.
+const WAYS: [&[&str]; 2] = [&[], &["--no-hold"]];
+
+/// Runs the script `around`, which ends in `"$@"`, with `tree run --from base OPTIONS -- /bin/sh
+/// -c COMMAND`.
+fn around(site: &Site<'_>, around: &str, options: &[&str], command: &str) -> Finished {
+    let words = [&["run", "--from", "base"], options, &["--", "/bin/sh", "-c", command]].concat();
+    let run = site.tree(&words);
+    let mut shell = site.place.command("bash");
+    shell.args(["-c", around, "bash"]).arg(run.get_program()).args(run.get_args());
+    process::run(&mut shell, limit()).unwrap()
+}
+
+/// Reported of bun (pull request 43203) and shadow (161): the kernel keeps no exit status for a
+/// process that ignores SIGCHLD, and execve(2) keeps the disposition.
+fn a_caller_that_ignores_sigchld_gets_the_exit_status(place: &Place) {
+    let site = with_base(place);
+    let ignoring = "exec perl -e '$SIG{CHLD} = \"IGNORE\"; exec @ARGV' \"$@\"";
+    for options in WAYS {
+        let finished = around(&site, ignoring, options, "exit 3");
+        assert_eq!(finished.status.code(), Some(3), "{options:?} {finished:?}");
+        assert_eq!(finished.stderr, "", "{options:?}");
+    }
+}
+
+/// Reported of buildah (issue 1305) and cross-boss (3).
+fn a_user_reaches_a_bind_whatever_the_umask_of_the_caller(place: &Place) {
+    let site = with_base(place);
+    let shared = point(&site, "shared");
+    fs::write(shared.join("file"), "shared\n").unwrap();
+    for (source, target) in [(shared.clone(), "/new/directory"), (shared.join("file"), "/new/file")]
+    {
+        let bind = format!("{}:{target}", text(&source));
+        let options = ["--user", "user", "--bind", &bind];
+        let command = format!("cat {target} {target}/file 2>/dev/null");
+        let finished = around(&site, "umask 077; exec \"$@\"", &options, &command);
+        assert_eq!(finished.stdout, "shared\n", "{target}: {finished:?}");
+    }
+}
+
+fn a_closed_standard_descriptor_stays_closed(place: &Place) {
+    let site = with_base(place);
+    for options in WAYS {
+        let command = "readlink /proc/self/fd/0 || echo closed";
+        let finished = around(&site, "exec \"$@\" <&-", options, command);
+        assert_eq!(finished.stdout, "closed\n", "{options:?} {finished:?}");
+    }
+}
+
+/// Reported of build-fhs-userenv (nixpkgs issue 10496): builds begin with `unshare --map-root-user`,
+/// which maps one user and denies setgroups(2).
+fn root_of_a_user_namespace_of_one_user_runs_commands(place: &Place) {
+    let site = with_base(place);
+    for options in ["--map-root-user", "--map-root-user --mount"] {
+        for way in WAYS {
+            let unsharing = format!("exec unshare {options} \"$@\"");
+            let finished = around(&site, &unsharing, way, "id -u; echo new >/data/file; exit 3");
+            assert_eq!(finished.stdout, "0\n", "{options} {way:?} {finished:?}");
+            assert_eq!(finished.status.code(), Some(3), "{options} {way:?} {finished:?}");
+        }
+    }
+}
+
+/// Runs a command whose descriptor `$ENV{STREAM}` is a full pipe that does not block. Reads the pipe
+/// when the command has ended or waits in poll(2) or ppoll(2), and prints what the command wrote.
+const FULL_PIPE: &str = r#"
+use Fcntl; use POSIX ":sys_wait_h";
+pipe(my $reader, my $writer); fcntl($writer, F_SETFL, O_NONBLOCK);
+while (syswrite($writer, "-" x 4096)) {}
+my $pid = fork; if (!$pid) { POSIX::dup2(fileno($writer), $ENV{STREAM}); exec @ARGV }
+close $writer;
+sub waits { open(my $file, "<", "/proc/$pid/syscall"); (<$file> // "") =~ /^(7|271|73) / }
+my $ended; until ($ended = waitpid($pid, WNOHANG) or waits()) { select(undef, undef, undef, 0.01) }
+my $read; $read .= $_ while sysread($reader, $_, 65536);
+waitpid($pid, 0) if !$ended; $read =~ s/^-+//; print $read; exit($? >> 8)
+"#;
+
+/// Reported of Travis CI (issue 4704), where Node.js made the output of all programs non-blocking.
+fn a_report_on_a_full_pipe_that_does_not_block_is_whole(place: &Place) {
+    let site = with_base(place);
+    let missing = "synconce: cannot find the tree missing: no such tree\n";
+    let listed = site.well(&["list"]).stdout;
+    for (words, stream, code, printed) in
+        [(&["list"][..], "1", 0, &listed[..]), (&["log", "missing"], "2", 125, missing)]
+    {
+        let tree = site.tree(words);
+        let mut full = place.command("perl");
+        full.args(["-e", FULL_PIPE]).arg(tree.get_program()).args(tree.get_args());
+        let finished = process::run(full.env("STREAM", stream), limit()).unwrap();
+        assert_eq!(finished.stdout, printed, "{words:?} {finished:?}");
+        assert_eq!(finished.status.code(), Some(code), "{words:?} {finished:?}");
+    }
+}
+
+/// Reported of sccache (pull request 2841) and many scripts with flock(1).
+fn pipes_and_locks_are_free_when_the_command_closes_them(place: &Place) {
+    let site = with_base(place);
+    let shared = point(&site, "shared");
+    let bind = format!("{}:/mnt", text(&shared));
+    let free = shared.join("free");
+    // What waits for the pipe or the lock ends the command, so the end of the command cannot be
+    // what frees it.
+    let ways = [
+        ("exec >&-", "\"$@\" | (cat; touch free)"),
+        ("exec 7>&-", "(7>&1 \"$@\" >/dev/null) | (cat; touch free)"),
+        ("exec <&-", "(yes 2>/dev/null; touch free) | \"$@\""),
+        ("exec 9>&-", "(flock 9; \"$@\" & exec 9>&-; flock lock touch free; wait $!) 9>lock"),
+    ];
+    for options in WAYS {
+        for (closes, frees) in ways {
+            let command = format!("{closes}; until [ -e /mnt/free ]; do sleep 0.02; done");
+            let frees = format!("set -o pipefail; cd {}; {frees}", text(&shared));
+            let options = [options, &["--bind", &bind]].concat();
+            let finished = around(&site, &frees, &options, &command);
+            assert!(finished.status.success(), "{options:?} {closes}: {finished:?}");
+            fs::remove_file(&free).unwrap();
+        }
+    }
+}
