@@ -10,10 +10,10 @@ pub(crate) use action::NO_UNDO;
 
 use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
+use crate::host::Host;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
-use crate::report::Host;
 use crate::text::{at_least, bytes, floor, micros};
 use serde::Serialize;
 use std::path::Path;

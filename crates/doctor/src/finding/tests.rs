@@ -28,7 +28,7 @@ pub(crate) fn place() -> ExaminedPlace {
 }
 
 pub(crate) fn host(kernel: &str) -> Host {
-    Host { kernel: kernel.to_owned(), cpus: 4 }
+    Host { kernel: kernel.to_owned(), cpus: 4, ..Host::default() }
 }
 
 /// Returns the figures of a disk on which a flush takes `flush` microseconds.
