@@ -254,8 +254,9 @@ fn a_command_without_syncs_needs_two_lines(place: &Place) {
     // A call without a known time makes the report longer, and not its verdict.
     let words = ["dd", "if=/dev/zero", "of=f", "bs=1", "count=1", "oflag=sync", "status=none"];
     let ended = finish(&mut watched(place, &here, &[], &words));
-    assert_eq!(ended.stderr.matches("dd: no sync was waited for in ").count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.matches("dd: no sync was timed in ").count(), 1, "{ended:?}");
     assert!(ended.stderr.contains("  not timed    "), "{ended:?}");
+    assert!(ended.stderr.contains("  do           synconce run -- dd "), "{ended:?}");
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

@@ -36,11 +36,18 @@ pub(super) fn verdict(
     let name = format!("{name}: {cause}");
     let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
     if waits.calls == 0 {
-        let rest = match not_covered {
-            [] => "`synconce run` saves nothing".to_owned(),
-            [first, ..] => format!("not timed: {}", first.what),
+        let held = not_covered.iter().find(|kind| kind.is_held);
+        let rest = match (held, not_covered) {
+            (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
+            (Some(held), _) => format!(
+                "no sync was timed in {took}; `synconce run` takes away the syncs of {}",
+                held.what
+            ),
+            (None, [first, ..]) => {
+                format!("no sync was waited for in {took}; not timed: {}", first.what)
+            }
         };
-        return format!("{name}no sync was waited for in {took}; {rest}{cut}");
+        return format!("{name}{rest}{cut}");
     }
     let counted = format!(
         "{name}{} waited for, {} of {took}",
@@ -97,7 +104,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         let _ = writeln!(text, "  not timed    {}", not_timed(kind));
     }
     programs(&mut text, report);
-    if report.savings.about >= WORTH {
+    if saves(report) {
         let _ = writeln!(text, "  do           {again}");
         let _ = writeln!(text, "  risk         {RISK}");
     }
@@ -108,6 +115,12 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         let _ = writeln!(text, "\n{}", report.verdict);
     }
     text
+}
+
+/// Whether a run saves time, or may: by syncs that have no time.
+fn saves(report: &CommandReport) -> bool {
+    let is_untimed = || report.not_covered.iter().any(|kind| kind.is_held);
+    report.savings.about >= WORTH || report.waits.calls == 0 && is_untimed()
 }
 
 /// Shows triggers, the longest first, and emulators.
