@@ -131,7 +131,7 @@ fn assert_copy_ups_wait(report: &Value, least: f64) {
     // 1,000 flushes of 8 ms, less what a volatile overlay takes on a busy machine.
     assert!(finding["seconds"].as_f64() > Some(3.0), "{finding:#}");
     let remedy = finding["remedy"].as_str().unwrap();
-    assert!(remedy.starts_with("synconce setup docker; then write step-root = "), "{remedy}");
+    assert!(remedy.starts_with("synconce setup docker; mkdir -p /etc/synconce; "), "{remedy}");
 }
 
 /// Returns the file system of the layers, as dockerd names that of ext4.
