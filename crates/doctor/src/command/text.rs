@@ -8,6 +8,7 @@ use crate::finding::Finding;
 use crate::text::{block, bytes, floor};
 use std::cmp::Reverse;
 use std::fmt::Write;
+use std::path::Path;
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
 pub(crate) const WORTH: f64 = 0.1;
@@ -36,6 +37,12 @@ pub(super) fn verdict(
     let name = format!("{name}: {cause}");
     let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
     if waits.calls == 0 {
+        if let Some(flag) = asked_daemon(&record.command) {
+            return format!(
+                "{name}no sync was waited for in {took}; the work of its daemon is not seen: \
+                 `synconce doctor {flag}`{cut}"
+            );
+        }
         let held = not_covered.iter().find(|kind| kind.is_held);
         let rest = match (held, not_covered) {
             (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
@@ -70,6 +77,18 @@ pub(super) fn verdict(
         "`synconce run` saves nothing worth it".to_owned()
     };
     format!("{counted}; {saved}{cut}")
+}
+
+/// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the
+/// command is the name of such a client, perhaps behind `sudo`.
+fn asked_daemon(command: &[String]) -> Option<&'static str> {
+    let names = command.iter().filter_map(|word| Path::new(word).file_name()?.to_str());
+    names.take(2).find_map(|name| match name {
+        "docker" | "docker-compose" => Some("--docker"),
+        "buildctl" => Some("--buildkit"),
+        "ctr" | "nerdctl" => Some("--containerd"),
+        _ => None,
+    })
 }
 
 /// Returns the lines of `report`. A long report repeats its verdict at its end.
