@@ -8,6 +8,7 @@ use crate::program::stdout_of;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +17,9 @@ use synconce_sys::reason;
 const PROGRAM: &str = "podman";
 /// The option of a store that names its mount program.
 const MOUNT_PROGRAM: &str = "overlay.mount_program";
+/// The file that says `true` in a store whose roots such a program has mounted. Podman then compares
+/// whole trees, also without the program.
+const HAD_MOUNT_PROGRAM: &str = "overlay/.has-mount-program";
 
 /// The output of `podman info --format json`, as far as it is used.
 #[derive(Deserialize)]
@@ -130,6 +134,8 @@ fn engine(info: Info, host: &host::Host) -> ContainerEngine {
         is_rootless: info.host.security.rootless,
         default_runtime: None,
         layers: layers(&graph_root, &driver),
+        had_mount_program: fs::read(graph_root.join(HAD_MOUNT_PROGRAM))
+            .is_ok_and(|text| text == b"true"),
         data_root: graph_root,
         builds_are_volatile: driver == "overlay"
             && mount_program.is_none()

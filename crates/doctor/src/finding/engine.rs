@@ -6,6 +6,9 @@ use crate::measure::Layers;
 use crate::place::ExaminedPlace;
 use crate::text::micros;
 
+/// Makes the store of Podman anew.
+const RESET: &str = "podman system reset";
+const RESET_RISK: &str = "all images, containers and volumes of Podman are removed";
 const RISK: &str = "a build that a power cut ends has to be started again";
 
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
@@ -64,11 +67,14 @@ pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec
     }
     if engine.mount_program.is_some() {
         let cause = "each access to a file of a container goes through a program";
-        let remedy = match driver {
-            "fuse-overlayfs" => kernel,
-            _ => format!("take mount_program out of {file} (the kernel's overlay; as a user 5.13)"),
+        let (remedy, risk) = match driver {
+            "fuse-overlayfs" => (kernel, unseen),
+            _ => {
+                let words = "the kernel mounts the overlay, as a user since 5.13";
+                (format!("take mount_program out of {file}, then {RESET}: {words}"), RESET_RISK)
+            }
         };
-        found.push(finding("fuse-overlayfs", cause, &remedy, unseen));
+        found.push(finding("fuse-overlayfs", cause, &remedy, risk));
     }
     if engine.native_diff == Some(false) && engine.mount_program.is_none() {
         let cause = "the end of each step compares the whole root with the layers below";
@@ -82,6 +88,10 @@ pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec
                 Action::Command(format!("echo {value} | tee {files}; systemctl restart docker"))
             };
             (slow_end.remedy, slow_end.undo) = (set("N"), set("Y"));
+        } else if engine.had_mount_program {
+            slow_end.remedy = Action::command(RESET);
+            slow_end.undo = Action::words("pull and build the images again");
+            slow_end.risk = RESET_RISK.to_owned();
         }
         found.push(slow_end);
     }

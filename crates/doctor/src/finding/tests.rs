@@ -193,6 +193,7 @@ fn engine(driver: &str) -> ContainerEngine {
         data_root: "/var/lib/docker".into(),
         storage_driver: driver.to_owned(),
         mount_program: None,
+        had_mount_program: false,
         backing: None,
         native_diff: None,
         layers: None,
