@@ -77,25 +77,37 @@ pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec
         found.push(finding("fuse-overlayfs", cause, &remedy, risk));
     }
     if engine.native_diff == Some(false) && engine.mount_program.is_none() {
-        let cause = "the end of each step compares the whole root with the layers below";
-        let risk = "a rename or a chown of what is in a lower layer copies more";
-        let words = "take metacopy=on out of mountopt in /etc/containers/storage.conf";
-        let mut slow_end = finding("no-native-diff", cause, words, risk);
-        if engine.name == "docker" {
-            let set = |value| {
-                let files = "/sys/module/overlay/parameters/redirect_dir \
-                             /sys/module/overlay/parameters/metacopy";
-                Action::Command(format!("echo {value} | tee {files}; systemctl restart docker"))
-            };
-            (slow_end.remedy, slow_end.undo) = (set("N"), set("Y"));
-        } else if engine.had_mount_program {
-            slow_end.remedy = Action::command(RESET);
-            slow_end.undo = Action::words("pull and build the images again");
-            slow_end.risk = RESET_RISK.to_owned();
-        }
-        found.push(slow_end);
+        found.push(no_native_diff(engine));
     }
     found
+}
+
+/// Returns the finding that the engine compares trees where it could read an upper directory.
+fn no_native_diff(engine: &ContainerEngine) -> Finding {
+    let risk = "a rename or a chown of what is in a lower layer copies more";
+    let (remedy, undo, risk) = if engine.name == "docker" {
+        let set = |value| {
+            let files = "/sys/module/overlay/parameters/redirect_dir \
+                         /sys/module/overlay/parameters/metacopy";
+            Action::Command(format!("echo {value} | tee {files}; systemctl restart docker"))
+        };
+        (set("N"), set("Y"), risk)
+    } else if engine.had_mount_program {
+        (Action::command(RESET), Action::words("pull and build the images again"), RESET_RISK)
+    } else {
+        let words = "take metacopy=on out of mountopt in /etc/containers/storage.conf";
+        (Action::words(words), Action::words("put metacopy=on back"), risk)
+    };
+    Finding {
+        name: "no-native-diff",
+        seconds: None,
+        workload: None,
+        cause: "the end of each step compares the whole root with the layers below".to_owned(),
+        evidence: engine.summary(),
+        remedy,
+        undo,
+        risk: risk.to_owned(),
+    }
 }
 
 /// Returns the finding that a set-up was made, and is not in force.
