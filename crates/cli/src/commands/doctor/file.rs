@@ -62,8 +62,12 @@ impl ReportFile {
             let why = format!("cannot write to -: {option} writes to a file only");
             return Err(CommandError::from(why).hint(format!("synconce doctor {example}")));
         }
+        // In a directory that others can write to, the link may be another user's.
+        if kind == Kind::Bundle && path.is_symlink() {
+            return Err(format!("cannot write to {}: a symbolic link", path.display()).into());
+        }
         let failed = |why: &str| format!("cannot write to {}: {why}", path.display());
-        let target = target(path, kind).map_err(|error| failed(&reason(&error)))?;
+        let target = target(path).map_err(|error| failed(&reason(&error)))?;
         // The file would replace what the other option reads or writes.
         let mut others = others.into_iter().flatten();
         if others.any(|other| other == path || resolved(other) == resolved(&target)) {
@@ -97,11 +101,7 @@ fn rights(mode: u32) -> Rights {
 }
 
 /// Returns the file to which `path` leads, if this process may write and replace it.
-fn target(path: &Path, kind: Kind) -> Result<PathBuf, IoError> {
-    // In a directory that others can write to, the link may be another user's.
-    if kind == Kind::Bundle && path.is_symlink() {
-        return Err(IoError::other("a symbolic link"));
-    }
+fn target(path: &Path) -> Result<PathBuf, IoError> {
     let target = match fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
         Ok(meta) if !meta.is_file() => return Err(IoError::other("not a regular file")),
