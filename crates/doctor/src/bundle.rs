@@ -3,6 +3,9 @@
 //! A word of a text stays only if `bundle/words.txt` lists the word: it has the words that synconce
 //! itself uses. Every other word becomes a placeholder, so no list of secrets has to be complete. In
 //! a text a number of more than three digits is such a word, too. Figures are no texts, and stay.
+//!
+//! Some listed words are names of people, too: `may`, `ruby`, `will`. Messages need them, so they
+//! stay. A user's name is hidden by its place instead: below `/home` no word stays.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,6 +14,13 @@ use std::collections::{HashMap, HashSet};
 /// Words of the messages of synconce, system calls, file systems, mount options, usual programs,
 /// directories and devices.
 const WORDS: &str = include_str!("bundle/words.txt");
+/// Interpreters and compilers, whose names can end with a version: `python3.11`, `gcc-12`.
+const VERSIONED: [&str; 14] = [
+    "clang", "cpp", "gcc", "gfortran", "ghc", "guile", "lua", "nodejs", "perl", "php", "pip",
+    "pypy", "python", "ruby",
+];
+/// The directory with the directories of users.
+const HOMES: &str = "/home/";
 /// Fields whose text stays whole: the release of the kernel, and times.
 const PLAIN: [&str; 3] = ["kernel", "made", "started"];
 /// The field with the first line that a program prints about its version.
@@ -86,7 +96,8 @@ impl Redaction {
             }
             let end = after.find(|c| !is_of_word(c)).unwrap_or(after.len());
             let (word, after) = after.split_at(end);
-            hidden += &self.word(word);
+            let word = if hidden.ends_with(HOMES) { self.hide(word) } else { self.word(word) };
+            hidden += &word;
             rest = after;
         }
         hidden + rest
@@ -105,10 +116,15 @@ impl Redaction {
     }
 
     fn word(&mut self, word: &str) -> String {
-        // A full stop, and the dashes of an option.
-        let core = word.trim_end_matches('.').trim_matches('-');
+        let core = core(word);
         let is_letter = core.len() == 1 && core.is_ascii();
-        if core.is_empty() || is_letter || is_number(core) || self.kept.contains(core) {
+        let is_known = self.kept.contains(core) || is_versioned(core);
+        if is_letter || is_number(core) || is_known { word.to_owned() } else { self.hide(word) }
+    }
+
+    fn hide(&mut self, word: &str) -> String {
+        let core = core(word);
+        if core.is_empty() {
             return word.to_owned();
         }
         // The same word with a full stop behind it is the same word.
@@ -137,13 +153,27 @@ fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') || !c.is_ascii()
 }
 
+/// Returns `word` without a full stop and without the dashes of an option.
+fn core(word: &str) -> &str {
+    word.trim_end_matches('.').trim_matches('-')
+}
+
+/// Whether `word` is the name of an interpreter or compiler, with or without a version.
+fn is_versioned(word: &str) -> bool {
+    VERSIONED.iter().filter_map(|name| word.strip_prefix(name)).any(|version| {
+        let version = version.strip_prefix('-').unwrap_or(version);
+        version.is_empty() || version.split('.').all(is_short)
+    })
+}
+
 /// Whether `word` is a number of at most three digits on each side of its point.
 fn is_number(word: &str) -> bool {
     let (whole, part) = word.split_once('.').unwrap_or((word, "0"));
-    let is_short = |digits: &str| {
-        (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
-    };
     is_short(whole) && is_short(part)
+}
+
+fn is_short(digits: &str) -> bool {
+    (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -20,16 +20,19 @@ use synconce_durable::text;
 /// How many of the largest files and directories are listed.
 const LISTED: usize = 10;
 /// Directories that a build makes, downloads, or does not need.
-const SELDOM_NEEDED: [&str; 12] = [
+const SELDOM_NEEDED: [&str; 15] = [
     ".cache",
     ".git",
     ".gradle",
     ".hg",
     ".mypy_cache",
+    ".next",
+    ".nuxt",
     ".pytest_cache",
     ".svn",
     ".terraform",
     ".tox",
+    ".turbo",
     ".venv",
     "__pycache__",
     "node_modules",

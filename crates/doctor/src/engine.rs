@@ -39,6 +39,8 @@ pub struct ContainerEngine {
     pub storage_driver: String,
     /// The program that mounts roots in the kernel's place, such as fuse-overlayfs.
     pub mount_program: Option<String>,
+    /// Whether such a program has mounted roots before, as Podman notes it in its store.
+    pub had_mount_program: bool,
     /// The file system of the layers, as the engine names it.
     pub backing: Option<String>,
     /// Whether the engine reads changes from the upper directory of an overlay. Otherwise it

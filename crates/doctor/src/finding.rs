@@ -2,6 +2,7 @@
 //! out.
 
 mod action;
+mod disk;
 mod engine;
 mod limits;
 
@@ -10,10 +11,10 @@ pub(crate) use action::NO_UNDO;
 
 use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
+use crate::host::Host;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
-use crate::report::Host;
 use crate::text::{at_least, bytes, floor, micros};
 use serde::Serialize;
 use std::path::Path;
@@ -31,17 +32,13 @@ const HELD_CALL: f64 = 24.0;
 const WORTH: f64 = 3.0;
 /// No disk without a protected cache flushes in fewer microseconds.
 const FASTEST_FLUSH: f64 = 300.0;
-/// Bytes of the workload of figures about bandwidth, and what a build host should write in a
-/// second.
-const WRITTEN: f64 = 1e9;
-const USUAL_BANDWIDTH: f64 = 200e6;
 /// Files of the workload of copy-ups.
 const CHOWNED: f64 = 10_000.0;
 /// File systems that are this full, in percent, slow down.
 const NEARLY_FULL: u64 = 95;
 
 /// The names of all findings.
-pub const FINDINGS: [&str; 21] = [
+pub const FINDINGS: [&str; 22] = [
     "cpu-limit",
     "eatmydata",
     "emulated",
@@ -58,6 +55,7 @@ pub const FINDINGS: [&str; 21] = [
     "overlay-copy-up",
     "repeated-triggers",
     "set-up-not-in-force",
+    "slow-names",
     "slow-sync",
     "slow-writes",
     "step-copy-up",
@@ -135,11 +133,12 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
         found.extend(ignored_flushes(facts.place, measured));
     }
     let is_limited = found.iter().any(|finding| finding.name.starts_with("io-limit"));
-    found.extend(slow_writes(facts.place, measured).filter(|_| !is_limited));
+    found.extend(disk::slow_writes(facts.place, measured).filter(|_| !is_limited));
+    found.extend(disk::slow_names(facts.place, measured));
     if let Some(engine) = facts.engine {
         found.extend(engine::of_set_up(engine));
         found.extend(engine::of_no_sync(engine));
-        found.extend(engine::of_storage(engine));
+        found.extend(engine::of_storage(engine, facts.place));
         found.extend(engine::of_images(engine));
         found.extend(measured.layers.and_then(|layers| engine::of_copy_up(engine, &layers)));
     }
@@ -318,33 +317,14 @@ fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding
     })
 }
 
-fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
-    let rate = measured.sequential?.bytes_per_second;
-    let seconds = WRITTEN / rate.max(1.0) - WRITTEN / USUAL_BANDWIDTH;
-    let shown = bytes(rate);
-    (seconds >= WORTH).then(|| Finding {
-        name: "slow-writes",
-        seconds: Some(seconds),
-        workload: Some("1 GB of writes".to_owned()),
-        cause: format!("the disk writes {shown} a second"),
-        evidence: format!("writes of 1 MiB past the page cache: {shown} a second"),
-        remedy: Action::words(format!(
-            "put the work on another disk than that of {}",
-            place.mount_point.display()
-        )),
-        undo: Action::words("not needed"),
-        risk: "none".to_owned(),
-    })
-}
-
 fn preloaded(found: &InForce) -> Finding {
     // No environment changes what the file preloads.
     let (remedy, undo) = if found.evidence.starts_with("/etc/ld.so.preload ") {
         (
-            Action::words(
-                "remove libeatmydata from /etc/ld.so.preload; then synconce run -- COMMAND",
+            Action::command(
+                "sed -i 's,[^: ]*libeatmydata[^: ]*,,' /etc/ld.so.preload; synconce run -- COMMAND",
             ),
-            Action::words("put libeatmydata back into /etc/ld.so.preload"),
+            Action::command("echo libeatmydata.so >>/etc/ld.so.preload"),
         )
     } else {
         (Action::command("env -u LD_PRELOAD synconce run -- COMMAND"), Action::words(NO_UNDO))

@@ -15,6 +15,7 @@ mod device;
 mod engine;
 mod error;
 mod finding;
+mod host;
 mod in_force;
 mod measure;
 mod page;
@@ -38,10 +39,11 @@ pub use engine::{
 };
 pub use error::Error;
 pub use finding::{Action, FINDINGS, Finding};
+pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
 pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};
-pub use report::{Host, NotMeasured, PlaceReport};
+pub use report::{NotMeasured, PlaceReport};
 
 use measure::Budget;
 use place::Space;

@@ -3,6 +3,7 @@
 use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
 use crate::finding::{self, Finding};
+use crate::host::Host;
 use crate::in_force::InForce;
 use crate::measure::Measured;
 use crate::place::ExaminedPlace;
@@ -42,33 +43,6 @@ impl PlaceReport {
     /// Returns the report for a terminal.
     pub fn text(&self) -> String {
         crate::text::render(self)
-    }
-}
-
-/// The machine.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Host {
-    /// The release of the kernel.
-    pub kernel: String,
-    /// The CPUs that this process may use.
-    pub cpus: usize,
-}
-
-impl Host {
-    /// Asks the kernel.
-    pub fn read() -> Self {
-        let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-        Self { kernel, cpus: std::thread::available_parallelism().map_or(1, usize::from) }
-    }
-
-    /// Returns the first two numbers of the kernel's release.
-    pub(crate) fn version(&self) -> (u32, u32) {
-        let digits = |text: &str| {
-            let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-            text[..end].parse().unwrap_or(0)
-        };
-        let mut numbers = self.kernel.split('.').map(digits);
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }
 

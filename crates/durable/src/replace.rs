@@ -41,15 +41,32 @@ impl Rights {
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Error> {
     let old = File::open(path).on("cannot open", path)?;
     let metadata = old.metadata().on("cannot look at", path)?;
-    let place = NameInDirectory::open(path)?;
-    place.write(content, |new| {
+    write_over(path, content, |new| {
         let owner = (metadata.uid(), metadata.gid());
         let rights = Rights { mode: metadata.mode() & 0o7777, owner };
         give(new, rights)?;
         copy_attributes(&old, new);
         // A copied access list may have changed the mode.
         rustix::fs::fchmod(new, Mode::from_raw_mode(rights.mode))
-    })?;
+    })
+}
+
+/// Writes the file `path` with `rights`. A file or link of this name is replaced, with its owner
+/// and mode, and no link is followed.
+///
+/// # Errors
+/// Names the act and path. An old file is then intact, or the new file is whole.
+pub fn write_anew(path: &Path, content: &[u8], rights: Rights) -> Result<(), Error> {
+    write_over(path, content, |new| give(new, rights))
+}
+
+fn write_over(
+    path: &Path,
+    content: &[u8],
+    set_up: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+) -> Result<(), Error> {
+    let place = NameInDirectory::open(path)?;
+    place.write(content, set_up)?;
     let (from, to) = (place.temporary(), place.name());
     rustix::fs::renameat(&place.directory, &from, &place.directory, to)
         .map_err(|error| place.give_up(error))

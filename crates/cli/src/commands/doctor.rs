@@ -29,18 +29,18 @@ use width::fit;
 /// # Errors
 /// Why there is no report.
 pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
-    if !arguments.command.is_empty() {
-        return command::watch(arguments);
-    }
     if env::args_os().next_back().is_some_and(|word| word == "--") {
         return Err(CommandError::from("cannot time a command: there is none after --")
             .hint("synconce doctor -- COMMAND; of a directory: synconce doctor PATH"));
     }
     let outputs = Outputs::open(&arguments)?;
+    if !arguments.command.is_empty() {
+        return command::watch(arguments, outputs);
+    }
     if let Some(record) = &arguments.read {
         return command::read(record, outputs, &arguments);
     }
-    let failure = |error: Error| outputs.failed(&error, failure(&error, &arguments));
+    let failure = |error: Error| outputs.failed(failure(&error, &arguments));
     // Before signals are only noted: Ctrl-C ends a question that nothing answers.
     let asked = engine::ask(&arguments).map_err(failure)?;
     let mut watch = TerminalObserver::new();
@@ -107,17 +107,25 @@ impl Outputs {
     }
 
     /// Writes the bundle about `error`, because of which there is no report: an engine that does not
-    /// answer is a reason to ask for help. Returns `shown`, and why there is no bundle.
-    fn failed(&self, error: &Error, shown: CommandError) -> CommandError {
-        let Some(file) = &self.bundle else { return shown };
-        if matches!(error, Error::Interrupted(_)) {
-            return shown;
+    /// answer is a reason to ask for help. Returns `error`, and why there is no bundle.
+    fn failed(&self, error: CommandError) -> CommandError {
+        // A signal has no message.
+        if error.lines.is_empty() {
+            return error;
         }
-        let failed = Failed { error: error.to_string() };
-        match file.write(|made| bundle::text(&failed, made)) {
-            Ok(()) => shown,
-            Err(other) => shown.and(other),
+        match self.write_failure(error.lines.join("; ")) {
+            Ok(()) => error,
+            Err(other) => error.and(other),
         }
+    }
+
+    /// Writes the bundle with `error` in place of a report.
+    ///
+    /// # Errors
+    /// The bundle cannot be written.
+    fn write_failure(&self, error: String) -> Result<(), CommandError> {
+        let bundle = self.bundle.as_ref();
+        bundle.map_or(Ok(()), |file| file.write(|made| bundle::text(&Failed { error }, made)))
     }
 }
 

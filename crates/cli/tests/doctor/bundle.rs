@@ -5,7 +5,8 @@ use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use synconce_testkit::harness::{Place, binary, finish, trial};
 use synconce_testkit::rig::FsKind;
@@ -14,6 +15,8 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_bundle_has_no_secret_and_what_a_maintainer_needs, &[]),
         trial(a_bundle_says_why_there_is_no_report, &[]),
+        trial(a_bundle_belongs_to_its_writer_and_follows_no_link, &[]),
+        trial(a_bundle_names_distribution_and_container, &[]),
         trial(a_bundle_replaces_no_other_output, &[]),
     ]
 }
@@ -135,14 +138,81 @@ fn a_bundle_has_no_secret_and_what_a_maintainer_needs(place: &Place) {
 
 fn a_bundle_says_why_there_is_no_report(place: &Place) {
     let file = place.text("bundle.json");
-    let mut doctor = place.synconce(&["doctor", "--docker", "--support-bundle", &file]);
-    let ended = finish(doctor.env("DOCKER_HOST", "unix:///srv/alice/docker.sock"));
-    assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(125), ""), "{ended:?}");
-    let text = fs::read_to_string(&file).unwrap();
-    let found: Value = serde_json::from_str(&text).unwrap();
-    let error = found["report"]["error"].as_str().unwrap();
-    assert!(error.starts_with("cannot ask dockerd at /srv/name"), "{text}");
-    assert!(error.ends_with(": No such file or directory") && !text.contains("alice"), "{text}");
+    fs::write(place.path("damaged"), "alice").unwrap();
+    fs::write(place.path("empty"), "").unwrap();
+    let no_record = "not a record of `synconce doctor -o`";
+    let (asked, started) = ("cannot ask dockerd at /srv/name", "cannot execute ");
+    let missing = "No such file or directory";
+    for (words, code, start, end) in [
+        (&["--docker"][..], 125, asked, missing),
+        (&["--", "/srv/alice/tool", "--password=hunter2"], 127, started, missing),
+        (&["--", "/srv"], 126, started, "Permission denied"),
+        (&["-o", "/srv/alice/record", "--", "true"], 125, "cannot write to /srv/name", missing),
+        (&["--read", "damaged"], 125, "cannot read damaged", no_record),
+        (&["--read", "empty"], 125, "cannot read empty", no_record),
+        (&["--read", "/srv/alice/record"], 125, "cannot read /srv/name", missing),
+    ] {
+        fs::write(&file, "of an older call").unwrap();
+        let mut doctor = place.synconce(&["doctor", "--support-bundle", &file]);
+        doctor.args(words).env("DOCKER_HOST", "unix:///srv/alice/docker.sock");
+        let ended = finish(&mut doctor);
+        assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
+        let text = fs::read_to_string(&file).unwrap();
+        let found: Value =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let error = found["report"]["error"].as_str().expect(&text);
+        assert!(error.starts_with(start) && error.ends_with(&format!(": {end}")), "{text}");
+        assert!(!text.contains("alice") && !text.contains("hunter2"), "{text}");
+        assert!(found["host"]["cpus"].as_u64() > Some(0), "{text}");
+    }
+}
+
+fn a_bundle_belongs_to_its_writer_and_follows_no_link(place: &Place) {
+    let here = Path::new("/dev/shm");
+    let (file, other) = (here.join("bundle.json"), here.join("other"));
+    let path = file.to_str().unwrap();
+    let assert_ours = || {
+        let meta = fs::symlink_metadata(&file).unwrap();
+        assert!(meta.is_file(), "{meta:?}");
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (0, 0, 0o600));
+        assert_eq!(names(here), ["bundle.json", "other"]);
+    };
+    fs::write(&other, "old").unwrap();
+    // Another user's file, which the user still has open.
+    fs::write(&file, "old").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    chown(&file, Some(65534), Some(65534)).unwrap();
+    let mut open = fs::File::open(&file).unwrap();
+    let ended =
+        finish(&mut place.synconce(&["doctor", "--context", "/srv", "--support-bundle", path]));
+    assert!(ended.status.success(), "{ended:?}");
+    assert_ours();
+    let mut old = String::new();
+    open.read_to_string(&mut old).unwrap();
+    assert_eq!(old, "old");
+    // A link that is made after the check of the file.
+    let command = ["--", "ln", "--symbolic", "--force", "other", path];
+    let words = [&["doctor", "--support-bundle", path][..], &command].concat();
+    let ended = finish(&mut place.synconce(&words));
+    assert!(ended.status.success(), "{ended:?}");
+    assert_ours();
+    assert_eq!(fs::read_to_string(&other).unwrap(), "old");
+}
+
+fn a_bundle_names_distribution_and_container(place: &Place) {
+    let release = fs::read_to_string("/etc/os-release").unwrap();
+    let id = release.lines().find_map(|line| line.strip_prefix("ID=")).unwrap();
+    // The test has a PID namespace of its own, as a container has.
+    let podman = "mount -t tmpfs none /run; touch /run/.containerenv; exec \"$@\"";
+    let file = place.text("bundle.json");
+    let words = ["--context", "/srv", "--support-bundle", &file];
+    let apart = ["unshare", "--mount", "sh", "-ec", podman, "sh", binary(), "doctor"];
+    let ended = place.bare(&[&apart[..], &words].concat());
+    assert!(ended.status.success(), "{ended:?}");
+    let found: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let host = &found["host"];
+    assert_eq!(host["distribution"]["id"], id.trim_matches('"'), "{host:#}");
+    assert_eq!(host["container"], "podman", "{host:#}");
 }
 
 fn a_bundle_replaces_no_other_output(place: &Place) {
@@ -150,6 +220,7 @@ fn a_bundle_replaces_no_other_output(place: &Place) {
     let only = "--support-bundle writes to a file only\n\
                 synconce: hint: synconce doctor --support-bundle bundle.json";
     fs::write(place.path("record"), "old").unwrap();
+    symlink("record", place.path("link")).unwrap();
     for (options, file, why) in [
         (&[][..], "-", only),
         (&["--read", "./record"], "record", other),
@@ -157,6 +228,8 @@ fn a_bundle_replaces_no_other_output(place: &Place) {
         (&["--html", "./new"], "new", other),
         (&["--json=./new"], "new", other),
         (&[], "/dev/null", "not a regular file"),
+        (&[], "link", "a symbolic link"),
+        (&[], "/dev/stdout", "a symbolic link"),
         (&[], ".", "is a directory"),
     ] {
         let words = [&[binary(), "doctor", "--support-bundle", file], options].concat();

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial(slow_flushes_are_named_first_on_btrfs, &[]),
         trial(a_disk_that_ignores_flushes_is_named, &[]),
         trial(a_slow_bandwidth_is_named_first, &[]),
+        trial(slow_names_are_named_first, &[]),
         trial(fio_measures_writes_where_it_is_installed, &[Need::Program("fio", "fio")]),
         trial(a_place_without_a_cause_needs_two_lines_ten_times_of_ten, &[]),
         trial(the_copy_up_of_an_overlay_is_named_and_a_volatile_one_needs_nothing, &[]),
@@ -100,6 +101,20 @@ fn slow_writes(place: &Place, path: &str) -> Value {
 fn a_slow_bandwidth_is_named_first(place: &Place) {
     let report = slow_writes(place, "/none");
     assert_eq!(report["measured"]["random"]["by"], "synconce");
+}
+
+fn slow_names_are_named_first(place: &Place) {
+    // With dirsync each new name waits for the disk, as a name on a network waits for the server.
+    let latency = Latency::of_flush(Duration::from_millis(8));
+    let rig = Rig::builder().mount_options("dirsync").latency(latency).up().unwrap();
+    let report = healthy(place, rig.path());
+    assert_eq!(findings(&report)[..2], ["slow-names", "slow-sync"], "{report:#}");
+    assert!(
+        report["measured"]["names"]["creates"].as_f64() < Some(1e6 / LEAST_FLUSH),
+        "{report:#}"
+    );
+    // 10,000 flushes of 8 ms, less the 2 s of a usual disk.
+    assert!(report["findings"][0]["seconds"].as_f64() > Some(70.0), "{report:#}");
 }
 
 fn fio_measures_writes_where_it_is_installed(place: &Place) {

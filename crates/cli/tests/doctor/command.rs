@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
         trial(what_has_no_time_is_named, &[Need::Program("fio", "fio")]),
         trial(a_command_without_syncs_needs_two_lines, &[]),
+        trial(the_client_of_a_daemon_is_told_to_look_at_the_daemon, &[]),
         trial(a_record_that_was_kept_gives_the_same_report, &[]),
         trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
     ]
@@ -254,8 +255,23 @@ fn a_command_without_syncs_needs_two_lines(place: &Place) {
     // A call without a known time makes the report longer, and not its verdict.
     let words = ["dd", "if=/dev/zero", "of=f", "bs=1", "count=1", "oflag=sync", "status=none"];
     let ended = finish(&mut watched(place, &here, &[], &words));
-    assert_eq!(ended.stderr.matches("dd: no sync was waited for in ").count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.matches("dd: no sync was timed in ").count(), 1, "{ended:?}");
     assert!(ended.stderr.contains("  not timed    "), "{ended:?}");
+    assert!(ended.stderr.contains("  do           synconce run -- dd "), "{ended:?}");
+}
+
+/// A client of a daemon that does nothing, as if the daemon did the work.
+fn the_client_of_a_daemon_is_told_to_look_at_the_daemon(place: &Place) {
+    fs::copy("/bin/true", place.path("docker")).unwrap();
+    let here = place.path("");
+    let not_seen = "the work of its daemon is not seen: `synconce doctor --docker`";
+    for words in [&["./docker", "build", "."][..], &["env", "./docker", "build", "."]] {
+        let ended = finish(&mut watched(place, &here, &[], words));
+        assert!(ended.status.success() && ended.stderr.contains(not_seen), "{ended:?}");
+    }
+    // An argument of another program.
+    let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", ":", "docker"]));
+    assert!(!ended.stderr.contains(not_seen), "{ended:?}");
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

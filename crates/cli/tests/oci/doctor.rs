@@ -131,7 +131,7 @@ fn assert_copy_ups_wait(report: &Value, least: f64) {
     // 1,000 flushes of 8 ms, less what a volatile overlay takes on a busy machine.
     assert!(finding["seconds"].as_f64() > Some(3.0), "{finding:#}");
     let remedy = finding["remedy"].as_str().unwrap();
-    assert!(remedy.starts_with("synconce setup docker; then write step-root = "), "{remedy}");
+    assert!(remedy.starts_with("synconce setup docker; mkdir -p /etc/synconce; "), "{remedy}");
 }
 
 /// Returns the file system of the layers, as dockerd names that of ext4.
@@ -149,16 +149,24 @@ pub fn archive(place: &Place) -> String {
 
 fn causes_of_podman_are_named_first(place: &Place) {
     prepare(place);
-    for (driver, flush, cause) in
-        [("vfs", 8, "slow-sync"), ("vfs", 0, "vfs"), ("overlay", 8, "nothing")]
-    {
+    for (driver, flush, cause) in [
+        ("vfs", 8, "slow-sync"),
+        ("vfs", 0, "vfs"),
+        ("overlay", 8, "nothing"),
+        ("overlay", 0, "no-native-diff"),
+    ] {
         let rig = rig();
         let root = rig.path().join("storage");
         let text = format!(
-            "[storage]\ndriver = \"{driver}\"\ngraphroot = \"{}\"\nrunroot = \"{SHORT}/{driver}\"\n",
+            "[storage]\ndriver = \"{driver}\"\ngraphroot = \"{}\"\nrunroot = \"{SHORT}/{cause}\"\n",
             root.display()
         );
         place.write("storage.conf", &text);
+        if cause == "no-native-diff" {
+            // As after the use of a mount program that is no longer configured.
+            fs::create_dir_all(root.join("overlay")).unwrap();
+            fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
+        }
         // Podman makes its storage when it is first used.
         let mut podman = place.command("podman");
         podman.env("CONTAINERS_STORAGE_CONF", place.path("storage.conf")).arg("info");
@@ -170,7 +178,9 @@ fn causes_of_podman_are_named_first(place: &Place) {
         assert_eq!(report["engine"]["storage_driver"], driver);
         let verdict = report["verdict"].as_str().unwrap();
         assert!(verdict.starts_with(&format!("podman ({}): ", root.display())), "{verdict}");
-        if driver == "overlay" {
+        if cause == "no-native-diff" {
+            assert_eq!(report["findings"][0]["remedy"], "podman system reset", "{report:#}");
+        } else if driver == "overlay" {
             let why = "nothing to change: the engine mounts the roots of build steps volatile";
             assert!(verdict.ends_with(why), "{verdict}");
         }

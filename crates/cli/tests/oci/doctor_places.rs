@@ -59,6 +59,7 @@ fn syncs_and_writes_are_measured_in_steps_containers_and_volumes(place: &Place) 
         ("volume", &volume, "ext4"),
     ] {
         assert_eq!(report["place"]["type_name"], kind, "{what}: {report:#}");
+        assert_eq!(report["host"]["container"], "docker", "{what}: {report:#}");
         let measured = &report["measured"];
         assert!(measured["fsync"]["fastest"].as_f64() > Some(LEAST_FLUSH), "{what}: {report:#}");
         assert!(measured["random"]["per_second"].as_f64() > Some(1.0), "{what}: {report:#}");

@@ -104,6 +104,25 @@ fn a_name_has_one_placeholder_and_what_synconce_says_stays() {
     assert_ne!(by[0], by[1]);
 }
 
+#[test]
+fn interpreters_and_compilers_keep_their_versions() {
+    for kept in ["python3.11 and gcc-12", "pip3, ghc-9.0.2, perl5.36", "ruby may run php8.2"] {
+        assert_eq!(redacted(&kept).unwrap(), kept);
+    }
+    // Neither a list of any words with numbers, nor of long numbers.
+    for hidden in ["host7", "build7", "python12345", "gcc-alice", "alicepython3", "python3.alice"] {
+        assert_eq!(redacted(&hidden).unwrap(), "name1");
+    }
+}
+
+#[test]
+fn below_home_no_word_is_kept() {
+    let report = json!(["/home/will/app", "will may fails", "/home/docker.", "/home/7/cache"]);
+    let expected =
+        json!(["/home/name1/name2", "will may fails", "/home/name3.", "/home/name4/cache"]);
+    assert_eq!(redacted(&report).unwrap(), expected);
+}
+
 /// Returns the words of the string literals of a source, without its tests and comments.
 fn literals(source: &str) -> Vec<String> {
     let product = source.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
@@ -129,6 +148,7 @@ fn the_words_of_messages_are_known() {
         "finding.rs",
         "finding/engine.rs",
         "finding/limits.rs",
+        "finding/disk.rs",
         "text.rs",
         "in_force.rs",
         "engine.rs",

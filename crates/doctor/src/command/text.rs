@@ -8,6 +8,7 @@ use crate::finding::Finding;
 use crate::text::{block, bytes, floor};
 use std::cmp::Reverse;
 use std::fmt::Write;
+use std::path::Path;
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
 pub(crate) const WORTH: f64 = 0.1;
@@ -36,11 +37,24 @@ pub(super) fn verdict(
     let name = format!("{name}: {cause}");
     let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
     if waits.calls == 0 {
-        let rest = match not_covered {
-            [] => "`synconce run` saves nothing".to_owned(),
-            [first, ..] => format!("not timed: {}", first.what),
+        if let Some(flag) = asked_daemon(&record.command) {
+            return format!(
+                "{name}no sync was waited for in {took}; the work of its daemon is not seen: \
+                 `synconce doctor {flag}`{cut}"
+            );
+        }
+        let held = not_covered.iter().find(|kind| kind.is_held);
+        let rest = match (held, not_covered) {
+            (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
+            (Some(held), _) => format!(
+                "no sync was timed in {took}; `synconce run` takes away the syncs of {}",
+                held.what
+            ),
+            (None, [first, ..]) => {
+                format!("no sync was waited for in {took}; not timed: {}", first.what)
+            }
         };
-        return format!("{name}no sync was waited for in {took}; {rest}{cut}");
+        return format!("{name}{rest}{cut}");
     }
     let counted = format!(
         "{name}{} waited for, {} of {took}",
@@ -63,6 +77,18 @@ pub(super) fn verdict(
         "`synconce run` saves nothing worth it".to_owned()
     };
     format!("{counted}; {saved}{cut}")
+}
+
+/// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the
+/// command is the name of such a client, perhaps behind `sudo`.
+fn asked_daemon(command: &[String]) -> Option<&'static str> {
+    let names = command.iter().filter_map(|word| Path::new(word).file_name()?.to_str());
+    names.take(2).find_map(|name| match name {
+        "docker" | "docker-compose" => Some("--docker"),
+        "buildctl" => Some("--buildkit"),
+        "ctr" | "nerdctl" => Some("--containerd"),
+        _ => None,
+    })
 }
 
 /// Returns the lines of `report`. A long report repeats its verdict at its end.
@@ -97,7 +123,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         let _ = writeln!(text, "  not timed    {}", not_timed(kind));
     }
     programs(&mut text, report);
-    if report.savings.about >= WORTH {
+    if saves(report) {
         let _ = writeln!(text, "  do           {again}");
         let _ = writeln!(text, "  risk         {RISK}");
     }
@@ -108,6 +134,12 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         let _ = writeln!(text, "\n{}", report.verdict);
     }
     text
+}
+
+/// Whether a run saves time, or may: by syncs that have no time.
+fn saves(report: &CommandReport) -> bool {
+    let is_untimed = || report.not_covered.iter().any(|kind| kind.is_held);
+    report.savings.about >= WORTH || report.waits.calls == 0 && is_untimed()
 }
 
 /// Shows triggers, the longest first, and emulators.

@@ -182,6 +182,7 @@ impl ListeningDaemon {
             default_runtime: None,
             data_root: root,
             mount_program: (driver == "fuse-overlayfs").then(|| driver.clone()),
+            had_mount_program: false,
             storage_driver: driver,
             backing: None,
             native_diff: None,

@@ -283,6 +283,7 @@ fn engine(
         layers,
         data_root,
         mount_program: (info.driver == "fuse-overlayfs").then(|| "fuse-overlayfs".to_owned()),
+        had_mount_program: false,
         storage_driver: info.driver,
         backing,
         native_diff: native_diff.map(|value| value == "true"),

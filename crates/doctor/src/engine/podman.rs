@@ -3,11 +3,12 @@
 use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{ContainerEngine, layers};
 use crate::error::Error;
+use crate::host;
 use crate::program::stdout_of;
-use crate::report;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -16,6 +17,9 @@ use synconce_sys::reason;
 const PROGRAM: &str = "podman";
 /// The option of a store that names its mount program.
 const MOUNT_PROGRAM: &str = "overlay.mount_program";
+/// The file that says `true` in a store whose roots such a program has mounted. Podman then compares
+/// whole trees, also without the program.
+const HAD_MOUNT_PROGRAM: &str = "overlay/.has-mount-program";
 
 /// The output of `podman info --format json`, as far as it is used.
 #[derive(Deserialize)]
@@ -72,7 +76,7 @@ pub fn ask_podman() -> Result<ContainerEngine, Error> {
         return Err(Error::Elsewhere(PROGRAM));
     }
     let (emulated, native) = (Emulators::of_kernel(), info.host.arch.clone());
-    let mut engine = engine(info, &report::Host::read());
+    let mut engine = engine(info, &host::Host::read());
     let emulated = emulated.map(|it| emulated_images(&it, &native)).transpose();
     match emulated {
         Ok(found) => engine.emulated_images = found.flatten(),
@@ -108,14 +112,14 @@ fn text_of(command: &mut Command) -> io::Result<String> {
 }
 
 /// Whether `podman build` of `version` asks the kernel of `host` for volatile overlays.
-fn builds_are_volatile(version: &str, host: &report::Host) -> bool {
+fn builds_are_volatile(version: &str, host: &host::Host) -> bool {
     let mut numbers = version.split('.').map_while(|number| number.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     // Buildah 1.20, and Linux 5.10.
     version >= (3, 1) && host.version() >= (5, 10)
 }
 
-fn engine(info: Info, host: &report::Host) -> ContainerEngine {
+fn engine(info: Info, host: &host::Host) -> ContainerEngine {
     let PodmanStore { graph_driver_name: driver, graph_root, graph_options, graph_status } =
         info.store;
     let status = |name: &str| Some(graph_status.as_ref()?.get(name)?.as_str()?.to_owned());
@@ -130,6 +134,8 @@ fn engine(info: Info, host: &report::Host) -> ContainerEngine {
         is_rootless: info.host.security.rootless,
         default_runtime: None,
         layers: layers(&graph_root, &driver),
+        had_mount_program: fs::read(graph_root.join(HAD_MOUNT_PROGRAM))
+            .is_ok_and(|text| text == b"true"),
         data_root: graph_root,
         builds_are_volatile: driver == "overlay"
             && mount_program.is_none()
@@ -154,8 +160,8 @@ fn engine(info: Info, host: &report::Host) -> ContainerEngine {
 mod tests {
     use super::*;
 
-    fn host(kernel: &str) -> report::Host {
-        report::Host { kernel: kernel.to_owned(), cpus: 1 }
+    fn host(kernel: &str) -> host::Host {
+        host::Host { kernel: kernel.to_owned(), cpus: 1, ..host::Host::default() }
     }
 
     #[test]

@@ -3,8 +3,12 @@
 use super::{Action, Finding, NO_UNDO, WORTH};
 use crate::engine::{ContainerEngine, EmulatedImages};
 use crate::measure::Layers;
+use crate::place::ExaminedPlace;
 use crate::text::micros;
 
+/// Makes the store of Podman anew.
+const RESET: &str = "podman system reset";
+const RESET_RISK: &str = "all images, containers and volumes of Podman are removed";
 const RISK: &str = "a build that a power cut ends has to be started again";
 
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
@@ -14,9 +18,16 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
 
-/// Returns the causes that the engine's storage shows. None has seconds: they depend on the
-/// images.
-pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
+/// Makes the roots of build steps volatile. The setting stands above all tables, and only once: with
+/// two, no container starts. The shell reads the old file before it opens the new one (POSIX, 2.9.1).
+const VOLATILE_ROOTS: &str = "mkdir -p /etc/synconce; printf '%s\\n' 'step-root = \"volatile\"' \
+                              \"$(sed '/^step-root/d' /etc/synconce/oci.toml 2>/dev/null)\" \
+                              >/etc/synconce/oci.toml";
+const PLAIN_ROOTS: &str = "sed -i '/^step-root/d' /etc/synconce/oci.toml";
+
+/// Returns the causes that the engine's storage at `place` shows. None has seconds: they depend on
+/// the images.
+pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec<Finding> {
     let driver = &*engine.storage_driver;
     let shown = engine.summary();
     let finding = |name, cause: &str, remedy: &str, risk: &str| Finding {
@@ -26,7 +37,7 @@ pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
         cause: cause.to_owned(),
         evidence: shown.clone(),
         remedy: Action::words(remedy),
-        undo: Action::words("take the setting back"),
+        undo: Action::words("take the change back"),
         risk: risk.to_owned(),
     };
     let unseen = "images and containers of the old driver are not seen until the undo";
@@ -36,7 +47,15 @@ pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
         "containerd" => ("--snapshotter overlayfs", "the commands of the client"),
         _ => ("driver = \"overlay\"", "/etc/containers/storage.conf"),
     };
-    let kernel = format!("set {setting} in {file}; the kernel's overlay copies no layer");
+    let kernel = match place.overlay {
+        // The usual place of an engine in a container.
+        Some(_) => format!(
+            "put {} on another file system, such as a volume: the kernel's overlay cannot keep its \
+             layers on an overlay",
+            place.path.display()
+        ),
+        None => format!("set {setting} in {file}; the kernel's overlay copies no layer"),
+    };
     let mut found = Vec::new();
     if driver == "vfs" {
         let cause = "each step of a build, and each container, copies all files of its image";
@@ -48,25 +67,47 @@ pub(super) fn of_storage(engine: &ContainerEngine) -> Vec<Finding> {
     }
     if engine.mount_program.is_some() {
         let cause = "each access to a file of a container goes through a program";
-        let remedy = match driver {
-            "fuse-overlayfs" => kernel,
-            _ => format!("take mount_program out of {file} (the kernel's overlay; as a user 5.13)"),
+        let (remedy, risk) = match driver {
+            "fuse-overlayfs" => (kernel, unseen),
+            _ => {
+                let words = "the kernel mounts the overlay, as a user since 5.13";
+                (format!("take mount_program out of {file}, then {RESET}: {words}"), RESET_RISK)
+            }
         };
-        found.push(finding("fuse-overlayfs", cause, &remedy, unseen));
+        found.push(finding("fuse-overlayfs", cause, &remedy, risk));
     }
     if engine.native_diff == Some(false) && engine.mount_program.is_none() {
-        let cause = "the end of each step compares the whole root with the layers below";
-        let remedy = match engine.name {
-            "docker" => {
-                "as root: echo N >/sys/module/overlay/parameters/redirect_dir, and the same for \
-                 metacopy; then restart dockerd"
-            }
-            _ => "take metacopy=on out of mountopt in /etc/containers/storage.conf",
-        };
-        let risk = "a rename or a chown of what is in a lower layer copies more";
-        found.push(finding("no-native-diff", cause, remedy, risk));
+        found.push(no_native_diff(engine));
     }
     found
+}
+
+/// Returns the finding that the engine compares trees where it could read an upper directory.
+fn no_native_diff(engine: &ContainerEngine) -> Finding {
+    let risk = "a rename or a chown of what is in a lower layer copies more";
+    let (remedy, undo, risk) = if engine.name == "docker" {
+        let set = |value| {
+            let files = "/sys/module/overlay/parameters/redirect_dir \
+                         /sys/module/overlay/parameters/metacopy";
+            Action::Command(format!("echo {value} | tee {files}; systemctl restart docker"))
+        };
+        (set("N"), set("Y"), risk)
+    } else if engine.had_mount_program {
+        (Action::command(RESET), Action::words("pull and build the images again"), RESET_RISK)
+    } else {
+        let words = "take metacopy=on out of mountopt in /etc/containers/storage.conf";
+        (Action::words(words), Action::words("put metacopy=on back"), risk)
+    };
+    Finding {
+        name: "no-native-diff",
+        seconds: None,
+        workload: None,
+        cause: "the end of each step compares the whole root with the layers below".to_owned(),
+        evidence: engine.summary(),
+        remedy,
+        undo,
+        risk: risk.to_owned(),
+    }
 }
 
 /// Returns the finding that a set-up was made, and is not in force.
@@ -119,20 +160,19 @@ pub(super) fn of_copy_up(engine: &ContainerEngine, layers: &Layers) -> Option<Fi
     let (file, volatile) = (layers.file.quarter, layers.volatile.quarter);
     let seconds = CHOWNED * (file - volatile) / 1e6;
     let set_up = format!("synconce setup {name}");
-    let setting = "write step-root = \"volatile\" at the top of /etc/synconce/oci.toml";
     let (remedy, undo) = match (is_in_force, engine.step_roots_are_volatile) {
         _ if !engine.can_be_set_up() => {
             let copy = "COPY --chown=USER in place of RUN chown -R";
             (Action::words(copy), Action::words("not needed"))
         }
-        (true, _) => (Action::words(setting), Action::words("remove that line")),
+        (true, _) => (Action::command(VOLATILE_ROOTS), Action::command(PLAIN_ROOTS)),
         (false, true) => {
             let undo = Action::Command(format!("{set_up} --undo"));
             (Action::Command(set_up), undo)
         }
         (false, false) => {
-            let undo = format!("remove that line; {set_up} --undo");
-            (Action::words(format!("{set_up}; then {setting}")), Action::words(undo))
+            let undo = format!("{PLAIN_ROOTS}; {set_up} --undo");
+            (Action::Command(format!("{set_up}; {VOLATILE_ROOTS}")), Action::Command(undo))
         }
     };
     (seconds >= WORTH).then(|| Finding {

@@ -1,6 +1,7 @@
 //! Findings about limits of control groups.
 
-use super::{Action, Facts, Finding, INSTALL, INSTALL_SYNCS, USUAL_BANDWIDTH, WORTH, WRITTEN};
+use super::disk::{USUAL_BANDWIDTH, WRITTEN};
+use super::{Action, Facts, Finding, INSTALL, INSTALL_SYNCS, WORTH};
 use crate::cgroup::{Limit, LimitKind};
 use crate::text::bytes;
 use synconce_durable::text::quote;

@@ -1,7 +1,7 @@
 //! Tests that are ignored if a program that they need is missing.
 
 use super::{Place, isolated};
-use libtest_mimic::Trial;
+use libtest_mimic::{Failed, Trial};
 use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -78,17 +78,22 @@ pub fn trial<T: Fn(&Place) + Copy + Send + 'static>(test: T, needs: &[Need]) -> 
     named_trial(name, needs, move || isolated(test))
 }
 
-/// Returns `test` as the trial `name`.
+/// Returns `test` as the trial `name`. Where a need is missing, the trial is ignored. With
+/// `--include-ignored` the trial then fails, and says what is missing.
 pub fn named_trial(name: &str, needs: &[Need], test: impl FnOnce() + Send + 'static) -> Trial {
     let missing: Vec<_> = needs.iter().filter_map(|need| need.missing()).collect();
     if !missing.is_empty() {
         eprintln!("SKIPPED: {name}: {}", missing.join("; "));
     }
+    let is_ignored = !missing.is_empty();
     let run = move || {
+        if is_ignored {
+            return Err(Failed::from(missing.join("; ")));
+        }
         test();
         Ok(())
     };
-    Trial::test(name, run).with_ignored_flag(!missing.is_empty())
+    Trial::test(name, run).with_ignored_flag(is_ignored)
 }
 
 /// Returns the python that has the module `name` of CPython's tests. Debian's comes before a

@@ -17,7 +17,7 @@ use synconce_run::{Ending, Recording, RunOptions};
 use synconce_sys::reason;
 
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
-pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
+pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, CommandError> {
     if synconce_run::is_held() {
         let (why, hint) = if synconce_run::is_in_step() {
             (
@@ -30,10 +30,10 @@ pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
                 "start `synconce doctor` outside of the run",
             )
         };
-        return Err(CommandError::from(why).hint(hint));
+        return Err(outputs.failed(CommandError::from(why).hint(hint)));
     }
-    let outputs = Outputs::open(&arguments)?;
-    let record = record(arguments.output.as_deref())?;
+    let record = record(arguments.output.as_deref());
+    let record = record.map_err(|error| outputs.failed(error.into()))?;
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
@@ -51,11 +51,15 @@ pub(super) fn watch(arguments: Doctor) -> Result<ExitCode, CommandError> {
     let finished = synconce_run::run(&watched, &mut screen);
     // Without lines, the sums were lost with the supervisor.
     let has_lines = record.metadata().is_ok_and(|meta| meta.len() > 0);
-    if !finished.began || !has_lines && finished.error.is_some() {
+    let error = finished.error.as_ref().filter(|_| !finished.began || !has_lines);
+    if let Some(error) = error {
+        if let Err(unwritten) = outputs.write_failure(error.to_string()) {
+            unwritten.report();
+        }
         return Ok(run::end(&finished));
     }
     let report = report(&record, &arguments.ignore)
-        .map_err(|error| format!("cannot read the record: {error}").into());
+        .map_err(|error| outputs.failed(format!("cannot read the record: {error}").into()));
     let printed = report.and_then(|report| {
         print(&report, outputs)?;
         Ok(exit_code(report.most_seconds(), arguments.fail_on))
@@ -80,7 +84,8 @@ pub(super) fn read(
     let examined = |file| report(&file, &arguments.ignore).map_err(|error| error.to_string());
     let report = opened
         .and_then(examined)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
+        .map_err(|error| outputs.failed(error.into()))?;
     print(&report, outputs)?;
     Ok(exit_code(report.most_seconds(), arguments.fail_on))
 }

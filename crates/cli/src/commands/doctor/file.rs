@@ -14,13 +14,19 @@ use synconce_sys::{process, reason};
 /// The file of `--html` or `--support-bundle`, which can be written.
 pub(super) struct ReportFile {
     path: PathBuf,
-    /// The mode of a new file, before the umask.
-    mode: u32,
+    kind: Kind,
 }
 
-/// The mode of a page before the umask; without a umask only its owner reads it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A file of the user, whose owner and mode stay.
+    Page,
+    /// Only this user may read the file: root's has the runs of all users.
+    Bundle,
+}
+
+/// The mode of a new page before the umask; without a umask only its owner reads it.
 const PAGE: u32 = 0o666;
-/// The mode of a bundle before the umask: root's has the runs of all users.
 const BUNDLE: u32 = 0o600;
 const UNKNOWN: u32 = 0o077;
 
@@ -33,26 +39,32 @@ impl ReportFile {
     pub(super) fn check(arguments: &Doctor) -> Result<[Option<Self>; 2], CommandError> {
         let Doctor { html, support_bundle, output, read, json, .. } = arguments;
         let common = [&json.json, output, read];
-        let (page, bundle) = ("--html report.html", "--support-bundle bundle.json");
         let of_page = [common.as_slice(), &[support_bundle]].concat();
         Ok([
-            Self::check_one(html, of_page, page)?.map(|path| Self { path, mode: PAGE }),
-            Self::check_one(support_bundle, common.to_vec(), bundle)?
-                .map(|path| Self { path, mode: BUNDLE }),
+            Self::check_one(html, of_page, Kind::Page)?,
+            Self::check_one(support_bundle, common.to_vec(), Kind::Bundle)?,
         ])
     }
 
-    /// `others` are the files of other options, and `example` is the option with a file.
+    /// `others` are the files of other options.
     fn check_one(
         path: &Option<PathBuf>,
         others: Vec<&Option<PathBuf>>,
-        example: &str,
-    ) -> Result<Option<PathBuf>, CommandError> {
+        kind: Kind,
+    ) -> Result<Option<Self>, CommandError> {
         let Some(path) = path.as_deref() else { return Ok(None) };
         if path == Path::new("-") {
+            let example = match kind {
+                Kind::Page => "--html report.html",
+                Kind::Bundle => "--support-bundle bundle.json",
+            };
             let option = example.split(' ').next().unwrap_or_default();
             let why = format!("cannot write to -: {option} writes to a file only");
             return Err(CommandError::from(why).hint(format!("synconce doctor {example}")));
+        }
+        // In a directory that others can write to, the link may be another user's.
+        if kind == Kind::Bundle && path.is_symlink() {
+            return Err(format!("cannot write to {}: a symbolic link", path.display()).into());
         }
         let failed = |why: &str| format!("cannot write to {}: {why}", path.display());
         let target = target(path).map_err(|error| failed(&reason(&error)))?;
@@ -61,7 +73,7 @@ impl ReportFile {
         if others.any(|other| other == path || resolved(other) == resolved(&target)) {
             return Err(failed("another option names this file").into());
         }
-        Ok(Some(target))
+        Ok(Some(Self { path: target, kind }))
     }
 
     /// Writes the text that `text` makes of what made it and when. The file is replaced as a whole,
@@ -75,10 +87,10 @@ impl ReportFile {
     ) -> Result<(), CommandError> {
         let now = humantime::format_rfc3339_seconds(SystemTime::now());
         let text = text(&format!("synconce {}, {now}", env!("CARGO_PKG_VERSION")))?;
-        let written = match replace::exists(&self.path) {
-            Ok(true) => replace::replace(&self.path, text.as_bytes()),
-            Ok(false) => replace::create(&self.path, text.as_bytes(), rights(self.mode)),
-            Err(error) => Err(error),
+        let (path, text) = (&self.path, text.as_bytes());
+        let written = match self.kind {
+            Kind::Page => replace::write(path, text, rights(PAGE)),
+            Kind::Bundle => replace::write_anew(path, text, rights(BUNDLE)),
         };
         written.map_err(|error| error.to_string().into())
     }
@@ -94,7 +106,7 @@ fn target(path: &Path) -> Result<PathBuf, IoError> {
         Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
         Ok(meta) if !meta.is_file() => return Err(IoError::other("not a regular file")),
         Ok(meta) => {
-            // The new file gets the owner of the old one.
+            // A new page gets the owner of the old one.
             let user = rustix::process::geteuid();
             if !user.is_root() && meta.uid() != user.as_raw() {
                 return Err(IoError::other("the file belongs to another user"));

@@ -1,0 +1,63 @@
+//! Remedies as they are typed.
+
+use super::*;
+use std::fs;
+use std::process::Command;
+
+/// Runs `line` by sh, with the file of the settings in `directory`.
+fn sh(line: &Action, directory: &Path) {
+    let Action::Command(line) = line else { panic!("no command: {line:?}") };
+    let line = line.replace("/etc/synconce", directory.to_str().unwrap());
+    let ended = Command::new("sh").args(["-ec", &line]).status().unwrap();
+    assert!(ended.success(), "{line}");
+}
+
+#[test]
+fn the_remedy_of_copy_ups_is_typed_with_any_file_of_settings() {
+    let layers = disk(8_000.0).fsync.map(|file| Layers {
+        file,
+        directory: file,
+        volatile: Times { quarter: 100.0, ..file },
+        unmount: 8_000.0,
+        random: None,
+    });
+    let set_up = Some(SetUp { is_made: true, is_in_force: true, lines: Vec::new() });
+    let held = ContainerEngine { set_up, ..engine("overlay2") };
+    let (found, _) = of_measured(&held, &Measured { layers, ..disk(8_000.0) });
+    let place = tempfile::tempdir().unwrap();
+    let (directory, file) = (place.path().join("synconce"), place.path().join("synconce/oci.toml"));
+    let rule = "[[rule]]\nimage = \"*\"\n";
+    let older = format!("step-root = \"as-mounted\"\n{rule}");
+    for (old, left) in [(None, "\n"), (Some(""), "\n"), (Some(rule), rule), (Some(&older), rule)] {
+        let _ = fs::remove_dir_all(&directory);
+        if let Some(old) = old {
+            fs::create_dir(&directory).unwrap();
+            fs::write(&file, old).unwrap();
+        }
+        sh(&found[0].remedy, &directory);
+        let text = fs::read_to_string(&file).unwrap();
+        assert_eq!(text, format!("step-root = \"volatile\"\n{left}"));
+        sh(&found[0].undo, &directory);
+        assert_eq!(fs::read_to_string(&file).unwrap(), left);
+    }
+}
+
+#[test]
+fn an_engine_on_an_overlay_is_not_told_to_use_the_overlay() {
+    let overlay = Overlay { upper: None, volatile: false, metacopy: false };
+    let on_overlay = ExaminedPlace { overlay: Some(overlay), ..place() };
+    let host = host("6.1.0");
+    for driver in ["vfs", "fuse-overlayfs"] {
+        let mount_program = (driver != "vfs").then(|| driver.to_owned());
+        let engine = ContainerEngine { mount_program, ..engine(driver) };
+        let remedy = |place: &ExaminedPlace| {
+            let engine = Some(&engine);
+            let facts = Facts { place, host: &host, limits: &[], space: Space::Enough, engine };
+            let found = derive(&facts, &[], &Measured::default());
+            found.into_iter().find(|found| found.name == driver).unwrap().remedy.text().to_owned()
+        };
+        assert!(remedy(&place()).contains("\"overlay2\" in /etc/docker/daemon.json"));
+        let wanted = "put /srv on another file system, such as a volume: ";
+        assert!(remedy(&on_overlay).starts_with(wanted), "{}", remedy(&on_overlay));
+    }
+}
