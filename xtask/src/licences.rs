@@ -3,7 +3,7 @@
 //! Advisories are not checked: their database is on no package registry, and the check must
 //! run offline.
 
-use crate::metadata::metadata;
+use crate::metadata::{metadata, platform};
 use serde_json::Value;
 use spdx::Expression;
 use std::error::Error;
@@ -25,7 +25,7 @@ const ACCEPTED: [&str; 11] = [
 
 /// Checks the licence expression of every locked package.
 pub fn check() -> Result<String, Box<dyn Error>> {
-    let metadata = metadata()?;
+    let metadata = metadata(&platform())?;
     let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
     let refused: Vec<String> = packages.iter().filter_map(refusal).collect();
     if refused.is_empty() {

@@ -13,7 +13,7 @@ mod sbom;
 const USAGE: &str = "\
 usage: cargo xtask generate [--check]
        cargo xtask licences
-       cargo xtask sbom
+       cargo xtask sbom [TARGET]
        cargo xtask prove [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
@@ -24,7 +24,8 @@ fn main() -> ExitCode {
         ["generate"] => generate::write(),
         ["generate", "--check"] => generate::check(),
         ["licences"] => licences::check(),
-        ["sbom"] => sbom::make(),
+        ["sbom"] => sbom::make(&metadata::platform()),
+        ["sbom", target] => sbom::make(target),
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         _ => Err(USAGE.into()),

@@ -10,18 +10,18 @@ pub fn platform() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
 
-/// Returns the packages, their licences and their dependencies.
-pub fn metadata() -> Result<Value, Box<dyn Error>> {
-    let platform = format!("--filter-platform={}", platform());
-    let arguments = ["metadata", "--format-version=1", "--locked", "--offline", &platform];
+/// Returns the packages of a target, their licences and their dependencies.
+pub fn metadata(target: &str) -> Result<Value, Box<dyn Error>> {
+    let target = format!("--filter-platform={target}");
+    let arguments = ["metadata", "--format-version=1", "--locked", "--offline", &target];
     Ok(serde_json::from_str(&cargo(&arguments)?)?)
 }
 
-/// Returns `NAME vVERSION` of each package in the shipped binaries, synconce and its test rig.
-pub fn shipped() -> Result<Vec<String>, Box<dyn Error>> {
+/// Returns `NAME vVERSION` of each package in the binaries that are shipped for a target: synconce and
+/// its test rig.
+pub fn shipped(target: &str) -> Result<Vec<String>, Box<dyn Error>> {
     let tree = ["tree", "--package=synconce", "--package=synconce-testkit", "--edges=normal"];
-    let platform = platform();
-    let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", &platform];
+    let format = ["--prefix=none", "--format={p}", "--locked", "--offline", "--target", target];
     let text = cargo(&[&tree[..], &format].concat())?;
     let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ");
     let mut names: Vec<_> = text.lines().filter(|line| !line.is_empty()).map(name).collect();

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::path::Path;
 
-/// Returns the SBOM as JSON.
-pub fn make() -> Result<String, Box<dyn Error>> {
-    let metadata = metadata()?;
-    let shipped = shipped()?;
+/// Returns the SBOM of a target as JSON.
+pub fn make(target: &str) -> Result<String, Box<dyn Error>> {
+    let metadata = metadata(target)?;
+    let shipped = shipped(target)?;
     let sums = checksums()?;
     let list = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
     let list = list.iter().filter(|package| shipped.contains(&label(package)));

@@ -2,15 +2,19 @@
 
 use crate::dockerfile::{COPY, MOUNT, SHELL, TAKEN_BACK};
 use libtest_mimic::Trial;
+use serde_json::{Value, json};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, binary, finish};
+use synconce_testkit::process::Finished;
 
 pub const STRIP: Need = Need::Program("strip", "binutils");
 pub const IMAGE: &str = concat!("synconce:", env!("CARGO_PKG_VERSION"));
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/image/build");
+/// Where an ELF header has `e_machine`.
+const MACHINE: usize = 18;
 const ARCHITECTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/architecture");
 
 pub fn trials() -> Vec<Trial> {
@@ -18,15 +22,22 @@ pub fn trials() -> Vec<Trial> {
         trial(the_image_is_the_same_whenever_it_is_made, &[STRIP]),
         trial(a_binary_that_is_not_static_is_refused, &[STRIP]),
         trial(an_image_has_the_architecture_of_its_binary, &[STRIP]),
+        trial(binaries_of_two_architectures_make_a_list_of_platforms, &[STRIP]),
         trial(the_guide_and_the_readme_contain_the_tested_commands, &[]),
     ]
 }
 
-/// Makes the image of synconce at `to`, by the script that users call.
-pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
+/// Returns a copy of the tested binary as small as that of a release.
+fn stripped(place: &Place) -> PathBuf {
     let stripped = place.path("synconce");
     let strip = finish(Command::new("strip").arg("-o").arg(&stripped).arg(binary()));
     assert!(strip.status.success(), "{strip:?}");
+    stripped
+}
+
+/// Makes the image of synconce at `to`, by the script that users call.
+pub fn make_image(place: &Place, command: &mut Command, to: &Path) {
+    let stripped = stripped(place);
     let mut made = Command::new(SCRIPT);
     made.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let made = finish(made.arg("--binary").arg(stripped).arg(to));
@@ -68,8 +79,6 @@ fn a_binary_that_is_not_static_is_refused(place: &Place) {
 }
 
 fn an_image_has_the_architecture_of_its_binary(place: &Place) {
-    // Where an ELF header has `e_machine`.
-    const MACHINE: usize = 18;
     let look = |program: &Path| finish(Command::new(ARCHITECTURE).arg(program));
     let file = place.path("header");
     for (machine, name) in [(libc::EM_X86_64, "amd64\n"), (libc::EM_AARCH64, "arm64\n")] {
@@ -84,4 +93,64 @@ fn an_image_has_the_architecture_of_its_binary(place: &Place) {
     let config = format!("\"architecture\":\"{}\"", look(Path::new(binary())).stdout.trim_end());
     let found = finish(place.command("grep").args(["-rqF", &config, "image/blobs"]));
     assert!(found.status.success(), "no {config}");
+}
+
+/// Makes the image of two binaries at `to`.
+fn make_list(place: &Place, binaries: [&Path; 2], to: &str) -> Finished {
+    let mut command = place.command(SCRIPT);
+    for binary in binaries {
+        command.arg("--binary").arg(binary);
+    }
+    finish(command.arg(to))
+}
+
+fn binaries_of_two_architectures_make_a_list_of_platforms(place: &Place) {
+    let (amd64, arm64) = (place.path("for-amd64"), place.path("for-arm64"));
+    let mut program = fs::read(stripped(place)).expect("a binary");
+    for (machine, file) in [(libc::EM_X86_64, &amd64), (libc::EM_AARCH64, &arm64)] {
+        program[MACHINE..MACHINE + 2].copy_from_slice(&machine.to_le_bytes());
+        fs::write(file, &program).expect("a program");
+    }
+    for (binaries, to) in [([&amd64, &arm64], "list"), ([&arm64, &amd64], "other")] {
+        let made = make_list(place, binaries.map(PathBuf::as_path), to);
+        assert_eq!((made.stdout.trim_end(), made.status.code()), (IMAGE, Some(0)), "{made:?}");
+    }
+    let differ = finish(place.command("diff").args(["-r", "list", "other"]));
+    assert!(differ.status.success(), "{differ:?}");
+
+    let json = |path: &str| -> Value { serde_json::from_str(&place.read(path)).expect(path) };
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().expect("a digest").replace(':', "/");
+        format!("list/blobs/{digest}")
+    };
+    let top = json("list/index.json");
+    assert_eq!(top["manifests"].as_array().map(Vec::len), Some(1), "{top}");
+    let top = &top["manifests"][0];
+    assert_eq!(top["annotations"]["org.opencontainers.image.ref.name"], IMAGE);
+    let list = json(&blob(top));
+    assert_eq!(
+        (&list["mediaType"], list["manifests"].as_array().map(Vec::len)),
+        (&top["mediaType"], Some(2))
+    );
+    for (number, name, file) in [(0, "amd64", &amd64), (1, "arm64", &arm64)] {
+        let descriptor = &list["manifests"][number];
+        assert_eq!(descriptor["platform"], json!({"architecture": name, "os": "linux"}));
+        let manifest = json(&blob(descriptor));
+        assert_eq!(json(&blob(&manifest["config"]))["architecture"], name);
+        let layer = blob(&manifest["layers"][0]);
+        let content = format!("tar -xOf {layer} synconce | cmp - '{}'", file.display());
+        let same = finish(place.command("sh").args(["-c", &content]));
+        assert!(same.status.success(), "{same:?}");
+    }
+    // By the list of a `docker save`, Docker would take one of them on every machine.
+    assert!(!place.path("list/manifest.json").exists());
+
+    for (binaries, to, refusal) in [
+        ([&amd64, &amd64], "twice", "is the second binary for amd64"),
+        ([&amd64, &arm64], "podman", "podman takes the image of one architecture"),
+    ] {
+        let made = make_list(place, binaries.map(PathBuf::as_path), to);
+        assert_eq!(made.status.code(), Some(1), "{made:?}");
+        assert!(made.stderr.contains(refusal), "{made:?}");
+    }
 }

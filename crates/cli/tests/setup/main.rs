@@ -12,3 +12,4 @@ mod messages;
 mod node;
 mod package;
 mod place;
+mod tarball;
