@@ -84,8 +84,8 @@ struct SyncJob {
     sync: Box<dyn FnOnce() -> Synced + Send>,
 }
 
-/// Syncs every file system of `pins`, and `everything`. Notes [failures] for later commits. Gives up on a sync that makes no
-/// progress for `patience`, and leaves its thread running.
+/// Syncs every file system of `pins`, and `everything`. Gives up on a sync that makes no progress
+/// for `patience`, and leaves its thread running. Notes [failures] for later commits.
 pub fn commit(
     pins: Pins,
     everything: Option<Everything>,
@@ -93,16 +93,15 @@ pub fn commit(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> SyncReport {
     let pins = pins.into_vec();
-    let describe =
-        |pin: &Pin| (pin.device, pin.point.clone(), pin.type_name.clone(), pin.source.clone());
+    let describe = |pin: &Pin| (pin.point.clone(), pin.type_name.clone(), pin.source.clone());
     let described: Vec<_> = pins.iter().map(describe).collect();
     let jobs = pins.into_iter().map(SyncJob::of_pin).chain(everything.map(SyncJob::of_everything));
     let mut results = run(jobs.collect(), patience, progress).into_iter();
-    let outcome = |((device, point, type_name, source), result): (_, Synced)| {
-        if result.as_ref().is_err_and(SyncFailure::may_hide_a_loss) {
-            failures::note(device);
-        }
-        FileSystemOutcome { point, type_name, source, result }
+    let outcome = |((point, type_name, source), result)| FileSystemOutcome {
+        point,
+        type_name,
+        source,
+        result,
     };
     let file_systems = described.into_iter().zip(&mut results).map(outcome).collect();
     SyncReport { file_systems, everything: results.next() }
@@ -143,7 +142,13 @@ impl Waiting {
             self.last = (now, Instant::now());
         }
         let still = self.last.1.elapsed();
-        (still >= patience).then(|| SyncFailure::Hung(still, self.devices.hanging()))
+        (still >= patience).then(|| {
+            // The kernel may report an error to the sync that is given up.
+            if let Devices::One(device, _) = self.devices {
+                failures::note(device);
+            }
+            SyncFailure::Hung(still, self.devices.hanging())
+        })
     }
 }
 

@@ -1,35 +1,33 @@
 //! How many syncs of a file system have failed.
 //!
-//! The kernel reports a lost write to the descriptors that were open when it happened, and to one
-//! that is opened later (syncfs(2), errseq). A command that comes after that one would believe its
-//! data durable.
+//! The kernel reports a lost write to each descriptor that was open when it happened. Of those that
+//! are opened later it reports to one alone (syncfs(2), errseq). So a command that comes after the
+//! one that got the error would believe its data durable.
 //!
 //! Each number is the size of a file: commands that fail at the same time append a byte each, and a
 //! disk that lost the bytes still has the size in memory.
 
 use crate::error::{Context, Error};
-use crate::standard_paths;
+use crate::{pins, standard_paths};
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use synconce_probe::mounts::DeviceId;
+use synconce_probe::mounts::{self, DeviceId};
 
-/// The directory of the numbers by file system, among the run files.
-const DIRECTORY: &str = "failures";
-
-/// Returns how many syncs of `device` by root or by this user have failed since boot.
+/// Returns how many syncs of `device` by root or by this user have failed.
 pub fn of(device: DeviceId) -> u64 {
-    let directories = standard_paths::runtimes().into_iter();
+    let directories = standard_paths::failures().into_iter();
     directories.map(|directory| count(&path_in(&directory, device)).unwrap_or(0)).sum()
 }
 
 /// Notes that a sync of `device` has failed. Best effort: the failure itself is reported.
 pub(crate) fn note(device: DeviceId) {
-    let Some(directory) = standard_paths::runtime() else { return };
+    let Some(directory) = standard_paths::failures().into_iter().next() else { return };
     // Both directories: all users may look.
-    for made in [&directory, &directory.join(DIRECTORY)] {
+    for made in directory.parent().into_iter().chain([&*directory]) {
         if standard_paths::make_runtime(made).is_err() {
             return;
         }
@@ -37,8 +35,17 @@ pub(crate) fn note(device: DeviceId) {
     let _ = add(&path_in(&directory, device));
 }
 
+/// Like [`note`], for the file system of `file`.
+pub(crate) fn note_at(file: BorrowedFd<'_>) {
+    let mounts = mounts::ours().unwrap_or_default();
+    let id = pins::mount_id(file);
+    if let Some(mount) = mounts.iter().find(|mount| Some(mount.id) == id) {
+        note(mount.device);
+    }
+}
+
 fn path_in(directory: &Path, device: DeviceId) -> PathBuf {
-    directory.join(DIRECTORY).join(device.to_string())
+    directory.join(device.to_string())
 }
 
 /// Returns the number in the file `path`; 0 if there is none.

@@ -4,6 +4,7 @@ mod ext4;
 
 pub(crate) use self::ext4::find_aborted_journal;
 
+use crate::failures;
 use rustix::fs::{FileType, StatVfsMountFlags};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
@@ -20,12 +21,12 @@ const EXT4: u64 = 0xEF53;
 /// Syncs the file system of the file or directory `handle`.
 ///
 /// syncfs(2) alone returns success on a file system that an error made read-only, or shut down
-/// before Linux 5.17 (`sync_filesystem`).
+/// before Linux 5.17 (`sync_filesystem`). Notes [failures] for later commits.
 ///
 /// # Errors
 /// The kernel reported a write-back error, or has stopped writing the file system.
 pub fn sync(handle: BorrowedFd<'_>) -> Result<(), Errno> {
-    sync_by(handle, &[])
+    sync_by(handle, &[]).inspect_err(|_| failures::note_at(handle))
 }
 
 /// Syncs the file system of `handle`, as [`sync`] does. The user of this process may own one of

@@ -14,9 +14,9 @@ mod uppers;
 
 pub use self::uppers::uppers_of;
 use crate::error::{Context, Error};
-use crate::file_system;
 use crate::in_flight::InFlight;
 use crate::synced::{SyncFailure, Synced};
+use crate::{failures, file_system};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -123,7 +123,10 @@ impl Pin {
         let began = Instant::now();
         self.sync_by_descriptor().map_err(|error| match error {
             Errno::MFILE | Errno::NFILE => SyncFailure::NotBegun(error.into()),
-            _ => SyncFailure::Sync(error.into()),
+            _ => {
+                failures::note(self.device);
+                SyncFailure::Sync(error.into())
+            }
         })?;
         if self.volatile {
             return Err(SyncFailure::Volatile);

@@ -47,12 +47,18 @@ pub fn registry() -> PathBuf {
     absolute(REGISTRY_VARIABLE).unwrap_or_else(|| systems().join("directories"))
 }
 
-/// Returns [`runtime`], and root's if it is another.
-pub(crate) fn runtimes() -> Vec<PathBuf> {
-    let systems = (!is_runtime_named()).then(|| PathBuf::from(SYSTEMS_RUNTIME));
-    let mut found: Vec<_> = runtime().into_iter().chain(systems).collect();
-    found.dedup();
-    found
+/// Returns the directories of the numbers of failed syncs (see [`crate::failures`]), this user's
+/// first. It outlives a login, and does not depend on one.
+pub(crate) fn failures() -> Vec<PathBuf> {
+    let systems = || PathBuf::from(SYSTEMS_RUNTIME);
+    let own = if is_runtime_named() {
+        vec![runtime()]
+    } else if is_roots(Path::new("/run")) {
+        vec![Some(systems())]
+    } else {
+        vec![state(), Some(systems())]
+    };
+    own.into_iter().flatten().map(|directory| directory.join("failures")).collect()
 }
 
 /// Returns the default directory of markers of a user whose home is `home`.

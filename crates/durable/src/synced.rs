@@ -24,8 +24,7 @@ pub enum SyncFailure {
 }
 
 impl SyncFailure {
-    /// Whether a later sync may succeed although writes are lost. The kernel may report the error
-    /// to the sync of a disk that hung, after it was given up.
+    /// Whether a later sync may succeed although writes are lost.
     pub fn may_hide_a_loss(&self) -> bool {
         !matches!(self, Self::NotBegun(_) | Self::Volatile)
     }

@@ -73,11 +73,12 @@ enum Failed {
 
 /// Returns the checksum of the regular file `file`.
 fn sum(file: &OwnedFd, from: ReadFrom, own: &mut Own<'_>) -> Result<[u8; 32], Failed> {
+    let flags = fcntl_getfl(file).map_err(Failed::Reading)?;
+    let mut is_direct = false;
     if from == ReadFrom::Disk {
         // A file system without O_DIRECT reads from memory what it could not drop.
         let _ = fadvise(file, 0, None, Advice::DontNeed);
-        let flags = fcntl_getfl(file).map_err(Failed::Reading)?;
-        let _ = fcntl_setfl(file, flags | OFlags::DIRECT);
+        is_direct = fcntl_setfl(file, flags | OFlags::DIRECT).is_ok();
     }
     grow(&mut own.buffer, BUFFER + SECTOR);
     let start = own.buffer.as_ptr().align_offset(SECTOR);
@@ -87,6 +88,12 @@ fn sum(file: &OwnedFd, from: ReadFrom, own: &mut Own<'_>) -> Result<[u8; 32], Fa
         let length = match read(file, &mut *buffer) {
             Ok(0) => return Ok(sum.finalize().into()),
             Err(Errno::INTR) => continue,
+            // Sectors above 4 KiB, or an end within a sector before Linux 5.11.
+            Err(Errno::INVAL) if is_direct => {
+                fcntl_setfl(file, flags).map_err(Failed::Reading)?;
+                is_direct = false;
+                continue;
+            }
             length => length.map_err(Failed::Reading)?,
         };
         sum.update(&buffer[..length]);

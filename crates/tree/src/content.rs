@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights};
-use synconce_fs::{Progress, ReadFrom};
+use synconce_fs::{Checksums, Progress, ReadFrom};
 
 /// The list of sha256sum(1), beside the content of a layer.
 const LIST: &str = "sha256sums";
@@ -37,37 +37,48 @@ fn list(store: &Store, id: &str) -> PathBuf {
     store.layer(id).join(LIST)
 }
 
-/// Takes the checksums of layer `id`, which has none, by what programs see, and keeps them durably.
+/// Takes the checksums of layer `id` by what programs see, and keeps them durably. Returns the
+/// files that cannot be read; no checksums are kept then.
 ///
 /// # Errors
-/// Names the act and path. No checksums are kept if a file cannot be read.
-pub(crate) fn take(store: &Store, id: &str, progress: &dyn Progress) -> Result<(), Error> {
-    let content = store.content(id);
-    let now =
-        synconce_fs::checksums(open_directory(&content)?.as_fd(), ReadFrom::Memory, progress)?;
-    let mut sums = Vec::new();
-    for (name, sum) in &now {
-        sums.push((&name[..], sum.on("cannot read", &content.join(path_of(name)))?));
+/// Names the act and path.
+pub(crate) fn take(
+    store: &Store,
+    id: &str,
+    progress: &dyn Progress,
+) -> Result<Vec<AlteredFile>, Error> {
+    let now = of_layer(store, id, ReadFrom::Memory, progress)?;
+    let unread = now.iter().filter_map(|(name, sum)| Some((name, sum.err()?)));
+    let unread: Vec<_> = unread
+        .map(|(name, errno)| AlteredFile { path: path_of(name), unread: Some(errno) })
+        .collect();
+    if unread.is_empty() {
+        let sums = now.iter().filter_map(|(name, sum)| Some((&name[..], sum.ok()?)));
+        let text = synconce_fs::to_list(sums);
+        let _lock = store.lock()?;
+        // Another command may have taken them meanwhile.
+        if !has_sums(store, id) {
+            replace::create(&list(store, id), &text, Rights::common())?;
+        }
     }
-    replace::create(&list(store, id), &synconce_fs::to_list(sums), Rights::common())
+    Ok(unread)
 }
 
-/// Returns the files of layer `id` of which the disk has other content than its checksums say. A new
-/// file is a change of its directory.
+/// Returns the files of layer `id` of which the disk has other content than its checksums say.
 ///
 /// # Errors
-/// Names the directory that cannot be read.
+/// Names the directory that cannot be read, or the list that is damaged.
 pub(crate) fn altered(
     store: &Store,
     id: &str,
     progress: &dyn Progress,
 ) -> Result<Vec<AlteredFile>, Error> {
     let then = sums(store, id)?;
-    let now = synconce_fs::checksums(
-        open_directory(&store.content(id))?.as_fd(),
-        ReadFrom::Disk,
-        progress,
-    )?;
+    let now = of_layer(store, id, ReadFrom::Disk, progress)?;
+    // A new file is a change of its directory.
+    if now.len() > then.len() {
+        return Err(damage("it has not all files")).on("cannot use", &list(store, id));
+    }
     let differs = |(name, sum): (&Vec<u8>, &[u8; 32])| {
         let unread = match now.get(name) {
             Some(Ok(now)) if now == sum => return None,
@@ -79,15 +90,28 @@ pub(crate) fn altered(
     Ok(then.iter().filter_map(differs).collect())
 }
 
+fn of_layer(
+    store: &Store,
+    id: &str,
+    from: ReadFrom,
+    progress: &dyn Progress,
+) -> Result<Checksums, Error> {
+    synconce_fs::checksums(open_directory(&store.content(id))?.as_fd(), from, progress)
+}
+
 /// Returns the checksums of layer `id`.
 ///
 /// # Errors
 /// Names the list that cannot be read.
 fn sums(store: &Store, id: &str) -> Result<Sums, Error> {
     let path = list(store, id);
-    let invalid = || io::Error::new(ErrorKind::InvalidData, "it is no list of checksums");
     let list = fs::read(&path).on("cannot read", &path)?;
-    synconce_fs::from_list(&list).ok_or_else(invalid).on("cannot use", &path)
+    let sums = synconce_fs::from_list(&list);
+    sums.ok_or_else(|| damage("it is no list of checksums")).on("cannot use", &path)
+}
+
+fn damage(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{what}; remove it, and verify again"))
 }
 
 fn path_of(name: &[u8]) -> PathBuf {

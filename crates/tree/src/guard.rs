@@ -31,7 +31,7 @@ pub enum Guard {
     Unreadable,
     /// The name is that of a generation, which does not change.
     Generation,
-    /// A sync of the store has failed since the uncommitted changes were begun: the disk may not
+    /// A sync of the file system has failed since the uncommitted changes were begun: it may not
     /// have them.
     Loss,
     /// The file system of the store was unmounted since the uncommitted changes were begun. The
@@ -53,7 +53,7 @@ impl fmt::Display for Guarded {
             Guard::Protection => "it is a protected base",
             Guard::Unreadable => "its record cannot be read",
             Guard::Generation => "it is a generation, and generations do not change",
-            Guard::Loss => "the disk lost writes after its changes began",
+            Guard::Loss => "a sync of the disk failed after its changes began",
             Guard::Unmount => {
                 "the disk was unmounted after its changes began, and may have lost writes"
             }
@@ -80,7 +80,7 @@ pub(crate) fn has_lost_nothing(store: &Store, record: &TreeRecord) -> Result<(),
     let Some(open) = store.open_note(record)? else { return Ok(()) };
     let refused = |by| Err(error(store, "cannot commit", &record.name, by));
     let (then, now) = (open.boot_epoch, store.boot_epoch()?);
-    if then.losses.is_some_and(|then| now.losses != Some(then)) {
+    if then.losses.is_some_and(|then| now.losses > Some(then)) {
         refused(Guard::Loss)
     } else if then.is_same_mount(&now) == Some(false) {
         refused(Guard::Unmount)

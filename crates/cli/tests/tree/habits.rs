@@ -91,7 +91,8 @@ pipe(my $reader, my $writer); fcntl($writer, F_SETFL, O_NONBLOCK);
 while (syswrite($writer, "-" x 4096)) {}
 my $pid = fork; if (!$pid) { POSIX::dup2(fileno($writer), $ENV{STREAM}); exec @ARGV }
 close $writer;
-sub waits { open(my $file, "<", "/proc/$pid/syscall"); (<$file> // "") =~ /^(7|271|73) / }
+my $polls = (POSIX::uname())[4] eq "aarch64" ? "73" : "7|271";
+sub waits { open(my $file, "<", "/proc/$pid/syscall"); (<$file> // "") =~ /^($polls) / }
 my $ended; until ($ended = waitpid($pid, WNOHANG) or waits()) { select(undef, undef, undef, 0.01) }
 my $read; $read .= $_ while sysread($reader, $_, 65536);
 waitpid($pid, 0) if !$ended; $read =~ s/^-+//; print $read; exit($? >> 8)

@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_loss_that_a_commit_meets_is_not_forgotten_on_xfs, &NEEDS),
         trial(a_loss_that_another_store_meets_is_not_forgotten, &NEEDS),
         trial(a_loss_that_a_run_meets_is_not_forgotten, &NEEDS),
+        trial(a_loss_that_an_export_meets_is_not_forgotten, &NEEDS),
         trial(changes_that_an_unmount_wrote_out_are_not_believed, &NEEDS),
     ]
 }
@@ -50,7 +51,7 @@ fn no_commit_forgets(place: &Place, rig: RigBuilder) {
     fs::write(point.join("data/new"), "new").unwrap();
     site.well(&["umount", point.to_str().unwrap()]);
     for tree in trees {
-        is_refused(&site, tree, "the disk lost writes");
+        is_refused(&site, tree, "a sync of the disk failed");
         site.well(&["discard", tree]);
         site.sh(tree, "echo again >/data/lost");
         site.well(&["commit", tree]);
@@ -83,6 +84,19 @@ fn a_loss_that_a_run_meets_is_not_forgotten(place: &Place) {
     });
 }
 
+fn a_loss_that_an_export_meets_is_not_forgotten(place: &Place) {
+    a_loss_elsewhere_is_not_forgotten(place, |rig| {
+        let other = Site::plain(place);
+        other.import("tree", &place.path("source"));
+        other.clone_of("tree", "clone");
+        other.sh("clone", &write("/data"));
+        lose(rig);
+        let target = rig.path().join("elsewhere/root");
+        let export = ["export", "clone", target.to_str().unwrap()];
+        other.refused(125, &export, &["input/output error"]);
+    });
+}
+
 /// Changes a tree of a store, lets `meets` meet a lost write with another command, and commits.
 fn a_loss_elsewhere_is_not_forgotten(place: &Place, meets: impl Fn(&Rig)) {
     let source = roots::small(place, "source");
@@ -94,7 +108,7 @@ fn a_loss_elsewhere_is_not_forgotten(place: &Place, meets: impl Fn(&Rig)) {
     site.sh("tree", "echo change >/data/new");
     meets(&rig);
     rig.disk().recover().unwrap();
-    is_refused(&site, "tree", "the disk lost writes");
+    is_refused(&site, "tree", "a sync of the disk failed");
     site.well(&["discard", "tree"]);
     site.sh("tree", "echo again >/data/new");
     site.well(&["commit", "tree"]);

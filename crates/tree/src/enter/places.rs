@@ -2,10 +2,11 @@
 //! removed afterwards.
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, chmodat, fstat,
-    mkdirat, openat, openat2, readlinkat, statat, unlinkat, utimensat,
+    AtFlags, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, mkdirat,
+    openat, openat2, readlinkat, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
+use rustix::process::umask;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -128,15 +129,17 @@ impl MountPoints {
             MountPointKind::Directory => 0o755,
             MountPointKind::File => 0o644,
         });
-        match kind {
-            MountPointKind::Directory => mkdirat(&parent, &name, mode)?,
+        // The umask is the caller's, and this process has no other thread.
+        let before_umask = umask(Mode::empty());
+        let made = match kind {
+            MountPointKind::Directory => mkdirat(&parent, &name, mode),
             MountPointKind::File => {
                 let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                drop(openat(&parent, &name, flags, mode)?);
+                openat(&parent, &name, flags, mode).map(drop)
             }
-        }
-        // Both calls apply the umask.
-        chmodat(&parent, &name, mode, AtFlags::empty())?;
+        };
+        umask(before_umask);
+        made?;
         let place = openat(
             &parent,
             &name,

@@ -4,7 +4,7 @@ use super::{DEVICE, ROOT, Session, UPPER, WORK};
 use crate::busy::{Busy, TreeUser};
 use crate::overlay::{self, DetachedMount};
 use crate::record::Purpose;
-use crate::store::{CONTENT, LAYERS, SESSIONS, is_id, open_directory, write_lightly};
+use crate::store::{CONTENT, LAYERS, SESSIONS, Store, is_id, open_directory, write_lightly};
 use crate::strategy::Strategy;
 use crate::view::{self, top_first};
 use rustix::io::Errno;
@@ -31,6 +31,43 @@ const MOMENT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The pause between two looks at the mounts of all processes.
 const LOOK: Duration = Duration::from_millis(20);
+
+impl Store {
+    /// Unmounts, in the private mount namespace of this process, the copies of mounted trees of any
+    /// store, but for those that lead to this store or to `needed`: a run, and what empties the trash
+    /// after it, would keep these trees and layers in use, where no unmount reaches its namespace. A
+    /// working directory in such a copy becomes `/`. Best effort: the mount namespace of an ordinary
+    /// user cannot unmount one of the mounts that it has inherited (mount_namespaces(7)).
+    pub fn unmount_copies(&self, needed: &[PathBuf]) {
+        let mounts = mounts::read("self").unwrap_or_default();
+        let points = self.mount_points();
+        let needed = || needed.iter().map(PathBuf::as_path).chain([self.path()]);
+        let is_needed =
+            |point: &Path| needed().any(|path| path.starts_with(point) || point.starts_with(path));
+        let is_copy = |mount: &&Seen| shows_a_tree(mount) || points.contains(&mount.point);
+        for mount in mounts.iter().rev().filter(is_copy) {
+            let at = &mount.point;
+            let is_seen = pins::mount_of(at, &mounts).is_ok_and(|seen| seen.id == mount.id);
+            if is_seen && !is_needed(at) {
+                let _ = unmount(at, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
+            }
+        }
+        // A detached mount lives on while it is a working directory (umount(2)).
+        if env::current_dir().is_err() {
+            let _ = chdir("/");
+        }
+    }
+
+    /// Returns where trees of the store are mounted.
+    fn mount_points(&self) -> Vec<PathBuf> {
+        let sessions = self.sessions().unwrap_or_default().into_iter();
+        let point = |purpose| match purpose {
+            Purpose::Mount(point) | Purpose::View(point) => Some(point),
+            Purpose::Run | Purpose::Import => None,
+        };
+        sessions.filter_map(|(_, note)| point(note?.purpose)).collect()
+    }
+}
 
 impl Session<'_> {
     /// Returns whether the session's changes can be kept in a tree.
@@ -123,41 +160,6 @@ impl Session<'_> {
             inherited.get_or_insert(TreeUser::Namespace { pid, at: Some(point.to_owned()) });
         }
         inherited
-    }
-
-    /// Unmounts, in the private mount namespace of this process, the copies of mounted trees of any
-    /// store, but for those that lead to the store or to `needed`: a run, and what empties the trash
-    /// after it, would keep these trees and layers in use, where no unmount reaches its namespace. A
-    /// working directory in such a copy becomes `/`. Best effort: the mount namespace of an ordinary
-    /// user cannot unmount one of the mounts that it has inherited (mount_namespaces(7)).
-    pub fn unmount_copies(&self, needed: &[PathBuf]) {
-        let mounts = mounts::read("self").unwrap_or_default();
-        let points = self.mount_points();
-        let needed = || needed.iter().map(PathBuf::as_path).chain([self.store.path()]);
-        let is_needed =
-            |point: &Path| needed().any(|path| path.starts_with(point) || point.starts_with(path));
-        let is_copy = |mount: &&Seen| shows_a_tree(mount) || points.contains(&mount.point);
-        for mount in mounts.iter().rev().filter(is_copy) {
-            let at = &mount.point;
-            let is_seen = pins::mount_of(at, &mounts).is_ok_and(|seen| seen.id == mount.id);
-            if is_seen && !is_needed(at) {
-                let _ = unmount(at, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH);
-            }
-        }
-        // A detached mount lives on while it is a working directory (umount(2)).
-        if env::current_dir().is_err() {
-            let _ = chdir("/");
-        }
-    }
-
-    /// Returns where trees of the store are mounted.
-    fn mount_points(&self) -> Vec<PathBuf> {
-        let sessions = self.store.sessions().unwrap_or_default().into_iter();
-        let point = |purpose| match purpose {
-            Purpose::Mount(point) | Purpose::View(point) => Some(point),
-            Purpose::Run | Purpose::Import => None,
-        };
-        sessions.filter_map(|(_, note)| point(note?.purpose)).collect()
     }
 
     fn unmount_patiently(&self, point: &Path) -> Result<(), Error> {

@@ -2,11 +2,11 @@
 //!
 //! The kernel reports a lost write once (syncfs(2)), so the next commit would succeed, also that of
 //! another tree whose changes are lost. Each session and each note of uncommitted changes has the
-//! number of failures before it, in its boot epoch; a commit with another number is refused. The
-//! changes do not survive a boot, and neither need the number.
+//! number of failures before it, in its boot epoch; a commit after more is refused. The changes do
+//! not survive a boot, and neither need the number.
 //!
 //! The store has the number of its own commits, which every container sees. What other commands met
-//! on the same file system is among the run files, and so is what the disk had no room to note.
+//! on the same file system is elsewhere ([`failures`]), and so is what the disk had no room to note.
 
 use super::Store;
 use std::path::PathBuf;

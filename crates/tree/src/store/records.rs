@@ -172,7 +172,15 @@ impl Store {
         let now = self.boot_epoch()?;
         let earlier = self.open_note(record)?.map(|open| open.boot_epoch);
         let earlier = earlier.filter(|earlier| !earlier.is_over(&now));
-        let boot_epoch = earlier.unwrap_or_else(|| began.clone());
+        let boot_epoch = match earlier {
+            None => began.clone(),
+            // An older version noted less.
+            Some(earlier) => BootEpoch {
+                mount: earlier.mount.or(began.mount),
+                losses: earlier.losses.or(began.losses),
+                ..earlier
+            },
+        };
         let open = Open { format, boot_epoch, generation, layers };
         write_lightly(&path, &encode(&open, &path)?)
     }

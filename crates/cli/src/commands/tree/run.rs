@@ -57,6 +57,7 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     // Before the trial mount of a session: root of a user namespace may mount in a mount namespace
     // of its own alone.
     namespace::enter_private()?;
+    store.unmount_copies(&needed(&own, &binds));
     let (begun, fate) = begin(store, &arguments)?;
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let mut screen = Screen::default();
@@ -196,7 +197,6 @@ fn work(
     binds: &[Bind],
     report: (&mut Screen, bool),
 ) -> Result<Finished, CommandError> {
-    session.unmount_copies(&needed(&own, binds));
     let root = session.attach()?;
     let inside = |path: &Path| is_in(&root, path, OFlags::DIRECTORY);
     let variables = environment::for_command(arguments, added, inside);
