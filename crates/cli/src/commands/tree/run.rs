@@ -57,8 +57,9 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     // Before the trial mount of a session: root of a user namespace may mount in a mount namespace
     // of its own alone.
     namespace::enter_private()?;
-    store.unmount_copies(&needed(&own, &binds));
     let (begun, fate) = begin(store, &arguments)?;
+    // Before a copy of the base, which can take minutes.
+    store.unmount_copies(&needed(&own, &binds));
     let session = begun.prepare(&Bar::silent_to_signals("copied"))?;
     let mut screen = Screen::default();
     let began = Instant::now();
