@@ -4,10 +4,11 @@ use crate::doctor::{first, latency, report, rig};
 use crate::engines::{SHORT, daemonless, prepare};
 use libtest_mimic::Trial;
 use std::fs;
-use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, finish, trial};
 
 pub fn trials() -> Vec<Trial> {
-    let needs = [daemonless::PODMAN[0], daemonless::PODMAN[2]];
+    let program = Need::Program("fuse-overlayfs", "fuse-overlayfs");
+    let needs = [daemonless::PODMAN[0], daemonless::PODMAN[2], program];
     vec![trial(causes_of_podman_are_named_first, &needs)]
 }
 
@@ -27,7 +28,7 @@ fn causes_of_podman_are_named_first(place: &Place) {
         );
         place.write("storage.conf", &text);
         if cause == "no-native-diff" {
-            // As after the use of a mount program that is no longer configured.
+            // As after the use of a mount program that is no longer configured: Podman still uses it.
             fs::create_dir_all(root.join("overlay")).unwrap();
             fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
         }
