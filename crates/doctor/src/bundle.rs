@@ -5,7 +5,8 @@
 //! a text a number of more than three digits is such a word, too. Figures are no texts, and stay.
 //!
 //! Some listed words are names of people, too: `may`, `ruby`, `will`. Messages need them, so they
-//! stay. A user's name is hidden by its place instead: below `/home` no word stays.
+//! stay. In a path below `/home`, `/media` or `/run/media` each name is hidden by its place instead. Only
+//! listed names with a dot at the start stay there, such as `.cache`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -19,12 +20,14 @@ const VERSIONED: [&str; 14] = [
     "clang", "cpp", "gcc", "gfortran", "ghc", "guile", "lua", "nodejs", "perl", "php", "pip",
     "pypy", "python", "ruby",
 ];
-/// The directory with the directories of users.
-const HOMES: &str = "/home/";
+/// The directories with the directories of users.
+const HOMES: [&str; 2] = ["/home/", "/media/"];
 /// Fields whose text stays whole: the release of the kernel, and times.
 const PLAIN: [&str; 3] = ["kernel", "made", "started"];
 /// The field with the first line that a program prints about its version.
 const PROGRAM_VERSION: &str = "version";
+/// The field with a distribution, whose version can end with a name of the user's own.
+const DISTRIBUTION: &str = "distribution";
 /// Fields with the number of a user.
 const USERS: [&str; 2] = ["owner", "user"];
 /// The field with the words of a command, of which the first stays: the program.
@@ -75,6 +78,10 @@ impl Redaction {
                             }
                         }
                         _ if PLAIN.contains(&name.as_str()) => {}
+                        value if name == DISTRIBUTION => {
+                            cut_version(value);
+                            self.value(value);
+                        }
                         value => self.value(value),
                     }
                 }
@@ -86,9 +93,13 @@ impl Redaction {
     fn text(&mut self, text: &str) -> String {
         let mut hidden = String::new();
         let mut rest = text;
+        let mut is_in_home = false;
         while let Some(start) = rest.find(is_of_word) {
             let (between, after) = rest.split_at(start);
             hidden += between;
+            let before = &text[..text.len() - after.len()];
+            is_in_home &= !between.contains(ends_path);
+            is_in_home |= HOMES.iter().any(|homes| before.ends_with(homes));
             if let Some((address, after)) = split_address(after) {
                 hidden += &self.placeholder(address);
                 rest = after;
@@ -96,8 +107,8 @@ impl Redaction {
             }
             let end = after.find(|c| !is_of_word(c)).unwrap_or(after.len());
             let (word, after) = after.split_at(end);
-            let word = if hidden.ends_with(HOMES) { self.hide(word) } else { self.word(word) };
-            hidden += &word;
+            let is_hidden = is_in_home && !word.starts_with('.');
+            hidden += &if is_hidden { self.hide(word) } else { self.word(word) };
             rest = after;
         }
         hidden + rest
@@ -138,6 +149,14 @@ impl Redaction {
     }
 }
 
+/// Leaves the digits at the start of the version of `distribution`, with dots between them.
+fn cut_version(distribution: &mut Value) {
+    if let Some(Value::String(version)) = distribution.get_mut(PROGRAM_VERSION) {
+        let end = version.find(|c: char| !c.is_ascii_digit() && c != '.');
+        version.truncate(end.unwrap_or(version.len()));
+    }
+}
+
 /// Splits the address of a network interface or host from the start of `text`: hexadecimal numbers
 /// with at least two colons between them.
 fn split_address(text: &str) -> Option<(&str, &str)> {
@@ -151,6 +170,11 @@ fn split_address(text: &str) -> Option<(&str, &str)> {
 /// word. Every character outside of ASCII is.
 fn is_of_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') || !c.is_ascii()
+}
+
+/// Whether a path ends before `c`, in a message or in a list of options.
+fn ends_path(c: char) -> bool {
+    c.is_whitespace() || matches!(c, ':' | ',' | ';' | '\'' | '"' | '`')
 }
 
 /// Returns `word` without a full stop and without the dashes of an option.

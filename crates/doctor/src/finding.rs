@@ -15,9 +15,11 @@ use crate::host::Host;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
+use crate::preload::{PRELOAD_FILE, preload_removal};
 use crate::text::{at_least, bytes, floor, micros};
 use serde::Serialize;
 use std::path::Path;
+use synconce_durable::text::quote;
 
 /// The workload of figures about syncs: build-essential, ca-certificates and libssl-dev into a
 /// Debian 12 root (docs/benchmarks.md).
@@ -132,9 +134,10 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
         found.extend(copy_up(facts, measured));
         found.extend(ignored_flushes(facts.place, measured));
     }
-    let is_limited = found.iter().any(|finding| finding.name.starts_with("io-limit"));
-    found.extend(disk::slow_writes(facts.place, measured).filter(|_| !is_limited));
-    found.extend(disk::slow_names(facts.place, measured));
+    let is_limited = |kind: &str| found.iter().any(|finding| finding.name.starts_with(kind));
+    let (of_io, of_cpus) = (is_limited("io-limit"), is_limited("cpu-limit"));
+    found.extend(disk::slow_writes(facts.place, measured).filter(|_| !of_io));
+    found.extend(disk::slow_names(facts.place, measured).filter(|_| !of_io && !of_cpus));
     if let Some(engine) = facts.engine {
         found.extend(engine::of_set_up(engine));
         found.extend(engine::of_no_sync(engine));
@@ -319,15 +322,19 @@ fn ignored_flushes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding
 
 fn preloaded(found: &InForce) -> Finding {
     // No environment changes what the file preloads.
-    let (remedy, undo) = if found.evidence.starts_with("/etc/ld.so.preload ") {
-        (
-            Action::command(
-                "sed -i 's,[^: ]*libeatmydata[^: ]*,,' /etc/ld.so.preload; synconce run -- COMMAND",
-            ),
-            Action::command("echo libeatmydata.so >>/etc/ld.so.preload"),
-        )
-    } else {
-        (Action::command("env -u LD_PRELOAD synconce run -- COMMAND"), Action::words(NO_UNDO))
+    let (remedy, undo) = match &found.preload {
+        Some(library) => {
+            let removal = preload_removal(library);
+            let word = quote(Path::new(library));
+            (
+                Action::Command(format!("{removal} && synconce run -- COMMAND")),
+                Action::Command(format!("echo {word} >>{PRELOAD_FILE}")),
+            )
+        }
+        None => {
+            let remedy = "env -u LD_PRELOAD synconce run -- COMMAND";
+            (Action::command(remedy), Action::words(NO_UNDO))
+        }
     };
     Finding {
         name: "eatmydata",

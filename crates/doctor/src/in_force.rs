@@ -1,6 +1,7 @@
 //! What skips syncs here already: a hold, a filter, a preloaded library, an option of dpkg.
 
 use crate::error::Error;
+use crate::preload::{PRELOAD_FILE, preloads};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::env;
@@ -28,6 +29,9 @@ pub struct InForce {
     pub skipping: Skipping,
     /// How it was found.
     pub evidence: String,
+    /// The library that [`PRELOAD_FILE`] names, if that is how it was found.
+    #[serde(skip)]
+    pub preload: Option<String>,
 }
 
 /// Finds what skips syncs of this process and of commands that it starts.
@@ -41,29 +45,32 @@ pub(crate) fn find(is_held: bool) -> Result<Vec<InForce>, Error> {
             name: "synconce run",
             skipping: Skipping::OfThisProcess,
             evidence: "this process is in a run, which syncs once at its end".to_owned(),
+            preload: None,
         });
     } else if a_filter_answers()? {
         found.push(InForce {
             name: "a seccomp filter",
             skipping: Skipping::OfThisProcess,
             evidence: "fsync of a pipe succeeds; the kernel's answer is EINVAL".to_owned(),
+            preload: None,
         });
     }
     let variable = env::var("LD_PRELOAD").unwrap_or_default();
-    let file = fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
-    for (origin, text) in [("LD_PRELOAD", variable), ("/etc/ld.so.preload", file)] {
-        if text.contains("libeatmydata") {
-            found.push(InForce {
-                name: "eatmydata",
-                skipping: Skipping::OfDynamicPrograms,
-                evidence: format!("{origin} names libeatmydata"),
-            });
-        }
+    let file = fs::read_to_string(PRELOAD_FILE).unwrap_or_default();
+    for (origin, text) in [("LD_PRELOAD", variable), (PRELOAD_FILE, file)] {
+        let library = preloads(&text).into_iter().find(|name| name.contains("libeatmydata"));
+        found.extend(library.map(|library| InForce {
+            name: "eatmydata",
+            skipping: Skipping::OfDynamicPrograms,
+            evidence: format!("{origin} names libeatmydata"),
+            preload: (origin == PRELOAD_FILE).then_some(library),
+        }));
     }
     found.extend(unsafe_io_of_dpkg().map(|path| InForce {
         name: "force-unsafe-io of dpkg",
         skipping: Skipping::OfDpkg,
         evidence: format!("{} sets it", path.display()),
+        preload: None,
     }));
     Ok(found)
 }

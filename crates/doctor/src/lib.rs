@@ -20,6 +20,7 @@ mod in_force;
 mod measure;
 mod page;
 mod place;
+mod preload;
 mod program;
 mod report;
 mod scratch;
@@ -43,6 +44,7 @@ pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
 pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 pub use place::{ExaminedPlace, Overlay};
+pub use preload::{PRELOAD_FILE, preload_removal, preloads};
 pub use report::{NotMeasured, PlaceReport};
 
 use measure::Budget;

@@ -11,6 +11,7 @@ mod writes;
 pub use at_once::AtOnce;
 pub use export::Export;
 pub use layers::Layers;
+pub(crate) use names::LEAST_CREATES;
 pub use names::NameRates;
 pub use syncs::{DeviceFlushes, Times};
 pub use writes::Writes;

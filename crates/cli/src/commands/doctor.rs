@@ -29,7 +29,9 @@ use width::fit;
 /// # Errors
 /// Why there is no report.
 pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
-    if env::args_os().next_back().is_some_and(|word| word == "--") {
+    // The last word of a command can be `--`, too.
+    let ends_options = env::args_os().next_back().is_some_and(|word| word == "--");
+    if arguments.command.is_empty() && ends_options {
         return Err(CommandError::from("cannot time a command: there is none after --")
             .hint("synconce doctor -- COMMAND; of a directory: synconce doctor PATH"));
     }

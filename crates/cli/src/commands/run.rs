@@ -19,6 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use synconce_doctor::{PRELOAD_FILE, preload_removal, preloads};
 use synconce_run::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, OwnFilter, RunError,
     RunOptions, RunOutcome,
@@ -77,7 +78,6 @@ pub(super) fn end(finished: &Finished) -> ExitCode {
 /// Prints a notice if a preloaded library drops syncs before they become system calls: the run
 /// does not see them, so it does not commit what they were for.
 pub(super) fn warn_of_preloads() {
-    const FILE: &str = "/etc/ld.so.preload";
     if synconce_run::is_held() {
         return;
     }
@@ -90,10 +90,10 @@ pub(super) fn warn_of_preloads() {
             notice(&format!("hint: export LD_PRELOAD={}", shell(&[others.join(":")])));
         }
     }
-    let file = fs::read(FILE).unwrap_or_default();
+    let file = fs::read(PRELOAD_FILE).unwrap_or_default();
     if let Some((library, _)) = dropping_library(&String::from_utf8_lossy(&file)) {
-        say_of_preload(FILE, &library);
-        notice(&format!("hint: sed -i {} {FILE}", shell(&[format!("s,{library},,")])));
+        say_of_preload(PRELOAD_FILE, &library);
+        notice(&format!("hint: {}", preload_removal(&library)));
     }
 }
 
@@ -104,14 +104,10 @@ fn say_of_preload(origin: &str, library: &str) {
     ));
 }
 
-/// Returns the first of the libraries `preloads` that drops syncs, and all that drop none. ld.so(8)
-/// says how they are separated, and that a file may have comments.
-fn dropping_library(preloads: &str) -> Option<(String, Vec<String>)> {
-    let lines = preloads.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let libraries = lines.flat_map(|line| line.split([' ', '\t', ':']));
-    let libraries = libraries.filter(|library| !library.is_empty()).map(str::to_owned);
+/// Returns the first library in `text` that drops syncs, and all libraries that drop none.
+fn dropping_library(text: &str) -> Option<(String, Vec<String>)> {
     let drops = |library: &String| library.contains("eatmydata") || library.contains("nosync");
-    let (dropping, others): (Vec<_>, Vec<_>) = libraries.partition(drops);
+    let (dropping, others): (Vec<_>, Vec<_>) = preloads(text).into_iter().partition(drops);
     Some((dropping.into_iter().next()?, others))
 }
 

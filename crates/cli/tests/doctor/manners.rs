@@ -81,6 +81,8 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
     let wanted = "synconce: cannot time a command: there is none after --\n\
                   synconce: hint: synconce doctor -- COMMAND; of a directory: synconce doctor PATH\n";
     assert_eq!(wrong("--"), wanted);
+    let ended = finish(&mut place.synconce(&["doctor", "--", "printf", "%s", "--"]));
+    assert!(ended.status.success() && ended.stdout == "--", "{ended:?}");
 
     // The program may be below a directory that is closed to other users.
     fs::copy(binary(), "/dev/shm/synconce").unwrap();

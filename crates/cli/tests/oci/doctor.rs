@@ -1,9 +1,9 @@
-//! `synconce doctor --docker`, `--podman`, `--containerd` and `--buildkit`: the planted cause is named first.
+//! `synconce doctor --docker`, `--containerd` and `--buildkit`: the planted cause is named first.
 
 use crate::engines::buildkit::{self, BuildKit, Worker};
 use crate::engines::containerd::{self, ADDRESS, Containerd};
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Given, ImageBuilder, SHORT, Site, daemonless, prepare};
+use crate::engines::{Given, ImageBuilder, Site, prepare};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
 use serde_json::Value;
@@ -21,7 +21,6 @@ use synconce_testkit::rig::{Latency, Rig};
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(causes_of_docker_are_named_first, &docker::NEEDS),
-        trial(causes_of_podman_are_named_first, &[daemonless::PODMAN[0], daemonless::PODMAN[2]]),
         trial(causes_of_containerd_are_named_first, &containerd::NEEDS),
         trial(causes_of_buildkit_are_named_first, &buildkit::NEEDS),
         trial(a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint, &docker::NEEDS),
@@ -48,12 +47,12 @@ pub fn rig() -> Rig {
     Rig::builder().size(2 << 30).up().unwrap()
 }
 
-fn latency(milliseconds: u64) -> Latency {
+pub fn latency(milliseconds: u64) -> Latency {
     Latency::of_flush(Duration::from_millis(milliseconds))
 }
 
 /// Returns the report about an engine with data at `root`, where nothing may be left.
-fn report(place: &Place, flag: &str, root: &Path) -> Value {
+pub fn report(place: &Place, flag: &str, root: &Path) -> Value {
     report_by(&mut doctor(place, flag), root)
 }
 
@@ -131,7 +130,7 @@ fn assert_copy_ups_wait(report: &Value, least: f64) {
     // 1,000 flushes of 8 ms, less what a volatile overlay takes on a busy machine.
     assert!(finding["seconds"].as_f64() > Some(3.0), "{finding:#}");
     let remedy = finding["remedy"].as_str().unwrap();
-    assert!(remedy.starts_with("synconce setup docker; mkdir -p /etc/synconce; "), "{remedy}");
+    assert!(remedy.starts_with("synconce setup docker && mkdir -p /etc/synconce && "), "{remedy}");
 }
 
 /// Returns the file system of the layers, as dockerd names that of ext4.
@@ -145,46 +144,6 @@ pub fn archive(place: &Place) -> String {
         finish(place.command("tar").args(["-cf", "root.tar", "-C", "context", "Dockerfile"]));
     assert!(made.status.success(), "{made:?}");
     place.text("root.tar")
-}
-
-fn causes_of_podman_are_named_first(place: &Place) {
-    prepare(place);
-    for (driver, flush, cause) in [
-        ("vfs", 8, "slow-sync"),
-        ("vfs", 0, "vfs"),
-        ("overlay", 8, "nothing"),
-        ("overlay", 0, "no-native-diff"),
-    ] {
-        let rig = rig();
-        let root = rig.path().join("storage");
-        let text = format!(
-            "[storage]\ndriver = \"{driver}\"\ngraphroot = \"{}\"\nrunroot = \"{SHORT}/{cause}\"\n",
-            root.display()
-        );
-        place.write("storage.conf", &text);
-        if cause == "no-native-diff" {
-            // As after the use of a mount program that is no longer configured.
-            fs::create_dir_all(root.join("overlay")).unwrap();
-            fs::write(root.join("overlay/.has-mount-program"), "true").unwrap();
-        }
-        // Podman makes its storage when it is first used.
-        let mut podman = place.command("podman");
-        podman.env("CONTAINERS_STORAGE_CONF", place.path("storage.conf")).arg("info");
-        assert!(finish(&mut podman).status.success());
-        rig.disk().set_latency(latency(flush)).unwrap();
-        let report = report(place, "--podman", &root);
-        rig.disk().set_latency(latency(0)).unwrap();
-        assert_eq!(first(&report), cause, "{report:#}");
-        assert_eq!(report["engine"]["storage_driver"], driver);
-        let verdict = report["verdict"].as_str().unwrap();
-        assert!(verdict.starts_with(&format!("podman ({}): ", root.display())), "{verdict}");
-        if cause == "no-native-diff" {
-            assert_eq!(report["findings"][0]["remedy"], "podman system reset", "{report:#}");
-        } else if driver == "overlay" {
-            let why = "nothing to change: the engine mounts the roots of build steps volatile";
-            assert!(verdict.ends_with(why), "{verdict}");
-        }
-    }
 }
 
 /// Makes the socket `file` of the engine that of the system's daemon of `name`.

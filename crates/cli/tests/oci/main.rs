@@ -15,6 +15,7 @@ mod dockerfile;
 mod doctor;
 mod doctor_images;
 mod doctor_places;
+mod doctor_podman;
 mod engines;
 mod explain;
 mod flushes;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         doctor::trials(),
         doctor_images::trials(),
         doctor_places::trials(),
+        doctor_podman::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         our_image::trials(),

@@ -116,11 +116,33 @@ fn interpreters_and_compilers_keep_their_versions() {
 }
 
 #[test]
-fn below_home_no_word_is_kept() {
-    let report = json!(["/home/will/app", "will may fails", "/home/docker.", "/home/7/cache"]);
-    let expected =
-        json!(["/home/name1/name2", "will may fails", "/home/name3.", "/home/name4/cache"]);
+fn below_home_only_listed_names_with_a_dot_are_kept() {
+    let report = json!([
+        "/home/will/app/docker",
+        "will may fails",
+        "/home/docker.",
+        "/home/7/.cache/cache",
+        "cannot open /media/will/usb+disk/storage: Permission denied",
+        "lowerdir=/run/media/may/.git/sda,volatile",
+    ]);
+    let expected = json!([
+        "/home/name1/name2/name3",
+        "will may fails",
+        "/home/name3.",
+        "/home/name4/.cache/name5",
+        "cannot open /media/name1/name6+name7/name8: Permission denied",
+        "lowerdir=/run/media/name9/.git/name10,volatile",
+    ]);
     assert_eq!(redacted(&report).unwrap(), expected);
+}
+
+#[test]
+fn the_version_of_a_distribution_ends_before_a_name() {
+    let of = |version: &str| {
+        let host = json!({"distribution": {"id": "rhel", "version": version}});
+        redacted(&host).unwrap()["distribution"]["version"].clone()
+    };
+    assert_eq!((of("9.4-acme.corp"), of("22.04")), (json!("9.4"), json!("22.04")));
 }
 
 /// Returns the words of the string literals of a source, without its tests and comments.

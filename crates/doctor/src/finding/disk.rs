@@ -1,17 +1,19 @@
 //! Findings about file systems that are slow without a sync.
 
 use super::{Action, Finding, WORTH};
-use crate::measure::Measured;
+use crate::measure::{LEAST_CREATES, Measured};
 use crate::place::ExaminedPlace;
-use crate::text::bytes;
+use crate::text::{bytes, floor, micros};
+use synconce_durable::text::quote;
 
 /// Bytes of the workload of figures about bandwidth, and what a build host should write in a
 /// second.
 pub(super) const WRITTEN: f64 = 1e9;
 pub(super) const USUAL_BANDWIDTH: f64 = 200e6;
-/// Files of the workload of figures about names, and what a build host should create in a second.
+/// Files of the workload of figures about names, and microseconds in which a build host should create
+/// one.
 const CREATED: f64 = 10_000.0;
-const USUAL_CREATES: f64 = 5_000.0;
+const USUAL_CREATE: f64 = 200.0;
 
 /// Returns the finding that a file system writes few bytes a second.
 pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
@@ -33,23 +35,69 @@ pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<
     })
 }
 
-/// Returns the finding that a file system makes few files a second, as over a network: each name is
-/// a request that the caller waits for.
+/// Returns the finding that most new files wait, although no call syncs them: over a network each name
+/// is a request that the caller waits for. Some creates that wait for other work are no finding.
 pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
-    let rate = measured.names?.creates;
-    let seconds = CREATED / rate.max(0.1) - CREATED / USUAL_CREATES;
+    let create = measured.names?.create.filter(|times| times.samples >= LEAST_CREATES)?;
+    let seconds = CREATED * (create.quarter - USUAL_CREATE) / 1e6;
     let (kind, point) = (&place.type_name, place.mount_point.display());
-    (seconds >= WORTH).then(|| Finding {
+    let least = micros(floor(create.quarter, 100.0));
+    let elsewhere = Action::Words(format!(
+        "put the files on another file system than that of {point}, such as a local disk or tmpfs, and \
+         move them as one archive"
+    ));
+    let finding = Finding {
         name: "slow-names",
         seconds: Some(seconds),
         workload: Some("10,000 new files, as of npm, pip or git".to_owned()),
-        cause: format!("{kind} makes {rate:.0} files a second, and no sync is the reason"),
-        evidence: format!("creates without a sync: {rate:.0} a second"),
-        remedy: Action::words(format!(
-            "put the files on another file system than that of {point}, such as a local disk or \
-             tmpfs, and move them as one archive"
-        )),
+        cause: format!("most new files on {kind} take at least {least}, and no sync is the reason"),
+        evidence: format!(
+            "most of {} creates without a sync take at least {}",
+            create.samples,
+            micros(create.quarter)
+        ),
+        remedy: elsewhere,
         undo: Action::words("not needed"),
         risk: "none".to_owned(),
+    };
+    (seconds >= WORTH).then(|| match synchronous_option(place) {
+        Some(option) => of_option(option, place, &least, finding),
+        None => finding,
     })
+}
+
+/// Returns the mount option by which a disk's file system writes each new name before the call returns
+/// (mount(8)). Of a network the same option changes no more than the client's cache.
+fn synchronous_option(place: &ExaminedPlace) -> Option<&'static str> {
+    let has = |option: &&str| place.mount_options.split(',').any(|it| it == *option);
+    ["sync", "dirsync"].into_iter().find(has).filter(|_| place.is_held_kind())
+}
+
+/// Makes the finding about slow names one of the mount option `option`.
+fn of_option(option: &str, place: &ExaminedPlace, least: &str, finding: Finding) -> Finding {
+    let point = quote(&place.mount_point);
+    let (remedy, undo) = match option {
+        "sync" => (
+            Action::Command(format!("mount -o remount,async {point}")),
+            Action::Command(format!("mount -o remount,sync {point}")),
+        ),
+        // A remount keeps the option (`MS_RMT_MASK` in include/uapi/linux/mount.h).
+        _ => (
+            Action::Words(format!(
+                "take {option} out of the options of {point}, such as in /etc/fstab, then unmount \
+                 and mount it: a remount keeps {option}"
+            )),
+            Action::words("put the option back, then unmount and mount it"),
+        ),
+    };
+    Finding {
+        cause: format!("{option} is a mount option: most new files take at least {least}"),
+        remedy,
+        undo,
+        risk:
+            "a power cut loses new names that no sync has written; /etc/fstab may have the option \
+               for the next boot"
+                .to_owned(),
+        ..finding
+    }
 }

@@ -7,7 +7,10 @@ use crate::place::ExaminedPlace;
 use crate::text::micros;
 
 /// Makes the store of Podman anew.
-const RESET: &str = "podman system reset";
+const RESET: &str = "save each volume by podman volume export VOLUME --output FILE; then podman \
+                     system reset";
+const RESET_UNDO: &str = "none for containers; pull and build the images again, and podman volume \
+                          import VOLUME FILE";
 const RESET_RISK: &str = "all images, containers and volumes of Podman are removed";
 const RISK: &str = "a build that a power cut ends has to be started again";
 
@@ -19,11 +22,14 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 const CHOWNED: f64 = 1_000.0;
 
 /// Makes the roots of build steps volatile. The setting stands above all tables, and only once: with
-/// two, no container starts. The shell reads the old file before it opens the new one (POSIX, 2.9.1).
-const VOLATILE_ROOTS: &str = "mkdir -p /etc/synconce; printf '%s\\n' 'step-root = \"volatile\"' \
-                              \"$(sed '/^step-root/d' /etc/synconce/oci.toml 2>/dev/null)\" \
-                              >/etc/synconce/oci.toml";
-const PLAIN_ROOTS: &str = "sed -i '/^step-root/d' /etc/synconce/oci.toml";
+/// two, no container starts. TOML lets a key be indented and quoted. A step that starts meanwhile
+/// reads the old file or the new one.
+const VOLATILE_ROOTS: &str = "mkdir -p /etc/synconce && touch /etc/synconce/oci.toml && \
+                              { echo 'step-root = \"volatile\"' && sed \
+                              '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml; } \
+                              >/etc/synconce/oci.toml.new && \
+                              mv /etc/synconce/oci.toml.new /etc/synconce/oci.toml";
+const PLAIN_ROOTS: &str = "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";
 
 /// Returns the causes that the engine's storage at `place` shows. None has seconds: they depend on
 /// the images.
@@ -67,36 +73,53 @@ pub(super) fn of_storage(engine: &ContainerEngine, place: &ExaminedPlace) -> Vec
     }
     if engine.mount_program.is_some() {
         let cause = "each access to a file of a container goes through a program";
-        let (remedy, risk) = match driver {
-            "fuse-overlayfs" => (kernel, unseen),
-            _ => {
-                let words = "the kernel mounts the overlay, as a user since 5.13";
-                (format!("take mount_program out of {file}, then {RESET}: {words}"), RESET_RISK)
-            }
-        };
-        found.push(finding("fuse-overlayfs", cause, &remedy, risk));
+        let name = "fuse-overlayfs";
+        found.push(if driver == name {
+            finding(name, cause, &kernel, unseen)
+        } else {
+            let words = "the kernel mounts the overlay, as a user since 5.13";
+            let remedy = format!("take mount_program out of {file}; {RESET}: {words}");
+            let undo = Action::Words(format!("put mount_program back; {RESET_UNDO}"));
+            Finding { undo, ..finding(name, cause, &remedy, RESET_RISK) }
+        });
     }
-    if engine.native_diff == Some(false) && engine.mount_program.is_none() {
+    // In a user namespace dockerd never reads upper directories, whatever the options of overlays.
+    let is_rootless_docker = engine.is_rootless && engine.name == "docker";
+    let compares = engine.native_diff == Some(false) && engine.mount_program.is_none();
+    if compares && !is_rootless_docker {
         found.push(no_native_diff(engine));
     }
     found
 }
 
+/// Shows the options of overlays, then turns them off until the next boot. dockerd looks at them when
+/// it starts.
+const NATIVE_DIFF: &str = "(cd /sys/module/overlay/parameters && grep . redirect_dir metacopy && \
+                           echo N | tee redirect_dir metacopy) && systemctl restart docker";
+const NATIVE_DIFF_UNDO: &str = "echo Y into those of both files that had Y before, then systemctl \
+                                restart docker; a boot takes the change back, too, unless a file \
+                                in /etc/modprobe.d has the options";
+/// With metacopy off, the kernel refuses to follow a copy without data (`ovl_lookup` in
+/// fs/overlayfs/namei.c).
+const NATIVE_DIFF_RISK: &str = "the restart stops running containers unless live-restore is on; a \
+                                container that has changed owners or modes under metacopy=Y may \
+                                not read these files again; a rename or a chown of what is in a \
+                                lower layer copies more";
+
 /// Returns the finding that the engine compares trees where it could read an upper directory.
 fn no_native_diff(engine: &ContainerEngine) -> Finding {
     let risk = "a rename or a chown of what is in a lower layer copies more";
     let (remedy, undo, risk) = if engine.name == "docker" {
-        let set = |value| {
-            let files = "/sys/module/overlay/parameters/redirect_dir \
-                         /sys/module/overlay/parameters/metacopy";
-            Action::Command(format!("echo {value} | tee {files}; systemctl restart docker"))
-        };
-        (set("N"), set("Y"), risk)
+        (Action::command(NATIVE_DIFF), Action::words(NATIVE_DIFF_UNDO), NATIVE_DIFF_RISK)
     } else if engine.had_mount_program {
-        (Action::command(RESET), Action::words("pull and build the images again"), RESET_RISK)
+        let words = "to remove the marker overlay/.has-mount-program alone need not be enough: \
+                     layers may have files that only the program understands";
+        (Action::Words(format!("{RESET}; {words}")), Action::words(RESET_UNDO), RESET_RISK)
     } else {
-        let words = "take metacopy=on out of mountopt in /etc/containers/storage.conf";
-        (Action::words(words), Action::words("put metacopy=on back"), risk)
+        let words = "take metacopy=on and redirect_dir=on out of mountopt in \
+                     /etc/containers/storage.conf, and look at both in \
+                     /sys/module/overlay/parameters";
+        (Action::words(words), Action::words("put the options back"), risk)
     };
     Finding {
         name: "no-native-diff",
@@ -171,8 +194,8 @@ pub(super) fn of_copy_up(engine: &ContainerEngine, layers: &Layers) -> Option<Fi
             (Action::Command(set_up), undo)
         }
         (false, false) => {
-            let undo = format!("{PLAIN_ROOTS}; {set_up} --undo");
-            (Action::Command(format!("{set_up}; {VOLATILE_ROOTS}")), Action::Command(undo))
+            let undo = format!("{PLAIN_ROOTS} && {set_up} --undo");
+            (Action::Command(format!("{set_up} && {VOLATILE_ROOTS}")), Action::Command(undo))
         }
     };
     (seconds >= WORTH).then(|| Finding {

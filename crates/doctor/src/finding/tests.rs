@@ -2,7 +2,7 @@ use super::*;
 use crate::cgroup::LimitKind;
 use crate::device::Device;
 use crate::engine::{EmulatedImages, SetUp};
-use crate::measure::{DeviceFlushes, Layers, Times, Writes};
+use crate::measure::{DeviceFlushes, Layers, NameRates, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;
 use synconce_probe::filesystem::SyncKind;
@@ -58,7 +58,7 @@ fn names(
 }
 
 fn skipping(skipping: Skipping) -> InForce {
-    InForce { name: "it", skipping, evidence: "it".to_owned() }
+    InForce { name: "it", skipping, evidence: "it".to_owned(), preload: None }
 }
 
 #[test]
@@ -184,6 +184,43 @@ fn a_slow_bandwidth_is_a_finding_unless_a_limit_explains_it() {
     assert_eq!(names(&place(), &[], &[], &slow), ["slow-writes"]);
 }
 
+#[test]
+fn slow_names_are_a_finding_unless_few_creates_waited_or_a_limit_explains_it() {
+    let of = |samples, quarter| {
+        let create = Some(Times { samples, fastest: quarter, quarter, median: 2e4, p99: 4e5 });
+        let names = Some(NameRates { creates: 20.0, create, links: None, unlinks: 20.0 });
+        Measured { names, ..disk(100.0) }
+    };
+    let found = |limits: &[Limit], measured| names(&place(), limits, &[], &measured);
+    assert_eq!(found(&[], of(30, 8_000.0)), ["slow-names"]);
+    // Some creates waited for other work.
+    assert_eq!(found(&[], of(30, 50.0)), [""; 0]);
+    assert_eq!(found(&[], of(9, 8_000.0)), [""; 0]);
+    let cpus = Limit {
+        kind: LimitKind::Cpus,
+        value: 0.2,
+        file: PathBuf::from("/sys/fs/cgroup/a"),
+        lift: "max".to_owned(),
+        restore: "1".to_owned(),
+    };
+    assert_eq!(found(std::slice::from_ref(&cpus), of(30, 8_000.0)), ["cpu-limit"]);
+    let io = Limit { kind: LimitKind::WrittenBytesPerSecond, value: 2e6, ..cpus };
+    assert_eq!(found(&[io], of(30, 8_000.0)), ["io-limit-bytes"]);
+    let on = |mount_options: &str, kind| {
+        let place = ExaminedPlace { mount_options: mount_options.to_owned(), kind, ..place() };
+        disk::slow_names(&place, &of(30, 8_000.0)).unwrap()
+    };
+    let disk = place().kind;
+    let option = on("rw,relatime,sync", disk);
+    assert_eq!(option.seconds, Some(78.0));
+    assert_eq!(option.cause, "sync is a mount option: most new files take at least 8.0 ms");
+    assert_eq!(option.remedy, Action::command("mount -o remount,async /srv"));
+    // The client of NFS shows the option, too.
+    for other in [on("rw,sync", Some(SyncKind::Network)), on("rw,async", disk)] {
+        assert!(other.remedy.text().starts_with("put the files on another"), "{other:?}");
+    }
+}
+
 fn engine(driver: &str) -> ContainerEngine {
     ContainerEngine {
         name: "docker",
@@ -260,13 +297,13 @@ fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
     // 1,000 copies of two flushes.
     assert_eq!(found[0].seconds.unwrap().round(), 16.0);
     let setting = found[0].remedy.text().to_owned();
-    assert!(setting.ends_with(" >/etc/synconce/oci.toml"), "{setting}");
+    assert!(setting.ends_with(" /etc/synconce/oci.toml"), "{setting}");
     assert_eq!(of(&ContainerEngine { step_roots_are_volatile: true, ..held.clone() }), []);
 
     let bare = ContainerEngine { set_up: set_up(false), ..engine("overlay2") };
     let found = of(&bare);
     assert_eq!([found[0].name, found[1].name], ["slow-sync", "step-copy-up"]);
-    assert_eq!(found[1].remedy.text(), format!("synconce setup docker; {setting}"));
+    assert_eq!(found[1].remedy.text(), format!("synconce setup docker && {setting}"));
     assert!(
         found[1].undo.text().ends_with("synconce setup docker --undo"),
         "{}",
@@ -330,7 +367,10 @@ fn slow_storage_drivers_are_named() {
     let native_diff = Some(false);
     let fuse = ContainerEngine { mount_program: program, native_diff, ..engine("overlay") };
     assert_eq!(names(fuse), ["fuse-overlayfs"]);
-    assert_eq!(names(ContainerEngine { native_diff, ..engine("overlay2") }), ["no-native-diff"]);
+    let compares = ContainerEngine { native_diff, ..engine("overlay2") };
+    // dockerd in a user namespace says so of every store.
+    assert_eq!(names(ContainerEngine { is_rootless: true, ..compares.clone() }), [""; 0]);
+    assert_eq!(names(compares), ["no-native-diff"]);
 }
 
 mod remedies;

@@ -1,6 +1,6 @@
 //! Creates, links and unlinks, which package managers and copies of trees do by the thousand.
 
-use super::{Bound, Clock};
+use super::{Bound, Clock, Times};
 use crate::Observer;
 use crate::error::Error;
 use crate::scratch::Scratch;
@@ -8,12 +8,20 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::time::Instant;
+
+/// So few creates say nothing about a file system: one of them may have waited for other work.
+pub(crate) const LEAST_CREATES: usize = 10;
+/// How many times the bound may pass until there are [`LEAST_CREATES`].
+const PATIENCE: u32 = 10;
 
 /// Names made and removed in a second, without a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NameRates {
     /// New empty files.
     pub creates: f64,
+    /// The times of these creates; `None` if no file was made.
+    pub create: Option<Times>,
     /// Hard links; `None` where the file system has none.
     pub links: Option<f64>,
     /// Removals.
@@ -31,12 +39,15 @@ pub(crate) fn measure(
     let name = |kind: &str, at: usize| -> PathBuf { directory.join(format!("{kind}{at}")) };
 
     let clock = Clock::start(bound);
-    let mut made = 0;
-    while clock.goes_on(made, observer)? {
-        let path = name("file", made);
+    let patient = Clock::start(Bound { time: PATIENCE * bound.time, samples: LEAST_CREATES });
+    let mut times = Vec::new();
+    while clock.goes_on(times.len(), observer)? || patient.goes_on(times.len(), observer)? {
+        let path = name("file", times.len());
+        let start = Instant::now();
         File::create_new(&path).map_err(Error::io("create", &path))?;
-        made += 1;
+        times.push(start.elapsed());
     }
+    let made = times.len();
     let creates = made as f64 / clock.elapsed().as_secs_f64();
 
     let clock = Clock::start(bound);
@@ -62,7 +73,8 @@ pub(crate) fn measure(
         fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         removed += 1;
     }
-    Ok(NameRates { creates, links, unlinks: removed as f64 / clock.elapsed().as_secs_f64() })
+    let unlinks = removed as f64 / clock.elapsed().as_secs_f64();
+    Ok(NameRates { creates, create: Times::of(times), links, unlinks })
 }
 
 fn is_unsupported(error: &std::io::Error) -> bool {

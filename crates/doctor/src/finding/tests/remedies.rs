@@ -28,7 +28,17 @@ fn the_remedy_of_copy_ups_is_typed_with_any_file_of_settings() {
     let (directory, file) = (place.path().join("synconce"), place.path().join("synconce/oci.toml"));
     let rule = "[[rule]]\nimage = \"*\"\n";
     let older = format!("step-root = \"as-mounted\"\n{rule}");
-    for (old, left) in [(None, "\n"), (Some(""), "\n"), (Some(rule), rule), (Some(&older), rule)] {
+    let indented = format!("\t \"step-root\" = \"as-mounted\"\n{rule}");
+    let literal = format!("'step-root' = 'as-mounted'\n# step-root\n{rule}");
+    let commented = format!("# step-root\n{rule}");
+    for (old, left) in [
+        (None, ""),
+        (Some(""), ""),
+        (Some(rule), rule),
+        (Some(&older), rule),
+        (Some(&indented), rule),
+        (Some(&literal), &commented),
+    ] {
         let _ = fs::remove_dir_all(&directory);
         if let Some(old) = old {
             fs::create_dir(&directory).unwrap();
@@ -37,9 +47,30 @@ fn the_remedy_of_copy_ups_is_typed_with_any_file_of_settings() {
         sh(&found[0].remedy, &directory);
         let text = fs::read_to_string(&file).unwrap();
         assert_eq!(text, format!("step-root = \"volatile\"\n{left}"));
+        assert!(!directory.join("oci.toml.new").exists());
         sh(&found[0].undo, &directory);
         assert_eq!(fs::read_to_string(&file).unwrap(), left);
     }
+}
+
+#[test]
+fn a_preloaded_library_is_taken_out_whatever_stands_beside_it() {
+    let library = "/usr/lib/x/libeatmydata.so";
+    let found =
+        InForce { preload: Some(library.to_owned()), ..skipping(Skipping::OfDynamicPrograms) };
+    let finding = preloaded(&found);
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("preload");
+    let type_line = |line: &Action| {
+        let line = line.text().replace("/etc/ld.so.preload", file.to_str().unwrap());
+        let line = line.strip_suffix(" && synconce run -- COMMAND").unwrap_or(&line);
+        assert!(Command::new("sh").args(["-ec", line]).status().unwrap().success(), "{line}");
+        fs::read_to_string(&file).unwrap()
+    };
+    fs::write(&file, format!("/lib/m.so:{library}\tlibz.so\n/opt/libeatmydata.so.1 # x\n"))
+        .unwrap();
+    assert_eq!(type_line(&finding.remedy), "/lib/m.so:\tlibz.so\n # x\n");
+    assert!(type_line(&finding.undo).ends_with("\n/usr/lib/x/libeatmydata.so\n"));
 }
 
 #[test]
