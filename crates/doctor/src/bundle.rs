@@ -5,8 +5,8 @@
 //! a text a number of more than three digits is such a word, too. Figures are no texts, and stay.
 //!
 //! Some listed words are names of people, too: `may`, `ruby`, `will`. Messages need them, so they
-//! stay. In a path below `/home`, `/media` or `/run/media` each name is hidden by its place instead. Only
-//! listed names with a dot at the start stay there, such as `.cache`.
+//! stay. In a path below `/home`, `/media` or `/run/media` each name is hidden by its place
+//! instead. Only listed names with a dot at the start stay there, such as `.cache`.
 
 use serde::Serialize;
 use serde_json::Value;

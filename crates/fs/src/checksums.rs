@@ -3,8 +3,8 @@
 mod list;
 
 pub use self::list::{from_list, to_list};
-use crate::walk::directory::{Mounts, look, look_at};
-use crate::walk::node::{DirFds, Node, anew, path_of_root, shown};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
+use crate::walk::node::{DirFds, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
 use crate::walk::walk;
@@ -162,10 +162,6 @@ impl<'a> Visitor for Summing<'a> {
         own.tally.entry().map(|()| Left::Done)
     }
 
-    fn reopen(&self, parent: &DirFds, node: &Node<()>) -> Result<DirFds, Errno> {
-        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
-    }
-
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.tree), path), errno)
     }
@@ -174,8 +170,4 @@ impl<'a> Visitor for Summing<'a> {
         own.tally.total();
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).append(&mut own.sums);
     }
-}
-
-fn kind_of(stat: &rustix::fs::Statx) -> FileType {
-    FileType::from_raw_mode(stat.stx_mode.into())
 }

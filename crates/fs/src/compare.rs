@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use self::same::Sides;
 use crate::Progress;
-use crate::walk::directory::{Mounts, look, look_at};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
 use crate::walk::names::{Names, PIECE, PieceEnd, read};
 use crate::walk::node::{DirFds, Node, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
@@ -208,7 +208,7 @@ impl<'a> Comparison<'a> {
             return Ok(kind == FileType::Directory);
         }
         let stat = self.look(at, Side::Second, at.pair.second(), name)?;
-        Ok(stat.is_some_and(|stat| self::kind(&stat) == FileType::Directory))
+        Ok(stat.is_some_and(|stat| kind_of(&stat) == FileType::Directory))
     }
 
     /// Returns all names of the first side, or `None` if there are too many.
@@ -241,7 +241,7 @@ impl<'a> Comparison<'a> {
     ) -> Result<bool, Error> {
         let (first, second) = (at.pair.first(), at.pair.second());
         let Some(a) = self.look(at, Side::First, first, name)? else { return Ok(false) };
-        if kind(&a) == FileType::Directory {
+        if kind_of(&a) == FileType::Directory {
             return Ok(true);
         }
         let Some(b) = self.look(at, Side::Second, second, name)? else {
@@ -254,7 +254,7 @@ impl<'a> Comparison<'a> {
             Self::tell(at, own, name, ChangeKind::Changed);
         }
         // Entries of a directory that replaces something else are new.
-        Ok(kind(&b) == FileType::Directory)
+        Ok(kind_of(&b) == FileType::Directory)
     }
 }
 
@@ -281,8 +281,9 @@ impl<'a> Visitor for Comparison<'a> {
         let second = at.pair.second();
         let a = self.look(at, Side::First, first, name)?;
         let b = self.look(at, Side::Second, second, name)?;
-        let is_directory =
-            |stat: &Option<Statx>| stat.as_ref().is_some_and(|it| kind(it) == FileType::Directory);
+        let is_directory = |stat: &Option<Statx>| {
+            stat.as_ref().is_some_and(|it| kind_of(it) == FileType::Directory)
+        };
         match (is_directory(&a), is_directory(&b)) {
             (true, true) => {}
             (true, false) => {
@@ -327,7 +328,7 @@ impl<'a> Visitor for Comparison<'a> {
         }
         if kind == FileType::Unknown {
             let stat = self.look(at, side, at.pair.first(), name)?;
-            if stat.is_some_and(|stat| self::kind(&stat) == FileType::Directory) {
+            if stat.is_some_and(|stat| kind_of(&stat) == FileType::Directory) {
                 return Ok(true);
             }
         }
@@ -378,10 +379,6 @@ impl<'a> Visitor for Comparison<'a> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         changes.append(&mut own.changes);
     }
-}
-
-fn kind(stat: &Statx) -> FileType {
-    FileType::from_raw_mode(stat.stx_mode.into())
 }
 
 /// Returns whether both are the same inode, so that they cannot differ.

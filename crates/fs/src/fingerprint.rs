@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 
 pub use self::order::compare_fingerprints;
 use crate::Progress;
-use crate::walk::directory::{Mounts, look, look_at};
-use crate::walk::node::{DirFds, Node, anew, path_of_root, shown};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
+use crate::walk::node::{DirFds, anew, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
 use crate::walk::walk;
@@ -218,7 +218,7 @@ impl Fingerprinting<'_> {
                 stat.map_err(|errno| self.error("cannot look at", &at.node.path_to(name), errno))?
             }
         };
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        let kind = kind_of(&stat);
         at.node.data.add(&self.digest(name, &stat));
         if stat.stx_nlink > 1 && kind != FileType::Directory {
             let inode = (stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino);
@@ -269,7 +269,7 @@ impl<'a> Visitor for Fingerprinting<'a> {
     ) -> Result<bool, Error> {
         if kind == FileType::Unknown {
             let stat = look(at.pair.first(), name);
-            if stat.is_ok_and(|stat| is_directory(&stat)) {
+            if stat.is_ok_and(|stat| kind_of(&stat) == FileType::Directory) {
                 return Ok(true);
             }
         }
@@ -294,10 +294,6 @@ impl<'a> Visitor for Fingerprinting<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &DirFds, node: &Node<Sheet>) -> Result<DirFds, Errno> {
-        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
-    }
-
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(&path_of_root(self.tree), path), errno)
     }
@@ -309,8 +305,4 @@ impl<'a> Visitor for Fingerprinting<'a> {
         sum.linked.extend(own.sum.linked);
         sum.directories.append(&mut own.sum.directories);
     }
-}
-
-fn is_directory(stat: &Statx) -> bool {
-    FileType::from_raw_mode(stat.stx_mode.into()) == FileType::Directory
 }

@@ -233,10 +233,6 @@ impl<'a> Visitor for Removal<'a> {
         Ok(Left::Done)
     }
 
-    fn reopen(&self, parent: &DirFds, node: &Node<Fate>) -> Result<DirFds, Errno> {
-        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
-    }
-
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
         Error::new(act, &shown(self.base, path), errno)
     }

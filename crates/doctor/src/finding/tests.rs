@@ -279,17 +279,22 @@ fn the_set_up_of_an_engine_decides_what_its_slow_syncs_are() {
     assert_eq!(verdict, wanted);
 }
 
-#[test]
-fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
-    let layers = disk(8_000.0).fsync.map(|file| Layers {
+/// A disk at 8 ms a flush below the layers of an engine.
+fn slow_layers() -> Measured {
+    let disk = disk(8_000.0);
+    let layers = disk.fsync.map(|file| Layers {
         file,
         directory: file,
         volatile: Times { quarter: 100.0, ..file },
         unmount: 8_000.0,
         random: None,
     });
-    let of =
-        |engine: &ContainerEngine| of_measured(engine, &Measured { layers, ..disk(8_000.0) }).0;
+    Measured { layers, ..disk }
+}
+
+#[test]
+fn a_held_step_still_waits_for_copy_ups_until_its_root_is_volatile() {
+    let of = |engine: &ContainerEngine| of_measured(engine, &slow_layers()).0;
     let set_up = |is_in_force| Some(SetUp { is_made: is_in_force, is_in_force, lines: Vec::new() });
     let held = ContainerEngine { set_up: set_up(true), ..engine("overlay2") };
     let found = of(&held);

@@ -18,6 +18,7 @@ use super::member::{Attributes, MemberKind, Xattr};
 use super::sparse::Map;
 use super::write::{Outgoing, Writer};
 use super::{LeftOut, Progress, failed, go_on};
+use crate::walk::directory::kind_of;
 use crate::xattrs::is_overlays;
 
 /// How a tree is packed.
@@ -96,7 +97,7 @@ impl<W: Write> Packer<'_, W> {
     fn entry(&mut self, dir: &OwnedFd, name: &[u8], path: &[u8]) -> Result<Option<OwnedFd>, Error> {
         go_on("cannot pack", path, self.progress)?;
         let is = stat(dir.as_fd(), name).map_err(|errno| failed("cannot read", path, errno))?;
-        let file_type = FileType::from_raw_mode(is.stx_mode.into());
+        let file_type = kind_of(&is);
         if file_type == FileType::Directory {
             return match descend::open(dir.as_fd(), name) {
                 Err(Errno::XDEV) => {

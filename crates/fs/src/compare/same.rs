@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, Statx, readlinkat};
 use rustix::io::{Errno, pread};
 
-use super::{CompareThread, Comparison, Side, kind};
+use super::{CompareThread, Comparison, Side};
 use crate::extents::next_data;
 use crate::walk::directory::Mounts;
+use crate::walk::directory::kind_of;
 use crate::xattrs::{NamedFile, all};
 use crate::{Error, grow};
 
@@ -43,7 +44,7 @@ impl Comparison<'_> {
         if attributes(Side::First, sides.first)? != attributes(Side::Second, sides.second)? {
             return Ok(false);
         }
-        match kind(a) {
+        match kind_of(a) {
             FileType::Symlink => {
                 let target = |side, directory| {
                     readlinkat(directory, sides.name, Vec::new())
@@ -132,7 +133,7 @@ impl<'a> Data<'a> {
 /// Returns the fields of statx(2) that must be equal. A directory's size and times depend on
 /// its list, whose entries are compared one by one.
 fn plain(stat: &Statx) -> impl PartialEq {
-    let is_directory = kind(stat) == FileType::Directory;
+    let is_directory = kind_of(stat) == FileType::Directory;
     let mtime = (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
     (
         stat.stx_mode,

@@ -14,7 +14,7 @@ use super::below;
 use super::content::Failed;
 use super::links::{Claim, Making};
 use super::visit::{CopiedDirectory, CopyThread, Copying, TargetDirectory, has_changed};
-use crate::walk::directory::{Mounts, look, look_at};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
 use crate::{Error, grow};
 
 /// A path length that the kernel accepts; PATH_MAX is 4096 with the NUL.
@@ -59,7 +59,7 @@ impl Copying<'_> {
             Err(errno) => return Err(fail("cannot open")(errno)),
         };
         let stat = look_at(&source).map_err(fail("cannot look at"))?;
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        if kind_of(&stat) != FileType::RegularFile {
             Self::changed(at, own, name);
             drop(source);
             return self.other(at, own, name);
@@ -169,7 +169,7 @@ impl Copying<'_> {
             Err(Errno::ACCESS) if self.skips(at, own, name) => return Ok(false),
             stat => stat.map_err(fail("cannot look at"))?,
         };
-        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        let kind = kind_of(&stat);
         if kind == FileType::Directory {
             return Ok(true);
         }

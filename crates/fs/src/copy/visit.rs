@@ -15,7 +15,7 @@ use super::links::Links;
 use super::{CopyOptions, CopyReport, Inode, below};
 use crate::Error;
 use crate::Progress;
-use crate::walk::directory::{Mounts, look, look_at};
+use crate::walk::directory::{Mounts, kind_of, look, look_at};
 use crate::walk::node::{DirFds, Node, path_of_root, shown};
 use crate::walk::tally::Tally;
 use crate::walk::visitor::{At, Entered, Left, Visitor};
@@ -159,7 +159,7 @@ impl<'a> Copying<'a> {
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
         own.report.mounts.push(below(at.node.path_to(name)));
         own.tally.entry()?;
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::Directory {
+        if kind_of(&stat) != FileType::Directory {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             return openat(at.pair.second(), name, flags, Mode::RUSR | Mode::WUSR)
                 .map(drop)

@@ -7,7 +7,7 @@ use rustix::fs::{FileType, Mode, chmod, fchmod, fstat};
 use rustix::io::Errno;
 
 use crate::flags::unflag;
-use crate::walk::directory::{Mounts, look};
+use crate::walk::directory::{Mounts, kind_of, look};
 
 /// Changes what may have caused `errno` when `name` was opened or removed. Returns whether
 /// something was changed, so that a retry makes sense.
@@ -29,7 +29,7 @@ pub(super) fn overcome(errno: Errno, parent: BorrowedFd<'_>, name: &CStr) -> boo
 fn unflag_entry(parent: BorrowedFd<'_>, name: &CStr) -> bool {
     let Ok(stat) = look(parent, name) else { return false };
     // Other kinds of files have no flags, and opening them may have side effects.
-    let opened = match FileType::from_raw_mode(stat.stx_mode.into()) {
+    let opened = match kind_of(&stat) {
         FileType::RegularFile => Mounts::Stop.file(parent, name),
         FileType::Directory => Mounts::Stop.directory(parent, name),
         _ => return false,

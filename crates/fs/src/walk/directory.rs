@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, openat, openat2, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstat, openat, openat2, statx,
 };
 use rustix::io::Errno;
 
@@ -85,6 +85,11 @@ pub(crate) fn above(directory: &OwnedFd, expected: Identity) -> Option<OwnedFd> 
 pub(crate) fn look(parent: BorrowedFd<'_>, name: &CStr) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(parent, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// Returns the type of the file with these attributes.
+pub(crate) fn kind_of(stat: &Statx) -> FileType {
+    FileType::from_raw_mode(stat.stx_mode.into())
 }
 
 /// Returns the attributes of an open file.

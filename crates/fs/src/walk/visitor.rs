@@ -1,6 +1,7 @@
 //! The operations of a walk.
 
 use super::Error;
+use super::directory::Mounts;
 use super::node::{DirFds, Node};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -49,8 +50,11 @@ pub(crate) trait Visitor: Sync {
         above: Option<&DirFds>,
     ) -> Result<Left, Error>;
 
-    /// Opens a directory again that was entered before, from its parent.
-    fn reopen(&self, parent: &DirFds, node: &Node<Self::Data>) -> Result<DirFds, Errno>;
+    /// Opens a directory again that was entered before, from its parent. By default it is one
+    /// directory on the file system of its parent.
+    fn reopen(&self, parent: &DirFds, node: &Node<Self::Data>) -> Result<DirFds, Errno> {
+        Ok(DirFds { first: Mounts::Stop.directory(parent.first(), node.name())?, second: None })
+    }
 
     /// Makes the error of an act on a visited directory.
     fn error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error;

@@ -14,16 +14,9 @@ fn sh(line: &Action, directory: &Path) {
 
 #[test]
 fn the_remedy_of_copy_ups_is_typed_with_any_file_of_settings() {
-    let layers = disk(8_000.0).fsync.map(|file| Layers {
-        file,
-        directory: file,
-        volatile: Times { quarter: 100.0, ..file },
-        unmount: 8_000.0,
-        random: None,
-    });
     let set_up = Some(SetUp { is_made: true, is_in_force: true, lines: Vec::new() });
     let held = ContainerEngine { set_up, ..engine("overlay2") };
-    let (found, _) = of_measured(&held, &Measured { layers, ..disk(8_000.0) });
+    let (found, _) = of_measured(&held, &slow_layers());
     let place = tempfile::tempdir().unwrap();
     let (directory, file) = (place.path().join("synconce"), place.path().join("synconce/oci.toml"));
     let rule = "[[rule]]\nimage = \"*\"\n";
