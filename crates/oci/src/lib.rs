@@ -37,3 +37,4 @@ mod step_root;
 pub mod wrap;
 
 pub use config::are_step_roots_volatile;
+pub use runtime::is_runtime;

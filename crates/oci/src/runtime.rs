@@ -6,12 +6,18 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use synconce_sys::search;
 
-/// The names that are tried, in this order, if the caller's name does not determine one. The
-/// last is buildkitd's own runc.
+/// The names of runtimes that are wrapped. They are tried in this order, if the caller's name does
+/// not determine one. The last is buildkitd's own runc.
 const NAMES: [&str; 3] = ["runc", "crun", "buildkit-runc"];
 /// Directories that are searched in addition, because an engine's PATH may lack them.
 const DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// Whether a program of this name acts as a runtime: `synconce-oci`, `synconce-oci-RUNTIME`, or the
+/// name of a runtime itself.
+pub fn is_runtime(name: &str) -> bool {
+    name.starts_with("synconce-oci") || NAMES.contains(&name)
+}
 
 /// Runtimes whose containers run on another kernel, and why the hold has no effect there.
 const REFUSED: [(&str, &str); 4] = [

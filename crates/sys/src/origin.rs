@@ -5,6 +5,8 @@
 //! so a constructor that runs before `main` records all three.
 
 use crate::signals::is_ignored;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 static SIGPIPE_IGNORED: AtomicBool = AtomicBool::new(false);
@@ -37,6 +39,16 @@ pub(crate) fn restore_dispositions() {
         // SAFETY: neither disposition is a pointer to code.
         unsafe { libc::signal(signal, disposition) };
     }
+}
+
+/// Gives `command` the dispositions of `SIGPIPE` and `SIGCHLD` that this process inherited.
+pub fn pass_on_dispositions(command: &mut Command) {
+    let restore = || {
+        restore_dispositions();
+        Ok(())
+    };
+    // SAFETY: the closure is async-signal-safe.
+    unsafe { command.pre_exec(restore) };
 }
 
 /// Sets the default disposition of `SIGCHLD`: if the caller ignored the signal, the kernel would reap

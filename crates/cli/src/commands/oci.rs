@@ -6,13 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_oci::explain;
 use synconce_oci::wrap::{RuntimeEnd, wrap};
-
-/// Whether `name` is `synconce-oci`, `synconce-oci-RUNTIME`, or the name of a runtime itself.
-fn is_runtime(name: &str) -> bool {
-    name.starts_with("synconce-oci") || matches!(name, "runc" | "crun" | "buildkit-runc")
-}
+use synconce_oci::{explain, is_runtime};
 
 /// Acts as an OCI runtime if the program was called by the name of one. Called before anything
 /// else, because an engine waits for the runtime at every start of a container.

@@ -16,6 +16,7 @@ use crate::commands::real::sealed;
 pub fn keep(command: &Command) -> Result<(), CommandError> {
     let real = || synconce_run::make_syncs_real().map(drop);
     let kept = match command {
+        // Without a default, so that a new verb is decided here.
         Command::Tree(tree) => match &tree.verb {
             TreeVerb::Init(_)
             | TreeVerb::Import(_)
@@ -31,7 +32,17 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
-            _ => Ok(()),
+            TreeVerb::Remove(_)
+            | TreeVerb::Run(_)
+            | TreeVerb::Umount(_)
+            | TreeVerb::Log(_)
+            | TreeVerb::Diff(_)
+            | TreeVerb::Export(_)
+            | TreeVerb::List
+            | TreeVerb::Verify(_)
+            | TreeVerb::Gc(_)
+            | TreeVerb::Fsck
+            | TreeVerb::Enter(_) => Ok(()),
         },
         Command::Hold(hold) => match &hold.verb {
             HoldVerb::Status(_) | HoldVerb::Restore(Restore { name: None }) => Ok(()),

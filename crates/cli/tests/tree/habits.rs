@@ -20,13 +20,21 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
+/// SIGCHLD is signal 17, and SIGPIPE 13, which the caller does not ignore.
+const SIGCHLD_AND_SIGPIPE: u64 = 1 << 16 | 1 << 12;
+
 /// The ways in which a command is started.
 const WAYS: [&[&str]; 2] = [&[], &["--no-hold"]];
 
 /// Runs the script `around`, which ends in `"$@"`, with `tree run --from base OPTIONS -- /bin/sh
 /// -c COMMAND`.
 fn around(site: &Site<'_>, around: &str, options: &[&str], command: &str) -> Finished {
-    let words = [&["run", "--from", "base"], options, &["--", "/bin/sh", "-c", command]].concat();
+    around_words(site, around, options, &["/bin/sh", "-c", command])
+}
+
+/// As [`around`], with the words of a command.
+fn around_words(site: &Site<'_>, around: &str, options: &[&str], command: &[&str]) -> Finished {
+    let words = [&["run", "--from", "base"], options, &["--"], command].concat();
     let run = site.tree(&words);
     let mut shell = site.place.command("bash");
     shell.args(["-c", around, "bash"]).arg(run.get_program()).args(run.get_args());
@@ -39,6 +47,12 @@ fn a_caller_that_ignores_sigchld_gets_the_exit_status(place: &Place) {
     let site = with_base(place);
     let ignoring = "exec perl -e '$SIG{CHLD} = \"IGNORE\"; exec @ARGV' \"$@\"";
     for options in WAYS {
+        // Without a shell, which may set signals itself.
+        let grep = ["/bin/busybox", "grep", "SigIgn", "/proc/self/status"];
+        let ignored = around_words(&site, ignoring, options, &grep);
+        let mask = ignored.stdout.trim().rsplit('\t').next().unwrap();
+        let mask = u64::from_str_radix(mask, 16).unwrap_or_else(|_| panic!("{ignored:?}"));
+        assert_eq!(mask & SIGCHLD_AND_SIGPIPE, 1 << 16, "{options:?} {mask:x}");
         let finished = around(&site, ignoring, options, "exit 3");
         assert_eq!(finished.status.code(), Some(3), "{options:?} {finished:?}");
         assert_eq!(finished.stderr, "", "{options:?}");

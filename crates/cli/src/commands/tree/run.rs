@@ -319,6 +319,7 @@ fn bare(options: &RunOptions) -> Result<Finished, CommandError> {
     let forwarder = SignalForwarder::new().map_err(failed)?;
     let mut command = std::process::Command::new(&options.command[0]);
     command.args(&options.command[1..]);
+    origin::pass_on_dispositions(&mut command);
     if let Some(environment) = &options.environment {
         command.env_clear().envs(environment.iter().cloned());
     }
