@@ -77,6 +77,8 @@ pub(crate) struct Facts {
     pub(crate) root: ContainerRoot,
     /// `linux.namespaces`
     pub(crate) namespaces: Vec<Namespace>,
+    /// The block devices of `linux.devices`, by their paths in the container.
+    pub(crate) block_devices: Vec<PathBuf>,
 }
 
 /// The root of a container.
@@ -97,6 +99,13 @@ pub(crate) struct Namespace {
     path: Option<PathBuf>,
 }
 
+/// A device of a container.
+#[derive(Debug, Deserialize)]
+struct Device {
+    r#type: String,
+    path: PathBuf,
+}
+
 /// A mount of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct BundleMount {
@@ -109,12 +118,21 @@ pub(crate) struct BundleMount {
 }
 
 impl BundleMount {
-    /// Returns the source on the host if the mount is writable.
+    /// Returns the path on the host that the container can write to: the source of a bind mount, or
+    /// the upper directory of an overlay.
     pub(crate) fn writable(&self) -> Option<&Path> {
         let options = self.options.as_deref().unwrap_or_default();
-        let has = |names: &[&str]| options.iter().any(|option| names.contains(&option.as_str()));
-        let bound = has(&["bind", "rbind"]) && !has(&["ro", "rro"]);
-        self.source.as_deref().filter(|_| bound)
+        let mut options = options.iter().map(String::as_str);
+        // Runtimes apply the options in their order.
+        let mode = options.clone().rfind(|option| matches!(*option, "ro" | "rw"));
+        if mode == Some("ro") || options.clone().any(|option| option == "rro") {
+            return None;
+        }
+        if let Some(upper) = options.clone().find_map(|option| option.strip_prefix("upperdir=")) {
+            return Some(Path::new(upper));
+        }
+        let is_bound = options.any(|option| matches!(option, "bind" | "rbind"));
+        self.source.as_deref().filter(|_| is_bound)
     }
 }
 
@@ -153,6 +171,8 @@ impl Bundle {
     /// The file is no valid configuration.
     pub(crate) fn facts(&self) -> Result<Facts, String> {
         let fields = self.fields()?;
+        let linux = self.field(&fields, "linux")?;
+        let devices: Vec<Device> = self.field(&linux, "devices")?;
         Ok(Facts {
             annotations: self.field(&fields, "annotations")?,
             mounts: self.field(&fields, "mounts")?,
@@ -160,7 +180,11 @@ impl Bundle {
                 .iter()
                 .any(|key| fields.0.contains_key(*key)),
             root: self.field(&fields, "root")?,
-            namespaces: self.field(&self.field(&fields, "linux")?, "namespaces")?,
+            namespaces: self.field(&linux, "namespaces")?,
+            block_devices: devices
+                .into_iter()
+                .filter_map(|device| (device.r#type == "b").then_some(device.path))
+                .collect(),
         })
     }
 

@@ -5,7 +5,7 @@
 //! records (see [`crate::docker`]). Host names, labels and cgroups can be chosen by `docker
 //! run`, so they do not count. An image's own annotations and labels cannot request a hold.
 
-use crate::bundle::{BundleMount, Facts};
+use crate::bundle::Facts;
 use crate::config::Settings;
 use crate::docker::Records;
 use crate::invocation::Invocation;
@@ -47,8 +47,8 @@ pub(crate) enum Reason {
     Label,
     /// The configured rule of this number, counted from 1.
     Rule(usize),
-    /// The container can write to this path of the host.
-    Volume(PathBuf),
+    /// A build step can write to this path of the host, whose data outlive the step.
+    Outliving(PathBuf),
     /// Nothing requests a hold.
     Ordinary,
     /// The annotation or label [`HOLD`] has this value, which is neither true nor false.
@@ -108,9 +108,9 @@ pub(crate) fn classify(context: &CallContext<'_>) -> Treatment {
         return if rule.hold { Treatment::Hold(reason) } else { Treatment::Leave(reason) };
     }
     if let Some(reason) = context.build() {
-        return match context.volume() {
-            Some(volume) if reason == Reason::Buildah => Treatment::Leave(Reason::Volume(volume)),
-            _ => Treatment::Hold(reason),
+        return match context.outliving() {
+            Some(path) => Treatment::Leave(Reason::Outliving(path)),
+            None => Treatment::Hold(reason),
         };
     }
     if own(HOLD).map(truth) == Some(Ok(true)) {
@@ -145,28 +145,6 @@ impl CallContext<'_> {
     fn is_own(&self, key: &str) -> bool {
         !crate::podman::is_stored(self.bundle)
             || crate::podman::image_brings(self.bundle, key) == Some(false)
-    }
-
-    /// Returns a path of the host, other than the engine's own, that a step of Buildah can
-    /// write to. Data that is written there is not stored in the image.
-    fn volume(&self) -> Option<PathBuf> {
-        let sources = self.facts.mounts.iter().filter_map(BundleMount::writable);
-        // Buildah first mounts a source below the bundle, and then mounts it from there.
-        let behind = |source: &Path| {
-            let point = self.mounts.iter().rfind(|mount| mount.point == source);
-            point.map_or_else(|| source.to_owned(), |mount| mount.root.clone())
-        };
-        sources.map(behind).find(|source| !self.is_engines(source))
-    }
-
-    /// Returns whether the container is a step of Buildah that can write to a path of the host.
-    pub(crate) fn writes_to_host(&self) -> bool {
-        self.is_buildah() && self.volume().is_some()
-    }
-
-    fn is_engines(&self, source: &Path) -> bool {
-        let kernels = ["/dev", "/proc", "/sys"].iter().any(|place| source.starts_with(place));
-        crate::podman::is_of_engine(source) || kernels || source.starts_with(self.bundle)
     }
 
     /// Returns which kind of build step the container is, by what its engine calls.
@@ -206,7 +184,7 @@ impl CallContext<'_> {
     /// Recognises `create --bundle TMP/buildahN --pid-file TMP/buildahN/pid ...
     /// buildah-buildahN`, called in the bundle (Buildah 1.28 to 1.39, run_common.go). Podman's
     /// own containers have ids of 64 digits.
-    fn is_buildah(&self) -> bool {
+    pub(crate) fn is_buildah(&self) -> bool {
         let (Some(name), Some(id)) = (self.bundle.file_name(), &self.call.id) else { return false };
         let name = name.to_string_lossy();
         let number = name.strip_prefix("buildah").unwrap_or_default();
@@ -233,8 +211,9 @@ impl fmt::Display for Reason {
             Self::Annotation => write!(f, "its annotation {HOLD}"),
             Self::Label => write!(f, "its label {HOLD}"),
             Self::Rule(at) => write!(f, "rule {at} of {}", crate::config::PATH),
-            Self::Volume(path) => {
-                write!(f, "a step of Buildah's that can write to {}", path.display())
+            Self::Outliving(path) => {
+                let path = path.display();
+                write!(f, "a build step that can write to {path}, which outlives the step")
             }
             Self::Ordinary => f.write_str("an ordinary container, which nothing asks to hold"),
             Self::Unclear(value) => write!(f, "{HOLD}={value} is neither true nor false"),
@@ -249,6 +228,7 @@ impl fmt::Display for Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bundle::BundleMount;
     use std::ffi::OsString;
 
     fn recognised(line: &str, directory: &str, facts: &Facts, settings: &Settings) -> Treatment {
@@ -322,28 +302,23 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_buildahs_with_a_place_of_the_hosts_keeps_its_syncs() {
-        let line = "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
-        let verdict = |source: &str, option: &str| {
-            let options = Some(vec!["rbind".to_owned(), option.to_owned()]);
-            let mount =
-                BundleMount { destination: "/data".into(), source: Some(source.into()), options };
-            let facts = Facts { mounts: vec![mount], ..Facts::default() };
-            recognised(line, "/tmp/buildah42", &facts, &Settings::default())
-        };
-        for volume in ["/srv/db", "/home/buildah/db", "/srv/web-containers/db", "/srv/buildah-1x"] {
-            let left = Treatment::Leave(Reason::Volume(volume.into()));
-            assert_eq!(verdict(volume, "rw"), left);
-        }
-        let files = format!("/s/overlay-containers/{}/userdata", "ab".repeat(32));
-        for (source, option) in [
-            ("/srv/db", "ro"),
-            ("/tmp/buildah42/run/.containerenv", "rw"),
-            (&format!("{files}/hosts"), "rw"),
-            ("/var/tmp/buildah-cache-0/ab12", "rw"),
-            ("/dev/null", "rw"),
-        ] {
-            assert_eq!(verdict(source, option), Treatment::Hold(Reason::Buildah), "{source}");
+    fn a_step_that_can_write_to_data_that_outlive_it_keeps_its_syncs() {
+        let buildah =
+            "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+        for (line, reason) in [(BUILDKIT, Reason::BuildKit), (buildah, Reason::Buildah)] {
+            let verdict = |option: &str| {
+                let options = Some(vec!["rbind".to_owned(), option.to_owned()]);
+                let mount = BundleMount {
+                    destination: "/cache".into(),
+                    source: Some("/d/overlay2/ab/diff".into()),
+                    options,
+                };
+                let facts = Facts { mounts: vec![mount], ..Facts::default() };
+                recognised(line, "/tmp/buildah42", &facts, &Settings::default())
+            };
+            let left = Treatment::Leave(Reason::Outliving("/d/overlay2/ab/diff".into()));
+            assert_eq!(verdict("rw"), left);
+            assert_eq!(verdict("ro"), Treatment::Hold(reason));
         }
     }
 

@@ -99,11 +99,16 @@ impl Records {
         })
     }
 
-    /// Returns whether the classic builder made the container. The builder starts a step by an
-    /// image's id, without a log, a health check or an entry point, and without anything of
+    /// Returns whether the container is a step of the classic builder. The builder starts a step by
+    /// an image's id, without a log, a health check or an entry point, and without anything of
     /// the host (builder/dockerfile of dockerd). The docker command cannot request all of
-    /// that. A client of dockerd's API can, and such a container has no volume.
+    /// that. A client of dockerd's API can, so a build must be under way. Such a container has no
+    /// volume.
     pub(crate) fn is_classic_build(&self) -> bool {
+        self.is_made_as_by_builder() && self.is_building()
+    }
+
+    fn is_made_as_by_builder(&self) -> bool {
         let (host, config) = (&self.host, &self.container.config);
         let empty = [
             host.binds.as_ref().is_none_or(Vec::is_empty),
@@ -134,7 +139,7 @@ impl Records {
 
     /// Returns whether dockerd's classic builder works: it has the context of each build under way
     /// in `<data-root>/tmp/docker-builder<NUMBER>` (builder/remotecontext/archive.go).
-    pub(crate) fn is_building(&self) -> bool {
+    fn is_building(&self) -> bool {
         let tmp = self.directory.ancestors().nth(2).map(|root| root.join("tmp"));
         let entries = tmp.and_then(|tmp| std::fs::read_dir(tmp).ok());
         entries
@@ -219,6 +224,7 @@ mod tests {
         write("containers/3f4e/hostconfig.json", &host);
         write("containers/3f4e/config.v2.json", &container);
         write("image/overlay2/imagedb/content/sha256/ab12", &image);
+        std::fs::create_dir_all(root.path().join("tmp/docker-builder3")).unwrap();
         root
     }
 
@@ -276,14 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn the_classic_builder_works_while_it_has_a_context() {
+    fn without_a_build_under_way_a_container_is_no_step() {
         let root = root(|_, _, _| ());
-        let is_building = || found(&root).unwrap().is_building();
-        assert!(!is_building());
-        std::fs::create_dir_all(root.path().join("tmp/GetImageBlob12")).unwrap();
-        assert!(!is_building());
-        std::fs::create_dir(root.path().join("tmp/docker-builder3")).unwrap();
-        assert!(is_building());
+        let is_step = || found(&root).unwrap().is_classic_build();
+        assert!(is_step());
+        let tmp = root.path().join("tmp");
+        std::fs::rename(tmp.join("docker-builder3"), tmp.join("GetImageBlob12")).unwrap();
+        assert!(!is_step());
+        std::fs::remove_dir_all(tmp).unwrap();
+        assert!(!is_step());
     }
 
     #[test]

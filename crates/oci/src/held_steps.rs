@@ -45,17 +45,22 @@ pub struct LastStep {
 
 const ENGINES: [&str; 3] = ["docker", "buildkit", "podman"];
 
-/// Returns what to note of the container of `context`; `None` if it is not a held build step.
+/// Returns what to note of the container of `context`; `None` if it is not a build step that is held,
+/// or that is not held only because of the data that it writes to.
 pub(crate) fn step(
     context: &CallContext<'_>,
     verdict: &Treatment,
 ) -> Option<(&'static str, LastStep)> {
-    let Treatment::Hold(reason) = verdict else { return None };
+    let (Treatment::Hold(reason) | Treatment::Leave(reason @ Reason::Outliving(_))) = verdict
+    else {
+        return None;
+    };
     let classic =
         || context.records().filter(|it| it.is_classic_build()).map(|_| Reason::ClassicBuild);
-    let by_rule =
-        matches!(reason, Reason::Rule(_)).then(|| context.build().or_else(classic)).flatten();
-    let engine = match by_rule.as_ref().unwrap_or(reason) {
+    let step = matches!(reason, Reason::Rule(_) | Reason::Outliving(_))
+        .then(|| context.build().or_else(classic))
+        .flatten();
+    let engine = match step.as_ref().unwrap_or(reason) {
         Reason::BuildKit if is_of_dockerd(context) => "docker",
         Reason::BuildKit | Reason::BuildKitOnContainerd => "buildkit",
         Reason::ClassicBuild => "docker",

@@ -17,7 +17,8 @@
 //!
 //! If the root of a step becomes volatile (`step`, `step_root`), the runtime is executed in a
 //! child process (`foreground`) by the call after which the root has to be mounted back: `run`,
-//! or `delete`.
+//! or `delete`. The root of a held step that no unmount syncs (`step_sync`) is synced after `run`,
+//! or before `delete`.
 #![forbid(unsafe_code)]
 
 mod bundle;
@@ -28,12 +29,14 @@ pub mod explain;
 mod foreground;
 pub mod held_steps;
 mod invocation;
+mod outliving;
 mod podman;
 pub mod probe;
 mod profile;
 mod runtime;
 mod step;
 mod step_root;
+mod step_sync;
 pub mod wrap;
 
 pub use config::are_step_roots_volatile;

@@ -54,24 +54,6 @@ pub(crate) fn image_brings(bundle: &Path, annotation: &str) -> Option<bool> {
     (!manifests.is_empty()).then(|| manifests.iter().any(mentions))
 }
 
-/// Returns whether `path` is a place that containers/storage or Buildah made for containers:
-/// `<driver>-containers/<ID>`, `buildah<NUMBER>`, or `buildah-cache[-<UID>]` of the cache mounts.
-/// Directories of users, such as `/home/buildah`, have other names.
-pub(crate) fn is_of_engine(path: &Path) -> bool {
-    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-    let is_id = |name: &str| name.len() == 64 && name.bytes().all(|it| it.is_ascii_hexdigit());
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-    let is_buildahs = |name: &str| {
-        let rest = name.strip_prefix("buildah");
-        rest.is_some_and(|rest| {
-            let user = rest.strip_prefix("-cache-");
-            rest == "-cache" || is_number(rest) || user.is_some_and(is_number)
-        })
-    };
-    parts.iter().any(|part| is_buildahs(part))
-        || parts.windows(2).any(|pair| pair[0].ends_with("-containers") && is_id(&pair[1]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

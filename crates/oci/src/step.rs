@@ -9,10 +9,11 @@ use crate::bundle::Bundle;
 use crate::classify::{CallContext, Reason, Treatment};
 use crate::config::StepRoot as Setting;
 use crate::foreground;
-use crate::held_steps;
+use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
 use crate::runtime::Tried;
 use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
+use crate::step_sync;
 use crate::wrap::{RuntimeEnd, note};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -21,30 +22,30 @@ use synconce_durable::mutant;
 use synconce_sys::reason;
 
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
-/// Returns `None` if the container is not a held step whose root the engine mounts plainly.
+/// Returns `None` if the container is not a step whose root the engine mounts plainly.
+///
+/// A step that is not held because it writes to data that outlive it has such a root, too: the
+/// syncs of those data stay real, and those of the root cost nothing.
 pub(crate) fn root(
     context: &CallContext<'_>,
     verdict: &Treatment,
 ) -> Option<Result<StepRoot, Kept>> {
-    let Treatment::Hold(why) = verdict else { return None };
+    let (Treatment::Hold(why) | Treatment::Leave(why @ Reason::Outliving(_))) = verdict else {
+        return None;
+    };
     let is_of_shim = context.is_buildkit_on_containerd() || *why == Reason::ClassicBuild;
     if !is_of_shim && !context.is_buildkit() {
         return None;
     }
-    Some(find(context, is_of_shim, why))
+    Some(find(context, is_of_shim))
 }
 
-fn find(context: &CallContext<'_>, is_of_shim: bool, why: &Reason) -> Result<StepRoot, Kept> {
+fn find(context: &CallContext<'_>, is_of_shim: bool) -> Result<StepRoot, Kept> {
     if context.settings.step_root == Setting::AsMounted {
         return Err(Kept::Settings);
     }
     if context.call.detaches || is_of_shim && bundle_of_shim(context.call) != Some(context.bundle) {
         return Err(Kept::Detached);
-    }
-    // A client of dockerd's API can make a container with the same properties as a step's.
-    let is_building = || context.records().is_some_and(|records| records.is_building());
-    if *why == Reason::ClassicBuild && !is_building() {
-        return Err(Kept::NoBuild);
     }
     let facts = context.facts;
     // All processes of a pid namespace end with its first.
@@ -61,7 +62,7 @@ fn find(context: &CallContext<'_>, is_of_shim: bool, why: &Reason) -> Result<Ste
 
 /// Returns the bundle of a shim's call. A shim gives the log `BUNDLE/log.json` to each call, and
 /// the bundle has the name of the container (containerd 1.6 to 2.4).
-fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
+pub(crate) fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
     let log = call.log.as_deref().filter(|log| log.is_absolute())?;
     let bundle = log.parent()?;
     let is_bundle = log.file_name() == Some(OsStr::new("log.json"))
@@ -70,19 +71,24 @@ fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
 }
 
 /// Makes the root of a step of `engine` volatile. Returns `None` if the root stays as the engine
-/// mounted it. A line in the runtime's log says which.
+/// mounted it. A line in the runtime's log says which. `uncounted` is a step that counts as held
+/// only with a volatile root.
 ///
 /// # Errors
 /// The root is not mounted any more. The message is for the user.
 pub(crate) fn make_volatile(
     call: &Invocation,
     engine: &str,
+    uncounted: Option<&LastStep>,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
     let bundle = bundle_of_shim(call).map(canonical);
     let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
             note(call, "info", "the root of this step is volatile");
+            if let Some(step) = uncounted {
+                held_steps::note(engine, step);
+            }
             held_steps::note_volatile(engine);
             return Ok(Some(root));
         }
@@ -106,8 +112,20 @@ pub(crate) fn run(
     root.end().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
+/// Executes the runtime's `run` for a held step, and then syncs `directories`.
+pub(crate) fn run_and_sync(
+    directories: &[PathBuf],
+    runtime: &Path,
+    arguments: &[OsString],
+    tried: &Tried,
+) -> RuntimeEnd {
+    let ended = execute(runtime, arguments, tried);
+    step_sync::sync(directories).map_or_else(RuntimeEnd::Failed, |()| ended)
+}
+
 /// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by
-/// `create` if the engine was killed during the step and uses the layer again. Returns how the
+/// `create` if the engine was killed during the step and uses the layer again. A `delete` syncs
+/// the root of any other held step that no unmount syncs. Returns how the
 /// call ended, or `None` if the runtime is still to be executed.
 pub(crate) fn mount_back(
     call: &Invocation,
@@ -118,16 +136,18 @@ pub(crate) fn mount_back(
     if !matches!(call.verb.as_str(), "create" | "delete") {
         return None;
     }
+    let delete = || execute(runtime, arguments, tried);
     match (left_volatile(call), call.verb.as_str()) {
         (Ok(root), "create") => root?.end().err().map(RuntimeEnd::Failed),
-        (Ok(root), _) => {
-            let delete = || execute(runtime, arguments, tried);
-            Some(if is_of_dead_shim_of_dockerd(call) {
-                give_up(&root?, call, delete)
-            } else {
-                end_by_delete(root?, call, delete)
-            })
-        }
+        (Ok(None), _) => step_sync::before_delete(call).err().map(|error| {
+            delete();
+            RuntimeEnd::Failed(error)
+        }),
+        (Ok(Some(root)), _) => Some(if is_of_dead_shim_of_dockerd(call) {
+            give_up(&root, call, delete)
+        } else {
+            end_by_delete(root, call, delete)
+        }),
         // The engine can repeat the call: the runtime has deleted nothing.
         (Err(error), _) => Some(RuntimeEnd::Failed(error)),
     }

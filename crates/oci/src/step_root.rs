@@ -47,8 +47,6 @@ pub(crate) enum Kept {
     Settings,
     /// No call of the engine shows the end of the step.
     Detached,
-    /// The classic builder does not work.
-    NoBuild,
     /// The container shares the process ids or the mounts of another.
     Shared,
     /// The root is read-only.
@@ -78,7 +76,6 @@ impl fmt::Display for Kept {
         f.write_str(match self {
             Self::Settings => "step-root is not \"volatile\"",
             Self::Detached => "no call of the runtime shows the end of the step",
-            Self::NoBuild => "dockerd builds no image by its classic builder",
             Self::Shared => "the step shares the processes or the mounts of another container",
             Self::ReadOnly => "it is read-only",
             Self::NoOverlay => "it is not a mounted overlay",

@@ -8,7 +8,8 @@ use crate::invocation::Invocation;
 use crate::profile::{self, Edited, Purpose};
 use crate::runtime::{self, Tried};
 use crate::step;
-use crate::step_root::{Kept, StepRoot};
+use crate::step_root::{Kept, StepRoot, VolatileRoot};
+use crate::step_sync;
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -56,13 +57,15 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
         }
         match hold(&call, &settings) {
             Ok(None) => {}
-            Ok(Some((engine, root))) => match step::make_volatile(&call, engine, root) {
-                Ok(Some(root)) if call.verb == "run" => {
-                    return step::run(root, &runtime, arguments, &tried);
-                }
-                // The root of a `create` ends with `delete`.
-                Ok(_) => {}
+            Ok(Some(step)) => match make_volatile(&call, step.root) {
                 Err(error) => return RuntimeEnd::Failed(error),
+                // The root of a `create` ends with `delete`.
+                Ok(_) if call.verb != "run" || call.detaches => {}
+                Ok(Some(root)) => return step::run(root, &runtime, arguments, &tried),
+                Ok(None) if step.unsynced.is_empty() => {}
+                Ok(None) => {
+                    return step::run_and_sync(&step.unsynced, &runtime, arguments, &tried);
+                }
             },
             // The container's syncs are done. If the bundle is invalid, the runtime reports it
             // as usual.
@@ -95,12 +98,20 @@ pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
     };
 }
 
-/// The root of a step of this engine that may become volatile.
-type RootOf = (&'static str, Result<StepRoot, Kept>);
+/// What the calls after the one that makes the container have to do for a build step.
+#[derive(Default)]
+struct BegunStep {
+    root: Option<RootOf>,
+    /// The directories to sync at the end, unless the root is volatile.
+    unsynced: Vec<PathBuf>,
+}
 
-/// Adds the hold to the bundle of `call`, if its container is to be held. Returns the root if it
-/// is a step of a build whose root may become volatile.
-fn hold(call: &Invocation, settings: &Settings) -> Result<Option<RootOf>, String> {
+/// The root of a step of this engine that may become volatile; a step that is not counted yet.
+type RootOf = (&'static str, Option<LastStep>, Result<StepRoot, Kept>);
+
+/// Adds the hold to the bundle of `call`, if its container is to be held. Returns `None` if it is no
+/// step of a build.
+fn hold(call: &Invocation, settings: &Settings) -> Result<Option<BegunStep>, String> {
     let plan = match WrapPlan::of(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
         Err(PlanError::Missing(_)) => return Ok(None),
@@ -113,11 +124,23 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<RootOf>, String
             plan.bundle.replace(&plan.bundle.with_seccomp(&edited.profile)?)?;
             let Some((engine, step)) = plan.step else { return Ok(None) };
             held_steps::note(engine, &step);
-            Ok(plan.root.map(|root| (engine, root)))
+            let root = plan.root.map(|root| (engine, None, root));
+            Ok(Some(BegunStep { root, unsynced: plan.unsynced }))
         }
         (Treatment::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
+        (Treatment::Leave(why @ Reason::Outliving(_)), _) => {
+            note(call, "info", &format!("the syncs of this step are not held: {why}"));
+            let root = plan.root.zip(plan.step);
+            let root = root.map(|(root, (engine, step))| (engine, Some(step), root));
+            Ok(Some(BegunStep { root, ..BegunStep::default() }))
+        }
         _ => Ok(None),
     }
+}
+
+fn make_volatile(call: &Invocation, root: Option<RootOf>) -> Result<Option<VolatileRoot>, String> {
+    let Some((engine, uncounted, root)) = root else { return Ok(None) };
+    step::make_volatile(call, engine, uncounted.as_ref(), root)
 }
 
 /// What synconce-oci would do for one call.
@@ -129,11 +152,13 @@ pub(crate) struct WrapPlan {
     pub(crate) verdict: Treatment,
     /// The profile with the hold, if the container is held.
     pub(crate) edited: Option<Edited>,
-    /// The root that becomes volatile, or why it does not; `None` if the container is not a held
+    /// The root that becomes volatile, or why it does not; `None` if the container is not a
     /// step of BuildKit or of the classic builder.
     pub(crate) root: Option<Result<StepRoot, Kept>>,
-    /// What is noted of a held step of a build, with its engine.
+    /// What is noted of a step of a build, with its engine.
     step: Option<(&'static str, LastStep)>,
+    /// The directories to sync at the end of a held step.
+    unsynced: Vec<PathBuf>,
 }
 
 /// Why there is no plan.
@@ -189,8 +214,8 @@ impl WrapPlan {
         };
         let verdict = classify(&context);
         let step = held_steps::step(&context, &verdict);
-        // A rule can hold a step that writes to the host, where no engine stores the files.
-        let stores_its_files = step.is_some() && !context.writes_to_host();
+        // A rule can hold a step that writes to data that outlive it: no engine stores those.
+        let stores_its_files = step.is_some() && !context.writes_outliving();
         let edited = match &verdict {
             Treatment::Leave(_) => None,
             Treatment::Hold(_) => {
@@ -201,6 +226,11 @@ impl WrapPlan {
             }
         };
         let root = step::root(&context, &verdict);
-        Ok(Self { bundle, verdict, edited, root, step })
+        let unsynced = if stores_its_files {
+            step_sync::unsynced(&place, &facts, &mounts)
+        } else {
+            Vec::new()
+        };
+        Ok(Self { bundle, verdict, edited, root, step, unsynced })
     }
 }

@@ -49,7 +49,7 @@ fn layers_of_twenty_dockerfiles_are_the_same(place: &Place) {
 }
 
 fn layers_of_reported_dockerfiles_are_the_same(place: &Place) {
-    layers_are_the_same(place, REPORTS, 14);
+    layers_are_the_same(place, REPORTS, 24);
 }
 
 fn layers_are_the_same(place: &Place, dockerfiles: &str, count: usize) {

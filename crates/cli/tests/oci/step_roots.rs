@@ -1,6 +1,7 @@
 //! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
 //! the test in place of the engine, which mounts and unmounts the root.
 
+mod outliving;
 mod shim;
 mod step;
 
@@ -41,6 +42,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_root_that_cannot_be_volatile_stays_as_it_is, needs),
         trial(an_ordinary_container_and_a_step_without_an_overlay_are_not_touched, needs),
     ];
+    trials.extend(outliving::trials());
     trials.extend(shim::trials());
     trials
 }

@@ -1,7 +1,7 @@
 //! Podman and Buildah, which have no daemon.
 
 use super::{
-    HOLD, ImageBuilder, LIMITS, SHORT, Site, USERS, add_synconce, assert_bare, assert_held,
+    HOLD, ImageBuilder, LIMITS, SHORT, STEPS, Site, USERS, add_synconce, assert_bare, assert_held,
     assert_steps_bare, assert_steps_held, prepare,
 };
 use std::path::PathBuf;
@@ -9,6 +9,7 @@ use std::process::Command;
 use synconce_testkit::harness::Need;
 use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
+use synconce_testkit::rig::Rig;
 
 pub const BUILDAH: [Need; 3] = [
     Need::Program("buildah", "buildah"),
@@ -162,8 +163,21 @@ pub fn buildahs_and_podmans_steps_are_held_with_crun(place: &Place) {
 }
 
 fn a_step_that_can_write_to_the_host_is_bare(podman: &Podman<'_>, place: &Place) {
-    std::fs::create_dir_all(place.path("host")).unwrap();
-    let volume = |mode: &str| format!("{}:/data:{mode}", place.text("host"));
-    assert_steps_bare("to write", &podman.build(&["--volume", &volume("rw")]), USERS);
-    assert_steps_held("to read", &podman.build(&["--volume", &volume("ro")]), USERS);
+    let build = |volume: &str, mode: &str| {
+        podman.build(&["--volume", &format!("{}:/data:{mode}", place.text(volume))])
+    };
+    for volume in ["host", "buildah2024/db", "web-containers/db"] {
+        std::fs::create_dir_all(place.path(volume)).unwrap();
+        assert_steps_bare(&format!("to write {volume}"), &build(volume, "rw"), USERS);
+        assert_steps_held(&format!("to read {volume}"), &build(volume, "ro"), USERS);
+    }
+    let disk = Rig::builder().up().unwrap();
+    std::fs::create_dir_all(disk.path().join("dev/project")).unwrap();
+    let volume = format!("{}:/data:rw", disk.path().join("dev/project").display());
+    assert_steps_bare("to write a disk", &podman.build(&["--volume", &volume]), USERS);
+    disk.down().unwrap();
+    let cached = STEPS.replace("RUN", "RUN --mount=type=cache,target=/cache");
+    place.write("context/Dockerfile", &cached);
+    assert_steps_bare("with a cache", &podman.build(&[]), USERS);
+    place.write("context/Dockerfile", STEPS);
 }

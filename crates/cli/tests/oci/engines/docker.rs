@@ -2,10 +2,12 @@
 
 use super::{
     Given, HOLD, ImageBuilder, LIMITS, SHORT, SOCKET, STEPS, Site, USERS, add_synconce,
-    assert_bare, assert_held, assert_steps_held, prepare, stop,
+    assert_bare, assert_held, assert_steps_bare, assert_steps_held, prepare, stop,
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::Need;
@@ -153,6 +155,7 @@ pub fn its_steps_are_held_by_either_builder_and_its_containers_are_not(place: &P
     assert_steps_held("its BuildKit", &docker.buildkit().build(&[]), USERS);
     containers_keep_their_syncs_unless_they_ask(&docker);
     what_looks_like_a_step_is_none(&docker);
+    a_step_with_a_cache_is_bare(&docker);
     add_synconce(place);
     assert_steps_held(
         "a run in a step of the classic builder",
@@ -186,4 +189,38 @@ fn what_looks_like_a_step_is_none(docker: &Docker<'_>) {
         let run = docker.run_of(image, &alike, &["/probe"]);
         assert_bare("a container that looks like a step", &run);
     }
+    // A client of dockerd's API can make all properties alike.
+    let wanted = json!({"Image": image, "Cmd": ["/probe"], "Entrypoint": [], "AttachStdout": true,
+        "Healthcheck": {"Test": ["NONE"]}, "HostConfig": {"NetworkMode": "none",
+        "LogConfig": {"Type": "none"}}});
+    let made = post("/containers/create?name=alike", &wanted);
+    assert!(made.starts_with("HTTP/1.0 201 "), "{made}");
+    let started = docker.client("1", &["start", "--attach", "alike"]);
+    assert_bare("a container of a client of the API", &started);
+    assert!(docker.client("1", &["rm", "alike"]).status.success());
+}
+
+/// Returns dockerd's answer to a request of its API.
+fn post(path: &str, body: &Value) -> String {
+    let mut socket = UnixStream::connect(SOCKET.trim_start_matches("unix://")).unwrap();
+    let body = body.to_string();
+    let head = format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\n");
+    let length = format!("Content-Length: {}\r\n\r\n", body.len());
+    socket.write_all([head, length, body].concat().as_bytes()).unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// A cache mount outlives the step. With a volatile root its syncs are real, too.
+fn a_step_with_a_cache_is_bare(docker: &Docker<'_>) {
+    let place = docker.site.place;
+    let cached = "RUN --mount=type=cache,target=/cache [\"/probe\", \"well\"]\n";
+    place.write("context/Dockerfile", &format!("FROM scratch\nCOPY probe /\n{cached}"));
+    for how in ["as-mounted", "volatile"] {
+        place.write("oci.toml", &format!("step-root = {how:?}\n"));
+        assert_steps_bare(how, &docker.buildkit().build(&[]), 1);
+    }
+    place.write("context/Dockerfile", STEPS);
+    place.write("oci.toml", "");
 }

@@ -1,0 +1,135 @@
+//! Steps that can write to data that outlive them, and steps whose root no unmount syncs.
+
+use super::shim::Shim;
+use super::step::{StepOnDisk, assert_well};
+use super::{FEW, runtimes};
+use libtest_mimic::Trial;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use synconce_testkit::harness::{Place, finish, trial, without_foreign_syncs};
+use synconce_testkit::rig::{Fault, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    let needs = &runtimes::RUNC;
+    vec![
+        trial(the_syncs_of_a_cache_are_real_and_its_root_is_volatile, needs),
+        trial(a_root_that_no_unmount_syncs_is_synced_at_the_end, needs),
+        trial(a_root_that_cannot_be_synced_fails_the_step, needs),
+        trial(a_root_that_no_unmount_syncs_is_synced_before_a_delete, needs),
+    ]
+}
+
+const SYNCS: u64 = 100;
+
+/// Runs a step that syncs `file` with a cache of `source`. Returns how often the disk was flushed.
+fn flushes(step: &StepOnDisk<'_>, rig: &Rig, source: &Path, mode: &str, file: &str) -> u64 {
+    let words = ["syncs", file, &SYNCS.to_string()];
+    let mut command = step.command(&words);
+    let mut config = StepOnDisk::config(&words);
+    let mount = json!({"destination": "/cache", "type": "bind", "source": source,
+        "options": ["rbind", mode]});
+    config["mounts"].as_array_mut().unwrap().push(mount);
+    fs::write(step.bundle.join("config.json"), config.to_string()).unwrap();
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    assert_well(&finish(&mut command));
+    count() - before
+}
+
+fn the_syncs_of_a_cache_are_real_and_its_root_is_volatile(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    let cache = rig.path().join("buildkit/cache");
+    fs::create_dir_all(cache.join("part")).unwrap();
+    // BuildKit binds a part of a cache to a directory for temporary files.
+    let part = place.path("buildkit-mount1");
+    fs::create_dir(&part).unwrap();
+    mount_bind(cache.join("part"), &part).unwrap();
+    for how in ["as-mounted", "volatile"] {
+        step.choose(how);
+        for source in [&cache, &part] {
+            let made = flushes(&step, &rig, source, "rw", "/cache/database");
+            assert!(made >= SYNCS, "{how}: {made} flushes for {}", source.display());
+        }
+        let made = flushes(&step, &rig, &cache, "rw", "/of-root");
+        assert_eq!(made < FEW, how == "volatile", "{how}: {made} flushes");
+        assert_eq!(step.notes().contains("is volatile"), how == "volatile", "{}", step.notes());
+        step.assert_back();
+        let made = flushes(&step, &rig, &cache, "ro", "/of-root");
+        assert!(made < FEW, "{how}: {made} flushes of a step that only reads its cache");
+    }
+    let log = fs::read_to_string(place.path("executor/runc-log.json")).unwrap();
+    let line = format!("can write to {}, which outlives the step", cache.display());
+    assert!(log.contains(&line), "{log}");
+    step.unmount();
+    unmount(&part, UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+fn sync(rig: &Rig) {
+    rustix::fs::syncfs(fs::File::open(rig.path()).unwrap()).unwrap();
+}
+
+/// Binds a plain directory of the disk as the root, as engines do without an overlay.
+fn make_plain(step: &StepOnDisk<'_>) {
+    step.unmount();
+    let plain = step.layer.join("plain");
+    fs::create_dir_all(&plain).unwrap();
+    fs::copy(step.layer.join("lower/step"), plain.join("step")).unwrap();
+    mount_bind(&plain, step.root()).unwrap();
+}
+
+fn a_root_that_no_unmount_syncs_is_synced_at_the_end(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    make_plain(&step);
+    sync(&rig);
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    assert_well(&finish(&mut step.command(&["syncs", "/grown", "100"])));
+    let made = count() - before;
+    assert!((1..FEW).contains(&made), "{made} flushes");
+    // A step that fails has a result, too: BuildKit keeps it for a look.
+    let ended = finish(&mut step.command(&["syncs", "/missing/grown", "1"]));
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    unmount(step.root(), UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+fn a_root_that_cannot_be_synced_fails_the_step(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    // A commit of ext4 after the fault would make the disk read-only before `end` is written.
+    let rig = Rig::builder().passthrough(false).mount_options("commit=300").up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    make_plain(&step);
+    let running = step.start(&["until", "/grown", "/end"]);
+    rig.disk().fail(Fault::writes()).unwrap();
+    fs::write(step.root().join("end"), "").unwrap();
+    let (status, text) = (running.end(), running.text());
+    assert_eq!(status.code(), Some(125), "{text}");
+    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    rig.disk().recover().unwrap();
+    unmount(step.root(), UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+fn a_root_that_no_unmount_syncs_is_synced_before_a_delete(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    make_plain(&shim.step);
+    sync(&rig);
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    shim.write();
+    assert_eq!(count() - before, 0, "the calls of the step are held");
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    let made = count() - before;
+    assert!((1..FEW).contains(&made), "{made} flushes");
+    unmount(shim.step.root(), UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
