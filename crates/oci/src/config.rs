@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! runtime = "/usr/sbin/runc"   # default: the first of runc and crun that is found
-//! step-root = "volatile"       # the root of BuildKit's steps; default: "as-mounted"
+//! step-root = "as-mounted"     # the root of build steps; default: "volatile"
 //!
 //! [[rule]]                     # the first matching rule decides
 //! namespace = "k8s.io"         # containerd's: the last part of the runtime's --root
@@ -39,9 +39,9 @@ pub(crate) struct Settings {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StepRoot {
     /// As the engine mounted it.
-    #[default]
     AsMounted,
     /// With the option `volatile`.
+    #[default]
     Volatile,
 }
 
@@ -132,9 +132,9 @@ mod tests {
     }
 
     #[test]
-    fn a_root_stays_as_mounted_unless_the_file_says_volatile() {
+    fn a_root_is_volatile_unless_the_file_says_as_mounted() {
         let of = |text: &str| toml::from_str::<Settings>(text).map(|settings| settings.step_root);
-        assert_eq!(of(""), Ok(StepRoot::AsMounted));
+        assert_eq!(of(""), Ok(StepRoot::Volatile));
         assert_eq!(of("step-root = \"as-mounted\""), Ok(StepRoot::AsMounted));
         assert_eq!(of("step-root = \"volatile\""), Ok(StepRoot::Volatile));
         assert!(of("step-root = \"fast\"").is_err());

@@ -74,7 +74,7 @@ pub(crate) enum Kept {
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Settings => "step-root is not \"volatile\"",
+            Self::Settings => "step-root is \"as-mounted\"",
             Self::Detached => "no call of the runtime shows the end of the step",
             Self::Shared => "the step shares the processes or the mounts of another container",
             Self::ReadOnly => "it is read-only",

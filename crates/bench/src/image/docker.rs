@@ -34,9 +34,9 @@ const NEEDS_BUILDX: u32 = 23;
 pub(super) enum Runtime {
     /// The daemon's own runc.
     Plain,
-    /// `synconce-oci`, which wraps runc.
+    /// `synconce-oci`, which wraps runc, with `step-root = "as-mounted"`.
     Wrapped,
-    /// The same with `step-root = "volatile"`.
+    /// The same without that setting.
     Volatile,
 }
 

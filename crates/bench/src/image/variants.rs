@@ -56,7 +56,7 @@ const WAYS: [ImageVariant; 8] = [
     },
     ImageVariant {
         name: "wrapper",
-        about: "the default, with synconce-oci as the builder's runtime",
+        about: "the default, with synconce-oci as the builder's runtime, roots as mounted",
         runtime: Runtime::Wrapped,
         ..IMAGE_DEFAULT
     },
@@ -69,7 +69,7 @@ const WAYS: [ImageVariant; 8] = [
     },
     ImageVariant {
         name: "volatile",
-        about: "the wrapper with step-root = \"volatile\"",
+        about: "the wrapper by default",
         runtime: Runtime::Volatile,
         ..IMAGE_DEFAULT
     },

@@ -21,15 +21,15 @@ pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata
 /// Files of the workload of copy-ups in a step (docs/guide.md, the end of a step).
 const CHOWNED: f64 = 1_000.0;
 
-/// Makes the roots of build steps volatile. The setting stands above all tables, and only once: with
-/// two, no container starts. TOML lets a key be indented and quoted. A step that starts meanwhile
-/// reads the old file or the new one.
-const VOLATILE_ROOTS: &str = "mkdir -p /etc/synconce && touch /etc/synconce/oci.toml && \
-                              { echo 'step-root = \"volatile\"' && sed \
-                              '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml; } \
-                              >/etc/synconce/oci.toml.new && \
-                              mv /etc/synconce/oci.toml.new /etc/synconce/oci.toml";
-const PLAIN_ROOTS: &str = "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";
+/// Takes the setting out by which the roots of build steps are as the engine mounts them. TOML lets a
+/// key be indented and quoted.
+const VOLATILE_ROOTS: &str =
+    "sed -i '/^[[:space:]]*[^#]\\{0,1\\}step-root/d' /etc/synconce/oci.toml";
+/// Puts the setting back: above all tables. A step that starts meanwhile reads the old file or the new
+/// one.
+const PLAIN_ROOTS: &str = "{ echo 'step-root = \"as-mounted\"' && cat /etc/synconce/oci.toml; } \
+                           >/etc/synconce/oci.toml.new && \
+                           mv /etc/synconce/oci.toml.new /etc/synconce/oci.toml";
 
 /// Returns the causes that the engine's storage at `place` shows. None has seconds: they depend on
 /// the images.

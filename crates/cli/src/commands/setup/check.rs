@@ -111,8 +111,8 @@ fn step_roots(report: &mut SetupReport, engine: Engine, root: &Path) {
     let note = match synconce_oci::are_step_roots_volatile(root) {
         Ok(true) => "the roots of build steps are volatile",
         Ok(false) => {
-            "the roots of build steps are not volatile: step-root = \"volatile\" in \
-             /etc/synconce/oci.toml makes them so"
+            "the roots of build steps are not volatile: step-root = \"as-mounted\" is in \
+             /etc/synconce/oci.toml"
         }
         // `probe` reports the error.
         Err(_) => return,
