@@ -1,6 +1,7 @@
 //! Held files whose marker is lost: it was in memory, or in the layer of a container that was made
 //! anew, or in another state directory.
 
+use crate::aside::Journal;
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::file_id::FileId;
@@ -23,9 +24,14 @@ pub(crate) const NOTE: &str = "started";
 /// held path says that the hold was not stopped. A stop removes the mark durably before the marker.
 /// While the file system stays mounted, the kernel has every write.
 ///
+/// A recovery removes the mark, too: a recovery that was cut short has its journal.
+///
 /// # Errors
 /// Names the path that cannot be looked at.
 pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
+    if Journal::read(&config.name)?.is_setting_aside() {
+        return Ok(Some(Unclean::Marker));
+    }
     let mut why = None;
     for held in &config.hold {
         let Some(place) = if_there(ResolvedPath::of(held))? else { continue };

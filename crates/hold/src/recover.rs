@@ -113,12 +113,12 @@ pub fn recover(
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
     let restored = aside::finish_restore(name)?;
-    let has_begun = Journal::read(name)?.sets.iter().any(|set| !set.finished);
+    let has_begun = Journal::read(name)?.is_setting_aside();
     let state = match (MarkedState::read(name)?, restored) {
         (MarkedState::Clean, Some(restored)) if !has_begun => {
             return Ok(Recovered::PutBack(restored));
         }
-        (MarkedState::Clean, _) if !has_begun => MarkedState::without_marker(config)?,
+        (MarkedState::Clean, _) => MarkedState::without_marker(config)?,
         (state, _) => state,
     };
     recover_from(config, decision, state, has_begun, &lock)
@@ -135,8 +135,7 @@ fn recover_from(
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
     let reason = match &state {
-        MarkedState::Clean if !has_begun => return Ok(Recovered::Clean),
-        MarkedState::Clean => "an earlier recovery was cut short".to_owned(),
+        MarkedState::Clean => return Ok(Recovered::Clean),
         MarkedState::Untouched => return Ok(Recovered::Untouched),
         MarkedState::Unclean { reason, .. } => reason.clone(),
     };

@@ -98,7 +98,7 @@ pub fn start(
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
     marker_place::refuse(config)?;
-    refuse_restoring(config)?;
+    refuse_parts(config)?;
     let mut new = Made::default();
     let is_missing = |path: &&PathBuf| path.symlink_metadata().is_err();
     let made = config.hold.iter().map(|held| &held.path).filter(is_missing).cloned().collect();
@@ -220,10 +220,14 @@ pub(crate) fn directory_of(path: &Path) -> Option<PathBuf> {
     path.parent()?.canonicalize().ok()
 }
 
-/// Refuses while only a part of what was set aside is put back.
-fn refuse_restoring(config: &Config) -> Result<(), HoldFailure> {
-    if Journal::read(&config.name)?.is_restoring() {
+/// Refuses while only a part of the files is set aside, or put back.
+fn refuse_parts(config: &Config) -> Result<(), HoldFailure> {
+    let journal = Journal::read(&config.name)?;
+    if journal.is_restoring() {
         return Err(HoldFailure::Restoring(config.name.clone()));
+    }
+    if journal.is_setting_aside() {
+        return Err(HoldFailure::Unclean(config.name.clone(), Unclean::Marker));
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ mod world;
 use crate::Result;
 use crate::background_load::LoadKind;
 use crate::config::{DiskKind, MarkerPlace};
+use crate::row::{caught, make_rows};
 use containerd::Containerd;
 use cuts::CutTally;
 use docker::Docker;
@@ -34,8 +35,6 @@ use recording::Subject;
 use rustix::mount::{MountFlags, mount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use synconce_testkit::patiently;
 use table::DaemonRow;
@@ -199,52 +198,27 @@ pub(crate) fn prove(arguments: &DaemonsArguments) -> Result<bool> {
     if jobs.is_empty() {
         return Err("no row has such a name".into());
     }
-    let (rows, failed) = make_all(&jobs, arguments, &fixture);
-    let is_expected = table::print(&rows);
-    failed.map_or(Ok(is_expected), |error| Err(error.into()))
+    Ok(table::print(&make_all(&jobs, arguments, &fixture)))
 }
 
-/// Makes all rows; after a defect of the proof itself, which it returns, no other row begins.
+/// Makes all rows. An error of the proof itself fails its row alone.
 fn make_all(
     jobs: &[DaemonJob],
     arguments: &DaemonsArguments,
     fixture: &ImageArchives,
-) -> (Vec<DaemonRow>, Option<String>) {
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    let failure = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..arguments.jobs.clamp(1, jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, SeqCst);
-                    let Some(job) = jobs.get(index) else { return };
-                    match job.make(index, arguments, fixture) {
-                        Ok(tally) => {
-                            let row = DaemonRow { name: job.name(), way: job.way, tally };
-                            eprintln!("{row}");
-                            // Printed at once: hours of work may be interrupted.
-                            if row.way.is_ours() {
-                                row.tally.first.values().for_each(|first| eprintln!("{first}"));
-                            }
-                            rows.lock().expect("no row panics").push((index, row));
-                        }
-                        Err(error) => {
-                            let error = format!("{}: {error}", job.name());
-                            eprintln!("{error}");
-                            failure.lock().expect("no row panics").get_or_insert(error);
-                            // The other workers finish their rows, and begin no other.
-                            next.store(jobs.len(), SeqCst);
-                        }
-                    }
-                }
-            });
+) -> Vec<DaemonRow> {
+    let make = |index: usize, job: &DaemonJob| {
+        let tally = caught(|| job.make(index, arguments, fixture));
+        let row = DaemonRow::new(job.name(), job.way, tally);
+        eprintln!("{row}");
+        // Printed at once: hours of work may be interrupted.
+        if row.way.is_ours() {
+            row.tally.first.values().for_each(|first| eprintln!("{first}"));
         }
-    });
-    let mut rows = rows.into_inner().expect("no row panics");
-    rows.sort_by_key(|(index, _)| *index);
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    (rows, failure.into_inner().expect("no row panics"))
+        row
+    };
+    let rows = make_rows(jobs, arguments.jobs.max(1), |_, _| true, make);
+    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 /// Runs a command that has to succeed.

@@ -9,11 +9,10 @@ use crate::cuts::cut;
 use crate::expected::{Expected, passes};
 use crate::recording::record;
 use crate::report::{print, write_json};
-use crate::row::{Job, Role, Row};
+use crate::row::{Job, Role, Row, make_rows};
 use crate::{ProveArguments, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use tasks::{Task, tasks};
 
 /// Number of rigs that work in parallel: one records or mounts while another waits for its
@@ -85,27 +84,14 @@ fn is_caught(job: &Job<'_>, rows: &[(usize, Row)]) -> bool {
 }
 
 fn run_jobs(jobs: &[Job<'_>], arguments: &ProveArguments, workers: usize) -> Vec<Row> {
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..workers.min(jobs.len()) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, SeqCst);
-                    let Some(job) = jobs.get(index) else { return };
-                    if arguments.decisive && is_caught(job, &rows.lock().expect("no row panics")) {
-                        continue;
-                    }
-                    let row = job.row(arguments.seed.wrapping_add(index as u64));
-                    row.print_progress();
-                    rows.lock().expect("no row panics").push((index, row));
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().expect("no row panics");
-    rows.sort_by_key(|(index, _)| *index);
-    rows.into_iter().map(|(_, row)| row).collect()
+    let is_due =
+        |job: &Job<'_>, rows: &[(usize, Row)]| !(arguments.decisive && is_caught(job, rows));
+    let make = |index: usize, job: &Job<'_>| {
+        let row = job.row(arguments.seed.wrapping_add(index as u64));
+        row.print_progress();
+        row
+    };
+    make_rows(jobs, workers, is_due, make).into_iter().map(|(_, row)| row).collect()
 }
 
 /// Locked while a big recording is in memory.

@@ -7,6 +7,8 @@ use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// The role of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -111,10 +113,45 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Makes the row. A panic is an error of the row, too: a rig panics if it cannot be taken down.
+    /// Makes the row.
     pub(crate) fn row(&self, seed: u64) -> Row {
-        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(seed)));
-        let findings = made.unwrap_or_else(|_| Err("it panicked, as printed above".into()));
-        Row::new(self.role, &self.name, self.config, findings)
+        Row::new(self.role, &self.name, self.config, caught(|| (self.make)(seed)))
     }
+}
+
+/// Returns what `make` returns. A panic is an error of the row, too: a rig panics if it cannot be
+/// taken down.
+pub(crate) fn caught<T>(make: impl FnOnce() -> Result<T>) -> Result<T> {
+    let made = catch_unwind(AssertUnwindSafe(make));
+    made.unwrap_or_else(|_| Err("it panicked, as printed above".into()))
+}
+
+/// Makes the row of each of `jobs` that `is_due` in view of the rows that are made by then. Makes
+/// `workers` rows at a time. Returns the rows in the order of the jobs, each with the number of its
+/// job.
+pub(crate) fn make_rows<J: Sync, R: Send>(
+    jobs: &[J],
+    workers: usize,
+    is_due: impl Fn(&J, &[(usize, R)]) -> bool + Sync,
+    make: impl Fn(usize, &J) -> R + Sync,
+) -> Vec<(usize, R)> {
+    let next = AtomicUsize::new(0);
+    let rows = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..workers.min(jobs.len()) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, SeqCst);
+                    let Some(job) = jobs.get(index) else { return };
+                    if is_due(job, &rows.lock().expect("no row panics")) {
+                        let row = make(index, job);
+                        rows.lock().expect("no row panics").push((index, row));
+                    }
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().expect("no row panics");
+    rows.sort_by_key(|(index, _)| *index);
+    rows
 }

@@ -21,6 +21,7 @@ use crate::row::{Job, Role};
 use crate::tool::Tool;
 use crate::{ProveArguments, Result};
 pub(crate) use fixture::{Edit, perform as edit};
+use kills::KillCampaign;
 pub(crate) use kills::Trigger;
 use mutants::CaughtBy;
 pub(crate) use mutants::MUTANTS;
@@ -55,13 +56,16 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let cuts = arguments.tree_cuts.unwrap_or(arguments.cuts);
     // A quick look uses the store's own strategy only.
     let is_quick = cuts < FEW;
-    for (disk, strategy) in WAYS.into_iter().take(if is_quick { 3 } else { WAYS.len() }) {
+    let ways = WAYS.into_iter().take(if is_quick { 3 } else { WAYS.len() });
+    for (index, (disk, strategy)) in ways.enumerate() {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
         let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
         let cut = move |seed| cut(disk, strategy, &tool, cuts, seed);
         jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) });
         let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
-        let kill = move |seed| kills::kill(disk, strategy, &tool, arguments.kills, seed);
+        // A quick look at all disks reaches each verb once.
+        let kills = KillCampaign { count: arguments.kills, first: index * arguments.kills };
+        let kill = move |seed| kills::kill(disk, strategy, &tool, kills, seed);
         jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(kill) });
     }
     jobs.extend([DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs].map(|disk| {
@@ -112,12 +116,13 @@ fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let Some(program) = &arguments.mutants else { return Vec::new() };
     let mut jobs = Vec::new();
     for mutant in MUTANTS {
+        let kills = KillCampaign { count: arguments.kills, first: 0 };
         for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
             let make = move |seed| match mutant.caught_by {
                 CaughtBy::Cut => cut(disk, None, &tool, arguments.mutant_cuts, seed),
-                CaughtBy::Kill => kills::kill(disk, None, &tool, arguments.kills, seed),
+                CaughtBy::Kill => kills::kill(disk, None, &tool, kills, seed),
                 CaughtBy::Walk => walk::walk(disk, &tool, arguments.seconds, Injection::None, seed),
             };
             let (role, name) = (Role::Mutant, mutant.name.to_owned());

@@ -201,6 +201,27 @@ fn a_loss_that_a_recovery_meets_is_not_forgotten_if_the_marker_is_lost() {
 }
 
 #[test]
+fn a_loss_that_a_recovery_meets_is_not_forgotten_if_an_earlier_one_was_cut_short() {
+    isolated_alone(|place| {
+        lose_at_recovery(place, |fixture| {
+            fixture.ok("start");
+            unmount_below(fixture);
+            // The journal is written, and nothing is set aside yet.
+            let point = fixture.rig.path().display().to_string();
+            let kill = "inject=renameat2:error=EIO:signal=SIGKILL:when=1";
+            let kill = ["-e", "trace=renameat2", "-e", kill, "-P", &point];
+            let killed = traced(place, &kill, &["recover", "--wipe"]);
+            assert!(!killed.status.success(), "{killed:?}");
+            assert!(place.path("state/holds/t.aside.json").exists());
+            assert!(fixture.file().exists());
+            place.remove("state/holds/t.json");
+            assert_eq!(fixture.state(), "interrupted");
+            fixture.fails("start", &["its marker is lost", "hint: synconce hold recover t\n"]);
+        });
+    });
+}
+
+#[test]
 fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
     with_hold("", |place, fixture| {
         fixture.ok("start");
@@ -234,9 +255,14 @@ fn a_stop_syncs_a_disk_three_times_whatever_is_held_there() {
 
 /// Stops the hold, whose calls of syncfs(2) a tracer changes as `inject` says.
 fn stop_with(place: &Place, inject: &str) -> Finished {
+    traced(place, &["-e", "trace=syncfs", "-e", inject], &["stop"])
+}
+
+/// Runs the verb of `words` under strace(1) with `options`.
+fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     let mut strace = place.command("strace");
-    strace.args(["-f", "-o", "calls", "-e", "trace=syncfs", "-e", inject, binary()]);
-    finish(strace.args(["hold", "stop", "./t.toml"]))
+    strace.args(["-f", "-o", "calls"]).args(options).args([binary(), "hold"]);
+    finish(strace.args(words).arg("./t.toml"))
 }
 
 fn stop_that_fails(fixture: &HoldOnRig<'_>) {

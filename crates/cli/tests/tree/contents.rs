@@ -17,6 +17,8 @@ pub fn trials() -> Vec<Trial> {
         trial(a_content_that_changes_on_the_disk_is_named, &NEEDS),
         trial(a_content_that_only_memory_has_is_named, &NEEDS),
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
+        trial(a_disk_with_sectors_of_4096_bytes_is_read, &NEEDS),
+        trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &NEEDS),
         trial(commands_at_the_same_time_take_the_same_checksums, &NEEDS),
     ]
 }
@@ -165,6 +167,57 @@ fn a_content_that_the_disk_cannot_read_is_named(place: &Place) {
     assert!(list.exists());
     drop(site);
     rig.down().unwrap();
+}
+
+/// The ends of the files are within a sector.
+fn a_disk_with_sectors_of_4096_bytes_is_read(place: &Place) {
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let force = if kind == "ext4" { "-F" } else { "-f" };
+        // The unmount detaches the device, also by the end of the test.
+        let made = place.bare(&[
+            "sh",
+            "-ec",
+            &format!(
+                "mkdir {kind}; truncate -s 512M {kind}.image
+                 loop=$(losetup --find --show --sector-size 4096 {kind}.image)
+                 trap 'losetup --detach $loop' EXIT
+                 mkfs.{kind} -q {force} $loop; mount $loop {kind}"
+            ),
+        ]);
+        assert!(made.status.success(), "{made:?}");
+        let site = Site::new(place, &place.path(kind), Some("overlay"));
+        site.import("tree", &roots::small(place, &format!("{kind}-source")));
+        site.well(&["verify", "--content", "tree"]);
+        let trace = verify_traced(&site, &["-e", "trace=read,fcntl"]);
+        assert!(trace.contains("O_DIRECT"), "{kind}: {trace}");
+        assert!(trace.contains("= 65536\n") && !trace.contains("EINVAL"), "{kind}: {trace}");
+        drop(site);
+        let unmounted = place.bare(&["umount", kind]);
+        assert!(unmounted.status.success(), "{unmounted:?}");
+    }
+}
+
+/// As by a disk with larger sectors.
+fn a_read_past_the_page_cache_that_is_refused_is_made_through_it(place: &Place) {
+    let site = Site::plain(place);
+    site.import("tree", &roots::small(place, "source"));
+    site.well(&["verify", "--content", "tree"]);
+    let layer = fs::read_dir(site.store().join("layers")).unwrap().next().unwrap().unwrap();
+    let file = layer.path().join("tree/data/file").display().to_string();
+    let refuse = "inject=read:error=EINVAL:when=1";
+    let trace = verify_traced(&site, &["-e", "trace=read", "-e", refuse, "-P", &file]);
+    assert!(trace.contains("(INJECTED)") && trace.contains("= 65536\n"), "{trace}");
+}
+
+/// Runs `verify --content` of `tree`, which finds all as it was, and returns what strace(1) wrote.
+fn verify_traced(site: &Site<'_>, options: &[&str]) -> String {
+    let verify = site.tree(&["verify", "--content", "tree"]);
+    let mut strace = site.place.command("strace");
+    strace.args(["-f", "-o", "trace"]).args(options);
+    strace.arg(verify.get_program()).args(verify.get_args());
+    let verified = process::run(&mut strace, limit()).unwrap();
+    assert_eq!((verified.status.code(), verified.stderr.as_str()), (Some(0), FROZEN));
+    site.place.read("trace")
 }
 
 fn commands_at_the_same_time_take_the_same_checksums(place: &Place) {

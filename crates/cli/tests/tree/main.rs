@@ -11,6 +11,7 @@ mod chroots;
 mod concurrent;
 mod contents;
 mod copies;
+mod differences;
 mod ends;
 mod everything;
 mod full_disks;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         runs::trials(),
         concurrent::trials(),
         copies::trials(),
+        differences::trials(),
         mounts::trials(),
         options::trials(),
         sparse::trials(),

@@ -12,7 +12,7 @@ use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
 use synconce_testkit::process::{self, Finished};
 
-const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 pub const NEEDS: [Need; 2] =
     [Need::File("/bin/busybox", "busybox-static"), Need::Program("newuidmap", "uidmap")];
 

@@ -154,7 +154,7 @@ impl Journal {
 
     /// Writes the journal durably.
     pub(super) fn write(&mut self) -> Result<(), Error> {
-        if mutant::is("hold-recover-journal-late") && self.sets.iter().any(|set| !set.finished) {
+        if mutant::is("hold-recover-journal-late") && self.is_setting_aside() {
             return Ok(());
         }
         self.put_back = self.commands();
@@ -184,6 +184,11 @@ impl Journal {
     pub(super) fn chosen(&self) -> impl Iterator<Item = (&Set, &Move)> {
         let all = self.moves(self.sets.len());
         all.filter(|(set, one)| one.put_back && !set.restored)
+    }
+
+    /// Whether files are being set aside, or a crash left some of them at their places.
+    pub(crate) fn is_setting_aside(&self) -> bool {
+        self.sets.iter().any(|set| !set.finished)
     }
 
     /// Whether a restore has begun, and is not over.

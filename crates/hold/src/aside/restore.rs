@@ -75,11 +75,7 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
         Err(error) if !HoldRecord::is_damage(&error) => return Err(error.into()),
         Ok(Some(_)) | Err(_) => {}
     }
-    if journal.sets.iter().any(|set| !set.finished) {
-        Ok(true)
-    } else {
-        Err(RestoreError::Interrupted(name()))
-    }
+    if journal.is_setting_aside() { Ok(true) } else { Err(RestoreError::Interrupted(name())) }
 }
 
 fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {

@@ -3,6 +3,7 @@
 use super::cuts::{CutTally, EACH_BUILD};
 use super::engine::{DatabaseSyncs, StepRootKind};
 use super::judge::{STARTS, STRAYS, has_to_fail};
+use crate::Result;
 use std::fmt;
 
 /// A row of the table.
@@ -10,12 +11,29 @@ pub(super) struct DaemonRow {
     pub name: String,
     pub way: DatabaseSyncs,
     pub tally: CutTally,
+    /// The defect of the proof that ended the row.
+    error: Option<String>,
+}
+
+impl DaemonRow {
+    /// Returns the row of these cuts.
+    pub(super) fn new(name: String, way: DatabaseSyncs, made: Result<CutTally>) -> Self {
+        match made {
+            Ok(tally) => Self { name, way, tally, error: None },
+            Err(error) => {
+                Self { name, way, tally: CutTally::default(), error: Some(error.to_string()) }
+            }
+        }
+    }
 }
 
 impl fmt::Display for DaemonRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CutTally { cuts, kept, wiped, broken, silent, kinds, .. } = &self.tally;
         let name = &self.name;
+        if let Some(error) = &self.error {
+            return write!(f, "{name:58} ERROR: {error}");
+        }
         write!(f, "{name:58} {cuts:4} cuts {kept:4} ok {wiped:4} wiped and said ")?;
         write!(f, "{broken:4} broken {silent:4} silent")?;
         let kinds: Vec<_> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -41,8 +59,8 @@ pub(super) fn print(rows: &[DaemonRow]) -> bool {
     wrong.is_empty()
 }
 
-/// Returns what is not as expected: a finding in a row of the tool, or a control that has to
-/// fail and never does: on no file system, or a mutant on one of them after a cut of each build.
+/// Returns what is not as expected: an error, a finding in a row of the tool, or a control that has
+/// to fail and never does: on no file system, or a mutant on one of them after a cut of each build.
 fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
     let findings = |row: &DaemonRow| match row.way {
         // dockerd syncs neither its list of images nor new directories of layers, and panics at
@@ -55,12 +73,14 @@ fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
     };
     let ours = rows.iter().filter(|row| row.way.is_ours() && findings(row) > 0);
     let mut wrong: Vec<_> = ours.map(|row| format!("{} has findings", row.name)).collect();
+    wrong.extend(rows.iter().filter(|row| row.error.is_some()).map(ToString::to_string));
     for way in
         [DatabaseSyncs::Plain, DatabaseSyncs::NoSync, DatabaseSyncs::Steps(StepRootKind::Unsynced)]
             .into_iter()
             .filter(|way| has_to_fail(*way))
     {
-        let controls: Vec<_> = rows.iter().filter(|row| row.way == way).collect();
+        let made = |row: &&DaemonRow| row.way == way && row.error.is_none();
+        let controls: Vec<_> = rows.iter().filter(made).collect();
         let missed: Vec<_> = controls.iter().filter(|row| findings(row) == 0).collect();
         let never = |name: &str| format!("the control {name} never fails");
         if !controls.is_empty() && missed.len() == controls.len() {
@@ -77,13 +97,28 @@ fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::{caught, make_rows};
 
     fn row(way: DatabaseSyncs, broken: usize, silent: usize) -> DaemonRow {
-        DaemonRow {
-            name: String::new(),
-            way,
-            tally: CutTally { broken, silent, ..CutTally::default() },
-        }
+        DaemonRow::new(String::new(), way, Ok(CutTally { broken, silent, ..CutTally::default() }))
+    }
+
+    #[test]
+    fn an_error_or_a_panic_is_the_failure_of_its_row_alone() {
+        let make = |index: usize, way: &DatabaseSyncs| {
+            let made = caught(|| match index {
+                0 => panic!(),
+                1 => Err("the disk is busy".into()),
+                _ => Ok(CutTally { broken: 1, ..CutTally::default() }),
+            });
+            DaemonRow::new(index.to_string(), *way, made)
+        };
+        let rows = make_rows(&[DatabaseSyncs::Plain; 3], 1, |_, _| true, make);
+        let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+        let wrong = unexpected(&rows);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].starts_with("0 ") && wrong[0].contains("panicked"), "{wrong:?}");
+        assert!(wrong[1].ends_with("ERROR: the disk is busy"), "{wrong:?}");
     }
 
     #[test]

@@ -79,8 +79,9 @@ fn moment<'a>(recorded: &'a RecordedScript, marks: &[usize], place: usize) -> Tr
     }
 }
 
-/// Chooses cuts in ascending order. Every verb gets about as many: half of them anywhere in
-/// the verb, a quarter before its return and a quarter right after its start.
+/// Chooses cuts in ascending order. Every verb gets about as many; if there are fewer cuts than
+/// verbs, every part of the script does. Half of the cuts are anywhere in the verb, a quarter before
+/// its return and a quarter right after its start.
 fn choose(log: &Log, marks: &[usize], campaign: Campaign) -> Vec<CutPoint> {
     let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -89,7 +90,8 @@ fn choose(log: &Log, marks: &[usize], campaign: Campaign) -> Vec<CutPoint> {
     let verbs = marks.len();
     let mut chosen = Vec::new();
     for index in 0..count {
-        let verb = (index + random.usize(..verbs)) % verbs;
+        let (first, end) = (index * verbs / count, ((index + 1) * verbs).div_ceil(count));
+        let verb = random.usize(first..end);
         let from = all.partition_point(|place| *place < marks[verb]);
         let to = marks.get(verb + 1).map_or(all.len(), |to| all.partition_point(|at| at < to));
         let range = match random.u8(..4) {

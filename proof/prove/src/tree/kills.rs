@@ -52,6 +52,13 @@ struct MountFate {
     end: &'static str,
 }
 
+/// How often to kill, beginning with the scenario of the number `first`.
+#[derive(Clone, Copy)]
+pub(super) struct KillCampaign {
+    pub count: usize,
+    pub first: usize,
+}
+
 fn scenarios(control: &Path) -> Vec<KillScenario> {
     use Effect::{
         Becomes, Clones, Commits, CommitsAs, Discards, Imports, Nothing, Protects, Removes,
@@ -156,12 +163,12 @@ fn point(control: &Path) -> PathBuf {
     control.join("point")
 }
 
-/// Kills until `count` kills came in time; with a mutant stops at the first finding.
+/// Kills until enough kills came in time; with a mutant stops at the first finding.
 pub(super) fn kill(
     disk: DiskKind,
     strategy: Option<&'static str>,
     tool: &Tool,
-    count: usize,
+    KillCampaign { count, first }: KillCampaign,
     seed: u64,
 ) -> Result<Findings> {
     let campaign = Campaign::new(tool, count, seed);
@@ -178,7 +185,7 @@ pub(super) fn kill(
     scenarios.extend(scenarios_of_generations());
     scenarios.extend(scenarios_of_mounts(control.path()));
     for round in 0..count * TRIES {
-        let scenario = &scenarios[round % scenarios.len()];
+        let scenario = &scenarios[(first + round) % scenarios.len()];
         let in_time = kills.round(scenario, round, &mut findings);
         let in_time =
             in_time.map_err(|error| format!("{}, round {round}: {error}", scenario.name))?;
