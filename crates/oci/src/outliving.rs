@@ -18,7 +18,15 @@ impl CallContext<'_> {
             .map(|source| self.bundle.join(source))
             .find_map(|source| self.outliving_of(&source))
             .or_else(|| self.mounted_below(&self.root()?))
-            .or_else(|| self.facts.block_devices.first().filter(|_| self.is_buildah()).cloned())
+            .or_else(|| self.block_device())
+    }
+
+    /// Returns a block device of the container. BuildKit gives loop devices to each step with
+    /// `--security=insecure`.
+    fn block_device(&self) -> Option<PathBuf> {
+        let is_asked_for =
+            |path: &&PathBuf| self.is_buildah() || !path.to_string_lossy().starts_with("/dev/loop");
+        self.facts.block_devices.iter().find(is_asked_for).cloned()
     }
 
     /// Returns whether the container is a build step that can write to data that outlives it.
@@ -128,15 +136,21 @@ mod tests {
         Facts { mounts, root, ..Facts::default() }
     }
 
+    const BUILDAH: &str =
+        "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+
     /// Returns what outlives a step of Buildah with `facts`, in the namespace with [`MOUNTS`] and the
     /// mounts of `more`.
     fn outliving(facts: &Facts, more: &str) -> Option<String> {
-        let line = "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+        of_call(BUILDAH, BUNDLE, facts, more)
+    }
+
+    fn of_call(line: &str, bundle: &str, facts: &Facts, more: &str) -> Option<String> {
         let call = Invocation::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         let found = CallContext {
             call: &call,
-            bundle: Path::new(BUNDLE),
-            directory: Path::new(BUNDLE),
+            bundle: Path::new(bundle),
+            directory: Path::new(bundle),
             facts,
             settings: &Settings::default(),
             mounts: &parse(&format!("{MOUNTS}{more}")),
@@ -216,7 +230,15 @@ mod tests {
 
     #[test]
     fn a_block_device_outlives_a_step() {
-        let devices = Facts { block_devices: vec!["/dev/sdb".into()], ..facts(Vec::new()) };
-        assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/sdb"));
+        let found = |line: &str, bundle: &str, device: &str| {
+            let devices = Facts { block_devices: vec![device.into()], ..facts(Vec::new()) };
+            of_call(line, bundle, &devices, "")
+        };
+        let insecure = "--log /r/executor/runc-log.json run --bundle /r/executor/x7 x7";
+        for device in ["/dev/sdb", "/dev/loop0"] {
+            assert_eq!(found(BUILDAH, BUNDLE, device).as_deref(), Some(device));
+        }
+        assert_eq!(found(insecure, "/r/executor/x7", "/dev/loop0"), None);
+        assert_eq!(found(insecure, "/r/executor/x7", "/dev/sdb").as_deref(), Some("/dev/sdb"));
     }
 }
