@@ -60,7 +60,9 @@ impl CallContext<'_> {
         if is_stored && !is_of_bundle && !self.is_of_buildah(&path) {
             return Some(path);
         }
-        self.mounted_below(&source)
+        // Below these are more interfaces of the kernel, such as binfmt_misc.
+        let is_kernels = covering.is_some_and(|it| matches!(&*it.type_name, "proc" | "sysfs"));
+        if is_kernels { None } else { self.mounted_below(&source) }
     }
 
     /// Returns the place of a disk that is mounted below `path`: engines bind the mounts below a
@@ -123,6 +125,8 @@ mod tests {
 31 30 8:2 / /srv rw,relatime - ext4 /dev/sdb rw\n\
 32 30 0:5 / /dev rw - devtmpfs udev rw\n\
 33 32 8:3 / /dev/disk rw - ext4 /dev/sdc rw\n\
+34 30 0:6 / /proc rw - proc proc rw\n\
+35 34 0:7 / /proc/sys/fs/binfmt_misc rw - binfmt_misc none rw\n\
 40 30 8:1 /s/overlay/ab/merged /tmp/buildah42/mnt/rootfs rw - ext4 /dev/sda rw\n";
 
     fn mount(source: &str, options: &[&str]) -> BundleMount {
@@ -222,6 +226,7 @@ mod tests {
     fn disks_below_a_source_or_below_the_root_count() {
         let devices = facts(vec![mount("/dev", &["rbind", "rw"])]);
         assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/disk"));
+        assert_eq!(outliving(&facts(vec![mount("/proc", &["rbind"])]), ""), None);
         let below = "42 40 8:2 /db /tmp/buildah42/mnt/rootfs/srv/db rw - ext4 /dev/sdb rw\n";
         let found = outliving(&facts(Vec::new()), below);
         assert_eq!(found.as_deref(), Some("/tmp/buildah42/mnt/rootfs/srv/db"));
