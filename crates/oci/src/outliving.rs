@@ -18,7 +18,15 @@ impl CallContext<'_> {
             .map(|source| self.bundle.join(source))
             .find_map(|source| self.outliving_of(&source))
             .or_else(|| self.mounted_below(&self.root()?))
-            .or_else(|| self.facts.block_devices.first().filter(|_| self.is_buildah()).cloned())
+            .or_else(|| self.block_device())
+    }
+
+    /// Returns a block device of the container. BuildKit gives loop devices to each step with
+    /// `--security=insecure`.
+    fn block_device(&self) -> Option<PathBuf> {
+        let is_asked_for =
+            |path: &&PathBuf| self.is_buildah() || !path.to_string_lossy().starts_with("/dev/loop");
+        self.facts.block_devices.iter().find(is_asked_for).cloned()
     }
 
     /// Returns whether the container is a build step that can write to data that outlives it.
@@ -52,7 +60,9 @@ impl CallContext<'_> {
         if is_stored && !is_of_bundle && !self.is_of_buildah(&path) {
             return Some(path);
         }
-        self.mounted_below(&source)
+        // Below these are more interfaces of the kernel, such as binfmt_misc.
+        let is_kernels = covering.is_some_and(|it| matches!(&*it.type_name, "proc" | "sysfs"));
+        if is_kernels { None } else { self.mounted_below(&source) }
     }
 
     /// Returns the place of a disk that is mounted below `path`: engines bind the mounts below a
@@ -115,6 +125,8 @@ mod tests {
 31 30 8:2 / /srv rw,relatime - ext4 /dev/sdb rw\n\
 32 30 0:5 / /dev rw - devtmpfs udev rw\n\
 33 32 8:3 / /dev/disk rw - ext4 /dev/sdc rw\n\
+34 30 0:6 / /proc rw - proc proc rw\n\
+35 34 0:7 / /proc/sys/fs/binfmt_misc rw - binfmt_misc none rw\n\
 40 30 8:1 /s/overlay/ab/merged /tmp/buildah42/mnt/rootfs rw - ext4 /dev/sda rw\n";
 
     fn mount(source: &str, options: &[&str]) -> BundleMount {
@@ -128,15 +140,21 @@ mod tests {
         Facts { mounts, root, ..Facts::default() }
     }
 
+    const BUILDAH: &str =
+        "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+
     /// Returns what outlives a step of Buildah with `facts`, in the namespace with [`MOUNTS`] and the
     /// mounts of `more`.
     fn outliving(facts: &Facts, more: &str) -> Option<String> {
-        let line = "create --bundle /tmp/buildah42 --pid-file /tmp/buildah42/pid buildah-buildah42";
+        of_call(BUILDAH, BUNDLE, facts, more)
+    }
+
+    fn of_call(line: &str, bundle: &str, facts: &Facts, more: &str) -> Option<String> {
         let call = Invocation::parse(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         let found = CallContext {
             call: &call,
-            bundle: Path::new(BUNDLE),
-            directory: Path::new(BUNDLE),
+            bundle: Path::new(bundle),
+            directory: Path::new(bundle),
             facts,
             settings: &Settings::default(),
             mounts: &parse(&format!("{MOUNTS}{more}")),
@@ -208,6 +226,7 @@ mod tests {
     fn disks_below_a_source_or_below_the_root_count() {
         let devices = facts(vec![mount("/dev", &["rbind", "rw"])]);
         assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/disk"));
+        assert_eq!(outliving(&facts(vec![mount("/proc", &["rbind"])]), ""), None);
         let below = "42 40 8:2 /db /tmp/buildah42/mnt/rootfs/srv/db rw - ext4 /dev/sdb rw\n";
         let found = outliving(&facts(Vec::new()), below);
         assert_eq!(found.as_deref(), Some("/tmp/buildah42/mnt/rootfs/srv/db"));
@@ -216,7 +235,15 @@ mod tests {
 
     #[test]
     fn a_block_device_outlives_a_step() {
-        let devices = Facts { block_devices: vec!["/dev/sdb".into()], ..facts(Vec::new()) };
-        assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/sdb"));
+        let found = |line: &str, bundle: &str, device: &str| {
+            let devices = Facts { block_devices: vec![device.into()], ..facts(Vec::new()) };
+            of_call(line, bundle, &devices, "")
+        };
+        let insecure = "--log /r/executor/runc-log.json run --bundle /r/executor/x7 x7";
+        for device in ["/dev/sdb", "/dev/loop0"] {
+            assert_eq!(found(BUILDAH, BUNDLE, device).as_deref(), Some(device));
+        }
+        assert_eq!(found(insecure, "/r/executor/x7", "/dev/loop0"), None);
+        assert_eq!(found(insecure, "/r/executor/x7", "/dev/sdb").as_deref(), Some("/dev/sdb"));
     }
 }

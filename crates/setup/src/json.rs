@@ -23,11 +23,6 @@ const STRICT: ParseOptions = ParseOptions {
 
 const REPAIR: &str = "repair the file; the engine does not start with it either";
 
-/// Returns `text` without the byte order mark at its start, which dockerd from 23 on skips.
-pub(crate) fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
 /// Parses `text`, which has no byte order mark; `None` when the text is blank.
 pub(crate) fn parse(text: &str) -> Result<Option<Value<'_>>, NotEdited> {
     let parsed = parse_to_ast(text, &CollectOptions::default(), &STRICT);

@@ -2,9 +2,25 @@
 
 use crate::error::NotEdited;
 
-/// Edits `text` without the carriage returns of its line ends, and restores them afterwards,
-/// because the editor of TOML does not write them. Returns `None` when nothing changes.
+/// Returns `text` without the byte order mark at its start, which dockerd from 23 on and
+/// containerd skip.
+pub(crate) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Edits `text` without its byte order mark and the carriage returns of its line ends, and
+/// restores them afterwards, because the editor of TOML does not write them. Returns `None` when
+/// nothing changes.
 pub(crate) fn edit(
+    text: &str,
+    edit: impl FnOnce(&str) -> Result<Option<String>, NotEdited>,
+) -> Result<Option<String>, NotEdited> {
+    let rest = without_mark(text);
+    let mark = text.strip_suffix(rest).unwrap_or_default();
+    Ok(edit_lines(rest, edit)?.map(|edited| format!("{mark}{edited}")))
+}
+
+fn edit_lines(
     text: &str,
     edit: impl FnOnce(&str) -> Result<Option<String>, NotEdited>,
 ) -> Result<Option<String>, NotEdited> {
@@ -54,6 +70,20 @@ fn before_comment(line: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_byte_order_mark_and_line_ends_are_restored() {
+        let longer = |text: &str| Ok(Some(format!("{text}b\n")));
+        for (before, after) in [
+            ("\u{feff}a\n", "\u{feff}a\nb\n"),
+            ("\u{feff}a\r\n", "\u{feff}a\r\nb\r\n"),
+            ("a\r\n", "a\r\nb\r\n"),
+            ("", "b\n"),
+        ] {
+            assert_eq!(edit(before, longer).unwrap().as_deref(), Some(after), "{before:?}");
+        }
+        assert_eq!(edit("\u{feff}a", |_| Ok(None)).unwrap(), None);
+    }
 
     #[test]
     fn a_comment_begins_where_a_line_or_a_word_would_and_in_no_quotes() {

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::text::line_of;
+use crate::text::{line_of, without_mark};
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, Document, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
@@ -20,7 +20,7 @@ impl TomlFile {
     pub(crate) fn read(host: &Host, path: &Path) -> Result<Self, Error> {
         let (resolved, text) = host.text(path)?;
         let (path, real) = (path.to_owned(), host.real(&resolved));
-        match Toml::parse(&text.unwrap_or_default().replace("\r\n", "\n")) {
+        match Toml::parse(&without_mark(&text.unwrap_or_default()).replace("\r\n", "\n")) {
             Ok(toml) => Ok(Self { path, real, toml }),
             Err(fault) => Err(fault.in_file(&real).into()),
         }

@@ -2,7 +2,8 @@
 
 use crate::error::NotEdited;
 use crate::host::RUNTIME_NAME;
-use crate::json::{is_no, member, parse, text_member, tree, without_mark};
+use crate::json::{is_no, member, parse, text_member, tree};
+use crate::text::without_mark;
 use jsonc_parser::ast::{Object, Value};
 use jsonc_parser::cst::CstInputValue;
 

@@ -7,9 +7,10 @@ use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
 use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
-use crate::json::{parse, text_member, without_mark};
+use crate::json::{parse, text_member};
 use crate::plan::Plan;
 use crate::systemd::Service;
+use crate::text::without_mark;
 use jsonc_parser::ast::Value;
 use std::path::{Path, PathBuf};
 

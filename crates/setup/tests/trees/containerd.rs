@@ -53,6 +53,19 @@ fn a_file_of_version_2_that_names_no_runtime_keeps_runc() {
 }
 
 #[test]
+fn a_byte_order_mark_stays_and_is_undone() {
+    for content in ["\u{feff}version = 2\n", "\u{feff}version = 3\r\n"] {
+        let tree = tree().with(CONFIG, content);
+        there_and_back(&tree, Engine::Containerd, SECOND_SERIES);
+        tree.set_up(Engine::Containerd, SECOND_SERIES).unwrap();
+        let text = tree.read(CONFIG);
+        assert!(text.starts_with(content), "{text:?}");
+        let plugin = if content.contains('3') { THIRD } else { SECOND };
+        assert_ours(&runtimes(text.trim_start_matches('\u{feff}'), plugin));
+    }
+}
+
+#[test]
 fn the_driver_of_cgroups_is_runcs() {
     for (version, plugin) in [(2, SECOND), (3, THIRD), (4, THIRD)] {
         for driver in [true, false] {
