@@ -354,7 +354,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
+fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_are() {
     let place = place("apt-read-only");
     let before = state(&place);
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
@@ -364,6 +364,17 @@ fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
+    assert_eq!(before, state(&place));
+    let attribute = |sign: &str| {
+        let mut change = Command::new("chattr");
+        change.arg(sign).arg(place.root.join("usr/bin/dpkg"));
+        assert_eq!(EndedCommand::of(&mut change).code, Some(0));
+    };
+    attribute("+i");
+    let ended = place.setup(&["apt"]);
+    attribute("-i");
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("hint: look for files that are immutable"), "{ended:?}");
     assert_eq!(before, state(&place));
     fs::remove_file(place.root.join("usr/bin/dpkg")).unwrap();
     let ended = place.setup(&["apt"]);

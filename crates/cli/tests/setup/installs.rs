@@ -240,11 +240,15 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
             assert!(lines[0].starts_with("synconce: dpkg runs without a hold: "), "{said}");
             assert!(lines[0].contains(reason), "{said}");
         }
-        // One line for apt and each dpkg that it starts.
-        let script = "rm /usr/bin/synconce; apt-get install -y --reinstall /root/tasksel-1.deb";
-        let ended = root.run(&["sh", "-c", script]);
-        assert!(ended.status.success(), "{ended:?}");
-        assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+        // One line for apt and each dpkg that it starts, also where the script finds no program.
+        for before in ["rm /usr/bin/synconce;", "PATH=/nonexistent"] {
+            let words = "/usr/bin/apt-get install -y --reinstall /root/tasksel-1.deb";
+            let ended = root.run(&["sh", "-c", &format!("{before} {words}")]);
+            root.sh("cp --remove-destination /root/kept /usr/bin/synconce");
+            assert!(ended.status.success(), "{ended:?}");
+            assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+            assert!(!ended.stderr.contains("not found"), "{ended:?}");
+        }
         root.down();
     });
 }

@@ -60,8 +60,15 @@ held"*)
 		;;
 	esac
 fi
-synconce_said=$(echo "$synconce_said" | sed -n '1s/^synconce: //p;1q')
-[ -n "$synconce_said" ] || synconce_said="$synconce_program fails"
+# Its first line, by the shell alone: there may be no other program in PATH.
+case $synconce_said in
+"synconce: "*)
+	synconce_said=${synconce_said#synconce: }
+	synconce_said=${synconce_said%%
+*}
+	;;
+*) synconce_said="$synconce_program fails" ;;
+esac
 echo "synconce: ${synconce_name} runs without a hold: ${synconce_said}" >&2
 export SYNCONCE_UNHELD=1
 exec "$synconce_real" "$@"
