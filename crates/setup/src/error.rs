@@ -19,6 +19,9 @@ impl Error {
         match self {
             Self::Refused(refusal) => Some(&refusal.fault.remedy),
             Self::Failed(failed) => match failed.io().kind() {
+                std::io::ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
+                    Some("look for files that are immutable: lsattr -d FILE")
+                }
                 std::io::ErrorKind::PermissionDenied => Some("run it as root"),
                 std::io::ErrorKind::StorageFull => Some("free space on that disk, and try again"),
                 std::io::ErrorKind::ReadOnlyFilesystem => {

@@ -99,3 +99,20 @@ fn a_filter_that_works_in_a_run_gives_no_notice() {
         }
     });
 }
+
+#[test]
+fn the_calls_by_which_libseccomp_asks_what_the_kernel_has_give_no_notice() {
+    isolated(|place| {
+        let ask = |operation, flags| {
+            format!("syscall({}, {operation}, {flags}, 0); print $!, \"\\n\"; ", libc::SYS_seccomp)
+        };
+        // The strict mode with a flag, and no program for a listener and for a log.
+        let script = format!("$| = 1; {}{}{}", ask(0, 1), ask(1, 8), ask(1, 2));
+        let alone = bare(place, &script);
+        assert_eq!(alone, "Invalid argument\nBad address\nBad address\n");
+        for options in [&[][..], &["--sealed"]] {
+            let held = run(place, options, &script);
+            assert_eq!((&held.stdout[..], &held.stderr[..]), (&alone[..], ""), "{options:?}");
+        }
+    });
+}

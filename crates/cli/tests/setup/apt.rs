@@ -257,6 +257,45 @@ fn a_link_to_another_program_is_refused_and_that_program_stays() {
 }
 
 #[test]
+fn a_diversion_of_another_tool_stops_the_set_up_but_no_undo_and_the_printed_command_takes_it_away()
+{
+    let place = place("apt-diverted");
+    let before = state(&place);
+    for way in ["--rename", "--no-rename"] {
+        let mut divert = Command::new("dpkg-divert");
+        divert.arg("--root").arg(&place.root).args([
+            "--quiet",
+            "--package",
+            "other",
+            way,
+            "--divert",
+        ]);
+        divert.args(["/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
+        assert_eq!(EndedCommand::of(&mut divert).code, Some(0));
+        // As eatmydata's hooks for Debian's installer do it.
+        if way == "--rename" {
+            place.program("usr/bin/apt-get");
+            place.write("usr/bin/apt-get", "exec eatmydata apt-get.distrib\n");
+        }
+        let diverted = state(&place);
+        let undone = place.setup(&["apt", "--undo"]);
+        assert!(undone.stderr.contains("nothing to undo"), "{undone:?}");
+        let ended = place.setup(&["apt"]);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        assert!(
+            ended.stderr.contains("is diverted to /usr/bin/apt-get.distrib already"),
+            "{ended:?}"
+        );
+        assert_eq!(diverted, state(&place));
+        let (_, command) = ended.stderr.split_once("hint: take that away, by: ").unwrap();
+        let typed = EndedCommand::of(Command::new("sh").args(["-ec", command]));
+        assert_eq!(typed.code, Some(0), "{command}: {typed:?}");
+        assert_eq!(before, state(&place));
+    }
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+}
+
+#[test]
 fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let place = place("apt-in-the-way");
     let refused = |words: &[&str], parts: [&str; 2]| {
@@ -269,16 +308,6 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
         assert_eq!(before, state(&place));
     };
     refused(&["apt", "--runtime", "/x"], ["cannot use --runtime for apt", "hint: leave it out"]);
-    // Another diversion, such as one for eatmydata.
-    let divert = |words: &[&str]| {
-        let mut command = Command::new("dpkg-divert");
-        command.arg("--root").arg(&place.root).args(["--quiet", "--local", "--no-rename"]);
-        assert_eq!(EndedCommand::of(command.args(words)).code, Some(0));
-    };
-    divert(&["--divert", "/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
-    refused(&["apt"], ["is diverted to /usr/bin/apt-get.distrib already", "hint: take that away"]);
-    divert(&["--remove", "/usr/bin/apt-get"]);
-
     assert_eq!(place.setup(&["apt"]).code, Some(0));
     let wrapper = place.read("usr/bin/dpkg");
     place.write("usr/bin/dpkg", "the operator's\n");
@@ -325,7 +354,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
 }
 
 #[test]
-fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
+fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_are() {
     let place = place("apt-read-only");
     let before = state(&place);
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
@@ -335,6 +364,17 @@ fn a_system_without_dpkg_and_a_read_only_one_are_refused_as_they_are() {
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
+    assert_eq!(before, state(&place));
+    let attribute = |sign: &str| {
+        let mut change = Command::new("chattr");
+        change.arg(sign).arg(place.root.join("usr/bin/dpkg"));
+        assert_eq!(EndedCommand::of(&mut change).code, Some(0));
+    };
+    attribute("+i");
+    let ended = place.setup(&["apt"]);
+    attribute("-i");
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("hint: look for files that are immutable"), "{ended:?}");
     assert_eq!(before, state(&place));
     fs::remove_file(place.root.join("usr/bin/dpkg")).unwrap();
     let ended = place.setup(&["apt"]);

@@ -14,9 +14,10 @@ const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
 const INSTALL: &str = "apt-get install -y -qq --no-download --no-install-recommends manpages-dev";
 
 /// Makes packages below /root: `daemon`, whose scripts call dpkg and start a daemon that syncs
-/// later; `environment`, whose script writes variables; `waits`, whose script waits for a file;
-/// `broken`, whose script fails; `slow`, whose script ends its dpkg by a signal and waits for that
-/// end, as dpkg could otherwise be done first; and two versions of a `tasksel`.
+/// later; `gains`, whose script executes a setuid program as a user; `environment`, whose script
+/// writes variables and how its dpkg was called; `waits`, whose script waits for a file; `broken`,
+/// whose script fails; `slow`, whose script ends its dpkg by a signal and waits for that end, as
+/// dpkg could otherwise be done first; and two versions of a `tasksel`.
 const PACKAGES: &str = r#"
 cd /root
 package() {
@@ -35,11 +36,13 @@ perl /root/daemon.pl'
 package waits-1 'touch /root/waiting
 until [ -e /root/go-on ]; do sleep 0.05; done'
 package broken-1 'exit 3'
-package environment-1 'echo "$name $real $synconce $reason $word" >/root/environment'
+package environment-1 'echo "$name $real $synconce $reason $word" >/root/environment
+tr "\0" " " </proc/$PPID/cmdline >/root/caller'
 package slow-1 'victim=$(cat /root/victim)
 rm /root/victim
 kill -TERM $victim
 while kill -0 $PPID; do sleep 0.05; done'
+package gains-1 'setpriv --reuid=1000 --regid=1000 --clear-groups /usr/bin/gains -u >/root/gained'
 package tasksel-1 : one
 package tasksel-2 : two
 "#;
@@ -237,11 +240,42 @@ fn where_no_run_can_be_started_the_program_is_started_once_without_and_a_line_sa
             assert!(lines[0].starts_with("synconce: dpkg runs without a hold: "), "{said}");
             assert!(lines[0].contains(reason), "{said}");
         }
-        // One line for apt and each dpkg that it starts.
-        let script = "rm /usr/bin/synconce; apt-get install -y --reinstall /root/tasksel-1.deb";
-        let ended = root.run(&["sh", "-c", script]);
-        assert!(ended.status.success(), "{ended:?}");
-        assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+        // One line for apt and each dpkg that it starts, also where the script finds no program.
+        for before in ["rm /usr/bin/synconce;", "PATH=/nonexistent"] {
+            let words = "/usr/bin/apt-get install -y --reinstall /root/tasksel-1.deb";
+            let ended = root.run(&["sh", "-c", &format!("{before} {words}")]);
+            root.sh("cp --remove-destination /root/kept /usr/bin/synconce");
+            assert!(ended.status.success(), "{ended:?}");
+            assert_eq!(ended.stderr.matches("synconce: ").count(), 1, "{ended:?}");
+            assert!(!ended.stderr.contains("not found"), "{ended:?}");
+        }
+        root.down();
+    });
+}
+
+/// Without CAP_SYS_ADMIN a run sets no_new_privs. Then a script's `su user -c sudo` fails, and so
+/// does each sudo below a daemon that the script starts.
+#[test]
+fn a_script_whose_user_gains_privileges_works_where_a_run_would_take_them() {
+    isolated(|place| {
+        let root = root(place);
+        root.sh("cp /usr/bin/id /usr/bin/gains && chmod u+s /usr/bin/gains");
+        let install = "dpkg -P gains >/dev/null; dpkg -i /root/gains-1.deb && cat /root/gained";
+        let without = "setpriv --bounding-set=-sys_admin";
+        let line = "synconce: dpkg runs without a hold: a run sets no_new_privs here";
+        for (before, lines, gained) in [
+            ("", 0, "0\n"),
+            (without, 2, "0\n"),
+            // no_new_privs is set anyway: by the caller, or by the caller's own run.
+            ("setpriv --no-new-privs", 0, "1000\n"),
+            (&format!("{without} synconce run --"), 0, "1000\n"),
+        ] {
+            let script = format!("rm -f /root/gained; {before} sh -c '{install}'");
+            let ended = root.run(&["sh", "-c", &script]);
+            assert!(ended.stdout.ends_with(gained), "{before}: {ended:?}");
+            assert_eq!(ended.stderr.matches(line).count(), lines, "{before}: {ended:?}");
+            assert_eq!(ended.stderr.contains("without a hold"), lines > 0, "{before}: {ended:?}");
+        }
         root.down();
     });
 }
@@ -302,6 +336,8 @@ fn what_the_trial_of_a_run_prints_is_no_reason_for_real_syncs() {
         assert!(!ended.stderr.contains("without a hold"), "{ended:?}");
         assert!(ended.stderr.contains("libeatmydata.so, which drops syncs"), "{ended:?}");
         assert_eq!(root.sh("cat /root/environment"), "mine r s because w\n");
+        // As apt starts dpkg: scripts look for dpkg by this path, as `pkill -f ^/usr/bin/dpkg` does.
+        assert_eq!(root.sh("cat /root/caller"), "/usr/bin/dpkg -i /root/environment-1.deb ");
         root.down();
     });
 }

@@ -40,14 +40,22 @@ pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decision 
         _ => (word(1) == MODE_STRICT, 0, pending.argument(2)),
     };
     if is_strict {
-        return Decision::OwnFilter(OwnFilter::Strict);
+        // seccomp(2) takes no argument for this mode. By a wrong one libseccomp finds out whether
+        // the kernel has the call.
+        let is_question = pending.call == Call::Seccomp && (flags != 0 || program != 0);
+        return if is_question { Decision::Ignore } else { Decision::OwnFilter(OwnFilter::Strict) };
+    }
+    let memory = lookups.memory().ok();
+    let has_trace = memory.map(|memory| has_trace(&memory, pending.abi, program));
+    if has_trace == Some(None) {
+        // The kernel reads the program before it looks for a listener: EFAULT. By such a call
+        // libseccomp finds out which flags the kernel has.
+        return Decision::Ignore;
     }
     if flags & args::NEW_LISTENER != 0 {
         return Decision::OwnFilter(OwnFilter::Listener);
     }
-    let has_trace =
-        lookups.memory().ok().and_then(|memory| has_trace(&memory, pending.abi, program));
-    let is_tracer = has_trace == Some(true);
+    let is_tracer = has_trace == Some(Some(true));
     if is_tracer { Decision::OwnFilter(OwnFilter::Tracer) } else { Decision::Ignore }
 }
 

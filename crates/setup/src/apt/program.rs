@@ -22,6 +22,8 @@ pub(super) struct DivertedProgram {
     at_real: AtReal,
     /// Whether dpkg diverts `path` to `real`.
     is_diverted: bool,
+    /// Where dpkg diverts `path` to by a diversion of another tool.
+    foreign_target: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ impl DivertedProgram {
     /// Reads the state of the program `name`.
     ///
     /// # Errors
-    /// A file that cannot be read; dpkg-divert fails; another diversion of the program.
+    /// A file that cannot be read; dpkg-divert fails.
     pub fn read(name: &str, host: &Host) -> Result<Self, Error> {
         let typed = host.resolve(Path::new("/usr/bin"))?.join(name);
         // aptitude is a link to aptitude-curses, by update-alternatives(1). A link to a program of
@@ -95,14 +97,9 @@ impl DivertedProgram {
             _ => AtReal::Other,
         };
         let target = diversion::target(&path, host)?;
-        if target != path && target != real {
-            let reason = format!("is diverted to {} already", target.display());
-            let words = quote(&path);
-            let remedy = format!("take that away, by: dpkg-divert --rename --remove {words}");
-            return Err(NotEdited::new(reason, remedy).in_file(&host.real(&path)).into());
-        }
         let is_diverted = target == real;
-        Ok(Self { path, real, at_path, at_real, is_diverted })
+        let foreign_target = (target != path && !is_diverted).then_some(target);
+        Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target })
     }
 
     /// Returns whether the program is not installed.
@@ -119,9 +116,12 @@ impl DivertedProgram {
     ///
     /// # Errors
     /// A file that synconce did not write is in the place of the wrapper; a link to another
-    /// program is in the place of the program.
+    /// program is in the place of the program; another tool has diverted the program.
     pub fn set_up(&self, host: &Host) -> Result<Vec<ProgramStep>, Error> {
         use ProgramStep::{Divert, Drop, Link, Wrap};
+        if let Some(target) = &self.foreign_target {
+            return Err(self.diverted_to(target, host));
+        }
         if self.is_missing() {
             return self.undo(host, false);
         }
@@ -149,6 +149,15 @@ impl DivertedProgram {
     /// As for [`Self::set_up`].
     pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<ProgramStep>, Error> {
         use ProgramStep::{Drop, Restore, Undivert, Unwrap};
+        let has_wrapper = matches!(self.at_path, AtPath::Wrapper | AtPath::OldWrapper);
+        match &self.foreign_target {
+            Some(target) if has_wrapper || self.at_real != AtReal::Nothing => {
+                return Err(self.diverted_to(target, host));
+            }
+            // Nothing of synconce is there.
+            Some(_) => return Ok(Vec::new()),
+            None => {}
+        }
         let mut steps: Vec<_> = self.is_diverted.then_some(Undivert).into_iter().collect();
         let last = match (self.at_path, self.at_real) {
             (AtPath::Wrapper | AtPath::OldWrapper, AtReal::Nothing) => Some(Unwrap),
@@ -162,6 +171,23 @@ impl DivertedProgram {
         };
         steps.extend(last);
         Ok(steps)
+    }
+
+    /// Returns the error for a diversion of another tool. Its remedy moves the program back itself:
+    /// dpkg-divert replaces no file, and such a tool often has a script in the place of the program.
+    fn diverted_to(&self, target: &Path, host: &Host) -> Error {
+        let path = host.real(&self.path);
+        let mut remedy = "take that away, by: ".to_owned();
+        if host.exists(target) {
+            remedy += &format!("mv {} {} && ", quote(&host.real(target)), quote(&path));
+        }
+        remedy += "dpkg-divert --no-rename";
+        if !host.is_running() {
+            remedy += &format!(" --root {}", quote(&host.real(Path::new("/"))));
+        }
+        remedy += &format!(" --remove {}", quote(&self.path));
+        let reason = format!("is diverted to {} already", target.display());
+        NotEdited::new(reason, remedy).in_file(&path).into()
     }
 
     fn foreign(&self, host: &Host) -> Error {

@@ -22,11 +22,14 @@ const FRONTENDS: &str = "\
 /// Returns the wrapper of the program that is now at `real`.
 pub(super) fn text(real: &Path, synconce: &str) -> String {
     let name = real.file_name().unwrap_or_default().to_string_lossy();
-    let words = if name == "dpkg" { DPKG } else { FRONTENDS };
+    // apt starts dpkg by its path, and keeps in its history how apt itself was called, which is
+    // mostly by name.
+    let (words, argv0) = if name == "dpkg" { (DPKG, "$0") } else { (FRONTENDS, "${0##*/}") };
     TEMPLATE
         .replace("@NAME@", &name)
         .replace("@REAL@", &real.display().to_string())
         .replace("@SYNCONCE@", synconce)
+        .replace("@ARGV0@", argv0)
         .replace("@WORDS@", words)
 }
 

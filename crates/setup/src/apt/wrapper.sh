@@ -40,22 +40,35 @@ elif [ "$(machine "$synconce_program")" != "$(machine /bin/sh)" ]; then
 	synconce_said="synconce: $synconce_program is damaged, or of another architecture"
 else
 	# Whether a run can be started is tried first: once the real program has started, it must
-	# not be started again.
-	synconce_said=$(exec 2>&1 </dev/null; "$synconce_program" run --or-real --argv0=echo --quiet -- echo held; exit)
+	# not be started again. A run without CAP_SYS_ADMIN sets no_new_privs (proc(5)).
+	synconce_rights=$(sed -n 's/^NoNewPrivs:/held/p' /proc/self/status 2>/dev/null)
+	synconce_said=$(exec 2>&1 </dev/null; "$synconce_program" run --or-real --argv0=sed --quiet -- \
+		sed -n 's/^NoNewPrivs:/held/p' /proc/self/status; exit)
 	case "
 $synconce_said
 " in
 	*"
-held
+${synconce_rights:-none}
 "*)
 		# An earlier run that was interrupted is said once, and so here.
-		[ "$synconce_said" = held ] || echo "$synconce_said" | sed '/^held$/d' >&2
-		exec "$synconce_program" run --or-real --argv0="${0##*/}" -- "$synconce_real" "$@"
+		[ "$synconce_said" = "$synconce_rights" ] || echo "$synconce_said" | sed '/^held/d' >&2
+		exec "$synconce_program" run --or-real --argv0="@ARGV0@" -- "$synconce_real" "$@"
+		;;
+	*"
+held"*)
+		synconce_said="synconce: a run sets no_new_privs here, for lack of CAP_SYS_ADMIN: sudo would fail in scripts"
 		;;
 	esac
 fi
-synconce_said=$(echo "$synconce_said" | sed -n '1s/^synconce: //p;1q')
-[ -n "$synconce_said" ] || synconce_said="$synconce_program fails"
+# Its first line, by the shell alone: there may be no other program in PATH.
+case $synconce_said in
+"synconce: "*)
+	synconce_said=${synconce_said#synconce: }
+	synconce_said=${synconce_said%%
+*}
+	;;
+*) synconce_said="$synconce_program fails" ;;
+esac
 echo "synconce: ${synconce_name} runs without a hold: ${synconce_said}" >&2
 export SYNCONCE_UNHELD=1
 exec "$synconce_real" "$@"
