@@ -17,6 +17,17 @@ use synconce_sys::search;
 /// The command that configures engines.
 const SETUP: &str = "setup";
 
+/// What other programs call a command, and its name here.
+const OTHER_WORDS: [(&str, &str); 7] = [
+    ("create", "clone"),
+    ("delete", "remove"),
+    ("destroy", "remove"),
+    ("exec", "run"),
+    ("shell", "run"),
+    ("show", "list"),
+    ("snapshot", "clone"),
+];
+
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
     let mut command = &Arguments::command();
@@ -59,6 +70,9 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     suggest(&mut error, &texts);
+    if error.kind() == ErrorKind::UnknownArgument && is_passed_on(&error) {
+        error.remove(ContextKind::Suggested);
+    }
     let error = &error;
     let Some(program) = mistaken_for_a_command(error, &words) else {
         let code = show(error);
@@ -85,6 +99,16 @@ pub fn wrong(mut error: Error) -> ExitCode {
     exit::FAILED.into()
 }
 
+/// Whether clap advises to put `--` before the option alone: then a run would execute the option.
+fn is_passed_on(error: &Error) -> bool {
+    match error.get(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => {
+            tips.iter().any(|tip| tip.to_string().contains("as a value"))
+        }
+        _ => false,
+    }
+}
+
 /// Whether `synconce setup` takes `word`.
 fn is_engine(word: &str) -> bool {
     Arguments::command().find_subcommand(SETUP).is_some_and(|setup| takes(setup, word))
@@ -95,7 +119,16 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
     if lacks_id(error) {
         return Some("synconce status".to_owned());
     }
+    let is_docker_option =
+        |word: &str| matches!(word, "-i" | "-t" | "--rm" | "--interactive" | "--tty");
     match words {
+        [tree, run, ..]
+            if tree == "tree"
+                && run == "run"
+                && names(error, ContextKind::InvalidArg, is_docker_option) =>
+        {
+            Some("a run has your terminal; synconce tree run --from NAME keeps nothing".to_owned())
+        }
         [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
             Some(format!("synconce doctor -- {}", shell(command)))
         }
@@ -118,8 +151,11 @@ fn suggest(error: &mut Error, words: &[String]) {
     let shown: Vec<_> = shown.map(str::to_owned).collect();
     let is_near = |name: &&String| strsim::osa_distance(name, word) == 1;
     let near: Vec<_> = shown.iter().filter(is_near).cloned().collect();
+    let other = OTHER_WORDS.iter().find(|(other, _)| other == word).map(|(_, name)| *name);
+    let other = other.filter(|name| shown.iter().any(|one| one == name));
     let names = match error.get(ContextKind::SuggestedSubcommand) {
         _ if !near.is_empty() => near,
+        _ if other.is_some() => other.into_iter().map(str::to_owned).collect(),
         Some(ContextValue::Strings(names)) => {
             names.iter().filter(|name| shown.contains(name)).cloned().collect()
         }
@@ -158,12 +194,13 @@ fn unknown(words: &[String]) -> Error {
 
 /// Whether an option has no ID of a run behind it.
 fn lacks_id(error: &Error) -> bool {
-    let has = |kind, is: fn(&str) -> bool| match error.get(kind) {
-        Some(ContextValue::String(text)) => is(text),
-        _ => false,
-    };
-    has(ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
-        && has(ContextKind::InvalidValue, str::is_empty)
+    names(error, ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
+        && names(error, ContextKind::InvalidValue, str::is_empty)
+}
+
+/// Whether `error` has a text of this kind, which `is` accepts.
+fn names(error: &Error, kind: ContextKind, is: impl Fn(&str) -> bool) -> bool {
+    matches!(error.get(kind), Some(ContextValue::String(text)) if is(text))
 }
 
 /// Returns the first of `words` if it was taken for a command of synconce and is a program.

@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_mistyped_command_gets_the_nearest_one, &[]),
         trial(hidden_commands_are_not_suggested, &[]),
         trial(words_in_another_order_get_the_command_line_that_works, &[]),
+        trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
         trial(setup_without_an_engine_lists_the_engines, &[]),
         trial(a_benchmark_without_a_round_is_refused, &[]),
         trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
@@ -106,6 +107,8 @@ fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
         (&["statu"], "'status'"),
         (&["tree", "clnoe"], "'clone'"),
         (&["help", "tree", "clnoe"], "'clone'"),
+        (&["tree", "delete", "base"], "'remove'"),
+        (&["exec", "--", "true"], "'run'"),
     ] {
         let ended = ends(place, words);
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
@@ -140,6 +143,25 @@ fn words_in_another_order_get_the_command_line_that_works(place: &Place) {
     }
     let other = ends(place, &["doctor", "none", "none"]);
     assert!(!other.stderr.contains("hint: "), "{other:?}");
+}
+
+/// clap advises `-- -i`, by which the run would execute `-i`.
+fn an_unknown_option_of_a_run_is_not_taken_for_its_command(place: &Place) {
+    for (words, hint) in [
+        (
+            &["tree", "run", "-it", "base", "sh"][..],
+            "synconce tree run --from NAME keeps nothing\n",
+        ),
+        (&["tree", "run", "--rm", "base", "sh"], "synconce tree run --from NAME keeps nothing\n"),
+        (&["run", "--nice", "true"], "For more information, try '--help'.\n"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("tip:"), "{words:?}: {ended:?}");
+        assert!(ended.stderr.ends_with(hint), "{words:?}: {ended:?}");
+    }
+    let near = ends(place, &["run", "--stat", "true"]);
+    assert!(near.stderr.contains("tip: a similar argument exists: '--stats'"), "{near:?}");
 }
 
 fn setup_without_an_engine_lists_the_engines(place: &Place) {
