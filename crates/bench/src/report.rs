@@ -101,7 +101,8 @@ impl BenchReport {
             ("median", Align::Right),
             ("min .. max", Align::Right),
             ("user+sys", Align::Right),
-        ]);
+        ])
+        .spare(&["p", "user+sys", "difference", "95 %", "min .. max"]);
         if flushed {
             table.column("flushes", Align::Right);
         }

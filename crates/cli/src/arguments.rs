@@ -252,6 +252,7 @@ pub struct Oci {
 
 /// `synconce setup`
 #[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
 pub struct Setup {
     /// The engine to configure; or apt
     #[arg(value_enum)]

@@ -5,6 +5,7 @@ pub(crate) mod values;
 
 use self::values::starting_with;
 use crate::arguments::{self, Arguments, Command};
+use crate::commands::output::print;
 use crate::exit;
 use crate::text::say;
 use clap::CommandFactory;
@@ -12,7 +13,6 @@ use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Names the shell whose script calls synconce, or is [`COMMAND`].
@@ -27,7 +27,7 @@ pub fn answer(words: &[OsString]) -> Option<ExitCode> {
         let typed = words.iter().skip(2).cloned().collect::<Vec<_>>();
         if let Some(at) = command_at(&typed) {
             // A write error is ignored: the script has gone.
-            let _ = writeln!(io::stdout(), "{at}");
+            let _ = print(format!("{at}\n"));
         }
         return Some(ExitCode::SUCCESS);
     }

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Err(error) => return help::wrong(error),
     };
     let ended = promise::keep(&arguments.command).and_then(|()| carry_out(arguments.command));
-    ended.unwrap_or_else(|error| error.report())
+    ended.unwrap_or_else(|error| error.end())
 }
 
 fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
@@ -40,13 +40,13 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Commit(arguments) => commit::commit(&arguments),
         Command::Real(arguments) => real::real(&arguments),
         Command::Hold(arguments) => hold::hold(arguments),
-        Command::Tree(arguments) => Ok(tree::tree(arguments)),
+        Command::Tree(arguments) => tree::tree(arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Setup(arguments) => setup::setup(&arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::Bench(arguments) => bench::bench(arguments),
         Command::Help(arguments) => Ok(help::help(&arguments.command)),
-        Command::Version => Ok(help::version()),
+        Command::Version => help::version(),
         Command::Oci(arguments) => Ok(oci::oci(arguments)),
     }
 }

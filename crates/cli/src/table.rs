@@ -1,4 +1,4 @@
-//! Tables for people: as wide as their cells, or cut to the width of the terminal.
+//! Tables for people: as wide as their cells, with fewer columns where the terminal is narrower.
 
 use std::env;
 use std::io::IsTerminal;
@@ -6,8 +6,6 @@ use std::os::fd::AsFd;
 
 /// The blanks between two columns.
 const GAP: usize = 2;
-/// No column is cut below this width.
-const NARROWEST: usize = 8;
 
 /// Returns the width of the terminal `out`: `COLUMNS`, or what the terminal reports; `None` if
 /// `out` is no terminal.
@@ -20,36 +18,30 @@ pub fn width_of(out: impl AsFd + IsTerminal) -> Option<usize> {
     named.or_else(reported).filter(|width| *width > 0)
 }
 
-/// Returns the rows in aligned columns. If the table is wider than `limit`, the widest columns
-/// are cut, and their cut cells end with an ellipsis.
-pub fn render<const N: usize>(rows: &[[String; N]], limit: Option<usize>) -> String {
+/// Returns the rows in aligned columns. If the table is wider than `limit`, columns of `spare` are
+/// left out, the first of them first. A cell is never cut: half a name cannot be typed.
+pub fn render<const N: usize>(
+    rows: &[[String; N]],
+    limit: Option<usize>,
+    spare: &[usize],
+) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let mut widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    if let Some(limit) = limit {
-        narrow(&mut widths, limit);
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut shown: Vec<usize> = (0..N).collect();
+    let total = |shown: &[usize]| {
+        let cells: usize = shown.iter().map(|column| widths[*column]).sum();
+        cells + GAP * shown.len().saturating_sub(1)
+    };
+    for spared in spare {
+        if limit.is_some_and(|limit| total(&shown) > limit) {
+            shown.retain(|column| column != spared);
+        }
     }
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths);
-        let cells = cells.map(|(cell, width)| format!("{:width$}", cut(cell, width)));
+        let cells = shown.iter().map(|column| format!("{:1$}", row[*column], widths[*column]));
         cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
-}
-
-fn narrow<const N: usize>(widths: &mut [usize; N], limit: usize) {
-    while widths.iter().sum::<usize>() + GAP * N.saturating_sub(1) > limit {
-        match widths.iter_mut().max() {
-            Some(widest) if *widest > NARROWEST => *widest -= 1,
-            _ => return,
-        }
-    }
-}
-
-fn cut(cell: &str, width: usize) -> String {
-    if cell.chars().count() <= width {
-        return cell.to_owned();
-    }
-    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -58,17 +50,19 @@ mod tests {
 
     fn table(limit: Option<usize>) -> String {
         let row = |name: &str, size: &str| [name.to_owned(), size.to_owned(), "x".to_owned()];
-        render(&[row("NAME", "SIZE"), row("a-very-long-name-of-a-tree", "1.5 KiB")], limit)
+        let rows = [row("NAME", "SIZE"), row("a-very-long-name-of-a-tree", "1.5 KiB")];
+        render(&rows, limit, &[2, 1])
     }
 
     #[test]
-    fn a_table_is_as_wide_as_its_cells_unless_a_terminal_is_narrower() {
+    fn a_table_leaves_out_columns_where_a_terminal_is_narrower() {
         let whole =
             "NAME                        SIZE     x\na-very-long-name-of-a-tree  1.5 KiB  x\n";
         assert_eq!(table(None), whole);
         assert_eq!(table(Some(38)), whole);
-        let narrow = "NAME          SIZE     x\na-very-long…  1.5 KiB  x\n";
-        assert_eq!(table(Some(24)), narrow);
-        assert!(table(Some(3)).starts_with("NAME      SIZE"), "columns keep a width to be read");
+        let narrow = "NAME                        SIZE\na-very-long-name-of-a-tree  1.5 KiB\n";
+        assert_eq!([table(Some(37)), table(Some(35))], [narrow, narrow]);
+        let narrowest = "NAME\na-very-long-name-of-a-tree\n";
+        assert_eq!([table(Some(34)), table(Some(3))], [narrowest, narrowest]);
     }
 }

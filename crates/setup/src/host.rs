@@ -97,8 +97,15 @@ impl Host {
     /// # Errors
     /// The refusal: an engine would fail to start each container.
     pub(crate) fn check_runtime(&self) -> Result<(), Error> {
-        let remedy = "install synconce-oci there first, or say where it is by --runtime PATH";
-        self.check_program(&self.runtime, "synconce-oci", remedy)
+        let (synconce, runtime) = (&self.synconce, &self.runtime);
+        let target =
+            if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
+        let remedy = if self.is_executable(synconce) {
+            format!("ln -s {} {}", quote(target), quote(&self.real(runtime)))
+        } else {
+            "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
+        };
+        self.check_program(runtime, "synconce-oci", &remedy)
     }
 
     /// Checks that `synconce` exists, under a path that a unit can express.

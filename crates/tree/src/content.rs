@@ -4,8 +4,9 @@ use crate::store::{Store, open_directory};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -27,6 +28,33 @@ pub struct AlteredFile {
     /// Why it cannot be read; none if it has other content.
     pub unread: Option<Errno>,
 }
+
+/// What is wrong with a list of checksums: the cause of an error, found by [`DamagedSums::in_error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DamagedSums {
+    /// A line is no line of such a list.
+    NoList,
+    /// The layer has more files than the list.
+    Incomplete,
+}
+
+impl DamagedSums {
+    /// Returns what is wrong with the list, if that is the cause of `error`.
+    pub fn in_error(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for DamagedSums {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoList => "it is no list of checksums",
+            Self::Incomplete => "it has not all files",
+        })
+    }
+}
+
+impl std::error::Error for DamagedSums {}
 
 /// Whether checksums of layer `id` were taken.
 pub(crate) fn has_sums(store: &Store, id: &str) -> bool {
@@ -77,7 +105,7 @@ pub(crate) fn altered(
     let now = of_layer(store, id, ReadFrom::Disk, progress)?;
     // A new file is a change of its directory.
     if now.len() > then.len() {
-        return Err(damage("it has not all files")).on("cannot use", &list(store, id));
+        return Err(io::Error::other(DamagedSums::Incomplete)).on("cannot use", &list(store, id));
     }
     let differs = |(name, sum): (&Vec<u8>, &[u8; 32])| {
         let unread = match now.get(name) {
@@ -107,11 +135,7 @@ fn sums(store: &Store, id: &str) -> Result<Sums, Error> {
     let path = list(store, id);
     let list = fs::read(&path).on("cannot read", &path)?;
     let sums = synconce_fs::from_list(&list);
-    sums.ok_or_else(|| damage("it is no list of checksums")).on("cannot use", &path)
-}
-
-fn damage(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("{what}; remove it, and verify again"))
+    sums.ok_or_else(|| io::Error::other(DamagedSums::NoList)).on("cannot use", &path)
 }
 
 fn path_of(name: &[u8]) -> PathBuf {

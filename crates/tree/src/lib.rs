@@ -55,7 +55,7 @@ pub use check::{Altered, Verified, fsck, verify};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};
-pub use content::AlteredFile;
+pub use content::{AlteredFile, DamagedSums};
 pub use discard::discard;
 pub use freeze::Frozen;
 pub use gc::{Collected, Garbage, garbage, gc};

@@ -20,6 +20,8 @@ pub(super) struct Table {
     columns: Vec<(String, Align)>,
     /// `None` is an empty line.
     rows: Vec<Option<Vec<String>>>,
+    /// Columns that a narrow terminal leaves out, the first of them first.
+    spare: &'static [&'static str],
 }
 
 impl Table {
@@ -29,7 +31,13 @@ impl Table {
         Self {
             columns: columns.map(|(name, align)| (name.to_owned(), align)).collect(),
             rows: Vec::new(),
+            spare: &[],
         }
+    }
+
+    /// Names the columns that are left out where the table is too wide, the first of them first.
+    pub(super) fn spare(self, names: &'static [&'static str]) -> Self {
+        Self { spare: names, ..self }
     }
 
     /// Adds a column on the right.
@@ -48,13 +56,48 @@ impl Table {
     }
 
     /// Returns the text, one line per row, without trailing blanks. If the table is wider than
-    /// `limit`, the words of the last column wrap; numbers are never cut.
+    /// `limit`, spare columns are left out and named below, and the words of the last column wrap;
+    /// numbers are never cut.
     pub(super) fn render(&self, limit: Option<usize>) -> String {
+        let mut left_out = Vec::new();
+        let mut fitting = self.clone();
+        for name in self.spare {
+            let at = fitting.columns.iter().position(|(column, _)| column == name);
+            if let Some(at) = at.filter(|_| limit.is_some_and(|limit| !fitting.fits(limit))) {
+                fitting.columns.remove(at);
+                fitting.rows.iter_mut().flatten().filter(|row| at < row.len()).for_each(|row| {
+                    row.remove(at);
+                });
+                left_out.push(*name);
+            }
+        }
+        let text = fitting.whole(limit);
+        match &left_out[..] {
+            [] => text,
+            names => {
+                format!("{text}\nonly a wider terminal and --json show: {}\n", names.join(", "))
+            }
+        }
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
         let all = || std::iter::once(&head).chain(self.rows.iter().flatten());
-        let mut widths: Vec<usize> = (0..self.columns.len())
-            .map(|i| all().map(|row| width(row, i)).max().unwrap_or(0))
-            .collect();
+        let widest = |column| all().map(|row| width(row, column)).max().unwrap_or(0);
+        (0..self.columns.len()).map(widest).collect()
+    }
+
+    /// Whether all columns but the last need no more than `limit`, with a last one to be read.
+    fn fits(&self, limit: usize) -> bool {
+        let widths = self.widths();
+        let Some((last, others)) = widths.split_last() else { return true };
+        let others: usize = others.iter().map(|width| width + GAP).sum();
+        others + (*last).min(NARROWEST) <= limit
+    }
+
+    fn whole(&self, limit: Option<usize>) -> String {
+        let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let mut widths = self.widths();
         if let (Some(limit), Some((last, others))) = (limit, widths.split_last_mut()) {
             let others: usize = others.iter().map(|width| width + GAP).sum();
             *last = (*last).min(limit.saturating_sub(others).max(NARROWEST));
@@ -162,6 +205,26 @@ y  lower
 ";
         assert_eq!(table.render(Some(20)), expected);
         assert!(table.render(None).contains("higher than the baseline by much\n"));
+    }
+
+    #[test]
+    fn a_narrow_table_leaves_out_spare_columns_and_names_them() {
+        let columns = [("a", Align::Left), ("p", Align::Right), ("q", Align::Right)];
+        let mut table = Table::new(columns).spare(&["p", "none", "q"]);
+        table.column("note", Align::Left);
+        table.row(row(&["x", "0.333", "7", "lower"]));
+        table.row(row(&["y", "1"]));
+        assert!(table.render(Some(18)).starts_with("a      p  q  note\n"));
+        let narrow = "\
+a  q  note
+-  -  -----
+x  7  lower
+y
+
+only a wider terminal and --json show: p
+";
+        assert_eq!([table.render(Some(17)), table.render(Some(11))], [narrow, narrow]);
+        assert!(table.render(Some(10)).starts_with("a  note\n"));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub struct CommonArguments {
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
     /// Rounds over all variants
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// Measure only these variants
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

@@ -104,6 +104,6 @@ fn tree_options(arguments: Clones) -> tree::CloneOptions {
 fn print_loop(arguments: &Loop) -> Result<ExitCode, CommandError> {
     let kind = arguments.call.parse::<LoopKind>()?;
     let measured = measure_loop(kind, arguments.count, arguments.file.as_deref());
-    println!("{}", measured.map_err(|error| error.to_string())?);
+    print(format!("{}\n", measured.map_err(|error| error.to_string())?))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use synconce_doctor::{Depth, Error, ExamineOptions, Observer, examine, examine_context};
+use synconce_sys::search;
 use synconce_sys::signals::is_ignored;
 use width::fit;
 
@@ -160,6 +161,10 @@ fn failure(error: &Error, arguments: &Doctor) -> CommandError {
             if parent == Path::new("") { doctor(Path::new(".")) } else { doctor(parent) }
         }),
         Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
+        // `synconce doctor make`.
+        Error::Io { path, .. } if *path == arguments.path && search::find(path).is_some() => {
+            Some(format!("synconce doctor -- {}", shell(&[path.display().to_string()])))
+        }
         _ => None,
     };
     CommandError::from(error.to_string()).with_remedy(hint)

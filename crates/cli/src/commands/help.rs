@@ -1,15 +1,32 @@
 //! `synconce help` and `version`, and what is printed for a wrong command line.
 
 use crate::arguments::{self, Arguments};
+use crate::commands::error::CommandError;
+use crate::commands::output::{Stream, print};
 use crate::exit;
 use crate::text::{say, shell};
+use anstream::{AutoStream, ColorChoice};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, Error};
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use synconce_sys::search;
+
+/// The command that configures engines.
+const SETUP: &str = "setup";
+
+/// What other programs call a command, and its name here.
+const OTHER_WORDS: [(&str, &str); 7] = [
+    ("create", "clone"),
+    ("delete", "remove"),
+    ("destroy", "remove"),
+    ("exec", "run"),
+    ("shell", "run"),
+    ("show", "list"),
+    ("snapshot", "clone"),
+];
 
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
@@ -19,13 +36,16 @@ pub fn help(words: &[String]) -> ExitCode {
         match command.find_subcommand(word) {
             Some(inner) => command = inner,
             None if command.has_subcommands() || takes(command, word) => break,
-            None => return print(&unknown(words)),
+            None => return show(&unknown(words)),
         }
     }
     let line = ["synconce"].into_iter().chain(words.iter().map(String::as_str)).chain(["--help"]);
     match arguments::parse(&line.map(OsString::from).collect::<Vec<_>>()) {
-        Ok(_) => print(&unknown(words)),
-        Err(help) => print(&help),
+        Ok(_) => show(&unknown(words)),
+        Err(mut help) => {
+            suggest(&mut help, words);
+            show(&help)
+        }
     }
 }
 
@@ -36,63 +56,135 @@ fn takes(command: &Command, word: &str) -> bool {
 }
 
 /// Prints the version.
-pub fn version() -> ExitCode {
-    let version = Arguments::command().render_version();
-    // A write error is ignored: the reader may have closed the stream.
-    let _ = io::stdout().write_all(version.as_bytes());
-    ExitCode::SUCCESS
+///
+/// # Errors
+/// Standard output cannot be written to.
+pub fn version() -> Result<ExitCode, CommandError> {
+    print(Arguments::command().render_version())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints what clap says about a command line; returns the exit code. Where the first word is
 /// a program, the hint names the command that holds its syncs.
 pub fn wrong(mut error: Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
-    suggest_swapped(&mut error, &words);
+    let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    suggest(&mut error, &texts);
+    if error.kind() == ErrorKind::UnknownArgument && is_passed_on(&error) {
+        error.remove(ContextKind::Suggested);
+    }
     let error = &error;
     let Some(program) = mistaken_for_a_command(error, &words) else {
-        let code = print(error);
-        if lacks_id(error) {
-            say("hint: synconce status");
+        let code = show(error);
+        if let Some(hint) = hint(error, &texts) {
+            say(&format!("hint: {hint}"));
         }
         return code;
     };
     say(&format!("{program} is not a command of synconce"));
-    let text = |word: &OsString| word.to_string_lossy().into_owned();
-    let command = shell(&words.iter().map(text).collect::<Vec<_>>());
+    let run = format!("synconce run -- {}", shell(&texts));
     let similar = match error.get(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(names)) => names.first(),
         _ => None,
     };
-    let or = similar.map(|name| format!("; or: synconce {name}")).unwrap_or_default();
-    say(&format!("hint: synconce run -- {command}{or}"));
+    let hint = match (&texts[..], similar) {
+        // `synconce docker setup`.
+        ([engine, verb, ..], _) if verb == SETUP && is_engine(engine) => {
+            format!("synconce {SETUP} {engine}")
+        }
+        (_, Some(name)) => format!("{run}; or: synconce {name}"),
+        _ => run,
+    };
+    say(&format!("hint: {hint}"));
     exit::FAILED.into()
 }
 
-/// Adds the command to `error` that differs from the first word by two exchanged letters, one
-/// added, left out or wrong: in a word as short as `rnu` clap's own measure finds nothing.
-fn suggest_swapped(error: &mut Error, words: &[OsString]) {
+/// Whether clap advises to put `--` before the option alone: then a run would execute the option.
+fn is_passed_on(error: &Error) -> bool {
+    match error.get(ContextKind::Suggested) {
+        Some(ContextValue::StyledStrs(tips)) => {
+            tips.iter().any(|tip| tip.to_string().contains("as a value"))
+        }
+        _ => false,
+    }
+}
+
+/// Whether `synconce setup` takes `word`.
+fn is_engine(word: &str) -> bool {
+    Arguments::command().find_subcommand(SETUP).is_some_and(|setup| takes(setup, word))
+}
+
+/// Returns what to type in place of `words`, where clap's own words do not say it.
+fn hint(error: &Error, words: &[String]) -> Option<String> {
+    if lacks_id(error) {
+        return Some("synconce status".to_owned());
+    }
+    let is_docker_option =
+        |word: &str| matches!(word, "-i" | "-t" | "--rm" | "--interactive" | "--tty");
+    match words {
+        [tree, run, ..]
+            if tree == "tree"
+                && run == "run"
+                && names(error, ContextKind::InvalidArg, is_docker_option) =>
+        {
+            Some("a run has your terminal; synconce tree run --from NAME keeps nothing".to_owned())
+        }
+        [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
+            Some(format!("synconce doctor -- {}", shell(command)))
+        }
+        _ => None,
+    }
+}
+
+/// Takes hidden commands out of clap's suggestions for a mistyped one of `words`. Commands that
+/// differ from it by two exchanged letters, one added, left out or wrong come alone: in a word as
+/// short as `rnu` clap's own measure finds nothing.
+fn suggest(error: &mut Error, words: &[String]) {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return;
     };
-    let is_first = words.first().is_some_and(|first| first == OsStr::new(word));
-    let is_suggested = error.get(ContextKind::SuggestedSubcommand).is_some();
-    if !is_first || is_suggested || is_program(word) {
-        return;
-    }
-    let near = |name: &str| strsim::osa_distance(name, word) == 1;
-    let names = Arguments::command();
-    let names = names.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
-    let near: Vec<_> = names.filter(|name| near(name)).map(str::to_owned).collect();
-    if !near.is_empty() {
-        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(near));
+    let above = words.iter().take_while(|one| *one != word);
+    let root = Arguments::command();
+    let command =
+        above.fold(&root, |command, word| command.find_subcommand(word).unwrap_or(command));
+    let shown = command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
+    let shown: Vec<_> = shown.map(str::to_owned).collect();
+    let is_near = |name: &&String| strsim::osa_distance(name, word) == 1;
+    let near: Vec<_> = shown.iter().filter(is_near).cloned().collect();
+    let other = OTHER_WORDS.iter().find(|(other, _)| other == word).map(|(_, name)| *name);
+    let other = other.filter(|name| shown.iter().any(|one| one == name));
+    let names = match error.get(ContextKind::SuggestedSubcommand) {
+        _ if !near.is_empty() => near,
+        _ if other.is_some() => other.into_iter().map(str::to_owned).collect(),
+        Some(ContextValue::Strings(names)) => {
+            names.iter().filter(|name| shown.contains(name)).cloned().collect()
+        }
+        _ => Vec::new(),
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    if !names.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
     }
 }
 
 /// Prints help, the version or an error.
-fn print(error: &Error) -> ExitCode {
-    // A write error is ignored: the reader may have closed the stream.
-    let _ = error.print();
-    if error.use_stderr() { exit::FAILED.into() } else { ExitCode::SUCCESS }
+fn show(error: &Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    let (stream, colors) = if is_error {
+        (Stream::Errors, AutoStream::choice(&io::stderr()))
+    } else {
+        (Stream::Output, AutoStream::choice(&io::stdout()))
+    };
+    let text = error.render();
+    let text = match colors {
+        ColorChoice::Never => text.to_string(),
+        _ => text.ansi().to_string(),
+    };
+    match stream.print(text) {
+        Err(unwritten) if !is_error => unwritten.end(),
+        _ if is_error => exit::FAILED.into(),
+        _ => ExitCode::SUCCESS,
+    }
 }
 
 fn unknown(words: &[String]) -> Error {
@@ -102,12 +194,13 @@ fn unknown(words: &[String]) -> Error {
 
 /// Whether an option has no ID of a run behind it.
 fn lacks_id(error: &Error) -> bool {
-    let has = |kind, is: fn(&str) -> bool| match error.get(kind) {
-        Some(ContextValue::String(text)) => is(text),
-        _ => false,
-    };
-    has(ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
-        && has(ContextKind::InvalidValue, str::is_empty)
+    names(error, ContextKind::InvalidArg, |option| option.ends_with(" <ID>"))
+        && names(error, ContextKind::InvalidValue, str::is_empty)
+}
+
+/// Whether `error` has a text of this kind, which `is` accepts.
+fn names(error: &Error, kind: ContextKind, is: impl Fn(&str) -> bool) -> bool {
+    matches!(error.get(kind), Some(ContextValue::String(text)) if is(text))
 }
 
 /// Returns the first of `words` if it was taken for a command of synconce and is a program.

@@ -1,6 +1,7 @@
 //! `synconce oci`, and synconce called by the name of an OCI runtime.
 
 use crate::arguments::Oci;
+use crate::commands::output::print;
 use crate::exit;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -27,9 +28,10 @@ fn stand_in(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     let error = match arguments.split_first() {
         Some((first, rest)) if first == "--explain" => match explain::explain(name, rest) {
             Ok(text) => {
-                // A write error is ignored: the reader may have closed the stream.
-                let _ = std::io::stdout().write_all(text.as_bytes());
-                return ExitCode::SUCCESS;
+                return match print(text) {
+                    Ok(()) => ExitCode::SUCCESS,
+                    Err(unwritten) => unwritten.end(),
+                };
             }
             Err(error) => error,
         },

@@ -24,17 +24,17 @@ use std::process::ExitCode;
 use synconce_tree::{Store, namespace};
 
 /// Runs the verb.
-pub fn tree(arguments: TreeArguments) -> ExitCode {
+///
+/// # Errors
+/// Why the verb failed.
+pub fn tree(arguments: TreeArguments) -> Result<ExitCode, CommandError> {
     let TreeArguments { store, quiet, json, verb } = arguments;
     if let TreeVerb::Enter(arguments) = verb {
-        return enter::enter(arguments);
+        return Ok(enter::enter(arguments));
     }
     set_quiet(quiet);
     let stream = if matches!(verb, TreeVerb::Run(_)) { Stream::Errors } else { Stream::Output };
-    match Output::open(json.as_deref(), stream).and_then(|output| begin(store, verb, output)) {
-        Ok(code) => code,
-        Err(failure) => failure.end(),
-    }
+    begin(store, verb, Output::open(json.as_deref(), stream)?)
 }
 
 fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCode, CommandError> {
@@ -48,7 +48,11 @@ fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCo
         TreeVerb::Init(arguments) => {
             return make::init(&path, arguments, output).map(|()| ExitCode::SUCCESS);
         }
-        TreeVerb::Import(_) => path.open_or_make()?,
+        TreeVerb::Import(ref arguments) => {
+            // A mistyped source makes no store.
+            make::find_source(&arguments.source)?;
+            path.open_or_make()?
+        }
         // A dry run removes nothing, not even what interrupted commands left.
         TreeVerb::Remove(ref arguments) if arguments.dry_run => {
             let store = path.open_unchanged()?;

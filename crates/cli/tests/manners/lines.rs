@@ -13,6 +13,11 @@ pub fn trials() -> Vec<Trial> {
         trial(every_form_of_version_prints_the_same, &[]),
         trial(a_program_as_the_first_word_gets_the_run_that_holds_it, &[]),
         trial(a_mistyped_command_gets_the_nearest_one, &[]),
+        trial(hidden_commands_are_not_suggested, &[]),
+        trial(words_in_another_order_get_the_command_line_that_works, &[]),
+        trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
+        trial(setup_without_an_engine_lists_the_engines, &[]),
+        trial(a_benchmark_without_a_round_is_refused, &[]),
         trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
         trial(hidden_commands_are_not_in_the_help, &[]),
         trial(help_wraps_at_the_width_of_the_terminal, &[]),
@@ -99,13 +104,76 @@ fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
         (&["statsu"][..], "'status'"),
         (&["rnu", "true"], "'run'"),
         (&["ru"], "'run'"),
+        (&["statu"], "'status'"),
         (&["tree", "clnoe"], "'clone'"),
+        (&["help", "tree", "clnoe"], "'clone'"),
+        (&["tree", "delete", "base"], "'remove'"),
+        (&["exec", "--", "true"], "'run'"),
     ] {
         let ended = ends(place, words);
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
-        assert!(ended.stderr.contains(nearest), "{words:?}: {ended:?}");
+        let tip = format!("\n  tip: a similar subcommand exists: {nearest}\n");
+        assert!(ended.stderr.contains(&tip), "{words:?}: {ended:?}");
         assert!(!ended.stderr.contains("synconce run --"), "{words:?}: {ended:?}");
     }
+}
+
+fn hidden_commands_are_not_suggested(place: &Place) {
+    for (words, hidden) in [(&["tree", "ente"][..], "'enter'"), (&["bench", "lop"], "'loop'")] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains(hidden), "{words:?}: {ended:?}");
+    }
+}
+
+/// `synconce doctor make check` and `synconce docker setup`.
+fn words_in_another_order_get_the_command_line_that_works(place: &Place) {
+    for (words, line) in [
+        (&["doctor", "sh", "-c", "exit 3"][..], "doctor -- sh -c 'exit 3'"),
+        (&["doctor", "sh"], "doctor -- sh"),
+        (&["podman", "setup"], "setup podman"),
+    ] {
+        place.write("podman", "#!/bin/sh\n");
+        place.bare(&["chmod", "+x", "podman"]);
+        let path = format!("{}:{}", place.text(""), std::env::var("PATH").unwrap());
+        let ended = finish(place.synconce(words).env("PATH", path));
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let hint = format!("synconce: hint: synconce {line}\n");
+        assert!(ended.stderr.ends_with(&hint), "{words:?}: {ended:?}");
+    }
+    let other = ends(place, &["doctor", "none", "none"]);
+    assert!(!other.stderr.contains("hint: "), "{other:?}");
+}
+
+/// clap advises `-- -i`, by which the run would execute `-i`.
+fn an_unknown_option_of_a_run_is_not_taken_for_its_command(place: &Place) {
+    for (words, hint) in [
+        (
+            &["tree", "run", "-it", "base", "sh"][..],
+            "synconce tree run --from NAME keeps nothing\n",
+        ),
+        (&["tree", "run", "--rm", "base", "sh"], "synconce tree run --from NAME keeps nothing\n"),
+        (&["run", "--nice", "true"], "For more information, try '--help'.\n"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(!ended.stderr.contains("tip:"), "{words:?}: {ended:?}");
+        assert!(ended.stderr.ends_with(hint), "{words:?}: {ended:?}");
+    }
+    let near = ends(place, &["run", "--stat", "true"]);
+    assert!(near.stderr.contains("tip: a similar argument exists: '--stats'"), "{near:?}");
+}
+
+fn setup_without_an_engine_lists_the_engines(place: &Place) {
+    let ended = ends(place, &["setup"]);
+    assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(125), ""), "{ended:?}");
+    assert!(ended.stderr.contains("podman"), "{ended:?}");
+}
+
+fn a_benchmark_without_a_round_is_refused(place: &Place) {
+    let ended = ends(place, &["bench", "cost", "--rounds", "0"]);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("0 is not in 1.."), "{ended:?}");
 }
 
 fn an_option_without_its_id_names_the_command_that_lists_ids(place: &Place) {

@@ -7,6 +7,7 @@
 mod errors;
 mod ids;
 mod lines;
+mod outputs;
 mod pages;
 mod reports;
 mod shells;
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
         errors::trials(),
         ids::trials(),
         lines::trials(),
+        outputs::trials(),
         pages::trials(),
         reports::trials(),
         shells::trials(),

@@ -112,6 +112,27 @@ fn a_check_is_red_after_each_planted_fault_and_green_again_without_it() {
 }
 
 #[test]
+fn the_hint_about_a_missing_runtime_makes_the_link() {
+    let place = TestRoot::new("no-runtime");
+    let runtime = place.root.join(RUNTIME);
+    for (synconce, target) in
+        [("usr/local/bin/synconce", "synconce"), ("usr/bin/synconce", "/usr/bin/synconce")]
+    {
+        fs::remove_file(&runtime).unwrap();
+        place.program(synconce);
+        let refused = place.setup(&["docker"]);
+        assert_eq!(refused.code, Some(125), "{refused:?}");
+        let link = format!("ln -s {target} {}", runtime.display());
+        assert!(refused.stderr.ends_with(&format!("synconce: hint: {link}\n")), "{refused:?}");
+        let made = Command::new("sh").args(["-c", &link]).status().unwrap();
+        assert!(made.success(), "{link}");
+        let checked = place.setup(&["docker", "--dry-run"]);
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        fs::remove_file(place.root.join(synconce)).unwrap();
+    }
+}
+
+#[test]
 fn a_check_needs_no_writable_etc_and_says_that_a_set_up_would() {
     let place = TestRoot::new("faults-read-only");
     let check = || {

@@ -19,6 +19,8 @@ pub fn trials() -> Vec<Trial> {
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
         trial(a_disk_with_sectors_of_4096_bytes_is_read, &NEEDS),
         trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &NEEDS),
+        trial(a_damaged_list_of_checksums_says_what_a_new_one_has, &NEEDS),
+        trial(a_store_that_cannot_be_written_to_names_its_mount, &NEEDS),
         trial(commands_at_the_same_time_take_the_same_checksums, &NEEDS),
     ]
 }
@@ -218,6 +220,49 @@ fn verify_traced(site: &Site<'_>, options: &[&str]) -> String {
     let verified = process::run(&mut strace, limit()).unwrap();
     assert_eq!((verified.status.code(), verified.stderr.as_str()), (Some(0), FROZEN));
     site.place.read("trace")
+}
+
+fn a_damaged_list_of_checksums_says_what_a_new_one_has(place: &Place) {
+    let source = roots::small(place, "source");
+    let site = Site::plain(place);
+    site.import("base", &source);
+    site.well(&["verify", "--content", "base"]);
+    let layer = fs::read_dir(site.store().join("layers")).unwrap().next().unwrap().unwrap();
+    let list = layer.path().join("sha256sums");
+    for (text, why) in [("none\n", "it is no list of checksums"), ("", "it has not all files")] {
+        fs::write(&list, text).unwrap();
+        let found = site.ends(&["verify", "--content", "base"]);
+        let path = list.display();
+        let said = format!(
+            "synconce: cannot use {path}: {why}\nsynconce: hint: `rm {path}`, then verify again: \
+             the new checksums are of the content by then, with what is wrong in it\n"
+        );
+        assert_eq!((found.status.code(), found.stderr), (Some(125), said));
+    }
+}
+
+fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
+    let source = roots::small(place, "source");
+    let site = Site::plain(place);
+    site.import("base", &source);
+    let store = site.store();
+    let store = store.to_str().unwrap();
+    for words in
+        [&["mount", "--bind", store, store][..], &["mount", "-o", "remount,bind,ro", store]]
+    {
+        assert!(place.bare(words).status.success(), "{words:?}");
+    }
+    let said = format!(
+        "synconce: cannot open {store}/lock: Read-only file system\nsynconce: hint: \
+         `findmnt -T {store}/lock` shows the mount; list, log, diff and export work without writes\n"
+    );
+    for words in [&["verify", "--content", "base"][..], &["clone", "base", "new"]] {
+        let refused = site.ends(words);
+        assert_eq!((refused.status.code(), refused.stderr), (Some(125), said.clone()), "{words:?}");
+    }
+    for words in [&["list"][..], &["log", "base"], &["diff", "base", "base"]] {
+        site.well(words);
+    }
 }
 
 fn commands_at_the_same_time_take_the_same_checksums(place: &Place) {

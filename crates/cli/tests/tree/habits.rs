@@ -15,7 +15,6 @@ pub fn trials() -> Vec<Trial> {
         trial(a_user_reaches_a_bind_whatever_the_umask_of_the_caller, &NEEDS),
         trial(a_closed_standard_descriptor_stays_closed, &NEEDS),
         trial(root_of_a_user_namespace_of_one_user_runs_commands, &NEEDS),
-        trial(a_report_on_a_full_pipe_that_does_not_block_is_whole, &NEEDS),
         trial(pipes_and_locks_are_free_when_the_command_closes_them, &NEEDS),
     ]
 }
@@ -94,38 +93,6 @@ fn root_of_a_user_namespace_of_one_user_runs_commands(place: &Place) {
             assert_eq!(finished.stdout, "0\n", "{options} {way:?} {finished:?}");
             assert_eq!(finished.status.code(), Some(3), "{options} {way:?} {finished:?}");
         }
-    }
-}
-
-/// Runs a command whose descriptor `$ENV{STREAM}` is a full pipe that does not block. Reads the pipe
-/// when the command has ended or waits in poll(2) or ppoll(2), and prints what the command wrote.
-const FULL_PIPE: &str = r#"
-use Fcntl; use POSIX ":sys_wait_h";
-pipe(my $reader, my $writer); fcntl($writer, F_SETFL, O_NONBLOCK);
-while (syswrite($writer, "-" x 4096)) {}
-my $pid = fork; if (!$pid) { POSIX::dup2(fileno($writer), $ENV{STREAM}); exec @ARGV }
-close $writer;
-my $polls = (POSIX::uname())[4] eq "aarch64" ? "73" : "7|271";
-sub waits { open(my $file, "<", "/proc/$pid/syscall"); (<$file> // "") =~ /^($polls) / }
-my $ended; until ($ended = waitpid($pid, WNOHANG) or waits()) { select(undef, undef, undef, 0.01) }
-my $read; $read .= $_ while sysread($reader, $_, 65536);
-waitpid($pid, 0) if !$ended; $read =~ s/^-+//; print $read; exit($? >> 8)
-"#;
-
-/// Reported of Travis CI (issue 4704), where Node.js made the output of all programs non-blocking.
-fn a_report_on_a_full_pipe_that_does_not_block_is_whole(place: &Place) {
-    let site = with_base(place);
-    let missing = "synconce: cannot find the tree missing: no such tree\n";
-    let listed = site.well(&["list"]).stdout;
-    for (words, stream, code, printed) in
-        [(&["list"][..], "1", 0, &listed[..]), (&["log", "missing"], "2", 125, missing)]
-    {
-        let tree = site.tree(words);
-        let mut full = place.command("perl");
-        full.args(["-e", FULL_PIPE]).arg(tree.get_program()).args(tree.get_args());
-        let finished = process::run(full.env("STREAM", stream), limit()).unwrap();
-        assert_eq!(finished.stdout, printed, "{words:?} {finished:?}");
-        assert_eq!(finished.status.code(), Some(code), "{words:?} {finished:?}");
     }
 }
 

@@ -24,7 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(statistics_of_a_run_in_a_tree_go_to_their_file, &NEEDS),
         trial(dry_runs_change_nothing, &NEEDS),
         trial(taken_and_missing_names_are_said_in_words, &NEEDS),
-        trial(a_table_is_cut_on_a_narrow_terminal_only, &NEEDS),
+        trial(a_table_has_fewer_columns_and_whole_names_on_a_narrow_terminal, &NEEDS),
         trial(a_list_whose_reader_has_ended_ends_quietly, &NEEDS),
     ]
 }
@@ -260,21 +260,37 @@ fn a_list_whose_reader_has_ended_ends_quietly(place: &Place) {
     }
 }
 
-fn a_table_is_cut_on_a_narrow_terminal_only(place: &Place) {
+fn a_table_has_fewer_columns_and_whole_names_on_a_narrow_terminal(place: &Place) {
     let site = with_base(place);
-    let long = "a-name-of-a-tree-that-is-long-enough-for-two-lines-of-a-terminal";
-    let date = format!("  {}", &synconce_durable::record::now()[..10]);
-    site.well(&["clone", "base", long]);
-    assert!(site.well(&["list"]).stdout.contains(long));
+    let name = "build-of-the-package-hello";
+    let date = &synconce_durable::record::now()[..10];
+    site.well(&["clone", "base", name]);
+    let heads = |lines: &str| {
+        let head = lines.lines().find(|line| line.starts_with("NAME")).unwrap_or_default();
+        head.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
+    };
+    let whole = "NAME STATE GENERATION STRATEGY OWN SHARED MADE PARENT";
+    assert_eq!(heads(&site.well(&["list"]).stdout), whole);
     let mut terminal = Terminal::shell(place);
-    let list = format!("$SYNCONCE tree --store {} list", site.store().display());
-    terminal.line(&format!("COLUMNS=70 {list}"));
-    let lines = terminal.prompt();
-    assert!(lines.contains('…') && !lines.contains(long), "{lines}");
-    assert!(lines.lines().all(|line| line.chars().count() <= 70), "{lines}");
-    terminal.line(&format!("COLUMNS=80 {list}"));
-    let lines = terminal.prompt();
-    assert_eq!(lines.matches(&date).count(), 2, "{lines}");
+    for (columns, verb, wanted, dates) in [
+        (120, "list", whole, 2),
+        (80, "list", "NAME STATE GEN OWN SHARED MADE PARENT", 2),
+        (60, "list", "NAME STATE MADE PARENT", 2),
+        (40, "list", "NAME STATE", 0),
+        (80, "log build-of-the-package-hello", "NAME MADE OWN SHARED LAYERS", 1),
+        (52, "log build-of-the-package-hello", "NAME MADE", 1),
+    ] {
+        let store = site.store();
+        let line = format!("COLUMNS={columns} $SYNCONCE tree --store {} {verb}", store.display());
+        terminal.line(&line);
+        let lines = terminal.prompt();
+        assert_eq!(heads(&lines), wanted, "{columns} {verb}: {lines}");
+        let table = lines.lines().skip_while(|line| !line.starts_with("NAME"));
+        let table: Vec<_> = table.take_while(|line| line.contains("  ")).collect();
+        assert!(table.iter().all(|line| line.trim_end().chars().count() <= columns), "{lines}");
+        assert!(table.iter().any(|line| line.starts_with(name)), "{lines}");
+        assert_eq!(table.concat().matches(date).count(), dates, "{columns} {verb}: {lines}");
+    }
     terminal.line("exit 0");
     assert!(terminal.end().success());
 }

@@ -46,7 +46,7 @@ pub(super) fn list() -> Result<ExitCode, CommandError> {
         print("no files are set aside\n")?;
     } else {
         rows.insert(0, ["NAME", "SINCE", "FILES"].map(str::to_owned));
-        print(table::render(&rows, table::width_of(io::stdout())))?;
+        print(table::render(&rows, table::width_of(io::stdout()), &[2, 1]))?;
     }
     Ok(code)
 }

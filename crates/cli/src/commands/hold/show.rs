@@ -186,14 +186,14 @@ fn text(reports: &[HoldReport]) -> String {
     let mut rows = vec![["NAME", "STATE", "SINCE", "FILES", "A CRASH NOW"].map(str::to_owned)];
     rows.extend(reports.iter().map(row));
     let width = table::width_of(io::stdout());
-    let whole = table::render(&rows, None);
+    let whole = table::render(&rows, None, &[]);
     let widest = whole.lines().map(|line| line.chars().count()).max();
     // The cost of a crash is never cut: it gets a line of its own.
     let is_narrow = width.is_some_and(|width| widest > Some(width));
     if is_narrow {
         rows.iter_mut().for_each(|row| row[4].clear());
     }
-    let table = table::render(&rows, width);
+    let table = table::render(&rows, width, &[4, 3, 2]);
     let mut lines = table.lines().map(str::to_owned);
     let mut text: Vec<_> = lines.next().into_iter().collect();
     for (line, report) in lines.zip(reports) {

@@ -4,14 +4,13 @@ use super::{id, markers, names, processes_left, target};
 use crate::arguments::StatusArguments;
 use crate::commands::advice::{MendStep, after_steps, command, steps};
 use crate::commands::error::CommandError;
-use crate::commands::output::print;
+use crate::commands::output::{Stream, print};
 use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{printable, say, shell};
 use rustix::process::{FlockType, Pid, fcntl_getlk};
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -49,7 +48,7 @@ pub(super) fn mend(arguments: &StatusArguments, typed: &str) -> Result<ExitCode,
     for step in &steps {
         refuse_locked(id, system.as_deref(), &again)?;
         // A closed standard error is not a failure.
-        let _ = writeln!(io::stderr(), "+ {}", step.command);
+        let _ = Stream::Errors.print(format!("+ {}\n", step.command));
         let ended = run(step, &forwarder)?;
         if !ended.success() {
             let how = match (ended.code(), ended.signal()) {

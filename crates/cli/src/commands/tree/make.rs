@@ -38,6 +38,14 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
+/// Fails if `source` of an import does not exist.
+pub fn find_source(source: &Path) -> Result<(), CommandError> {
+    if source != Path::new("-") {
+        fs::metadata(source).on("cannot open", source)?;
+    }
+    Ok(())
+}
+
 pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), CommandError> {
     let Import { ref name, ref source, strategy, .. } = arguments;
     let strategy = strategy.map(Into::into);

@@ -97,18 +97,23 @@ pub fn list(store: &Store, output: Output) -> Result<(), CommandError> {
     }
 }
 
-/// Returns the table. A time of day gives way to the width of the terminal, and the date does not.
+/// Returns the table. A time of day, and then what tells least of a tree, gives way to the width of
+/// the terminal.
 fn table(shown: &[ShownTree<'_>]) -> String {
     let width = table::width_of(io::stdout());
-    let whole = table::render(&rows(shown, "GENERATION", str::to_owned), None);
+    let whole = table::render(&rows(shown, "GENERATION", str::to_owned), None, &[]);
     let widest = whole.lines().map(|line| line.chars().count()).max();
     match width.filter(|width| widest > Some(*width)) {
         None => whole,
         Some(width) => {
-            let date = |made: &str| made.split('T').next().unwrap_or(made).to_owned();
-            table::render(&rows(shown, "GEN", date), Some(width))
+            // STRATEGY, SHARED, GEN, OWN, MADE, PARENT.
+            table::render(&rows(shown, "GEN", date), Some(width), &[3, 5, 2, 4, 6, 7])
         }
     }
+}
+
+fn date(made: &str) -> String {
+    made.split('T').next().unwrap_or(made).to_owned()
 }
 
 fn rows(
@@ -160,7 +165,7 @@ pub fn log(store: &Store, tree: &TreeName, output: Output) -> Result<(), Command
         });
         let head = ["NAME", "MADE", "OWN", "SHARED", "LAYERS"].map(str::to_owned);
         let rows: Vec<_> = [head].into_iter().chain(rows).collect();
-        print(table::render(&rows, table::width_of(io::stdout())))
+        print(table::render(&rows, table::width_of(io::stdout()), &[4, 3, 2]))
     })
 }
 
