@@ -54,7 +54,7 @@ pub struct ContainerEngine {
     pub emulated_images: Option<EmulatedImages>,
     /// Whether the roots of build steps are mounted volatile by the engine itself.
     pub builds_are_volatile: bool,
-    /// Whether the roots of held build steps are configured to be mounted volatile by synconce.
+    /// Whether synconce mounts the roots of build steps volatile, which is its default.
     pub step_roots_are_volatile: bool,
     /// What `synconce setup ENGINE --check` finds; none before it was asked, and of an engine that
     /// cannot be set up.

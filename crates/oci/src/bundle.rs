@@ -13,6 +13,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_probe::filesystem::stores_nothing;
 use synconce_sys::reason;
 
 /// `config.json` of a bundle, as it was read.
@@ -111,6 +112,9 @@ struct Device {
 pub(crate) struct BundleMount {
     /// The path in the container.
     pub(crate) destination: PathBuf,
+    /// The type of the file system; absent of a bind mount.
+    #[serde(default)]
+    pub(crate) r#type: Option<String>,
     /// What is mounted there.
     pub(crate) source: Option<PathBuf>,
     /// The options, as for mount(8).
@@ -133,6 +137,22 @@ impl BundleMount {
         }
         let is_bound = options.any(|option| matches!(option, "bind" | "rbind"));
         self.source.as_deref().filter(|_| is_bound)
+    }
+
+    /// Returns the source if the mounts below it come with it: `ro` is of its top alone (`rro` of all).
+    pub(crate) fn bound_below(&self) -> Option<&Path> {
+        self.source.as_deref().filter(|_| self.has("rbind") && !self.has("rro"))
+    }
+
+    /// Whether the container mounts a disk itself, as of snapshots of btrfs, zfs and devmapper.
+    pub(crate) fn is_disk(&self) -> bool {
+        let kind = self.r#type.as_deref().unwrap_or_default();
+        let is_other = matches!(kind, "" | "none" | "bind" | "overlay") || stores_nothing(kind);
+        !is_other && !["bind", "rbind", "ro"].iter().any(|option| self.has(option))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.options.iter().flatten().any(|option| option == name)
     }
 }
 

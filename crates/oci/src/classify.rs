@@ -312,6 +312,7 @@ mod tests {
                     destination: "/cache".into(),
                     source: Some("/d/overlay2/ab/diff".into()),
                     options,
+                    ..BundleMount::default()
                 };
                 let facts = Facts { mounts: vec![mount], ..Facts::default() };
                 recognised(line, "/tmp/buildah42", &facts, &Settings::default())

@@ -230,7 +230,8 @@ mod tests {
 
     fn found(root: &tempfile::TempDir) -> Option<Records> {
         let source = Some(root.path().join("containers/3f4e/hosts"));
-        let mount = BundleMount { destination: "/etc/hosts".into(), source, options: None };
+        let mount =
+            BundleMount { destination: "/etc/hosts".into(), source, ..BundleMount::default() };
         Records::find(&Facts { mounts: vec![mount], ..Facts::default() }, ID)
     }
 

@@ -45,8 +45,8 @@ pub struct LastStep {
 
 const ENGINES: [&str; 3] = ["docker", "buildkit", "podman"];
 
-/// Returns what to note of the container of `context`; `None` if it is not a build step that is held,
-/// or that is not held only because of the data that it writes to.
+/// Returns what to note of a build step; `None` of any other container. A step that is left only
+/// because of [`Reason::Outliving`] counts.
 pub(crate) fn step(
     context: &CallContext<'_>,
     verdict: &Treatment,

@@ -17,8 +17,30 @@ impl CallContext<'_> {
         sources
             .map(|source| self.bundle.join(source))
             .find_map(|source| self.outliving_of(&source))
+            .or_else(|| self.bound_below())
             .or_else(|| self.mounted_below(&self.root()?))
+            .or_else(|| self.mounted_disk())
             .or_else(|| self.block_device())
+    }
+
+    /// Returns the place of a disk below a source that is bound recursively, and read-only at its top.
+    fn bound_below(&self) -> Option<PathBuf> {
+        let sources = self.facts.mounts.iter().filter_map(BundleMount::bound_below);
+        let sources = sources.map(|source| resolved(&self.bundle.join(source)));
+        sources.filter(|source| !self.is_kernels(source)).find_map(|path| self.mounted_below(&path))
+    }
+
+    /// Returns where the container mounts a disk itself.
+    fn mounted_disk(&self) -> Option<PathBuf> {
+        let disk = self.facts.mounts.iter().find(|mount| mount.is_disk());
+        disk.map(|mount| mount.destination.clone())
+    }
+
+    /// Whether `source` is of proc or sysfs. Below these are more interfaces of the kernel, such as
+    /// binfmt_misc.
+    fn is_kernels(&self, source: &Path) -> bool {
+        let covering = covering(source, self.mounts);
+        covering.is_some_and(|mount| matches!(&*mount.type_name, "proc" | "sysfs"))
     }
 
     /// Returns a block device of the container. BuildKit gives loop devices to each step with
@@ -60,9 +82,7 @@ impl CallContext<'_> {
         if is_stored && !is_of_bundle && !self.is_of_buildah(&path) {
             return Some(path);
         }
-        // Below these are more interfaces of the kernel, such as binfmt_misc.
-        let is_kernels = covering.is_some_and(|it| matches!(&*it.type_name, "proc" | "sysfs"));
-        if is_kernels { None } else { self.mounted_below(&source) }
+        if self.is_kernels(&source) { None } else { self.mounted_below(&source) }
     }
 
     /// Returns the place of a disk that is mounted below `path`: engines bind the mounts below a
@@ -132,7 +152,8 @@ mod tests {
     fn mount(source: &str, options: &[&str]) -> BundleMount {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         let source = Some(source.into());
-        BundleMount { destination: "/data".into(), source, options: Some(options) }
+        let destination = "/data".into();
+        BundleMount { destination, source, options: Some(options), ..BundleMount::default() }
     }
 
     fn facts(mounts: Vec<BundleMount>) -> Facts {
@@ -227,10 +248,27 @@ mod tests {
         let devices = facts(vec![mount("/dev", &["rbind", "rw"])]);
         assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/disk"));
         assert_eq!(outliving(&facts(vec![mount("/proc", &["rbind"])]), ""), None);
+        // `ro` is of the top alone.
+        let top = |option| outliving(&facts(vec![mount("/dev", &["rbind", option])]), "");
+        assert_eq!(top("ro").as_deref(), Some("/dev/disk"));
+        assert_eq!(top("rro"), None);
         let below = "42 40 8:2 /db /tmp/buildah42/mnt/rootfs/srv/db rw - ext4 /dev/sdb rw\n";
         let found = outliving(&facts(Vec::new()), below);
         assert_eq!(found.as_deref(), Some("/tmp/buildah42/mnt/rootfs/srv/db"));
         assert_eq!(outliving(&facts(Vec::new()), &below.replace(" rw - ext4", " ro - ext4")), None);
+    }
+
+    #[test]
+    fn a_disk_that_the_container_mounts_outlives_a_step() {
+        let found = |kind: &str, options: &[&str]| {
+            let mount = BundleMount { r#type: Some(kind.to_owned()), ..mount("/dev/sdb", options) };
+            outliving(&facts(vec![mount]), "")
+        };
+        assert_eq!(found("btrfs", &["subvolid=7"]).as_deref(), Some("/data"));
+        assert_eq!(found("btrfs", &["subvolid=7", "ro"]), None);
+        for kind in ["proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2"] {
+            assert_eq!(found(kind, &["nosuid"]), None, "{kind}");
+        }
     }
 
     #[test]

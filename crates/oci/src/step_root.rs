@@ -17,9 +17,9 @@ use rustix::mount::MountFlags;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use synconce_probe::mounts::STEP_WORK;
 use synconce_probe::mounts::{DeviceId, Mount};
 use synconce_sys::reason;
-use volatile::OWN_WORK;
 
 /// The options that mean the same when they are given again.
 const KNOWN: [&str; 12] = [
@@ -167,7 +167,7 @@ fn check_options(mount: &Mount) -> Result<(), Kept> {
         name.ends_with("dir").then_some(paths).filter(|_| name != "redirect_dir")
     });
     let is_plain = |paths: &str| paths.split(':').all(|path| path.starts_with('/'));
-    let is_short = mount.options.len() + OWN_WORK.len() + VOLATILE.len() <= LONGEST;
+    let is_short = mount.options.len() + STEP_WORK.len() + VOLATILE.len() <= LONGEST;
     if mount.options.contains('\\') || !layers.into_iter().all(is_plain) || !is_short {
         return Err(Kept::Names);
     }

@@ -61,7 +61,7 @@ pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), String> {
 /// As for [`sync`].
 pub(crate) fn before_delete(call: &Invocation) -> Result<(), String> {
     let namespace = call.root.as_deref().and_then(Path::file_name);
-    if call.verb != "delete" || namespace == Some(OsStr::new("moby")) {
+    if namespace == Some(OsStr::new("moby")) {
         return Ok(());
     }
     // Buildah calls the runtime in the bundle.

@@ -58,6 +58,10 @@ pub struct Mount {
     pub options: String,
 }
 
+/// The end of the path of the work directory of the overlay that `synconce-oci` mounts as the root of a
+/// build step.
+pub const STEP_WORK: &str = "/synconce-step";
+
 impl Mount {
     /// Returns what a sync does on this mount.
     pub fn kind(&self) -> SyncKind {
@@ -71,6 +75,12 @@ impl Mount {
         let upper = upper.and_then(|upper| rustix::fs::statfs(&upper).ok());
         is_memory(&self.type_name)
             || upper.is_some_and(|upper| is_memory_magic(upper.f_type as u64))
+    }
+
+    /// Whether `synconce-oci` has made this root of a build step volatile. It syncs the layer at the end
+    /// of the step.
+    pub fn is_volatile_step_root(&self) -> bool {
+        self.option("workdir").is_some_and(|work| work.to_string_lossy().ends_with(STEP_WORK))
     }
 
     /// Returns the value of the file system option `name`, unescaped. Of an option that is set

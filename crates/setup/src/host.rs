@@ -101,7 +101,7 @@ impl Host {
         let target =
             if synconce.parent() == runtime.parent() { Path::new("synconce") } else { synconce };
         let remedy = if self.is_executable(synconce) {
-            format!("ln -s {} {}", quote(target), quote(&self.real(runtime)))
+            format!("ln -sf {} {}", quote(target), quote(&self.real(runtime)))
         } else {
             "install synconce-oci there first, or say where it is by --runtime PATH".to_owned()
         };

@@ -69,7 +69,7 @@ const WAYS: [ImageVariant; 8] = [
     },
     ImageVariant {
         name: "volatile",
-        about: "the wrapper by default",
+        about: "the wrapper with volatile roots, its default",
         runtime: Runtime::Volatile,
         ..IMAGE_DEFAULT
     },

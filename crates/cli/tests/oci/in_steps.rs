@@ -21,13 +21,14 @@ const PACKAGE: &str = "cd context; mkdir -p small/DEBIAN small/usr/share/small
     echo file >small/usr/share/small/file
     dpkg-deb --root-owner-group --build small small.deb; rm -r small";
 
-/// Without a set-up each run has a commit; in a held step none has one. The wrapper of dpkg says it
-/// if it can start no run.
+/// Without a set-up each run has a commit; in a held step none has one. The wrapper of dpkg says that
+/// it starts no run where the step is not held: the step has no CAP_SYS_ADMIN.
 const DOCKERFILE: &str = "FROM base
 COPY synconce /usr/bin/synconce
 COPY small.deb /tmp/
 RUN synconce setup apt && synconce setup apt --check
-RUN dpkg --install /tmp/small.deb 2>/said && test -e /usr/share/small/file && test ! -s /said
+RUN dpkg --install /tmp/small.deb 2>/said && test -e /usr/share/small/file \
+    && if test -s /said; then grep -q no_new_privs /said; fi
 RUN synconce run --commit-all -- dpkg --purge small && test ! -e /usr/share/small
 RUN synconce setup apt --undo && synconce status
 ";

@@ -122,7 +122,7 @@ fn the_hint_about_a_missing_runtime_makes_the_link() {
         place.program(synconce);
         let refused = place.setup(&["docker"]);
         assert_eq!(refused.code, Some(125), "{refused:?}");
-        let link = format!("ln -s {target} {}", runtime.display());
+        let link = format!("ln -sf {target} {}", runtime.display());
         assert!(refused.stderr.ends_with(&format!("synconce: hint: {link}\n")), "{refused:?}");
         let made = Command::new("sh").args(["-c", &link]).status().unwrap();
         assert!(made.success(), "{link}");

@@ -191,7 +191,7 @@ impl ListeningDaemon {
             emulated_images: None,
             exportable: None,
             builds_are_volatile: false,
-            step_roots_are_volatile: false,
+            step_roots_are_volatile: true,
             no_sync: Vec::new(),
             set_up: None,
             databases: None,

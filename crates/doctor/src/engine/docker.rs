@@ -291,7 +291,7 @@ fn engine(
         emulated_images: None,
         exportable: None,
         builds_are_volatile: false,
-        step_roots_are_volatile: false,
+        step_roots_are_volatile: true,
         set_up: None,
         databases: None,
         no_sync,

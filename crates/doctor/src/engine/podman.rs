@@ -140,7 +140,7 @@ fn engine(info: Info, host: &host::Host) -> ContainerEngine {
         builds_are_volatile: driver == "overlay"
             && mount_program.is_none()
             && builds_are_volatile(&info.version.version, host),
-        step_roots_are_volatile: false,
+        step_roots_are_volatile: true,
         version: info.version.version,
         storage_driver: driver,
         mount_program,

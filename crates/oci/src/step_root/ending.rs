@@ -3,7 +3,7 @@
 //! The engine's work directory has the kernel's mark only during the sync of a `delete`, and after
 //! a failed sync. An engine that ignores how a `delete` ended cannot mount such a layer.
 
-use super::volatile::{MARK, NOTE, NotVolatile, OWN_WORK, open};
+use super::volatile::{MARK, NOTE, NotVolatile, open};
 use super::{Kept, StepRoot, failed};
 use rustix::io::Errno;
 use std::io::ErrorKind;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::STEP_WORK;
 
 /// How long the end of a step waits for processes of the host that have a file of the root open.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -190,12 +191,12 @@ fn cannot_mount_back(point: &Path, why: &Kept) -> String {
 fn as_mounted(mount: &Mount) -> Option<String> {
     let is_volatile = |option: &&str| matches!(*option, "volatile" | "fsync=volatile");
     let options = mount.options.split(',');
-    let ours = |option: &&str| option.starts_with("workdir=") && option.ends_with(OWN_WORK);
+    let ours = |option: &&str| option.starts_with("workdir=") && option.ends_with(STEP_WORK);
     let is_ours = options.clone().any(|option| is_volatile(&option));
     let is_ours = is_ours && options.clone().any(|option| ours(&option));
     let kept = options.filter(|option| !is_volatile(option));
     let before = kept.map(|option| {
-        if ours(&option) { option.strip_suffix(OWN_WORK).unwrap_or(option) } else { option }
+        if ours(&option) { option.strip_suffix(STEP_WORK).unwrap_or(option) } else { option }
     });
     is_ours.then(|| before.collect::<Vec<_>>().join(","))
 }

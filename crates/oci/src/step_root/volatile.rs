@@ -16,10 +16,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use synconce_probe::mounts::STEP_WORK;
 use synconce_sys::{overlay, ustat};
 
-/// The work directory of the volatile overlay, inside the engine's.
-pub(super) const OWN_WORK: &str = "/synconce-step";
 /// The file in that directory with the path of the bundle. A later call finds the root by this
 /// file if the configuration of the container cannot be read.
 pub(super) const NOTE: &str = "bundle";
@@ -124,7 +123,7 @@ impl StepRoot {
     fn options_of_own_work(&self) -> String {
         let changed = |option: &str| {
             if option.starts_with("workdir=") {
-                format!("{option}{OWN_WORK}")
+                format!("{option}{STEP_WORK}")
             } else {
                 option.to_owned()
             }
@@ -137,7 +136,7 @@ impl StepRoot {
     }
 
     fn own_work(&self) -> PathBuf {
-        self.work.join(OWN_WORK.trim_start_matches('/'))
+        self.work.join(STEP_WORK.trim_start_matches('/'))
     }
 
     /// Makes the own work directory, empty.

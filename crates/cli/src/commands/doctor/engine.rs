@@ -80,7 +80,7 @@ pub(super) fn ask(arguments: &Doctor) -> Result<Option<ContainerEngine>, Error> 
     } else if engine.can_be_set_up() {
         // The check reports a file that cannot be read.
         engine.step_roots_are_volatile =
-            synconce_oci::are_step_roots_volatile(Path::new("/")).unwrap_or(false);
+            synconce_oci::are_step_roots_volatile(Path::new("/")).unwrap_or(true);
         engine.set_up = Some(check(asked.set_up, engine.default_runtime.as_deref()));
         engine.databases = asked.databases.map(|daemon| check(Configured::Held(daemon), None));
     }

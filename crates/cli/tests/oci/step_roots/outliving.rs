@@ -8,13 +8,15 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, finish, trial, without_foreign_syncs};
+use std::process::Command;
+use synconce_testkit::harness::{Place, binary, finish, trial, without_foreign_syncs};
 use synconce_testkit::rig::{Fault, Rig};
 
 pub fn trials() -> Vec<Trial> {
     let needs = &runtimes::RUNC;
     vec![
         trial(the_syncs_of_a_cache_are_real_and_its_root_is_volatile, needs),
+        trial(a_run_in_a_step_with_a_cache_commits_the_cache, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_at_the_end, needs),
         trial(a_root_that_cannot_be_synced_fails_the_step, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_before_a_delete, needs),
@@ -23,15 +25,22 @@ pub fn trials() -> Vec<Trial> {
 
 const SYNCS: u64 = 100;
 
-/// Runs a step that syncs `file` with a cache of `source`. Returns how often the disk was flushed.
-fn flushes(step: &StepOnDisk<'_>, rig: &Rig, source: &Path, mode: &str, file: &str) -> u64 {
-    let words = ["syncs", file, &SYNCS.to_string()];
-    let mut command = step.command(&words);
-    let mut config = StepOnDisk::config(&words);
+/// Returns a step that executes `words` with a cache of `source`.
+fn with_cache(step: &StepOnDisk<'_>, source: &Path, mode: &str, words: &[&str]) -> Command {
+    let command = step.command(&[]);
+    let mut config = StepOnDisk::config(&[]);
+    config["process"]["args"] = json!(words);
     let mount = json!({"destination": "/cache", "type": "bind", "source": source,
         "options": ["rbind", mode]});
     config["mounts"].as_array_mut().unwrap().push(mount);
     fs::write(step.bundle.join("config.json"), config.to_string()).unwrap();
+    command
+}
+
+/// Runs a step that syncs `file` with a cache of `source`. Returns how often the disk was flushed.
+fn flushes(step: &StepOnDisk<'_>, rig: &Rig, source: &Path, mode: &str, file: &str) -> u64 {
+    let words = ["/step", "syncs", file, &SYNCS.to_string()];
+    let mut command = with_cache(step, source, mode, &words);
     let count = || rig.disk().stats().unwrap().flushes;
     let before = count();
     assert_well(&finish(&mut command));
@@ -66,6 +75,29 @@ fn the_syncs_of_a_cache_are_real_and_its_root_is_volatile(place: &Place) {
     assert!(log.contains(&line), "{log}");
     step.unmount();
     unmount(&part, UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
+/// Such a step is not held, so the run has a commit, though nothing on a volatile root needs one.
+fn a_run_in_a_step_with_a_cache_commits_the_cache(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    let cache = rig.path().join("buildkit/cache");
+    fs::create_dir_all(&cache).unwrap();
+    let program = step.root().join("synconce");
+    fs::copy(binary(), &program).unwrap();
+    sync(&rig);
+    let count = || rig.disk().stats().unwrap().flushes;
+    for how in ["as-mounted", "volatile"] {
+        step.choose(how);
+        let words = ["/synconce", "run", "--", "/step", "syncs", "/cache/database", "100"];
+        let before = count();
+        assert_well(&finish(&mut with_cache(&step, &cache, "rw", &words)));
+        let made = count() - before;
+        assert!((1..SYNCS / 2).contains(&made), "{how}: {made} flushes");
+    }
+    step.unmount();
     rig.down().unwrap();
 }
 
