@@ -76,7 +76,7 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let error = &error;
     let Some(program) = mistaken_for_a_command(error, &words) else {
         let code = show(error);
-        if let Some(hint) = hint(error, &texts) {
+        if let Some(hint) = error.use_stderr().then(|| hint(error, &texts)).flatten() {
             say(&format!("hint: {hint}"));
         }
         return code;

@@ -12,6 +12,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_text_on_a_full_pipe_that_does_not_block_is_whole, &[]),
         trial(a_reader_that_ends_early_ends_a_command_quietly, &[]),
+        trial(an_error_is_told_although_the_reader_of_another_output_has_ended, &[]),
         trial(a_text_on_a_full_disk_is_an_error, &[]),
     ]
 }
@@ -85,6 +86,18 @@ fn a_reader_that_ends_early_ends_a_command_quietly(place: &Place) {
         assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{words:?}: {ended:?}");
         assert!(ended.stderr.is_empty(), "{words:?}: {ended:?}");
     }
+}
+
+fn an_error_is_told_although_the_reader_of_another_output_has_ended(place: &Place) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut shell = place.command("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", binary()]);
+    shell.args(["doctor", "--context", ".", "--json", "--html", "page.html"]);
+    let ended = shell.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(said.contains("page.html: File too large"), "{said}");
 }
 
 fn a_text_on_a_full_disk_is_an_error(place: &Place) {
