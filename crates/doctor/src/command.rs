@@ -1,6 +1,7 @@
 //! Where the time of a command went: reads the record of its syncs, and says what they cost.
 
 mod causes;
+mod entries;
 mod record;
 mod savings;
 mod spread;
@@ -14,10 +15,11 @@ use crate::finding::{self, Finding};
 use serde::Serialize;
 use std::io::BufRead;
 
-pub use self::causes::{Emulated, TriggerRuns};
-pub use self::record::{CommandEnding, RecordSums};
+pub use self::entries::{CommandEnding, Emulated, TriggerRuns};
+pub use self::record::RecordSums;
 pub use self::savings::Savings;
-pub use self::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
+pub use self::tally::{Dropped, Slowest, SyncGroup};
+pub use self::waits::{NotCovered, Waits};
 
 /// What is known about the syncs of a command.
 #[derive(Clone, Debug, Serialize)]

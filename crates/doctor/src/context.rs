@@ -3,10 +3,9 @@
 
 mod ignore;
 
-use crate::Observer;
 use crate::error::Error;
-use crate::measure::check;
-use crate::text::{bytes, whole};
+use crate::observer::{Observer, check};
+use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
 use serde::Serialize;
 use std::collections::BTreeMap;

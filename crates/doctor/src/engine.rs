@@ -12,8 +12,8 @@ pub use images::EmulatedImages;
 pub use podman::ask_podman;
 pub use programs::{InstalledProgram, installed_programs};
 
-use crate::report::NotMeasured;
-use crate::text::{bytes, whole};
+use crate::not_measured::NotMeasured;
+use crate::units::{bytes, whole};
 use serde::Serialize;
 use std::fs;
 use std::io::{self, ErrorKind};

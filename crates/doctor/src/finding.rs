@@ -1,37 +1,31 @@
 //! Causes of slowness, by the least seconds that their remedies save. Pure: figures in, findings
 //! out.
 
-mod action;
+mod cause;
 mod disk;
 mod engine;
+mod facts;
 mod limits;
 
-pub use action::Action;
-pub(crate) use action::NO_UNDO;
+pub(crate) use cause::NO_UNDO;
+pub use cause::{Action, Finding};
+pub(crate) use facts::Facts;
 
-use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
-use crate::host::Host;
 use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
 use crate::preload::{PRELOAD_FILE, preload_removal};
-use crate::text::{at_least, bytes, floor, micros};
-use serde::Serialize;
+use crate::units::{at_least, bytes, floor, micros};
+use cause::WORTH;
+use facts::{INSTALL, INSTALL_SYNCS};
 use std::path::Path;
 use synconce_durable::text::quote;
 
-/// The workload of figures about syncs: build-essential, ca-certificates and libssl-dev into a
-/// Debian 12 root (docs/benchmarks.md).
-const INSTALL: &str = "an install of 55 packages";
-/// Its fsync calls, each of which waits for at least one flush.
-const INSTALL_SYNCS: f64 = 5_210.0;
 /// Flushes of the same install under dpkg's force-unsafe-io, rounded down.
 const UNSAFE_INSTALL_SYNCS: f64 = 2_100.0;
 /// Microseconds of a call that a supervised run holds.
 const HELD_CALL: f64 = 24.0;
-/// A remedy that saves fewer seconds is no finding.
-const WORTH: f64 = 3.0;
 /// No disk without a protected cache flushes in fewer microseconds.
 const FASTEST_FLUSH: f64 = 300.0;
 /// Files of the workload of copy-ups.
@@ -65,27 +59,6 @@ pub const FINDINGS: [&str; 22] = [
     "vfs",
 ];
 
-/// A cause, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
-    /// Its name, which stays the same in later versions.
-    pub name: &'static str,
-    /// The least seconds that the remedy saves of the workload; `None` without a figure.
-    pub seconds: Option<f64>,
-    /// The workload of `seconds`.
-    pub workload: Option<String>,
-    /// The cause, in one sentence without a full stop.
-    pub cause: String,
-    /// What shows it.
-    pub evidence: String,
-    /// What to do.
-    pub remedy: Action,
-    /// What takes the remedy back.
-    pub undo: Action,
-    /// What the remedy risks.
-    pub risk: String,
-}
-
 /// Returns the names of those of `all` that are `ignored`, and the others.
 pub(crate) fn split(all: Vec<Finding>, ignored: &[String]) -> (Vec<&'static str>, Vec<Finding>) {
     let is_ignored = |found: &Finding| ignored.iter().any(|name| name == found.name);
@@ -96,30 +69,6 @@ pub(crate) fn split(all: Vec<Finding>, ignored: &[String]) -> (Vec<&'static str>
 /// Returns the seconds of the most costly of `findings`.
 pub(crate) fn most_seconds(findings: &[Finding]) -> f64 {
     findings.iter().filter_map(|finding| finding.seconds).fold(0.0, f64::max)
-}
-
-/// What findings are derived from, beside the figures.
-pub(crate) struct Facts<'a> {
-    pub place: &'a ExaminedPlace,
-    pub host: &'a Host,
-    pub limits: &'a [Limit],
-    /// Whether the place had space for temporary files.
-    pub space: Space,
-    /// The engine whose data are at the place.
-    pub engine: Option<&'a ContainerEngine>,
-}
-
-impl Facts<'_> {
-    /// Returns what the verdict is about.
-    fn subject(&self) -> String {
-        let path = self.place.path.display();
-        self.engine.map_or_else(|| path.to_string(), |engine| format!("{} ({path})", engine.name))
-    }
-
-    /// Returns why the syncs of build steps wait for no disk, if they do not.
-    fn held_builds(&self) -> Option<&'static str> {
-        self.engine.and_then(ContainerEngine::builds_are_held)
-    }
 }
 
 /// Returns the findings, the most costly first; those without a figure follow.

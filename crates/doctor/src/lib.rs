@@ -18,6 +18,8 @@ mod finding;
 mod host;
 mod in_force;
 mod measure;
+mod not_measured;
+mod observer;
 mod page;
 mod place;
 mod preload;
@@ -25,6 +27,7 @@ mod program;
 mod report;
 mod scratch;
 mod text;
+mod units;
 
 pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
@@ -42,23 +45,18 @@ pub use error::Error;
 pub use finding::{Action, FINDINGS, Finding};
 pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
-pub use measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
+pub use measure::{
+    AtOnce, Depth, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes,
+};
+pub use not_measured::NotMeasured;
+pub use observer::Observer;
 pub use place::{ExaminedPlace, Overlay};
 pub use preload::{PRELOAD_FILE, preload_removal, preloads};
-pub use report::{NotMeasured, PlaceReport};
+pub use report::PlaceReport;
 
 use measure::Budget;
 use place::Space;
 use std::path::PathBuf;
-
-/// How long the measurements take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// Syncs and names, within some ten seconds.
-    Quick,
-    /// Also random and sequential writes, and more samples, within a minute.
-    Full,
-}
 
 /// What [`examine`] looks at.
 #[derive(Clone, Debug)]
@@ -73,16 +71,6 @@ pub struct ExamineOptions {
     pub engine: Option<ContainerEngine>,
     /// Names of findings that are left out.
     pub ignored: Vec<String>,
-}
-
-/// What is told about the examination while it goes on, and asked whether it goes on.
-pub trait Observer {
-    /// Temporary files of at most `bytes` will be written in `directory`.
-    fn will_write(&mut self, bytes: u64, directory: &std::path::Path);
-    /// The measurement of `what` begins.
-    fn begins(&mut self, what: &str);
-    /// Returns the signal that ends the examination, if one has arrived.
-    fn interrupted(&self) -> Option<i32>;
 }
 
 /// Examines the place of `options`. All temporary files are removed when this returns.

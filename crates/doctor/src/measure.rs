@@ -2,6 +2,7 @@
 //! signals between two samples.
 
 mod at_once;
+mod clock;
 mod export;
 mod layers;
 mod names;
@@ -18,13 +19,14 @@ pub use writes::Writes;
 
 use crate::engine::ContainerEngine;
 use crate::error::Error;
+use crate::not_measured::NotMeasured;
+use crate::observer::Observer;
 use crate::place::ExaminedPlace;
-use crate::report::NotMeasured;
 use crate::scratch::Scratch;
-use crate::{Depth, Observer};
+use clock::Bound;
 use layers::LayersBudget;
 use serde::Serialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The figures; `None` for what was not measured.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -52,6 +54,15 @@ pub struct Measured {
     pub sequential: Option<Writes>,
 }
 
+/// How long the measurements take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Syncs and names, within some ten seconds.
+    Quick,
+    /// Also random and sequential writes, and more samples, within a minute.
+    Full,
+}
+
 /// The bounds of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -65,13 +76,6 @@ pub(crate) struct Budget {
     layers: Option<LayersBudget>,
     /// For each kind of write; `None` leaves them out.
     writes: Option<Duration>,
-}
-
-/// A bound of one measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bound {
-    pub time: Duration,
-    pub samples: usize,
 }
 
 impl Budget {
@@ -174,34 +178,4 @@ fn no_flushes(place: &ExaminedPlace) -> &'static str {
     } else {
         "the device says that it has no volatile write cache, so none is sent"
     }
-}
-
-/// The clock of one measurement.
-pub(crate) struct Clock {
-    start: Instant,
-    bound: Bound,
-}
-
-impl Clock {
-    pub(crate) fn start(bound: Bound) -> Self {
-        Self { start: Instant::now(), bound }
-    }
-
-    /// Whether a further sample is within the bound, after `taken` samples.
-    ///
-    /// # Errors
-    /// A signal has arrived.
-    pub(crate) fn goes_on(&self, taken: usize, observer: &dyn Observer) -> Result<bool, Error> {
-        check(observer)?;
-        Ok(taken < self.bound.samples && self.start.elapsed() < self.bound.time)
-    }
-
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.start.elapsed()
-    }
-}
-
-/// Fails if a signal has arrived.
-pub(crate) fn check(observer: &dyn Observer) -> Result<(), Error> {
-    observer.interrupted().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))
 }

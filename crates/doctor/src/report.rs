@@ -6,6 +6,7 @@ use crate::finding::{self, Finding};
 use crate::host::Host;
 use crate::in_force::InForce;
 use crate::measure::Measured;
+use crate::not_measured::NotMeasured;
 use crate::place::ExaminedPlace;
 use serde::Serialize;
 
@@ -38,25 +39,5 @@ impl PlaceReport {
     /// Returns the least seconds that the remedy of the first finding saves.
     pub fn most_seconds(&self) -> f64 {
         finding::most_seconds(&self.findings)
-    }
-
-    /// Returns the report for a terminal.
-    pub fn text(&self) -> String {
-        crate::text::render(self)
-    }
-}
-
-/// A measurement that was not possible.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NotMeasured {
-    /// What has no figure.
-    pub what: &'static str,
-    /// Why.
-    pub why: String,
-}
-
-impl NotMeasured {
-    pub(crate) fn new(what: &'static str, why: impl Into<String>) -> Self {
-        Self { what, why: why.into() }
     }
 }

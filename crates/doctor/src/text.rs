@@ -7,14 +7,22 @@ use crate::in_force::InForce;
 use crate::measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
 use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
+use crate::units::{at_least, bytes, micros, whole};
 use std::fmt::Write;
 
 /// etcd's limit for the 99th percentile of fdatasync, in microseconds.
 const ETCD: f64 = 10_000.0;
 
+impl PlaceReport {
+    /// Returns the report for a terminal.
+    pub fn text(&self) -> String {
+        render(self)
+    }
+}
+
 /// Returns the lines of `report`: without findings the verdict and one line of figures, with
 /// findings everything, and the verdict again.
-pub(crate) fn render(report: &PlaceReport) -> String {
+fn render(report: &PlaceReport) -> String {
     let mut text = format!("{}\n", report.verdict);
     let is_short = report.findings.iter().all(|finding| finding.name == "flushes-ignored");
     if is_short {
@@ -241,64 +249,4 @@ pub(crate) fn block(text: &mut String, at: usize, finding: &Finding) {
         "\n{at}. {name}{cost}\n   cause     {cause}\n   evidence  {evidence}\n   do        {remedy}\n   \
          undo      {undo}\n   risk      {risk}\n"
     );
-}
-
-/// Rounds `value`, of which there is at least so much, down to a multiple of `digit`. The error of a
-/// number such as 0.3 takes no digit away.
-pub(crate) fn floor(value: f64, digit: f64) -> f64 {
-    (value / digit + 1e-6).floor() * digit
-}
-
-/// Formats the seconds that a finding costs at least.
-pub(crate) fn at_least(seconds: f64) -> String {
-    if seconds < 3.0 {
-        format!("{:.1} s", floor(seconds, 0.1))
-    } else {
-        format!("{:.0} s", floor(seconds, 1.0))
-    }
-}
-
-/// Formats microseconds as us, ms or s.
-pub(crate) fn micros(count: f64) -> String {
-    match count {
-        ..1e3 => format!("{count:.0} us"),
-        ..1e6 => format!("{:.1} ms", count / 1e3),
-        _ => format!("{:.2} s", count / 1e6),
-    }
-}
-
-/// Formats bytes in decimal units.
-pub(crate) fn bytes(count: f64) -> String {
-    match count {
-        ..1e3 => format!("{count:.0} B"),
-        ..1e6 => format!("{:.1} kB", count / 1e3),
-        ..1e9 => format!("{:.1} MB", count / 1e6),
-        _ => format!("{:.1} GB", count / 1e9),
-    }
-}
-
-/// Formats a whole number with separators of thousands.
-pub(crate) fn whole(count: f64) -> String {
-    let digits = format!("{count:.0}");
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_are_shown_in_their_largest_unit() {
-        assert_eq!([0.95, 2.99, 0.3, 41.9].map(at_least), ["0.9 s", "2.9 s", "0.3 s", "41 s"]);
-        assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.00 s"]);
-        assert_eq!([bytes(512.0), bytes(2.5e6), bytes(3e9)], ["512 B", "2.5 MB", "3.0 GB"]);
-        assert_eq!([whole(17.0), whole(1_234.0), whole(1_234_567.0)], ["17", "1,234", "1,234,567"]);
-    }
 }

@@ -1,52 +1,12 @@
 //! Causes beside the waits for syncs, and waits for syncs of documentation: findings with the least
 //! seconds that a remedy saves. Pure: the record in, findings out.
 
+use super::entries::{Emulated, TriggerRuns};
 use super::record::CommandRecord;
-use super::savings::wilson;
-use super::text::seconds;
+use super::spread::wilson;
 use crate::finding::{Action, Finding, NO_UNDO};
-use crate::text::{floor, whole};
-use serde::{Deserialize, Serialize};
+use crate::units::{floor, seconds, whole};
 use std::path::Path;
-
-/// What dpkg has started to handle triggers of a package (deb-triggers(5)).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TriggerRuns {
-    /// The package.
-    pub package: String,
-    /// How often its script was started with `triggered`.
-    pub runs: u64,
-    /// The least microseconds of all runs.
-    pub micros: u64,
-    /// The least microseconds of the longest.
-    pub longest: u64,
-}
-
-/// Programs of another architecture.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Emulated {
-    /// The program of the emulator.
-    pub by: String,
-    /// How often a process in this emulator was found running.
-    pub looks: u64,
-    /// How often any process of the command was found running.
-    pub of: u64,
-}
-
-impl TriggerRuns {
-    /// Returns the least seconds of all runs.
-    pub(crate) fn seconds(&self) -> f64 {
-        self.micros as f64 / 1e6
-    }
-}
-
-impl Emulated {
-    /// Returns the share of the work, and the least share at 95 % confidence.
-    pub(crate) fn share(&self) -> (f64, f64) {
-        let (share, least, _) = wilson(self.looks, self.of);
-        (share, least)
-    }
-}
 
 /// Findings below this number of seconds, or this part of the command's time, are left out.
 const WORTH: f64 = 0.1;
@@ -172,21 +132,6 @@ fn unread(record: &CommandRecord) -> Option<Finding> {
 
 const EXCLUDE: &str = "/etc/dpkg/dpkg.cfg.d/unread";
 const EXCLUDED: [&str; 4] = ["doc", "info", "locale", "man/*"];
-/// Directories of /usr/share with files that only persons read.
-const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
-
-/// Whether a file of a package is documentation, a manual page or a translation. Texts of
-/// licences are none.
-pub(super) fn is_unread(file: &str) -> bool {
-    let Some((_, below)) = file.rsplit_once("/usr/share/") else { return false };
-    let is_licence = Path::new(below)
-        .file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.starts_with("copyright"));
-    let directory = below.split_once('/').map_or("", |(directory, _)| directory);
-    UNREAD.contains(&directory) && !is_licence
-}
-
 fn most_emulated(record: &CommandRecord) -> Option<&Emulated> {
     record.emulated.iter().max_by_key(|it| it.looks)
 }

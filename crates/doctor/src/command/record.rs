@@ -1,6 +1,6 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
-use super::causes::{Emulated, TriggerRuns};
+use super::entries::{CommandEnding, Emulated, RecordedCall, TriggerRuns};
 use super::tally::CallTally;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -9,56 +9,6 @@ use std::io::{self, BufRead, Write};
 
 /// The version of the format.
 const VERSION: u32 = 1;
-
-/// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CommandEnding {
-    /// With this exit code.
-    Exited(i32),
-    /// By this signal.
-    Killed(i32),
-    /// Unknown.
-    Unknown,
-}
-
-/// What `synconce run` does with a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Would {
-    /// Answers the call without doing it, or takes its sync flag away.
-    Hold,
-    /// Leaves the call to the kernel.
-    Pass,
-    /// Answers an error, so that the program falls back.
-    Refuse,
-}
-
-/// A call. Times are since the start of the command.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct RecordedCall {
-    pub call: String,
-    /// Microseconds.
-    pub at: u64,
-    #[serde(default)]
-    pub process: u32,
-    #[serde(default)]
-    pub program: String,
-    #[serde(default)]
-    pub ancestry: Vec<String>,
-    pub file: Option<String>,
-    pub bytes: Option<u64>,
-    /// Nanoseconds; none if the call was left to the kernel.
-    pub wait: Option<u64>,
-    pub errno: Option<i32>,
-    pub would: Would,
-}
-
-impl RecordedCall {
-    /// Returns how long the caller waited, in seconds.
-    pub fn seconds(&self) -> f64 {
-        self.wait.unwrap_or(0) as f64 / 1e9
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(untagged)]

@@ -3,6 +3,20 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// Returns the part `of / n`, and the bounds of Wilson's interval at 95 % confidence, which also
+/// hold for few samples.
+pub(super) fn wilson(of: u64, n: u64) -> (f64, f64, f64) {
+    const Z: f64 = 1.96;
+    if n == 0 {
+        return (0.0, 0.0, 1.0);
+    }
+    let (n, part) = (n as f64, of as f64 / n as f64);
+    let scale = 1.0 + Z * Z / n;
+    let middle = (part + Z * Z / (2.0 * n)) / scale;
+    let half = Z / scale * (part * (1.0 - part) / n + Z * Z / (4.0 * n * n)).sqrt();
+    (part, (middle - half).max(0.0), (middle + half).min(1.0))
+}
+
 /// How many waits there were of each length. Lengths that differ by less than 3 % are counted
 /// together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,9 +1,7 @@
 //! Sums over the calls of a command: a bounded memory for any number of calls.
 
-use super::causes::is_unread;
-use super::record::{RecordedCall, Would};
+use super::entries::{RecordedCall, Would};
 use super::spread::{Covered, Slope, Spread};
-use super::waits::{Dropped, Slowest, SyncGroup};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,6 +27,49 @@ pub(super) struct CallTally {
     pub untimed: BTreeMap<String, Untimed>,
     /// When the last call ended, in seconds.
     pub last: f64,
+}
+
+/// Syncs with something in common.
+#[derive(Clone, Debug, Serialize)]
+pub struct SyncGroup {
+    /// The call, program or directory.
+    pub name: String,
+    /// How many.
+    pub calls: u64,
+    /// The sum of their waits.
+    pub seconds: f64,
+    /// Their median wait in seconds.
+    pub median: f64,
+    /// The 99th percentile of their waits in seconds.
+    pub p99: f64,
+}
+
+/// Syncs whose group was dropped, because there were too many groups to keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dropped {
+    /// How many.
+    pub calls: u64,
+    /// The sum of their waits.
+    pub seconds: f64,
+}
+
+/// One long wait.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Slowest {
+    /// The system call.
+    pub call: String,
+    /// The file.
+    pub file: Option<String>,
+    /// The program.
+    pub program: String,
+    /// Its process.
+    pub process: u32,
+    /// Names of its ancestors up to the command, nearest first.
+    pub ancestry: Vec<String>,
+    /// The bytes of the file that were not on the disk.
+    pub bytes: Option<u64>,
+    /// The wait in seconds.
+    pub seconds: f64,
 }
 
 /// How many of the longest waits are kept.
@@ -192,4 +233,27 @@ impl Groups {
         });
         (groups, self.dropped)
     }
+}
+
+impl Slowest {
+    pub(super) fn of(call: RecordedCall) -> Self {
+        let seconds = call.seconds();
+        let RecordedCall { call, file, program, process, ancestry, bytes, .. } = call;
+        Self { call, file, program, process, ancestry, bytes, seconds }
+    }
+}
+
+/// Directories of /usr/share with files that only persons read.
+const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
+
+/// Whether a file of a package is documentation, a manual page or a translation. Texts of
+/// licences are none.
+pub(super) fn is_unread(file: &str) -> bool {
+    let Some((_, below)) = file.rsplit_once("/usr/share/") else { return false };
+    let is_licence = Path::new(below)
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("copyright"));
+    let directory = below.split_once('/').map_or("", |(directory, _)| directory);
+    UNREAD.contains(&directory) && !is_licence
 }

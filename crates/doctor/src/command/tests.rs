@@ -239,7 +239,7 @@ fn files_that_only_persons_read_are_told_from_licences_and_data() {
         "/usr/share/locale/de/LC_MESSAGES/a.mo",
         "/usr/share/info/a.info",
     ] {
-        assert!(causes::is_unread(file), "{file}");
+        assert!(tally::is_unread(file), "{file}");
     }
     for file in [
         "/usr/share/doc/a/copyright",
@@ -249,6 +249,6 @@ fn files_that_only_persons_read_are_told_from_licences_and_data() {
         "/usr/share/doc",
         "/home/x/doc/y",
     ] {
-        assert!(!causes::is_unread(file), "{file}");
+        assert!(!tally::is_unread(file), "{file}");
     }
 }

@@ -1,11 +1,13 @@
 //! The report of a command for a terminal.
 
-use super::record::{CommandEnding, CommandRecord};
-use super::tally::KEPT;
-use super::waits::{Dropped, NotCovered, Slowest, SyncGroup, Waits};
+use super::entries::CommandEnding;
+use super::record::CommandRecord;
+use super::tally::{Dropped, KEPT, Slowest, SyncGroup};
+use super::waits::{NotCovered, Waits};
 use super::{CommandReport, Savings, causes};
 use crate::finding::Finding;
-use crate::text::{block, bytes, floor};
+use crate::text::block;
+use crate::units::{bytes, floor, seconds};
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
@@ -245,16 +247,6 @@ fn not_timed(kind: &NotCovered) -> String {
     format!("{}: {} {} by {}{file}{held}", kind.what, whole(kind.calls), kind.call, kind.program)
 }
 
-/// Formats seconds as us, ms or s.
-pub(crate) fn seconds(value: f64) -> String {
-    match value {
-        ..0.001 => format!("{:.0} us", value * 1e6),
-        0.001..1.0 => format!("{:.1} ms", value * 1e3),
-        1.0..100.0 => format!("{value:.1} s"),
-        _ => format!("{value:.0} s"),
-    }
-}
-
 /// Formats seconds as [`seconds`] does, rounded down.
 pub(crate) fn at_least(value: f64) -> String {
     let digit = match value {
@@ -267,5 +259,5 @@ pub(crate) fn at_least(value: f64) -> String {
 }
 
 fn whole(value: u64) -> String {
-    crate::text::whole(value as f64)
+    crate::units::whole(value as f64)
 }

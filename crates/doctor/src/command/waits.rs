@@ -1,8 +1,8 @@
 //! Counts and waits of the syncs, in all and by group.
 
-use super::record::{CommandRecord, RecordedCall};
-use super::tally::CallTally;
-use serde::{Deserialize, Serialize};
+use super::record::CommandRecord;
+use super::tally::{CallTally, Dropped, Slowest, SyncGroup};
+use serde::Serialize;
 
 /// The syncs of a command.
 #[derive(Clone, Debug, Serialize)]
@@ -34,49 +34,6 @@ pub struct Waits {
     pub slowest: Vec<Slowest>,
 }
 
-/// Syncs with something in common.
-#[derive(Clone, Debug, Serialize)]
-pub struct SyncGroup {
-    /// The call, program or directory.
-    pub name: String,
-    /// How many.
-    pub calls: u64,
-    /// The sum of their waits.
-    pub seconds: f64,
-    /// Their median wait in seconds.
-    pub median: f64,
-    /// The 99th percentile of their waits in seconds.
-    pub p99: f64,
-}
-
-/// Syncs whose group was dropped, because there were too many groups to keep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Dropped {
-    /// How many.
-    pub calls: u64,
-    /// The sum of their waits.
-    pub seconds: f64,
-}
-
-/// One long wait.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Slowest {
-    /// The system call.
-    pub call: String,
-    /// The file.
-    pub file: Option<String>,
-    /// The program.
-    pub program: String,
-    /// Its process.
-    pub process: u32,
-    /// Names of its ancestors up to the command, nearest first.
-    pub ancestry: Vec<String>,
-    /// The bytes of the file that were not on the disk.
-    pub bytes: Option<u64>,
-    /// The wait in seconds.
-    pub seconds: f64,
-}
-
 impl Waits {
     pub(super) fn of(tally: &CallTally) -> Self {
         let (by_program, dropped_programs) = tally.by_program.sorted();
@@ -95,14 +52,6 @@ impl Waits {
             dropped_directories,
             slowest: tally.slowest.clone(),
         }
-    }
-}
-
-impl Slowest {
-    pub(super) fn of(call: RecordedCall) -> Self {
-        let seconds = call.seconds();
-        let RecordedCall { call, file, program, process, ancestry, bytes, .. } = call;
-        Self { call, file, program, process, ancestry, bytes, seconds }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{BuildCache, ContainerEngine, Exportable, ask_containerd, layers};
 use crate::error::Error;
-use crate::report::NotMeasured;
+use crate::not_measured::NotMeasured;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind};

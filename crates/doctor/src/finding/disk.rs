@@ -1,9 +1,9 @@
 //! Findings about file systems that are slow without a sync.
 
-use super::{Action, Finding, WORTH};
+use super::cause::{Action, Finding, WORTH};
 use crate::measure::{LEAST_CREATES, Measured};
 use crate::place::ExaminedPlace;
-use crate::text::{bytes, floor, micros};
+use crate::units::{bytes, floor, micros};
 use synconce_durable::text::quote;
 
 /// Bytes of the workload of figures about bandwidth, and what a build host should write in a

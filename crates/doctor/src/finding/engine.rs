@@ -1,10 +1,10 @@
 //! Findings about a container engine.
 
-use super::{Action, Finding, NO_UNDO, WORTH};
+use super::cause::{Action, Finding, NO_UNDO, WORTH};
 use crate::engine::{ContainerEngine, EmulatedImages};
 use crate::measure::Layers;
 use crate::place::ExaminedPlace;
-use crate::text::micros;
+use crate::units::micros;
 
 /// Makes the store of Podman anew.
 const RESET: &str = "save each volume by podman volume export VOLUME --output FILE; then podman \

@@ -1,9 +1,10 @@
 //! Findings about limits of control groups.
 
+use super::cause::{Action, Finding, WORTH};
 use super::disk::{USUAL_BANDWIDTH, WRITTEN};
-use super::{Action, Facts, Finding, INSTALL, INSTALL_SYNCS, WORTH};
+use super::facts::{Facts, INSTALL, INSTALL_SYNCS};
 use crate::cgroup::{Limit, LimitKind};
-use crate::text::bytes;
+use crate::units::bytes;
 use synconce_durable::text::quote;
 
 /// Seconds of work of the workload of CPU limits.

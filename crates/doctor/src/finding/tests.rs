@@ -1,7 +1,8 @@
 use super::*;
-use crate::cgroup::LimitKind;
+use crate::cgroup::{Limit, LimitKind};
 use crate::device::Device;
 use crate::engine::{EmulatedImages, SetUp};
+use crate::host::Host;
 use crate::measure::{DeviceFlushes, Layers, NameRates, Times, Writes};
 use crate::place::Overlay;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
 //! fsync by several writers at once, as builds beside each other do.
 
+use super::clock::Bound;
 use super::syncs::APPENDED;
-use super::{Bound, check};
-use crate::Observer;
 use crate::error::Error;
+use crate::observer::{Observer, check};
 use crate::program::POLL;
 use crate::scratch::Scratch;
 use rustix::fs::fsync;

@@ -1,12 +1,11 @@
 //! How fast the engine exports an image, and what compression of the export takes on one CPU.
 
-use super::check;
-use crate::Observer;
 use crate::engine::Exportable;
 use crate::error::Error;
+use crate::not_measured::NotMeasured;
+use crate::observer::{Observer, check};
 use crate::place::{ExaminedPlace, Space};
 use crate::program::stdout_for;
-use crate::report::NotMeasured;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Serialize;
 use std::fs::File;

@@ -3,11 +3,12 @@
 //!
 //! The overlay is a detached mount: no other process sees it, and it ends with its descriptor.
 
+use super::clock::{Bound, Clock};
+use super::syncs::Times;
 use super::writes::{self, Writes};
-use super::{Bound, Clock, Times};
-use crate::Observer;
 use crate::error::Error;
-use crate::report::NotMeasured;
+use crate::not_measured::NotMeasured;
+use crate::observer::Observer;
 use crate::scratch::Scratch;
 use rustix::fs::{AtFlags, Mode, chmodat};
 use rustix::mount::MountAttrFlags;

@@ -1,8 +1,9 @@
 //! Creates, links and unlinks, which package managers and copies of trees do by the thousand.
 
-use super::{Bound, Clock, Times};
-use crate::Observer;
+use super::clock::{Bound, Clock};
+use super::syncs::Times;
 use crate::error::Error;
+use crate::observer::Observer;
 use crate::scratch::Scratch;
 use rustix::io::Errno;
 use serde::Serialize;

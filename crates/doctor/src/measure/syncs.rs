@@ -1,9 +1,10 @@
 //! fsync and fdatasync, as a program feels them.
 
-use super::{Bound, Clock, Measured};
-use crate::Observer;
+use super::Measured;
+use super::clock::{Bound, Clock};
 use crate::device::FlushCount;
 use crate::error::Error;
+use crate::observer::Observer;
 use crate::place::ExaminedPlace;
 use crate::scratch::Scratch;
 use rustix::fs::{fdatasync, fsync};

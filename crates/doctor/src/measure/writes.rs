@@ -2,12 +2,12 @@
 //! installed, with the settings of a published comparison of build hosts (direct, libaio, depth
 //! 128, at most 3 GiB); otherwise by as many threads as that depth.
 
-use super::{Measured, check};
-use crate::Observer;
+use super::Measured;
 use crate::error::Error;
+use crate::not_measured::NotMeasured;
+use crate::observer::{Observer, check};
 use crate::place::ExaminedPlace;
 use crate::program::{POLL, RunningChild};
-use crate::report::NotMeasured;
 use crate::scratch::Scratch;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;

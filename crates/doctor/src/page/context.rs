@@ -2,7 +2,7 @@
 
 use super::{Cell, Column, Page, Part, Section};
 use crate::context::{Amount, BuildContext, ContextPart};
-use crate::text::{bytes, whole};
+use crate::units::{bytes, whole};
 use synconce_chart::Bar;
 
 impl BuildContext {

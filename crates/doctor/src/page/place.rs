@@ -3,7 +3,8 @@
 use super::{Card, Cell, Column, LEGEND, Page, Part, Section};
 use crate::measure::Times;
 use crate::report::PlaceReport;
-use crate::text::{self, Figure, micros, whole};
+use crate::text::{self, Figure};
+use crate::units::{micros, whole};
 use synconce_chart::Bar;
 
 impl PlaceReport {

@@ -1,0 +1,71 @@
+//! Figures as they are shown: rounded, in their largest unit.
+
+/// Rounds `value`, of which there is at least so much, down to a multiple of `digit`. The error of a
+/// number such as 0.3 takes no digit away.
+pub(crate) fn floor(value: f64, digit: f64) -> f64 {
+    (value / digit + 1e-6).floor() * digit
+}
+
+/// Formats the seconds that a finding costs at least.
+pub(crate) fn at_least(seconds: f64) -> String {
+    if seconds < 3.0 {
+        format!("{:.1} s", floor(seconds, 0.1))
+    } else {
+        format!("{:.0} s", floor(seconds, 1.0))
+    }
+}
+
+/// Formats seconds as us, ms or s.
+pub(crate) fn seconds(value: f64) -> String {
+    match value {
+        ..0.001 => format!("{:.0} us", value * 1e6),
+        0.001..1.0 => format!("{:.1} ms", value * 1e3),
+        1.0..100.0 => format!("{value:.1} s"),
+        _ => format!("{value:.0} s"),
+    }
+}
+
+/// Formats microseconds as us, ms or s.
+pub(crate) fn micros(count: f64) -> String {
+    match count {
+        ..1e3 => format!("{count:.0} us"),
+        ..1e6 => format!("{:.1} ms", count / 1e3),
+        _ => format!("{:.2} s", count / 1e6),
+    }
+}
+
+/// Formats bytes in decimal units.
+pub(crate) fn bytes(count: f64) -> String {
+    match count {
+        ..1e3 => format!("{count:.0} B"),
+        ..1e6 => format!("{:.1} kB", count / 1e3),
+        ..1e9 => format!("{:.1} MB", count / 1e6),
+        _ => format!("{:.1} GB", count / 1e9),
+    }
+}
+
+/// Formats a whole number with separators of thousands.
+pub(crate) fn whole(count: f64) -> String {
+    let digits = format!("{count:.0}");
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_shown_in_their_largest_unit() {
+        assert_eq!([0.95, 2.99, 0.3, 41.9].map(at_least), ["0.9 s", "2.9 s", "0.3 s", "41 s"]);
+        assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.00 s"]);
+        assert_eq!([bytes(512.0), bytes(2.5e6), bytes(3e9)], ["512 B", "2.5 MB", "3.0 GB"]);
+        assert_eq!([whole(17.0), whole(1_234.0), whole(1_234_567.0)], ["17", "1,234", "1,234,567"]);
+    }
+}
