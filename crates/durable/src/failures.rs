@@ -8,7 +8,7 @@
 //! disk that lost the bytes still has the size in memory.
 
 use crate::error::{Context, Error};
-use crate::{pins, standard_paths};
+use crate::standard_paths;
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -38,7 +38,7 @@ pub(crate) fn note(device: DeviceId) {
 /// Like [`note`], for the file system of `file`.
 pub(crate) fn note_at(file: BorrowedFd<'_>) {
     let mounts = mounts::ours().unwrap_or_default();
-    let id = pins::mount_id(file);
+    let id = mounts::mount_id(file);
     if let Some(mount) = mounts.iter().find(|mount| Some(mount.id) == id) {
         note(mount.device);
     }

@@ -17,7 +17,7 @@ use crate::error::{Context, Error};
 use crate::in_flight::InFlight;
 use crate::synced::{SyncFailure, Synced};
 use crate::{failures, file_system};
-use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{DeviceId, Mount};
+use synconce_probe::mounts::{DeviceId, Mount, id_of, mount_id};
 
 /// A file system and the descriptor by which it is committed. A clone shares the open file, so
 /// the kernel reports each write-back error to one of the two only (errseq).
@@ -361,17 +361,6 @@ fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
 fn open(path: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     rustix::fs::open(path, flags, Mode::empty())
-}
-
-/// Returns the id of the mount through which `file` was opened (statx(2), Linux 5.8). Sends no
-/// request to a file server.
-pub fn mount_id(file: impl AsFd) -> Option<u64> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
-}
-
-fn id_of(stat: &Statx) -> Option<u64> {
-    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// Returns the mount among `mounts` that `path` is on.

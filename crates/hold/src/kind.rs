@@ -5,6 +5,7 @@ mod content;
 mod dsync;
 mod found;
 mod layer;
+mod open;
 mod place;
 mod refusal;
 mod replicated;

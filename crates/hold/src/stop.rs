@@ -18,10 +18,9 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::pins::mount_id;
 use synconce_durable::record::boot_id;
 use synconce_durable::{file_system, mutant};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, Mount, mount_id};
 
 /// What [`stop`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]

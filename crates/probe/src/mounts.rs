@@ -1,10 +1,11 @@
 //! The mounts of a process, from `/proc/PID/mountinfo` (proc(5)).
 
 use crate::filesystem::{SyncKind, is_memory, is_memory_magic, name_of_magic};
-use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
+use rustix::fs::{AtFlags, StatVfsMountFlags, Statx, StatxFlags};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -162,8 +163,21 @@ pub fn at(path: &Path) -> Option<Mount> {
 /// Returns the id of the mount that `path` is on, and the device of its file system.
 fn look(path: &Path) -> Option<(u64, DeviceId)> {
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::MNT_ID);
-    let stat = stat.ok().filter(|stat| stat.stx_mask & StatxFlags::MNT_ID.bits() != 0)?;
-    Some((stat.stx_mnt_id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
+    let stat = stat.ok()?;
+    let device = DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor };
+    Some((id_of(&stat)?, device))
+}
+
+/// Returns the id of the mount through which `file` was opened (statx(2), Linux 5.8). Sends no
+/// request to a file server.
+pub fn mount_id(file: impl AsFd) -> Option<u64> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+/// Returns the id of the mount in `stat`, if the kernel has given it.
+pub fn id_of(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)
 }
 
 /// Parses the text of a mountinfo file; skips malformed lines.

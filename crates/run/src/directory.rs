@@ -16,9 +16,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{Pins, mount_id, uppers_of};
+use synconce_durable::pins::{Pins, uppers_of};
 use synconce_probe::filesystem::{is_memory_magic, stores_nothing};
-use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_probe::mounts::{self, DeviceId, Mount, mount_id};
 
 /// Sends a descriptor of the working directory to the supervisor at the other end of `socket`.
 /// The directory need not be readable (`O_PATH`).

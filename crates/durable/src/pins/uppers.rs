@@ -1,11 +1,11 @@
 //! The file system of an overlay's upper directory.
 
-use super::{below, is_volatile, mount_id};
+use super::{below, is_volatile};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{DeviceId, Mount};
+use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 
 /// Returns the file system of the upper directory of the overlay `mount`, as seen below `root`
 /// among `mounts`. Returns nothing for any other mount.

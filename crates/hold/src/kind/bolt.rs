@@ -3,7 +3,7 @@
 //! The layout is that of go.etcd.io/bbolt, in the byte order of this machine. A file that
 //! changes meanwhile gives wrong results, so the database must not be in use.
 
-use super::found;
+use super::open::open;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -160,15 +160,6 @@ impl Meta {
             }
         }
         Ok(())
-    }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    let file = found::open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"))
     }
 }
 

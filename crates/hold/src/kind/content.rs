@@ -1,6 +1,7 @@
 //! The files at a held path, and whether they are of the stated kind.
 
-use super::found::{DatabaseFile, is_lmdb, is_sqlite, kind_of, open};
+use super::found::{DatabaseFile, is_lmdb, is_sqlite, kind_of};
+use super::open::open;
 use super::refusal::{Refusal, RefusalReason};
 use crate::config::Held;
 use crate::config::HeldKind;

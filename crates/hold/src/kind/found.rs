@@ -2,14 +2,11 @@
 //! wrong.
 
 use super::bolt;
+use super::open::open;
 use crate::config::HeldKind;
-use rustix::fs::{FileType, Mode, OFlags};
-use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use synconce_sys::overlay::link_to;
 
 const SQLITE: &[u8] = b"SQLite format 3\0";
 /// LMDB's magic number, after the header of the first page.
@@ -93,17 +90,5 @@ fn starts_at(path: &Path, at: u64, wanted: &[u8]) -> io::Result<bool> {
     match open(path)?.read_exact_at(&mut bytes, at) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| bytes == wanted),
-    }
-}
-
-/// Opens the regular file `path` for reading.
-///
-/// The daemon's user may have put something else there. An open of a FIFO waits for a writer, and
-/// an open of a device may act on the device (watchdog, tape).
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
-        FileType::RegularFile => File::open(link_to(found.as_fd())),
-        _ => Err(ErrorKind::InvalidInput.into()),
     }
 }

@@ -7,8 +7,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
-use synconce_durable::pins::mount_id;
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::{self, Mount, mount_id};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
 /// Opens the root of `mount`, a mount of this process, in a copy of the mount namespace, in which

@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use synconce_durable::marker::Marker;
-use synconce_durable::pins::mount_id;
 use synconce_probe::filesystem::{is_memory_magic, name_of_magic};
-use synconce_probe::mounts;
+use synconce_probe::mounts::{self, mount_id};
 
 /// Returns the directory of the first of `markers`, if all of them are in memory.
 pub(super) fn place_in_memory(markers: &[Marker]) -> Option<PathBuf> {

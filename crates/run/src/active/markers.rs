@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
-use synconce_durable::pins::mount_id;
 use synconce_durable::record::{FileSystem, RunRecord};
 use synconce_durable::standard_paths;
-use synconce_probe::mounts::{self, DeviceId};
+use synconce_probe::mounts::{self, DeviceId, mount_id};
 
 /// The record of a run, and its markers.
 pub(crate) struct RunMarkers {

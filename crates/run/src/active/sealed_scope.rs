@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{Pins, mount_id};
+use synconce_durable::pins::Pins;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_probe::mounts::{self, DeviceId, Mount, mount_id};
 
 /// The FUSE file systems that a sealed run can have written and that no commit reaches.
 #[derive(Debug, Default)]

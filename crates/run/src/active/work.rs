@@ -9,9 +9,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use synconce_durable::pins::{Pins, mount_id, uppers_of};
+use synconce_durable::pins::{Pins, uppers_of};
 use synconce_durable::record::FileSystem;
-use synconce_probe::mounts::{self, DeviceId};
+use synconce_probe::mounts::{self, DeviceId, mount_id};
 
 const STACK: usize = 256 * 1024;
 

@@ -6,10 +6,10 @@ use std::collections::HashSet;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::{mount_id, mount_of, uppers_of};
+use synconce_durable::pins::{mount_of, uppers_of};
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::SyncKind;
-use synconce_probe::mounts::{DeviceId, Mount};
+use synconce_probe::mounts::{DeviceId, Mount, mount_id};
 use synconce_sys::process;
 
 /// How many links are followed, as in the kernel (`MAXSYMLINKS`).

@@ -17,8 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use synconce_durable::pins::mount_id;
-use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
+use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount, mount_id};
 
 /// Where a mount is.
 #[derive(Debug)]
