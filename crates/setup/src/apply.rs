@@ -1,6 +1,6 @@
 //! Carries out a plan.
 
-use crate::Engine;
+use crate::engine::Engine;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use crate::journal::Journal;

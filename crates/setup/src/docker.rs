@@ -6,6 +6,7 @@ pub(crate) mod builds;
 mod daemon_json;
 
 use self::builds::DefaultRuntime;
+use crate::engine::BUILDS_ONLY;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState, RUNTIME_NAME};
 use crate::plan::Plan;
@@ -62,7 +63,7 @@ fn plan_all_containers(host: &Host, service: &Service) -> Result<Plan, Error> {
             let reason = format!("gives dockerd {flag}, with which it takes none in daemon.json");
             let remedy = format!(
                 "move the flag's value into daemon.json, and set up again; or hold builds only: {}",
-                host.setup(builds::COMMAND)
+                host.setup(BUILDS_ONLY)
             );
             return Err(said.refuse(host, &reason, &remedy).into());
         }

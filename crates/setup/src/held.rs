@@ -15,64 +15,14 @@ mod snapshotters;
 mod units;
 
 pub(crate) use force::in_force;
+pub(crate) use units::of as unit_of;
 
+use crate::engine::HeldDaemon;
 use crate::error::Error;
 use crate::host::Host;
 use crate::plan::{PathChange, Plan, PlannedAct};
 use description::Description;
 use std::path::Path;
-
-/// A daemon whose databases can be held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldDaemon {
-    /// containerd.
-    Containerd,
-    /// The BuildKit in dockerd.
-    Docker,
-    /// buildkitd.
-    Buildkit,
-}
-
-impl HeldDaemon {
-    /// Returns the name of the hold, which is the word on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Containerd => "containerd",
-            Self::Docker => "docker",
-            Self::Buildkit => "buildkit",
-        }
-    }
-
-    /// Returns the name of the daemon's program.
-    pub(crate) fn program(self) -> &'static str {
-        match self {
-            Self::Containerd => "containerd",
-            Self::Docker => "dockerd",
-            Self::Buildkit => "buildkitd",
-        }
-    }
-
-    /// Returns the daemon's unit, if the system has one.
-    pub(crate) fn unit(self, host: &Host) -> Result<Option<String>, Error> {
-        let names: &[&str] = match self {
-            Self::Containerd => &["containerd"],
-            Self::Docker => &["docker"],
-            // No distribution ships a unit, and both names are in use.
-            Self::Buildkit => &["buildkit", "buildkitd"],
-        };
-        for name in names {
-            if units::exists(host, name)? {
-                return Ok(Some(format!("{name}.service")));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the command line that runs the daemon under its hold, without systemd.
-    fn without_systemd(self) -> String {
-        format!("synconce hold run {} -- {}", self.name(), self.program())
-    }
-}
 
 /// Plans the hold of `daemon`.
 pub(crate) fn plan(host: &Host, daemon: HeldDaemon) -> Result<Plan, Error> {
@@ -90,11 +40,11 @@ pub(crate) fn plan(host: &Host, daemon: HeldDaemon) -> Result<Plan, Error> {
 /// Plans the files of a hold.
 fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), Error> {
     let daemon = description.daemon;
-    let unit = daemon.unit(host)?;
+    let unit = units::of(host, daemon)?;
     let name = daemon.name();
     let text = description.text(host, unit.as_deref());
     plan.own(host, Path::new(&format!("/etc/synconce/hold.d/{name}.toml")), text)?;
-    let run = daemon.without_systemd();
+    let run = without_systemd(daemon);
     match &unit {
         Some(unit) => units::write(host, plan, description, unit)?,
         None => {
@@ -127,11 +77,16 @@ pub(crate) fn restart(host: &Host, daemon: HeldDaemon) -> String {
             "{program} {place} goes by it from its next start: if it is running, restart it there"
         );
     }
-    match daemon.unit(host) {
+    match units::of(host, daemon) {
         Ok(Some(unit)) if host.has_systemd() => {
             format!("restart {program}: systemctl daemon-reload && systemctl restart {unit}")
         }
         // A unit that cannot be read has no name to give.
         Ok(_) | Err(_) => format!("restart {program}"),
     }
+}
+
+/// Returns the command line that runs the daemon under its hold, without systemd.
+fn without_systemd(daemon: HeldDaemon) -> String {
+    format!("synconce hold run {} -- {}", daemon.name(), daemon.program())
 }

@@ -1,7 +1,7 @@
 //! The journal: the original files, so that every byte can be restored.
 
-use crate::Engine;
 use crate::diff;
+use crate::engine::Engine;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use crate::plan::{PathChange, Plan, PlannedAct};

@@ -26,6 +26,7 @@ mod buildkit;
 mod containerd;
 pub mod diff;
 mod docker;
+mod engine;
 pub mod error;
 mod held;
 pub mod host;
@@ -43,63 +44,14 @@ mod toml;
 pub mod undo;
 pub mod version;
 
-pub use held::HeldDaemon;
+pub use engine::{Engine, HeldDaemon};
 
 use error::Error;
 use host::Host;
 use plan::Plan;
 use std::path::Path;
 
-/// What is configured on a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// dockerd, its classic builder and its embedded BuildKit.
-    Docker,
-    /// Podman and Buildah.
-    Podman,
-    /// buildkitd on its own.
-    Buildkit,
-    /// containerd: a runtime that Kubernetes may request.
-    Containerd,
-    /// The hold of a daemon's databases.
-    Held(HeldDaemon),
-}
-
 impl Engine {
-    /// All set-ups of a host.
-    pub const ALL: [Self; 7] = [
-        Self::Docker,
-        Self::Podman,
-        Self::Buildkit,
-        Self::Containerd,
-        Self::Held(HeldDaemon::Docker),
-        Self::Held(HeldDaemon::Buildkit),
-        Self::Held(HeldDaemon::Containerd),
-    ];
-
-    /// Returns the name of the journal's directory.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Docker => "docker",
-            Self::Podman => "podman",
-            Self::Buildkit => "buildkit",
-            Self::Containerd => "containerd",
-            Self::Held(HeldDaemon::Docker) => "docker-hold",
-            Self::Held(HeldDaemon::Buildkit) => "buildkit-hold",
-            Self::Held(HeldDaemon::Containerd) => "containerd-hold",
-        }
-    }
-
-    /// Returns the words after `synconce setup`.
-    pub fn command(self) -> &'static str {
-        match self {
-            Self::Held(HeldDaemon::Docker) => "docker --hold",
-            Self::Held(HeldDaemon::Buildkit) => "buildkit --hold",
-            Self::Held(HeldDaemon::Containerd) => "containerd --hold",
-            Self::Docker | Self::Podman | Self::Buildkit | Self::Containerd => self.name(),
-        }
-    }
-
     /// Returns what makes the engine read its files again.
     pub fn restart(self, host: &Host) -> String {
         match self {
@@ -110,14 +62,6 @@ impl Engine {
             Self::Held(daemon) => held::restart(host, daemon),
         }
     }
-}
-
-/// Returns the first line of a file that belongs to synconce.
-pub(crate) fn header(engine: Engine) -> String {
-    let command = engine.command();
-    format!(
-        "# Written by `synconce setup {command}`; `synconce setup {command} --undo` takes it away.\n"
-    )
 }
 
 /// Whether `engine` was set up on the system with the state directory `state`, also for a user

@@ -1,7 +1,6 @@
 //! What a set-up would change, and notes for the operator.
 
-use crate::Engine;
-use crate::docker;
+use crate::engine::{BUILDS_ONLY, Engine};
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use std::path::{Path, PathBuf};
@@ -48,7 +47,7 @@ pub enum PlannedAct {
 impl Plan {
     /// Returns the words after `synconce setup` for this plan of `engine`.
     pub fn command(&self, engine: Engine) -> &'static str {
-        if self.builds_only { docker::builds::COMMAND } else { engine.command() }
+        if self.builds_only { BUILDS_ONLY } else { engine.command() }
     }
 
     /// Returns whether the default runtime of dockerd stays as it is.

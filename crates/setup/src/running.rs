@@ -1,11 +1,11 @@
 //! The running daemon of an engine: whether it has what was set up.
 
+use crate::engine::{Engine, HeldDaemon};
 use crate::error::Error;
-use crate::held::HeldDaemon;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::systemd::Service;
-use crate::{Engine, buildkit, containerd, docker};
+use crate::{buildkit, containerd, docker, held};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -88,7 +88,7 @@ pub fn look(
 }
 
 fn not_running(host: &Host, daemon: HeldDaemon) -> String {
-    let start = match daemon.unit(host) {
+    let start = match held::unit_of(host, daemon) {
         Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
         Ok(_) | Err(_) => String::new(),
     };

@@ -1,7 +1,7 @@
 //! Undoes a set-up: restores every byte from the journal.
 
-use crate::Engine;
 use crate::diff;
+use crate::engine::Engine;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
 use crate::journal::{self, Before, Journal, JournalEntry};

@@ -5,6 +5,7 @@
 //! the next runc in PATH runs the step if synconce-oci is gone.
 
 use super::{DROP_IN, VARIABLE, in_environment, path, unless_overridden};
+use crate::engine::BUILDS_ONLY;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState, RUNTIME_NAME};
 use crate::plan::Plan;
@@ -14,8 +15,6 @@ use std::path::{Path, PathBuf};
 /// A directory with nothing but a link named runc, to be first in dockerd's PATH. Only this set-up
 /// makes it, which shows what is set up.
 pub(super) const DIRECTORY: &str = "/usr/local/lib/synconce/docker-builds";
-/// The words of this set-up after `synconce setup`.
-pub(crate) const COMMAND: &str = "docker --builds-only";
 
 /// The default runtime of dockerd, and the line that sets it.
 #[derive(Debug, PartialEq, Eq)]
@@ -61,7 +60,7 @@ pub(super) fn plan(
     );
     plan.notes.push(classic(service).to_owned());
     let setting = format!("PATH={}", path(host, service, DIRECTORY)?);
-    in_environment(&mut plan, host, service, &setting, COMMAND)?;
+    in_environment(&mut plan, host, service, &setting, BUILDS_ONLY)?;
     Ok(plan)
 }
 

@@ -1,11 +1,11 @@
 //! buildkitd: every database below its root is a cache.
 
-use crate::Engine;
+use super::description::Description;
 use crate::buildkit::{CONFIGURATION, service};
+use crate::engine::{Engine, HeldDaemon};
 use crate::error::Error;
 use crate::held::configuration::last;
 use crate::held::place::place;
-use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::plan::Plan;
 use crate::toml::TomlFile;

@@ -1,11 +1,11 @@
 //! containerd: its metadata, its snapshotters and its mount manager.
 
-use crate::Engine;
+use super::description::Description;
 use crate::containerd::PLACES;
+use crate::engine::{Engine, HeldDaemon};
 use crate::error::Error;
 use crate::held::configuration::Configuration;
 use crate::held::snapshotters::{self, Snapshotter};
-use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::plan::Plan;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,7 @@
 //! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the
 //! machine, what a set-up holds is set aside, and the daemon makes it again.
 
-use crate::Engine;
-use crate::header;
-use crate::held::HeldDaemon;
+use crate::engine::{Engine, HeldDaemon, header};
 use crate::host::Host;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! dockerd: the databases of its own BuildKit, which are a cache. Its volumes and networks are
 //! not, so their databases keep their syncs.
 
-use crate::Engine;
+use super::description::Description;
 use crate::docker::{PLACES, daemon_json, major};
+use crate::engine::{Engine, HeldDaemon};
 use crate::error::{Error, NotEdited};
 use crate::held::place::{Configured, place};
-use crate::held::{Description, HeldDaemon};
 use crate::host::Host;
 use crate::json::{parse, text_member};
 use crate::plan::Plan;

@@ -1,7 +1,8 @@
 //! Holds that are in force.
 
+use super::units;
+use crate::engine::HeldDaemon;
 use crate::error::{Error, NotEdited};
-use crate::held::{HeldDaemon, units};
 use crate::host::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ fn marker(host: &Host, daemon: HeldDaemon) -> PathBuf {
 
 /// Returns the command that stops the daemon and its hold, where units start them.
 fn stop(host: &Host, daemon: HeldDaemon) -> Result<String, Error> {
-    let Some(unit) = daemon.unit(host)?.filter(|_| host.has_systemd()) else {
+    let Some(unit) = units::of(host, daemon)?.filter(|_| host.has_systemd()) else {
         return Ok(format!("end {} first; then: ", daemon.program()));
     };
     let own = units::name(daemon.name());

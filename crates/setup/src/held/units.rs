@@ -1,8 +1,9 @@
 //! The unit that starts a hold before its daemon, and the drop-in file by which the daemon's
 //! unit requires it.
 
+use super::description::Description;
+use crate::engine::{HeldDaemon, header};
 use crate::error::Error;
-use crate::held::Description;
 use crate::host::Host;
 use crate::plan::Plan;
 use crate::systemd::Service;
@@ -14,6 +15,22 @@ const DIRECTORY: &str = "/etc/systemd/system";
 const DROP_IN: &str = "50-synconce-hold.conf";
 /// The directory of the markers.
 const STATE: &str = "/var/lib/synconce";
+
+/// Returns the unit of `daemon`, if the system has one.
+pub(crate) fn of(host: &Host, daemon: HeldDaemon) -> Result<Option<String>, Error> {
+    let names: &[&str] = match daemon {
+        HeldDaemon::Containerd => &["containerd"],
+        HeldDaemon::Docker => &["docker"],
+        // No distribution ships a unit, and both names are in use.
+        HeldDaemon::Buildkit => &["buildkit", "buildkitd"],
+    };
+    for name in names {
+        if exists(host, name)? {
+            return Ok(Some(format!("{name}.service")));
+        }
+    }
+    Ok(None)
+}
 
 /// Returns whether the system has a unit for the service `name`.
 pub(super) fn exists(host: &Host, name: &str) -> Result<bool, Error> {
@@ -50,7 +67,7 @@ pub(super) fn write(
 /// daemon alone is stopped, so that a machine without the daemon holds nothing. The stop syncs the file systems
 /// of the databases; a stop that systemd cuts short would cost the databases.
 fn service(host: &Host, description: &Description, unit: &str) -> String {
-    let header = crate::header(description.engine);
+    let header = header(description.engine);
     let (name, program) = (description.daemon.name(), description.daemon.program());
     let synconce = host.synconce();
     let mut directories = description.directories.clone();
@@ -79,7 +96,7 @@ fn service(host: &Host, description: &Description, unit: &str) -> String {
 /// Returns the text of the drop-in file: the daemon does not start without its hold, and what
 /// was set aside is removed once the daemon has started.
 fn requirement(host: &Host, description: &Description) -> String {
-    let header = crate::header(description.engine);
+    let header = header(description.engine);
     let name = description.daemon.name();
     let (own, synconce) = (self::name(name), host.synconce());
     format!(
