@@ -10,7 +10,7 @@ use crate::engine::BUILDS_ONLY;
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState, RUNTIME_NAME};
 use crate::plan::Plan;
-use crate::running::{DaemonProcess, Lack};
+use crate::running::process::{DaemonProcess, Lack};
 use crate::systemd::{self, DEFAULT_PATH, Said, Service};
 use std::path::{Path, PathBuf};
 

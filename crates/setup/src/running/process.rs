@@ -1,0 +1,94 @@
+//! The process of a daemon, and what it lacks.
+
+use crate::containerd;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use synconce_sys::procfs::{self, Stat};
+
+/// The resolution of a process's start time, and of a file's time stamps.
+pub(super) const SLACK: Duration = Duration::from_millis(50);
+
+/// What a running daemon lacks.
+#[derive(Debug)]
+pub(crate) enum Lack {
+    /// A part of the set-up, which it has after a restart.
+    Old(String),
+    /// It is not known whether the daemon has the set-up, or it never will: with what mends that.
+    Unknown(String),
+}
+
+/// A process of a daemon.
+#[derive(Debug)]
+pub(crate) struct DaemonProcess {
+    pub(super) pid: u32,
+}
+
+impl DaemonProcess {
+    /// Returns root's processes of the program `name` in this pid namespace.
+    pub(super) fn find(name: &str) -> impl Iterator<Item = Self> {
+        let ours = fs::read_link("/proc/self/ns/pid").ok();
+        procfs::pids().map(|pid| Self { pid }).filter(move |process| {
+            // Another user's process shows no namespace.
+            let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
+            let is_root = || fs::metadata(process.file("")).is_ok_and(|it| it.uid() == 0);
+            procfs::process_name(process.pid).is_ok_and(|own| own == name) && is_here && is_root()
+        })
+    }
+
+    /// Returns the configuration file of a containerd, by its command line.
+    pub(super) fn configuration(&self) -> PathBuf {
+        let words = self.words("cmdline").unwrap_or_default();
+        let given = words.iter().enumerate().find_map(|(at, word)| {
+            containerd::FLAGS.iter().find_map(|flag| match word.strip_prefix(flag)? {
+                "" => words.get(at + 1).map(String::as_str),
+                rest => rest.strip_prefix('='),
+            })
+        });
+        PathBuf::from(given.unwrap_or(containerd::CONFIGURATION))
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string()).join(name)
+    }
+
+    /// Returns the words of `cmdline` or `environ` (proc(5)); `None` if they cannot be read.
+    pub(crate) fn words(&self, file: &str) -> Option<Vec<String>> {
+        let bytes = fs::read(self.file(file)).ok()?;
+        let words = bytes.split(|byte| *byte == 0);
+        Some(words.map(|word| String::from_utf8_lossy(word).into_owned()).collect())
+    }
+
+    /// Returns when the process started, by the clock of now.
+    pub(super) fn start(&self) -> Option<SystemTime> {
+        let ticks = Stat::of(self.pid)?.began()?;
+        let since_boot =
+            Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
+        let uptime = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        Some(UNIX_EPOCH + now.checked_sub(uptime.checked_sub(since_boot)?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_starts_after_what_was_written_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        let before = fs::metadata(&file).unwrap().modified().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let start = DaemonProcess { pid: child.id() }.start();
+        fs::write(&file, "again").unwrap();
+        let after = fs::metadata(&file).unwrap().modified().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let start = start.expect("a running process");
+        assert!(before < start + SLACK && start < after + SLACK, "{before:?} {start:?} {after:?}");
+    }
+}
