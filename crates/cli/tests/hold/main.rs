@@ -11,6 +11,7 @@ mod crashes;
 mod faults;
 mod files;
 mod hostile;
+mod inside;
 mod layers;
 mod left;
 mod losses;

@@ -116,6 +116,53 @@ fn two_names_of_one_directory_that_start_at_once_make_one_hold() {
 }
 
 #[test]
+fn a_stop_beside_a_start_in_one_directory_fails_neither() {
+    with_hold("", |place, fixture| {
+        for name in ["one", "two"] {
+            let held = fixture.rig.path().join(name);
+            fs::create_dir(&held).unwrap();
+            configure(place, name, "", &held);
+        }
+        let verb = |verb: &str, name: &str| {
+            let finished = hold(place, &[verb, &format!("./{name}.toml")]);
+            assert_eq!(finished.status.code(), Some(0), "{verb} {name}: {}", finished.stderr);
+        };
+        let shared = fixture.rig.path().join(".synconce-hold");
+        // Stops the start after each of its looks at the directory that the holds share.
+        let stopped_at = |call: &str, look: u32| {
+            verb("start", "two");
+            sh(place, "rm -f calls runtime/holds/one.guard");
+            let stop = format!("inject={call}:signal=SIGSTOP:when={look}");
+            let mut strace = place.command("strace");
+            strace.args(["-f", "-o", "calls", "-P", ".synconce-hold"]);
+            strace.args(["-e", &format!("trace={call}"), "-e", &stop]);
+            let one = StartedCommand::new(strace.args([binary(), "hold", "start", "./one.toml"]));
+            let calls = || fs::read_to_string(place.path("calls")).unwrap_or_default();
+            let guard = place.path("runtime/holds/one.guard");
+            let is_stopped = || calls().contains("stopped by SIGSTOP");
+            eventually("the start is stopped or has ended", || is_stopped() || guard.exists());
+            let was_stopped = is_stopped();
+            if was_stopped {
+                verb("stop", "two");
+                let calls = calls();
+                let (pid, _) = calls.split_once(' ').expect("the id of the process");
+                sh(place, &format!("kill -CONT {pid}"));
+            }
+            verb("start", "one");
+            verb("stop", "one");
+            // The tracer follows the guard, which the stop has ended.
+            assert_eq!(one.end().code(), Some(0), "{call} {look}: {}", one.text());
+            verb("stop", "two");
+            assert!(!shared.exists(), "{call} {look}");
+            was_stopped
+        };
+        let looks = ["mkdirat", "openat"]
+            .map(|call| (1..).take_while(|look| stopped_at(call, *look)).count());
+        assert!(looks[0] > 0 && looks[1] > 2, "{looks:?} looks");
+    });
+}
+
+#[test]
 fn every_user_may_enter_the_directory_of_run_files_whatever_the_umask_of_a_start_is() {
     with_hold("", |place, fixture| {
         sh(place, "rm -rf runtime");

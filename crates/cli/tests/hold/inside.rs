@@ -1,0 +1,139 @@
+//! What a process meets in a held directory: the limits of an overlay, and those of the disk.
+
+use crate::support::{HoldOnRig, configure, sh, with_hold};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, inotify};
+use rustix::io::Errno;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use synconce_sys::overlay::kernel_is_at_least;
+use synconce_testkit::harness::{Place, isolated};
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// Names a file in `directory` that was opened without a name (open(2), O_TMPFILE).
+fn name_a_file(directory: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY;
+    let file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, link, CWD, directory.join("named"), AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Makes a character device with the number 0:0.
+fn make_a_device(directory: &Path) -> rustix::io::Result<()> {
+    let path = directory.join("device");
+    rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, Mode::RUSR, 0)
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_in_a_held_directory() {
+    with_hold("", |_, fixture| {
+        fixture.ok("start");
+        let file = name_a_file(&fixture.directory());
+        if kernel_is_at_least(6, 1) {
+            file.unwrap();
+        } else {
+            assert_eq!(file, Err(Errno::OPNOTSUPP));
+        }
+        fixture.ok("stop");
+        assert_eq!(fixture.directory().join("named").exists(), file.is_ok());
+    });
+}
+
+#[test]
+fn a_device_that_overlays_take_for_a_deleted_file_is_made_after_the_stop_only() {
+    with_hold("", |_, fixture| {
+        fixture.ok("start");
+        assert_eq!(make_a_device(&fixture.directory()), Err(Errno::PERM));
+        fixture.ok("stop");
+        make_a_device(&fixture.directory()).unwrap();
+    });
+}
+
+/// Returns the events that wait in `watches`, each with its name.
+fn events(watches: impl AsFd) -> Vec<(inotify::ReadFlags, String)> {
+    let mut space = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(watches, &mut space);
+    let mut events = Vec::new();
+    while let Ok(event) = reader.next() {
+        let name = event.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        events.push((event.events(), name));
+    }
+    events
+}
+
+#[test]
+fn a_watch_sees_what_happens_to_held_files_and_does_not_keep_the_hold() {
+    with_hold("", |_, fixture| {
+        fixture.ok("start");
+        let watches = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        let flags = inotify::WatchFlags::CREATE | inotify::WatchFlags::MODIFY;
+        for path in [fixture.directory(), fixture.file()] {
+            inotify::add_watch(&watches, path, flags).unwrap();
+        }
+        fs::write(fixture.directory().join("new"), "data").unwrap();
+        fs::write(fixture.file(), "data").unwrap();
+        let seen = events(&watches);
+        for event in [
+            (inotify::ReadFlags::CREATE, "new"),
+            (inotify::ReadFlags::MODIFY, "new"),
+            (inotify::ReadFlags::MODIFY, ""),
+        ] {
+            assert!(seen.contains(&(event.0, event.1.to_owned())), "{event:?}: {seen:?}");
+        }
+        fixture.ok("stop");
+        let ended = events(&watches);
+        assert!(ended.iter().any(|(event, _)| event.contains(inotify::ReadFlags::UNMOUNT)));
+    });
+}
+
+/// Returns how many bytes a user can write to a file in `directory`, which belongs to that user.
+fn fill(place: &Place, directory: &Path) -> u64 {
+    let user = "setpriv --reuid 4321 --regid 4321 --clear-groups";
+    let at = directory.display();
+    let script = format!(
+        "! {user} dd if=/dev/zero of={at}/fill bs=64k status=none conv=fsync 2>said
+         grep -q 'No space\\|quota exceeded' said; stat --format %s {at}/fill; rm {at}/fill
+         sync --file-system {at}"
+    );
+    sh(place, &script).trim().parse().expect("a size")
+}
+
+#[test]
+fn a_quota_of_btrfs_limits_a_held_directory() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Btrfs).size(512 << 20).passthrough(false).up().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "");
+        let (point, held) = (fixture.rig.path().display(), fixture.rig.path().join("sub/db"));
+        sh(
+            place,
+            &format!(
+                "btrfs quota enable {point}; btrfs subvolume create {point}/sub
+                 mkdir {point}/sub/db; chown 4321 {point}/sub/db
+                 btrfs qgroup limit 4M {point}/sub"
+            ),
+        );
+        configure(place, "t", "", &held);
+        let limit = 4 << 20;
+        assert!(fill(place, &held) <= limit);
+        fixture.ok("start");
+        assert!(fill(place, &held) <= limit);
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn the_blocks_that_ext4_reserves_for_root_do_not_limit_a_held_directory() {
+    with_hold("", |place, fixture| {
+        let (held, device) = (fixture.directory(), fixture.rig.device().display());
+        sh(place, &format!("chown 4321 {}; tune2fs -m 40 {device}", held.display()));
+        let limited = fill(place, &held);
+        fixture.ok("start");
+        let unlimited = fill(place, &held);
+        fixture.ok("stop");
+        assert!(unlimited > limited + (32 << 20), "{limited} and {unlimited}");
+        // As before the hold.
+        assert!(fill(place, &held) < limited + (1 << 20));
+    });
+}
