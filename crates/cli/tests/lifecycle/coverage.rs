@@ -69,6 +69,26 @@ fn a_disk_that_only_another_namespace_sees_is_committed() {
 }
 
 #[test]
+fn a_disk_in_a_namespace_that_outlives_its_processes_is_committed() {
+    isolated(|place| {
+        for (name, options) in [("n", &[][..]), ("s", &["--sealed"])] {
+            let inside = format!(
+                "{SAY} mount -o loop,commit=300 {name}.img {name} && say >{name}/f && \
+                 sync {name}/f && touch {name}.made; until [ -e {name}.kept ]; do sleep 0.01; done"
+            );
+            place.write("inside", &inside);
+            // A bind mount of the namespace would do, but Linux 6.18 refuses some with EINVAL.
+            let script = format!(
+                "truncate -s 24M {name}.img && mkfs.ext4 -q {name}.img && mkdir {name} || exit; \
+                 unshare -m sh inside & until [ -e {name}.made ]; do sleep 0.01; done; \
+                 exec 5</proc/$!/ns/mnt && touch {name}.kept && wait; (sleep 5 >/dev/null 2>&1 &)"
+            );
+            assert_durable(place, name, options, &script);
+        }
+    });
+}
+
+#[test]
 fn outside_commit_only_a_file_is_synced_for_real() {
     isolated(|place| {
         disk(place, "m");

@@ -64,7 +64,7 @@ const WAYS: [UnmountWay; 12] = [
 ];
 
 /// Ways whose end does not depend on the kind of disk.
-const MORE: [UnmountWay; 12] = [
+const MORE: [UnmountWay; 15] = [
     since("umount, forced", "mount $device mnt; put data mnt/file; umount -f mnt"),
     since(
         "a detached device",
@@ -101,6 +101,28 @@ const MORE: [UnmountWay; 12] = [
         "unshare -m sh -c 'mount $device mnt; cd mnt; mkdir old; echo data >file; sync file
          pivot_root . old; cd /; /old/bin/umount -l /old' 2>/dev/null",
     ),
+    since(
+        "a device that the end of a lazy umount detaches",
+        "losetup -d $device; mount -o loop image mnt; put data mnt/file; umount -l mnt",
+    ),
+    since(
+        "a namespace that its process leaves",
+        "unshare -m perl -e '
+             open(my $before, q(<), q(/proc/) . getppid() . q(/ns/mnt)) or die $!;
+             system(q(mount $device mnt; echo data >mnt/file; sync mnt/file)) == 0 or die;
+             syscall($ENV{setns} + 0, fileno($before), 0) == 0 or die $!;
+             chdir($ENV{PWD}) or die $!;
+             until (system(q(losetup -d $device 2>/dev/null; losetup -n -O NAME -j image | grep -q .))) {
+                 select(undef, undef, undef, 0.05); last if ++$tries == 200 }
+             exec(q(cp --sparse=always image copy))'",
+    ),
+    since(
+        "a namespace that a descriptor keeps",
+        "unshare -m sh -c 'mount $device mnt; echo data >mnt/file; sync mnt/file; : >made
+         until [ -e kept ]; do sleep 0.01; done' &
+         until [ -e made ]; do sleep 0.01; done; exec 3</proc/$!/ns/mnt; : >kept; wait
+         nsenter --mount=/proc/self/fd/3 cat \"$PWD/mnt/file\"; exec 3<&-",
+    ),
     before("umount, forced", "put data mnt/file; umount -f mnt"),
     before(
         "bound elsewhere",
@@ -111,6 +133,31 @@ const MORE: [UnmountWay; 12] = [
         "mount --rbind . other; mount --make-rprivate other; umount mnt; put data other/mnt/file; umount -l other",
     ),
 ];
+
+/// Mounts that are no disk, each with the function that makes it at `other`.
+const NO_DISKS: [UnmountWay; 3] = [
+    since("tmpfs", "make() { mount -t tmpfs none other; }; each"),
+    since(
+        "overlay",
+        "make() { mkdir -p mnt/u mnt/w
+         mount -t overlay o -o lowerdir=low,upperdir=mnt/u,workdir=mnt/w other; }; each; cat mnt/u/file",
+    ),
+    since("FUSE", "make() { bindfs mnt other; }; each"),
+];
+
+/// Defines `each`, which calls `make` before each way in which such a mount ends, and unmounts the
+/// disk at last. A server of FUSE ends a moment after its mount.
+const EACH: &str = r#"each() {
+    mkdir -p low; mount $device mnt
+    for end in 'umount other' 'umount -l other' 'umount -f other' \
+        'mount --bind low other; umount -l other; umount -l other' \
+        'exec 3>other/late; umount -l other; echo late >&3; sync /proc/self/fd/3; exec 3>&-'; do
+        make; put data other/file; eval "$end"; echo "$? $(ls other)"
+    done
+    put data mnt/file; tries=0
+    until umount mnt 2>/dev/null || [ $((tries += 1)) = 200 ]; do sleep 0.05; done
+}
+"#;
 
 /// Makes the disk, with its loop device in the file `device`; mounts the disk if `$2` is 1. The mounts
 /// are shared, as systemd makes them.
@@ -137,10 +184,13 @@ fn go(
     let set_up = place.bare(here, &["sh", "-c", SET_UP, "sh", kind, is_before]);
     assert!(set_up.status.success(), "{set_up:?}");
     let inside = format!(
-        "device=$(cat device) umount2={} && export device umount2 && exec sh -c \"$0\" sh \"$1\"",
-        libc::SYS_umount2
+        "device=$(cat device) umount2={} setns={} && export device umount2 setns && \
+         exec sh -c \"$0\" sh \"$1\"",
+        libc::SYS_umount2,
+        libc::SYS_setns
     );
-    let words = [run, &["sh", "-c", &inside, SCRIPT, way.commands]].concat();
+    let script = format!("{EACH}{SCRIPT}");
+    let words = [run, &["sh", "-c", &inside, &script, way.commands]].concat();
     let gone = place.bare(here, &words);
     (gone, place.bare(here, &["sh", "-c", SHOW]).stdout)
 }
@@ -190,4 +240,14 @@ fn a_btrfs_ends_as_without_a_run() {
 #[test]
 fn a_disk_of_a_sealed_run_ends_as_without_a_run() {
     isolated(|place| table(place, "ext4", &WAYS, &["--sealed"]));
+}
+
+#[test]
+fn mounts_that_are_no_disk_end_as_without_a_run() {
+    isolated(|place| table(place, "ext4", &NO_DISKS, &[]));
+}
+
+#[test]
+fn mounts_that_are_no_disk_end_as_without_a_sealed_run() {
+    isolated(|place| table(place, "ext4", &NO_DISKS, &["--sealed"]));
 }
