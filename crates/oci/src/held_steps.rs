@@ -1,8 +1,8 @@
-//! Counts of the held build steps since the boot, in memory (`/run/synconce/steps`).
+//! Counts of the held build steps since the boot, and of those with a volatile root, in memory (`/run/synconce/steps`).
 //!
 //! Each engine has three files. A note adds one byte to the first, whose length is the count, and
 //! overwrites the second with a record of a fixed length. The length of the third counts the steps
-//! with a volatile root. So notes need no lock and no sync, and lose no count to each other.
+//! with a volatile root, held or not. So notes need no lock and no sync, and lose no count to each other.
 
 use crate::classify::{CallContext, Reason, Treatment};
 use rustix::fs::OFlags;
@@ -26,15 +26,15 @@ const IMAGE: usize = 200;
 pub struct HeldSteps {
     /// docker, buildkit or podman (also for Buildah).
     pub engine: &'static str,
-    /// How many there were.
+    /// How many were held.
     pub count: u64,
-    /// Of how many synconce made the root volatile; 0 for podman, which does it itself.
+    /// Of how many, held or not, synconce made the root volatile; 0 for podman, which does it itself.
     pub volatile: u64,
     /// The last of them; `None` if it is not known.
     pub last: Option<LastStep>,
 }
 
-/// The last held step of an engine.
+/// The last held step of an engine, or the last with a volatile root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastStep {
     /// When it began, in seconds since 1970.
@@ -94,20 +94,36 @@ pub(crate) fn note(engine: &str, step: &LastStep) {
     }
 }
 
-/// Notes that the step of `engine` that was noted before has a volatile root.
-pub(crate) fn note_volatile(engine: &str) {
+/// Notes that a step of `engine` has a volatile root: `unheld`, or the step that was noted before.
+pub(crate) fn note_volatile(engine: &str, unheld: Option<&LastStep>) {
     if let Some(directory) = directory() {
-        let _ = count(&volatile(&directory, engine));
+        let _ = note_volatile_in(&directory, engine, unheld);
     }
 }
 
-fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
+fn note_volatile_in(directory: &Path, engine: &str, unheld: Option<&LastStep>) -> io::Result<()> {
+    make(directory)?;
+    count(&volatile(directory, engine))?;
+    unheld.map_or(Ok(()), |step| record(directory, engine, step))
+}
+
+/// Makes the directory of the counts.
+fn make(directory: &Path) -> io::Result<()> {
     // Run files are there, too.
     if let Some(runtime) = directory.parent() {
         standard_paths::make_runtime(runtime)?;
     }
-    DirBuilder::new().recursive(true).mode(0o755).create(directory)?;
+    DirBuilder::new().recursive(true).mode(0o755).create(directory)
+}
+
+fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
+    make(directory)?;
     count(&directory.join(engine))?;
+    record(directory, engine, step)
+}
+
+/// Writes the record of the last step.
+fn record(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     let mut record = serde_json::to_vec(step)?;
     // Blanks after the object: a shorter record leaves nothing of a longer one.
     record.resize(LENGTH, b' ');
@@ -140,7 +156,8 @@ fn directory() -> Option<PathBuf> {
     standard_paths::runtime().map(|directory| directory.join("steps"))
 }
 
-/// Returns the held steps of each engine that had one since the boot, of this user.
+/// Returns the steps of each engine that had a held one, or one with a volatile root, since the boot,
+/// of this user.
 pub fn read() -> Vec<HeldSteps> {
     directory().map(|directory| read_in(&directory)).unwrap_or_default()
 }
@@ -148,11 +165,11 @@ pub fn read() -> Vec<HeldSteps> {
 fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
         let counted = |path: &Path| Some(state_file::open(path).ok()?.metadata().ok()?.len());
-        let count = counted(&directory.join(engine))?;
+        let count = counted(&directory.join(engine)).unwrap_or_default();
         let volatile = counted(&volatile(directory, engine)).unwrap_or_default();
         let last = state_file::open(&last(directory, engine)).ok();
         let last = last.and_then(|file| state_file::read(&file).ok());
-        (count > 0).then_some(HeldSteps { engine, count, volatile, last })
+        (count > 0 || volatile > 0).then_some(HeldSteps { engine, count, volatile, last })
     };
     ENGINES.into_iter().filter_map(steps).collect()
 }
@@ -189,9 +206,12 @@ mod tests {
         assert_eq!((docker.engine, docker.count), ("docker", 4 * turns.len() as u64));
         assert!(docker.last.as_ref().is_some_and(|last| last.time < 4), "{docker:?}");
         assert_eq!(podman.last, Some(step(7, None)));
-        count(&volatile(&directory, "docker")).unwrap();
-        let volatile: Vec<_> = read_in(&directory).iter().map(|steps| steps.volatile).collect();
-        assert_eq!(volatile, [1, 0]);
+        note_volatile_in(&directory, "docker", None).unwrap();
+        note_volatile_in(&directory, "buildkit", Some(&step(8, None))).unwrap();
+        let counts: Vec<_> =
+            read_in(&directory).iter().map(|steps| (steps.count, steps.volatile)).collect();
+        assert_eq!(counts, [(4 * turns.len() as u64, 1), (0, 1), (1, 0)]);
+        assert_eq!(read_in(&directory)[1].last, Some(step(8, None)));
         let length = |name: &str| fs::metadata(directory.join(name)).unwrap().len();
         assert_eq!(length("docker.last"), LENGTH as u64, "it does not grow");
     }

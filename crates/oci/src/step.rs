@@ -13,7 +13,7 @@ use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
 use crate::runtime::Tried;
 use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
-use crate::step_sync;
+use crate::step_sync::{self, Unsynced};
 use crate::wrap::{RuntimeEnd, note};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -71,25 +71,21 @@ pub(crate) fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
 }
 
 /// Makes the root of a step of `engine` volatile. Returns `None` if the root stays as the engine
-/// mounted it. A line in the runtime's log says which. `uncounted` is a step that counts as held
-/// only with a volatile root.
+/// mounted it. A line in the runtime's log says which. `unheld` is a step that is not held.
 ///
 /// # Errors
 /// The root is not mounted any more. The message is for the user.
 pub(crate) fn make_volatile(
     call: &Invocation,
     engine: &str,
-    uncounted: Option<&LastStep>,
+    unheld: Option<&LastStep>,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
     let bundle = bundle_of_shim(call).map(canonical);
     let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
             note(call, "info", "the root of this step is volatile");
-            if let Some(step) = uncounted {
-                held_steps::note(engine, step);
-            }
-            held_steps::note_volatile(engine);
+            held_steps::note_volatile(engine, unheld);
             return Ok(Some(root));
         }
         Ok(Err(NotVolatile::Lost(error))) => return Err(error),
@@ -112,15 +108,15 @@ pub(crate) fn run(
     root.end().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
-/// Executes the runtime's `run` for a held step, and then syncs `directories`.
+/// Executes the runtime's `run` for a held step, and then syncs its root.
 pub(crate) fn run_and_sync(
-    directories: &[PathBuf],
+    unsynced: &Unsynced,
     runtime: &Path,
     arguments: &[OsString],
     tried: &Tried,
 ) -> RuntimeEnd {
     let ended = execute(runtime, arguments, tried);
-    step_sync::sync(directories).map_or_else(RuntimeEnd::Failed, |()| ended)
+    step_sync::sync(unsynced).map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
 /// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by

@@ -1,8 +1,9 @@
-//! Syncs the root of a held build step at the end of the step, if no unmount does.
+//! Syncs the root of a held build step at the end of the step, because no unmount may do so.
 //!
-//! An overlay syncs its upper file system when the engine unmounts it. The roots of other snapshots
-//! (native, btrfs, vfs) and of fuse-overlayfs do not: only the calls of the step would have synced
-//! them, and those are held.
+//! An overlay syncs its upper file system at its last unmount, which the engine's is not if another
+//! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and of
+//! fuse-overlayfs sync nothing then: only the calls of the step would have synced them, and those
+//! are held.
 
 use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;
@@ -18,31 +19,67 @@ use synconce_probe::filesystem::{SyncKind, stores_nothing};
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::reason;
 
-/// Returns the directories whose file systems have the root of the container in `bundle`, or none
-/// if the root is an overlay or is in memory.
-pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Vec<PathBuf> {
-    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Vec::new() };
-    let Some(mount) = covering(&root, mounts) else { return vec![root] };
+/// Where the files of a root are that is to be synced.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) enum Unsynced {
+    /// The root is in memory, or on a volatile overlay of the engine.
+    #[default]
+    Nothing,
+    /// On the file systems of these directories.
+    In(Vec<PathBuf>),
+    /// On a disk that cannot be found.
+    Anywhere,
+}
+
+/// Returns where the root of the container in `bundle` has its files.
+pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Unsynced {
+    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::Nothing };
+    let Some(mount) = covering(&root, mounts) else { return Unsynced::In(vec![root]) };
     match mount.kind() {
-        SyncKind::Stacked => Vec::new(),
-        _ if stores_nothing(&mount.type_name) => Vec::new(),
-        // syncfs(2) does not reach the files of a server. fuse-overlayfs has them beside the mount.
-        SyncKind::Fuse { .. } => {
-            let same = mounts.iter().filter(|other| other.device == mount.device);
-            same.filter_map(|mount| mount.point.parent().map(Path::to_owned)).collect()
+        SyncKind::Stacked
+            if ["volatile", "fsync=volatile"].iter().any(|it| mount.has_option(it)) =>
+        {
+            Unsynced::Nothing
         }
-        _ => vec![root],
+        SyncKind::Stacked => {
+            // By the overlay, syncfs(2) does not report the errors of the upper file system.
+            let upper = mount.option("upperdir").filter(|it| it.is_absolute() && it.is_dir());
+            Unsynced::In(vec![upper.unwrap_or(root)])
+        }
+        _ if stores_nothing(&mount.type_name) => Unsynced::Nothing,
+        SyncKind::Fuse { .. } => beside(mount, mounts),
+        _ => Unsynced::In(vec![root]),
     }
 }
 
-/// Syncs the file systems of `directories`.
+/// Returns where the server of `mount` has its files. syncfs(2) does not reach them. fuse-overlayfs
+/// has them beside the mount, unless containerd mounts it in the bundle, which is in memory.
+fn beside(mount: &Mount, mounts: &[Mount]) -> Unsynced {
+    let same = mounts.iter().filter(|other| other.device == mount.device);
+    let parents = same.filter_map(|mount| mount.point.parent());
+    let is_stored = |parent: &&Path| {
+        covering(parent, mounts).is_none_or(|mount| !stores_nothing(&mount.type_name))
+    };
+    let found: Vec<_> = parents.filter(is_stored).map(Path::to_owned).collect();
+    if found.is_empty() { Unsynced::Anywhere } else { Unsynced::In(found) }
+}
+
+/// Syncs the files of a root.
 ///
 /// # Errors
 /// The result of the step may be incomplete on the disk. The message is for the user.
-pub(crate) fn sync(directories: &[PathBuf]) -> Result<(), String> {
+pub(crate) fn sync(unsynced: &Unsynced) -> Result<(), String> {
     if mutant::is("step-root-unsynced") {
         return Ok(());
     }
+    let directories = match unsynced {
+        Unsynced::Nothing => return Ok(()),
+        Unsynced::In(directories) => directories,
+        Unsynced::Anywhere => {
+            rustix::fs::sync();
+            return Ok(());
+        }
+    };
     directories.iter().try_for_each(|directory| {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(directory, flags, Mode::empty())
@@ -82,7 +119,7 @@ mod tests {
     use crate::bundle::ContainerRoot;
 
     #[test]
-    fn a_root_that_no_unmount_syncs_is_found() {
+    fn the_files_of_a_root_are_found() {
         let place = tempfile::tempdir().unwrap();
         let bundle = place.path().canonicalize().unwrap();
         let root = bundle.join("rootfs");
@@ -94,19 +131,34 @@ mod tests {
         let found = |kind: &str| {
             let lines = format!(
                 "30 1 8:1 / / rw - ext4 /dev/sda rw\n\
-                 40 30 0:50 / /store/ab/merged rw - {kind} a rw\n\
-                 41 30 0:50 / {} rw - {kind} a rw\n",
+                 40 30 0:50 / /store/ab/merged rw - {kind}\n\
+                 41 30 0:50 / {} rw - {kind}\n",
                 root.display()
             );
             unsynced(&bundle, &facts, &mounts::parse(&lines))
         };
-        assert_eq!(found("overlay"), Vec::<PathBuf>::new());
-        assert_eq!(found("tmpfs"), Vec::<PathBuf>::new());
-        assert_eq!(found("btrfs"), std::slice::from_ref(&root));
-        assert_eq!(found("fuse.fuse-overlayfs"), [PathBuf::from("/store/ab"), bundle.clone()]);
+        let only = |path: &Path| Unsynced::In(vec![path.to_owned()]);
+        let upper = format!("overlay a rw,lowerdir=/l,upperdir={},workdir=/w", bundle.display());
+        assert_eq!(found(&upper), only(&bundle));
+        assert_eq!(found("overlay a rw,lowerdir=/l,upperdir=u,workdir=w"), only(&root));
+        assert_eq!(found("overlay a rw,lowerdir=/l,upperdir=/missing/u,workdir=w"), only(&root));
+        assert_eq!(found(&format!("{upper},volatile")), Unsynced::Nothing);
+        assert_eq!(found(&format!("{upper},fsync=volatile")), Unsynced::Nothing);
+        assert_eq!(found("tmpfs a rw"), Unsynced::Nothing);
+        assert_eq!(found("btrfs a rw"), only(&root));
         assert_eq!(
-            unsynced(&bundle, &facts, &mounts::parse("30 1 8:1 / / rw - ext4 a rw")),
-            [root]
+            found("fuse.fuse-overlayfs a rw"),
+            Unsynced::In(vec!["/store/ab".into(), bundle.clone()])
         );
+        // A shim of containerd mounts the root in its bundle.
+        let lines = format!(
+            "30 1 8:1 / / rw - ext4 a rw\n31 30 0:40 / {} rw - tmpfs a rw\n\
+             41 31 0:50 / {} rw - fuse.fuse-overlayfs a rw\n",
+            bundle.display(),
+            root.display()
+        );
+        assert_eq!(unsynced(&bundle, &facts, &mounts::parse(&lines)), Unsynced::Anywhere);
+        let disk = mounts::parse("30 1 8:1 / / rw - ext4 a rw");
+        assert_eq!(unsynced(&bundle, &facts, &disk), only(&root));
     }
 }

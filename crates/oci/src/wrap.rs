@@ -9,7 +9,7 @@ use crate::profile::{self, Edited, Purpose};
 use crate::runtime::{self, Tried};
 use crate::step;
 use crate::step_root::{Kept, StepRoot, VolatileRoot};
-use crate::step_sync;
+use crate::step_sync::{self, Unsynced};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -62,7 +62,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
                 // The root of a `create` ends with `delete`.
                 Ok(_) if call.verb != "run" || call.detaches => {}
                 Ok(Some(root)) => return step::run(root, &runtime, arguments, &tried),
-                Ok(None) if step.unsynced.is_empty() => {}
+                Ok(None) if step.unsynced == Unsynced::Nothing => {}
                 Ok(None) => {
                     return step::run_and_sync(&step.unsynced, &runtime, arguments, &tried);
                 }
@@ -102,11 +102,11 @@ pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
 #[derive(Default)]
 struct BegunStep {
     root: Option<RootOf>,
-    /// The directories to sync at the end, unless the root is volatile.
-    unsynced: Vec<PathBuf>,
+    /// What to sync at the end, unless the root is volatile.
+    unsynced: Unsynced,
 }
 
-/// The root of a step of this engine that may become volatile; a step that is not counted yet.
+/// The root of a step of this engine that may become volatile; the step if it is not held.
 type RootOf = (&'static str, Option<LastStep>, Result<StepRoot, Kept>);
 
 /// Adds the hold to the bundle of `call`, if its container is to be held. Returns `None` if it is no
@@ -139,8 +139,8 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<BegunStep>, Str
 }
 
 fn make_volatile(call: &Invocation, root: Option<RootOf>) -> Result<Option<VolatileRoot>, String> {
-    let Some((engine, uncounted, root)) = root else { return Ok(None) };
-    step::make_volatile(call, engine, uncounted.as_ref(), root)
+    let Some((engine, unheld, root)) = root else { return Ok(None) };
+    step::make_volatile(call, engine, unheld.as_ref(), root)
 }
 
 /// What synconce-oci would do for one call.
@@ -157,8 +157,8 @@ pub(crate) struct WrapPlan {
     pub(crate) root: Option<Result<StepRoot, Kept>>,
     /// What is noted of a step of a build, with its engine.
     step: Option<(&'static str, LastStep)>,
-    /// The directories to sync at the end of a held step.
-    unsynced: Vec<PathBuf>,
+    /// What to sync at the end of a held step.
+    unsynced: Unsynced,
 }
 
 /// Why there is no plan.
@@ -229,7 +229,7 @@ impl WrapPlan {
         let unsynced = if stores_its_files {
             step_sync::unsynced(&place, &facts, &mounts)
         } else {
-            Vec::new()
+            Unsynced::Nothing
         };
         Ok(Self { bundle, verdict, edited, root, step, unsynced })
     }

@@ -62,6 +62,7 @@ pub fn trials() -> Vec<Trial> {
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(in_the_image_store_of_containerd_hardly_flush, &NEEDS_STORE),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
+        trial(whose_file_stays_open_are_whole, &NEEDS),
         trial(with_mounts_have_the_same_files_and_keep_their_cache, &NEEDS),
         trial(go_on_after_a_kill_of_dockerd, &NEEDS),
         trial(by_the_classic_builder_hardly_flush_and_containers_are_as_before, &NEEDS),
@@ -148,6 +149,26 @@ fn begun() -> PathBuf {
     let root = || volatile_roots().into_iter().find(|root| root.join("begun").exists());
     eventually("the step waits in a volatile root", || root().is_some());
     root().unwrap()
+}
+
+/// A process of the host has a file of the root open, during the step and after it.
+fn whose_file_stays_open_are_whole(place: &Place) {
+    let world = DockerdOnDisk::new(place);
+    let docker = world.start();
+    for buildkit in ["1", "0"] {
+        place.write("context/Dockerfile", &format!("{CHOWN}RUN {WAIT}\n"));
+        let words = ["build", "--network", "none", "--no-cache", "--tag", "probed", "context"];
+        let building = StartedCommand::new(docker.command(buildkit).args(words));
+        let root = begun();
+        let open = fs::File::open(root.join("data/1")).unwrap();
+        fs::write(root.join("end"), "").unwrap();
+        assert!(building.end().success(), "{}", building.text());
+        assert_owned(&docker);
+        assert_none_volatile();
+        drop(open);
+    }
+    docker.stop();
+    world.end();
 }
 
 /// A secret, a cache, an agent, a file and a writable directory of another stage, and a directory in

@@ -6,6 +6,7 @@
 use super::volatile::{MARK, NOTE, NotVolatile, open};
 use super::{Kept, StepRoot, failed};
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +17,7 @@ use synconce_probe::mounts::Mount;
 use synconce_probe::mounts::STEP_WORK;
 
 /// How long the end of a step waits for processes of the host that have a file of the root open.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A root that is volatile while the step runs.
@@ -166,15 +167,22 @@ impl VolatileRoot {
     }
 }
 
+/// Unmounts the root everywhere: lazily if a process of the host has a file of the root open for
+/// [`PATIENCE`], as engines do. The volatile overlay then lasts as long as the file is open. Without
+/// an index the kernel mounts a second overlay with the same upper directory meanwhile.
 fn unmount_patiently(root: &StepRoot) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
-        match root.unmount_all() {
+        let is_late = Instant::now() >= end;
+        let how = if is_late { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        match root.unmount_all(how) {
+            // The process may still copy files up, by the overlay's own work directory.
+            Ok(()) if is_late => return Ok(()),
             Ok(()) => {
                 root.remove_work();
                 return Ok(());
             }
-            Err(NotVolatile::Kept(Kept::InUse)) if Instant::now() < end => {
+            Err(NotVolatile::Kept(Kept::InUse)) if !is_late => {
                 std::thread::sleep(PAUSE);
             }
             Err(NotVolatile::Lost(error)) => return Err(error),

@@ -42,7 +42,7 @@ impl StepRoot {
     /// The root is as it was, or is lost.
     pub(crate) fn make_volatile(self, bundle: Option<&Path>) -> Result<VolatileRoot, NotVolatile> {
         let upper = self.look().map_err(NotVolatile::Kept)?;
-        self.unmount_all()?;
+        self.unmount_all(UnmountFlags::empty())?;
         // The kernel gives the number of an ended file system to the next one.
         let is_free = ustat::is_in_use(self.device.major, self.device.minor) == Some(false);
         if !is_free && self.is_upper_in_use() {
@@ -63,10 +63,10 @@ impl StepRoot {
         }
     }
 
-    /// Unmounts the overlay everywhere, or nowhere.
-    pub(super) fn unmount_all(&self) -> Result<(), NotVolatile> {
+    /// Unmounts the overlay everywhere, or nowhere; `how` may be lazily.
+    pub(super) fn unmount_all(&self, how: UnmountFlags) -> Result<(), NotVolatile> {
         for (at, point) in self.points.iter().enumerate().rev() {
-            let Err(errno) = unmount(point, UnmountFlags::NOFOLLOW) else { continue };
+            let Err(errno) = unmount(point, how | UnmountFlags::NOFOLLOW) else { continue };
             self.bind(at + 1).map_err(NotVolatile::Lost)?;
             return Err(NotVolatile::Kept(match errno {
                 Errno::BUSY => Kept::InUse,

@@ -35,13 +35,20 @@ pub(super) fn text(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) ->
         text += &format!("{name}{{engine=\"{engine}\"}} {count}\n");
     }
     let name = "synconce_build_steps_volatile_total";
-    text +=
-        &head(name, "Held build steps whose root was made volatile, since the boot.", "counter");
+    text += &head(
+        name,
+        "Build steps whose root was made volatile, held or not, since the boot.",
+        "counter",
+    );
     for HeldSteps { engine, volatile, .. } in steps {
         text += &format!("{name}{{engine=\"{engine}\"}} {volatile}\n");
     }
     let name = "synconce_last_build_step_held_timestamp_seconds";
-    text += &head(name, "When the last held build step began.", "gauge");
+    text += &head(
+        name,
+        "When the last build step began that was held, or whose root was made volatile.",
+        "gauge",
+    );
     for HeldSteps { engine, last, .. } in steps {
         let time =
             last.as_ref().map(|last| format!("{name}{{engine=\"{engine}\"}} {}\n", last.time));

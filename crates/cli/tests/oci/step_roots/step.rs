@@ -7,9 +7,19 @@ use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish};
 use synconce_testkit::process::Finished;
+
+/// A process that ends when this is dropped.
+pub struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
 
 /// The files of the layer below.
 pub const FILES: usize = 200;
@@ -82,6 +92,21 @@ impl<'a> StepOnDisk<'a> {
     /// Unmounts the root, as an engine does.
     pub fn unmount(&self) {
         unmount(self.root(), UnmountFlags::empty()).unwrap();
+    }
+
+    /// Starts a process with a mount namespace of its own, which has a copy of the root's mount.
+    pub fn copied_to_another_namespace(&self) -> Running {
+        let other = Command::new("unshare").args(["--mount", "sleep", "1000"]).spawn();
+        let other = Running(other.unwrap());
+        let process = format!("/proc/{}", other.0.id());
+        let namespace = |process: &str| fs::read_link(format!("{process}/ns/mnt")).ok();
+        let point = format!(" {} ", self.root().display());
+        eventually("another namespace has the mount", || {
+            let mounts = fs::read_to_string(format!("{process}/mountinfo"));
+            namespace(&process) != namespace("/proc/self")
+                && mounts.is_ok_and(|text| text.contains(&point))
+        });
+        other
     }
 
     /// Returns the line of the mount table for the root.
