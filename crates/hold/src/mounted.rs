@@ -96,8 +96,9 @@ pub(crate) fn has_failed(record: &HoldRecord) -> bool {
     systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
 }
 
-/// Whether ext4 has aborted its journal: it shows so (Linux 6.15), or is read-only and has counted
-/// errors since the hold started. An operator's remount loses nothing.
+/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),
+/// or is read-only and has counted errors since the hold started. An operator's remount to read-only
+/// loses nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;
@@ -106,7 +107,7 @@ fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
         let now = system.super_block.as_ref().and_then(errors_of);
         now.is_some_and(|now| now > system.errors.unwrap_or(0))
     };
-    ["emergency_ro", "shutdown"].iter().any(|name| mount.has_option(name))
+    ["emergency_ro", "shutdown", "abort"].iter().any(|name| mount.has_option(name))
         || mount.has_option("ro") && has_errors()
 }
 
