@@ -32,6 +32,7 @@ fn an_opaque_directory_that_was_made_while_held_stays_opaque() {
         let held = fixture.directory().display().to_string();
         fixture.ok("start");
         if !takes_attributes(place, &held) {
+            fixture.ok("stop");
             return;
         }
         sh(place, &format!("mkdir -p {held}/plain/below {held}/layer/etc"));
@@ -75,6 +76,7 @@ fn stop_in_the_middle(place: &Place, fixture: &HoldOnRig<'_>) -> Option<String> 
     sh(place, &format!("cd {held}; mkdir -p a/b/c/d/e"));
     fixture.ok("start");
     if !takes_attributes(place, &held) {
+        fixture.ok("stop");
         return None;
     }
     // Through the overlay, chattr(1) would set no flag of the file below.
