@@ -115,8 +115,9 @@ pub(crate) fn run_and_sync(
     arguments: &[OsString],
     tried: &Tried,
 ) -> RuntimeEnd {
+    let opened = unsynced.open();
     let ended = execute(runtime, arguments, tried);
-    step_sync::sync(unsynced).map_or_else(RuntimeEnd::Failed, |()| ended)
+    opened.sync().map_or_else(RuntimeEnd::Failed, |()| ended)
 }
 
 /// Mounts a root as before if an earlier call has made it volatile: by `delete` after the step, by
@@ -135,10 +136,11 @@ pub(crate) fn mount_back(
     let delete = || execute(runtime, arguments, tried);
     match (left_volatile(call), call.verb.as_str()) {
         (Ok(root), "create") => root?.end().err().map(RuntimeEnd::Failed),
-        (Ok(None), _) => step_sync::before_delete(call).err().map(|error| {
-            delete();
-            RuntimeEnd::Failed(error)
-        }),
+        (Ok(None), _) => match step_sync::of_delete(call) {
+            Ok(unsynced) => step_sync::end_by_delete(&unsynced, call, delete),
+            // The engine can repeat the call.
+            Err(error) => Some(RuntimeEnd::Failed(error)),
+        },
         (Ok(Some(root)), _) => Some(if is_of_dead_shim_of_dockerd(call) {
             give_up(&root, call, delete)
         } else {

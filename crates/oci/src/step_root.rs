@@ -11,7 +11,7 @@ mod ending;
 mod volatile;
 
 pub(crate) use ending::VolatileRoot;
-pub(crate) use volatile::NotVolatile;
+pub(crate) use volatile::{MARK, NotVolatile};
 
 use rustix::mount::MountFlags;
 use std::fmt;

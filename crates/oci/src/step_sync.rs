@@ -10,9 +10,12 @@ use crate::invocation::Invocation;
 use crate::outliving::covering;
 use crate::profile;
 use crate::step;
+use crate::step_root::MARK;
+use crate::wrap::RuntimeEnd;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::filesystem::{SyncKind, stores_nothing};
@@ -21,96 +24,156 @@ use synconce_sys::reason;
 
 /// Where the files of a root are that is to be synced.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) enum Unsynced {
-    /// The root is in memory, or on a volatile overlay of the engine.
-    #[default]
-    Nothing,
+pub(crate) struct Unsynced {
     /// On the file systems of these directories.
-    In(Vec<PathBuf>),
-    /// On a disk that cannot be found.
-    Anywhere,
+    directories: Vec<PathBuf>,
+    /// Also on a disk that cannot be found.
+    anywhere: bool,
+    /// The work directory of the root, if that is an overlay.
+    work: Option<PathBuf>,
 }
 
-/// Returns where the root of the container in `bundle` has its files.
-pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Unsynced {
-    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::Nothing };
-    let Some(mount) = covering(&root, mounts) else { return Unsynced::In(vec![root]) };
+/// An [`Unsynced`] whose directories are open.
+pub(crate) struct Opened<'a> {
+    unsynced: &'a Unsynced,
+    handles: Vec<Result<OwnedFd, Errno>>,
+}
+
+/// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory, or
+/// on a volatile overlay of the engine.
+pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: bool) -> Unsynced {
+    let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::default() };
+    let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
+    let Some(mount) = covering(&root, mounts) else { return only(root) };
     match mount.kind() {
         SyncKind::Stacked
             if ["volatile", "fsync=volatile"].iter().any(|it| mount.has_option(it)) =>
         {
-            Unsynced::Nothing
+            Unsynced::default()
         }
         SyncKind::Stacked => {
-            // By the overlay, syncfs(2) does not report the errors of the upper file system.
+            // By the overlay, syncfs(2) does not report the errors of the upper file system. By the
+            // name of the upper directory, it may reach another disk that was mounted over it.
             let upper = mount.option("upperdir").filter(|it| it.is_absolute() && it.is_dir());
-            Unsynced::In(vec![upper.unwrap_or(root)])
+            let work = mount.option("workdir").filter(|it| it.is_absolute());
+            Unsynced {
+                directories: upper.into_iter().chain([root]).collect(),
+                anywhere: false,
+                work,
+            }
         }
-        _ if stores_nothing(&mount.type_name) => Unsynced::Nothing,
-        SyncKind::Fuse { .. } => beside(mount, mounts),
-        _ => Unsynced::In(vec![root]),
+        _ if stores_nothing(&mount.type_name) => Unsynced::default(),
+        SyncKind::Fuse { .. } => beside(mount, mounts, of_shim),
+        _ => only(root),
     }
 }
 
 /// Returns where the server of `mount` has its files. syncfs(2) does not reach them. fuse-overlayfs
-/// has them beside the mount, unless containerd mounts it in the bundle, which is in memory.
-fn beside(mount: &Mount, mounts: &[Mount]) -> Unsynced {
+/// has them beside the mount, unless a shim mounts it in the bundle.
+fn beside(mount: &Mount, mounts: &[Mount], of_shim: bool) -> Unsynced {
     let same = mounts.iter().filter(|other| other.device == mount.device);
-    let parents = same.filter_map(|mount| mount.point.parent());
+    let parents: Vec<_> = same.filter_map(|mount| mount.point.parent()).collect();
     let is_stored = |parent: &&Path| {
         covering(parent, mounts).is_none_or(|mount| !stores_nothing(&mount.type_name))
     };
-    let found: Vec<_> = parents.filter(is_stored).map(Path::to_owned).collect();
-    if found.is_empty() { Unsynced::Anywhere } else { Unsynced::In(found) }
+    let stored = parents.iter().copied().filter(is_stored);
+    let directories: Vec<_> = stored.map(Path::to_owned).collect();
+    let anywhere = of_shim || directories.len() < parents.len();
+    Unsynced { directories, anywhere, work: None }
 }
 
-/// Syncs the files of a root.
-///
-/// # Errors
-/// The result of the step may be incomplete on the disk. The message is for the user.
-pub(crate) fn sync(unsynced: &Unsynced) -> Result<(), String> {
-    if mutant::is("step-root-unsynced") {
-        return Ok(());
+impl Unsynced {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.directories.is_empty() && !self.anywhere
     }
-    let directories = match unsynced {
-        Unsynced::Nothing => return Ok(()),
-        Unsynced::In(directories) => directories,
-        Unsynced::Anywhere => {
-            rustix::fs::sync();
+
+    /// Opens the directories: syncfs(2) reports the write-back errors since then, and earlier ones
+    /// that nobody has seen (errseq, Linux 5.8).
+    pub(crate) fn open(&self) -> Opened<'_> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |directory| rustix::fs::open(directory, flags, Mode::empty());
+        Opened { unsynced: self, handles: self.directories.iter().map(open).collect() }
+    }
+
+    /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may ignore
+    /// how a `delete` ended.
+    fn mark(&self) {
+        if let Some(work) = &self.work {
+            // The error of the sync is the one to report.
+            let _ = std::fs::create_dir_all(work.join(MARK));
+        }
+    }
+}
+
+impl Opened<'_> {
+    /// Syncs the files of the root.
+    ///
+    /// # Errors
+    /// The result of the step may be incomplete on the disk. The message is for the user.
+    pub(crate) fn sync(&self) -> Result<(), String> {
+        if mutant::is("step-root-unsynced") {
             return Ok(());
         }
-    };
-    directories.iter().try_for_each(|directory| {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(directory, flags, Mode::empty())
-            .and_then(|handle| file_system::sync(handle.as_fd()))
-            .map_err(|errno| {
+        for (directory, handle) in self.unsynced.directories.iter().zip(&self.handles) {
+            let handle = handle.as_ref().map_err(|errno| *errno);
+            handle.and_then(|handle| file_system::sync(handle.as_fd())).map_err(|errno| {
                 let path = directory.display();
                 format!("cannot sync the file system of {path}: {}", reason(&errno.into()))
-            })
-    })
+            })?;
+        }
+        if self.unsynced.anywhere {
+            rustix::fs::sync();
+        }
+        Ok(())
+    }
 }
 
-/// Syncs the root of a held step that a `call` of `delete` ends. dockerd needs no sync: it makes the
+/// Finds the root of a held step that a `call` of `delete` ends. dockerd needs no sync: it makes the
 /// layer of an image by a copy of the container's, after that call.
 ///
 /// # Errors
-/// As for [`sync`].
-pub(crate) fn before_delete(call: &Invocation) -> Result<(), String> {
+/// It is not known where the root has its files. The message is for the user.
+pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     let namespace = call.root.as_deref().and_then(Path::file_name);
+    let nothing = Ok(Unsynced::default());
     if namespace == Some(OsStr::new("moby")) {
-        return Ok(());
+        return nothing;
     }
     // Buildah calls the runtime in the bundle.
     let of_shim = step::bundle_of_shim(call).map(Path::to_owned);
-    let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return Ok(()) };
+    let is_of_shim = of_shim.is_some();
+    let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return nothing };
     // Engines remove a bundle after this call.
-    let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return Ok(()) };
+    let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
     let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
-    let (true, Ok(facts)) = (is_held, config.facts()) else { return Ok(()) };
+    let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
     let mounts = mounts::read("self")
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))?;
-    sync(&unsynced(&bundle, &facts, &mounts))
+    Ok(unsynced(&bundle, &facts, &mounts, is_of_shim))
+}
+
+/// Ends a step whose root is `unsynced`, by a `call` of `delete`, which `delete` executes. Returns
+/// `None` if the runtime is still to be executed.
+pub(crate) fn end_by_delete(
+    unsynced: &Unsynced,
+    call: &Invocation,
+    delete: impl FnOnce() -> RuntimeEnd,
+) -> Option<RuntimeEnd> {
+    // A repeated call needs the bundle and the runtime's state.
+    let opened = unsynced.open();
+    let synced = opened.sync();
+    if synced.is_ok() && (unsynced.is_nothing() || !call.forces) {
+        return None;
+    }
+    let ended = delete();
+    // `delete --force` has ended processes only now.
+    Some(match synced.and_then(|()| opened.sync()) {
+        Ok(()) => ended,
+        Err(error) => {
+            unsynced.mark();
+            RuntimeEnd::Failed(error)
+        }
+    })
 }
 
 #[cfg(test)]
@@ -135,21 +198,25 @@ mod tests {
                  41 30 0:50 / {} rw - {kind}\n",
                 root.display()
             );
-            unsynced(&bundle, &facts, &mounts::parse(&lines))
+            unsynced(&bundle, &facts, &mounts::parse(&lines), false)
         };
-        let only = |path: &Path| Unsynced::In(vec![path.to_owned()]);
+        let in_all = |paths: &[&Path]| Unsynced {
+            directories: paths.iter().map(|path| path.to_path_buf()).collect(),
+            ..Unsynced::default()
+        };
+        let only = |path: &Path| in_all(&[path]);
         let upper = format!("overlay a rw,lowerdir=/l,upperdir={},workdir=/w", bundle.display());
-        assert_eq!(found(&upper), only(&bundle));
+        let work = Some("/w".into());
+        assert_eq!(found(&upper), Unsynced { work: work.clone(), ..in_all(&[&bundle, &root]) });
         assert_eq!(found("overlay a rw,lowerdir=/l,upperdir=u,workdir=w"), only(&root));
-        assert_eq!(found("overlay a rw,lowerdir=/l,upperdir=/missing/u,workdir=w"), only(&root));
-        assert_eq!(found(&format!("{upper},volatile")), Unsynced::Nothing);
-        assert_eq!(found(&format!("{upper},fsync=volatile")), Unsynced::Nothing);
-        assert_eq!(found("tmpfs a rw"), Unsynced::Nothing);
+        let missing = found("overlay a rw,lowerdir=/l,upperdir=/missing/u,workdir=/w");
+        assert_eq!(missing, Unsynced { work, ..only(&root) });
+        assert_eq!(found(&format!("{upper},volatile")), Unsynced::default());
+        assert_eq!(found(&format!("{upper},fsync=volatile")), Unsynced::default());
+        assert_eq!(found("tmpfs a rw"), Unsynced::default());
         assert_eq!(found("btrfs a rw"), only(&root));
-        assert_eq!(
-            found("fuse.fuse-overlayfs a rw"),
-            Unsynced::In(vec!["/store/ab".into(), bundle.clone()])
-        );
+        let stored = in_all(&[Path::new("/store/ab"), &bundle]);
+        assert_eq!(found("fuse.fuse-overlayfs a rw"), stored);
         // A shim of containerd mounts the root in its bundle.
         let lines = format!(
             "30 1 8:1 / / rw - ext4 a rw\n31 30 0:40 / {} rw - tmpfs a rw\n\
@@ -157,8 +224,12 @@ mod tests {
             bundle.display(),
             root.display()
         );
-        assert_eq!(unsynced(&bundle, &facts, &mounts::parse(&lines)), Unsynced::Anywhere);
-        let disk = mounts::parse("30 1 8:1 / / rw - ext4 a rw");
-        assert_eq!(unsynced(&bundle, &facts, &disk), only(&root));
+        let at = |lines: &str, of_shim| unsynced(&bundle, &facts, &mounts::parse(lines), of_shim);
+        assert_eq!(at(&lines, false), Unsynced { anywhere: true, ..Unsynced::default() });
+        // The shim's bundles can be on a disk, too, which need not be the snapshots'.
+        let lines = lines.replace(" tmpfs ", " xfs ");
+        assert_eq!(at(&lines, false), only(&bundle));
+        assert_eq!(at(&lines, true), Unsynced { anywhere: true, ..only(&bundle) });
+        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", false), only(&root));
     }
 }

@@ -62,7 +62,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
                 // The root of a `create` ends with `delete`.
                 Ok(_) if call.verb != "run" || call.detaches => {}
                 Ok(Some(root)) => return step::run(root, &runtime, arguments, &tried),
-                Ok(None) if step.unsynced == Unsynced::Nothing => {}
+                Ok(None) if step.unsynced.is_nothing() => {}
                 Ok(None) => {
                     return step::run_and_sync(&step.unsynced, &runtime, arguments, &tried);
                 }
@@ -227,9 +227,10 @@ impl WrapPlan {
         };
         let root = step::root(&context, &verdict);
         let unsynced = if stores_its_files {
-            step_sync::unsynced(&place, &facts, &mounts)
+            // Only a `run` uses it, and no shim calls that.
+            step_sync::unsynced(&place, &facts, &mounts, false)
         } else {
-            Unsynced::Nothing
+            Unsynced::default()
         };
         Ok(Self { bundle, verdict, edited, root, step, unsynced })
     }

@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use std::{fs, io};
@@ -33,6 +34,8 @@ pub fn trials() -> Vec<Trial> {
         trial(the_root_is_volatile_while_the_step_runs_and_is_mounted_back, needs),
         trial(a_root_that_is_bound_is_volatile_at_both_places, needs),
         trial(a_file_that_stays_open_fails_nothing, needs),
+        trial(a_copy_in_another_namespace_can_still_be_written, needs),
+        trial(a_mount_over_the_root_is_left, needs),
         trial(an_exit_code_and_a_signal_are_passed_on, needs),
         trial(a_write_back_error_fails_the_step, needs),
         trial(a_journal_that_its_own_timer_aborted_fails_the_step, needs),
@@ -129,8 +132,10 @@ fn a_file_that_stays_open_fails_nothing(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
     let step = StepOnDisk::new(place, rig.path());
+    fs::write(step.layer.join("lower/other"), "as below").unwrap();
     let running = step.start(&["until", "/grown", "/end"]);
     let mut open = fs::File::open(step.root().join("data/1")).unwrap();
+    let root = fs::File::open(step.root()).unwrap();
     let other = step.copied_to_another_namespace();
     fs::write(step.root().join("end"), "").unwrap();
     assert!(running.end().success(), "{}", running.text());
@@ -147,10 +152,51 @@ fn a_file_that_stays_open_fails_nothing(place: &Place) {
     step.assert_back();
     assert_eq!(fs::metadata(step.root().join("data/1")).unwrap().uid(), 1);
     assert_eq!(io::read_to_string(&mut open).unwrap(), "file 1");
-    drop((open, other));
+    // Its overlay still copies files up.
+    fs::write(format!("/proc/self/fd/{}/other", root.as_raw_fd()), "changed").unwrap();
+    drop((open, root, other));
     step.unmount();
     step.mount();
     step.chown();
+    step.unmount();
+    rig.down().unwrap();
+}
+
+/// Another mount namespace that has the volatile overlay makes no unmount here fail.
+fn a_copy_in_another_namespace_can_still_be_written(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    let running = step.start(&["until", "/grown", "/end"]);
+    let other = step.copied_to_another_namespace();
+    fs::write(step.root().join("end"), "").unwrap();
+    assert!(running.end().success(), "{}", running.text());
+    step.assert_back();
+    fs::write(other.sees(&step.root().join("data/1")), "changed").unwrap();
+    // A second step is no reason to take it away, either.
+    step.chown();
+    fs::write(other.sees(&step.root().join("data/2")), "changed").unwrap();
+    drop(other);
+    step.unmount();
+    rig.down().unwrap();
+}
+
+/// A file that is open makes the unmount lazy, which would take another mount in place of the root.
+fn a_mount_over_the_root_is_left(place: &Place) {
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    let running = step.start(&["until", "/grown", "/end"]);
+    let root = fs::File::open(step.root()).unwrap();
+    mount("over", step.root(), "tmpfs", MountFlags::empty(), None).unwrap();
+    fs::write(format!("/proc/self/fd/{}/end", root.as_raw_fd()), "").unwrap();
+    let (status, text) = (running.end(), running.text());
+    assert_eq!(status.code(), Some(125), "{text}");
+    assert!(text.contains("another mount is over or below it"), "{text}");
+    drop(root);
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let over = format!(" {} ", step.root().display());
+    let found: Vec<_> = table.lines().filter(|line| line.contains(&over)).collect();
+    assert!(found.len() == 2 && found[1].contains(" - tmpfs over "), "{found:?}");
+    step.unmount();
     step.unmount();
     rig.down().unwrap();
 }

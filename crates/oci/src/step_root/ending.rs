@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::Mount;
 use synconce_probe::mounts::STEP_WORK;
+use synconce_sys::ustat;
 
 /// How long the end of a step waits for processes of the host that have a file of the root open.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -107,8 +108,12 @@ impl VolatileRoot {
             return Err(error);
         }
         let root = self.root.as_ref().map_err(|why| cannot_mount_back(&self.point, why))?;
-        unmount_patiently(root)?;
-        root.mount_all(&root.options)
+        // An engine that ignores the error would write its last changes beside the layer.
+        self.unmount_patiently(root).and_then(|()| root.mount_all(&root.options)).inspect_err(
+            |_| {
+                let _ = self.mark();
+            },
+        )
     }
 
     /// Leaves a layer that is not synced: unmounted, and marked.
@@ -116,8 +121,49 @@ impl VolatileRoot {
         // A read-only upper directory is refused without the mark, too.
         let _ = self.mark();
         if let Ok(root) = &self.root {
-            let _ = unmount_patiently(root);
+            let _ = self.unmount_patiently(root);
         }
+    }
+
+    /// Unmounts the root everywhere: lazily if a process of the host has a file of the root open
+    /// for [`PATIENCE`], as engines do. The volatile overlay then lasts as long as the file is open.
+    /// Without an index the kernel mounts a second overlay with the same upper directory meanwhile.
+    fn unmount_patiently(&self, root: &StepRoot) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if !self.is_on_top(root) {
+                return Err(cannot_mount_back(root.point(), &Kept::Covered));
+            }
+            let is_late = Instant::now() >= end;
+            let how = if is_late { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+            match root.unmount_all(how) {
+                Ok(()) => {
+                    // A process may still copy files up, by the overlay's own work directory.
+                    if !is_late && !self.is_in_use() {
+                        root.remove_work();
+                    }
+                    return Ok(());
+                }
+                Err(NotVolatile::Kept(Kept::InUse)) if !is_late => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(NotVolatile::Lost(error)) => return Err(error),
+                Err(NotVolatile::Kept(why)) => return Err(cannot_mount_back(root.point(), &why)),
+            }
+        }
+    }
+
+    /// Whether an unmount takes the volatile overlay at each point, and no mount over it. Mounts
+    /// below it go with it, as they do with the engine's own lazy unmount.
+    fn is_on_top(&self, root: &StepRoot) -> bool {
+        let device = |point: &PathBuf| rustix::fs::stat(point).map(|found| found.st_dev);
+        root.points.iter().all(|point| device(point) == Ok(self.device))
+    }
+
+    /// Whether the volatile overlay, unmounted here, lives on in another mount namespace.
+    fn is_in_use(&self) -> bool {
+        let [major, minor] = [rustix::fs::major(self.device), rustix::fs::minor(self.device)];
+        ustat::is_in_use(major, minor) == Some(true)
     }
 
     /// Syncs the file system of the layer. During the sync, and after a failed sync, the engine's
@@ -164,30 +210,6 @@ impl VolatileRoot {
         // A volatile overlay reports, at each fsync(2), errors since it was mounted
         // (`ovl_sync_status`, Linux 5.12).
         rustix::fs::fsync(root).map_err(cannot)
-    }
-}
-
-/// Unmounts the root everywhere: lazily if a process of the host has a file of the root open for
-/// [`PATIENCE`], as engines do. The volatile overlay then lasts as long as the file is open. Without
-/// an index the kernel mounts a second overlay with the same upper directory meanwhile.
-fn unmount_patiently(root: &StepRoot) -> Result<(), String> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let is_late = Instant::now() >= end;
-        let how = if is_late { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        match root.unmount_all(how) {
-            // The process may still copy files up, by the overlay's own work directory.
-            Ok(()) if is_late => return Ok(()),
-            Ok(()) => {
-                root.remove_work();
-                return Ok(());
-            }
-            Err(NotVolatile::Kept(Kept::InUse)) if !is_late => {
-                std::thread::sleep(PAUSE);
-            }
-            Err(NotVolatile::Lost(error)) => return Err(error),
-            Err(NotVolatile::Kept(why)) => return Err(cannot_mount_back(root.point(), &why)),
-        }
     }
 }
 

@@ -23,7 +23,7 @@ use synconce_sys::{overlay, ustat};
 /// file if the configuration of the container cannot be read.
 pub(super) const NOTE: &str = "bundle";
 /// The kernel's mark of a volatile overlay, in a work directory.
-pub(super) const MARK: &str = "work/incompat/volatile";
+pub(crate) const MARK: &str = "work/incompat/volatile";
 
 /// Why a root is not volatile.
 #[derive(Debug)]
@@ -42,10 +42,12 @@ impl StepRoot {
     /// The root is as it was, or is lost.
     pub(crate) fn make_volatile(self, bundle: Option<&Path>) -> Result<VolatileRoot, NotVolatile> {
         let upper = self.look().map_err(NotVolatile::Kept)?;
+        // An earlier step's overlay may live on, in a process of the host.
+        let is_left = self.own_work().exists();
         self.unmount_all(UnmountFlags::empty())?;
         // The kernel gives the number of an ended file system to the next one.
         let is_free = ustat::is_in_use(self.device.major, self.device.minor) == Some(false);
-        if !is_free && self.is_upper_in_use() {
+        if (is_left || !is_free) && self.is_upper_in_use() {
             return Err(self.undo(Kept::InUse));
         }
         let noted = self.make_work().and_then(|()| self.write_note(bundle));
@@ -99,7 +101,10 @@ impl StepRoot {
 
     /// Mounts the overlay as the engine did, after everything is unmounted.
     fn undo(&self, why: Kept) -> NotVolatile {
-        self.remove_work();
+        // An overlay that is in use may have it.
+        if why != Kept::InUse {
+            self.remove_work();
+        }
         match self.mount_all(&self.options) {
             Ok(()) => NotVolatile::Kept(why),
             Err(error) => {
@@ -112,7 +117,7 @@ impl StepRoot {
     /// directory (`ovl_report_in_use`, 6.18), and any other by the mark.
     fn is_upper_in_use(&self) -> bool {
         let mark = self.own_work().join(MARK);
-        let marked = self.make_work().is_ok() && std::fs::create_dir_all(mark).is_ok();
+        let marked = std::fs::create_dir_all(mark).is_ok();
         let probe = marked.then(|| self.mount(&format!("{},index=on", self.options_of_own_work())));
         if probe == Some(Ok(())) {
             let _ = unmount(self.point(), UnmountFlags::NOFOLLOW);

@@ -1,10 +1,11 @@
 //! Steps that can write to data that outlive them, and steps whose root no unmount syncs.
 
-use super::shim::Shim;
+use super::shim::{Shim, lose_data};
 use super::step::{StepOnDisk, assert_well};
 use super::{FEW, runtimes};
 use libtest_mimic::Trial;
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,11 @@ pub fn trials() -> Vec<Trial> {
         trial(a_run_in_a_step_with_a_cache_commits_the_cache, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_at_the_end, needs),
         trial(a_root_that_cannot_be_synced_fails_the_step, needs),
+        trial(an_error_that_another_sync_took_fails_the_step, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_before_a_delete, needs),
+        trial(a_root_that_no_delete_can_sync_cannot_be_mounted, needs),
+        trial(a_forced_delete_syncs_what_it_ended, needs),
+        trial(an_upper_directory_that_is_mounted_over_is_synced, needs),
         trial(an_overlay_that_another_namespace_keeps_is_synced_at_the_end, needs),
     ]
 }
@@ -106,6 +111,16 @@ fn a_run_in_a_step_with_a_cache_commits_the_cache(place: &Place) {
     rig.down().unwrap();
 }
 
+/// Runs a step that syncs a file of its root, whose calls are held. Asserts that its end syncs.
+fn assert_synced_at_the_end(rig: &Rig, step: &StepOnDisk<'_>) {
+    sync(rig);
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    assert_well(&finish(&mut step.command(&["syncs", "/grown", "100"])));
+    let made = count() - before;
+    assert!((1..FEW).contains(&made), "{made} flushes");
+}
+
 fn sync(rig: &Rig) {
     rustix::fs::syncfs(fs::File::open(rig.path()).unwrap()).unwrap();
 }
@@ -124,12 +139,7 @@ fn a_root_that_no_unmount_syncs_is_synced_at_the_end(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let step = StepOnDisk::new(place, rig.path());
     make_plain(&step);
-    sync(&rig);
-    let count = || rig.disk().stats().unwrap().flushes;
-    let before = count();
-    assert_well(&finish(&mut step.command(&["syncs", "/grown", "100"])));
-    let made = count() - before;
-    assert!((1..FEW).contains(&made), "{made} flushes");
+    assert_synced_at_the_end(&rig, &step);
     // A step that fails has a result, too: BuildKit keeps it for a look.
     let ended = finish(&mut step.command(&["syncs", "/missing/grown", "1"]));
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -154,6 +164,21 @@ fn a_root_that_cannot_be_synced_fails_the_step(place: &Place) {
     rig.down().unwrap();
 }
 
+fn an_error_that_another_sync_took_fails_the_step(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().passthrough(false).up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    make_plain(&step);
+    let running = step.start(&["until", "/grown", "/end"]);
+    lose_data(&rig);
+    fs::write(step.root().join("end"), "").unwrap();
+    let (status, text) = (running.end(), running.text());
+    assert_eq!(status.code(), Some(125), "{text}");
+    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    unmount(step.root(), UnmountFlags::empty()).unwrap();
+    rig.down().unwrap();
+}
+
 fn a_root_that_no_unmount_syncs_is_synced_before_a_delete(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
@@ -171,20 +196,66 @@ fn a_root_that_no_unmount_syncs_is_synced_before_a_delete(place: &Place) {
     rig.down().unwrap();
 }
 
+/// Returns a shim's step whose root stays as the engine mounted it.
+fn as_mounted<'a>(place: &'a Place, rig: &Rig) -> Shim<'a> {
+    let shim = Shim::new(place, rig);
+    shim.step.choose("as-mounted");
+    shim
+}
+
+/// An engine can ignore how a `delete` ended.
+fn a_root_that_no_delete_can_sync_cannot_be_mounted(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = as_mounted(place, &rig);
+    shim.write();
+    let call = shim.call(&["delete"]);
+    let ended = finish(&mut shim.step.with_signal("syncfs:error=EIO", call));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("cannot sync the file system of "), "{ended:?}");
+    shim.step.unmount();
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+/// Processes of the step write until `delete --force` ends them.
+fn a_forced_delete_syncs_what_it_ended(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = as_mounted(place, &rig);
+    shim.begin();
+    // By the upper directory and by the root, and once more after the runtime's call.
+    let call = shim.call(&["delete", "--force"]);
+    let ended = finish(&mut shim.step.with_signal("syncfs:error=EIO:when=3", call));
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    shim.step.unmount();
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
+    rig.down().unwrap();
+}
+
+fn an_upper_directory_that_is_mounted_over_is_synced(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    step.choose("as-mounted");
+    let upper = step.layer.join("upper");
+    mount("test", &upper, "tmpfs", MountFlags::empty(), None).unwrap();
+    assert_synced_at_the_end(&rig, &step);
+    unmount(&upper, UnmountFlags::empty()).unwrap();
+    step.unmount();
+    rig.down().unwrap();
+}
+
 /// The engine's unmount syncs no overlay that another mount namespace has a copy of.
 fn an_overlay_that_another_namespace_keeps_is_synced_at_the_end(place: &Place) {
     let _barrier = without_foreign_syncs();
-    let rig = Rig::builder().up().unwrap();
+    let rig = Rig::builder().mount_options("commit=300").up().unwrap();
     let step = StepOnDisk::new(place, rig.path());
     // A volatile root is no copy: the engine's unmount is that of the overlay mounted after the step.
     step.choose("as-mounted");
     let other = step.copied_to_another_namespace();
-    sync(&rig);
+    assert_synced_at_the_end(&rig, &step);
     let count = || rig.disk().stats().unwrap().flushes;
-    let before = count();
-    assert_well(&finish(&mut step.command(&["syncs", "/grown", "100"])));
-    let made = count() - before;
-    assert!((1..FEW).contains(&made), "{made} flushes");
     fs::write(step.root().join("stub"), "").unwrap();
     let before = count();
     step.unmount();

@@ -80,6 +80,12 @@ impl<'a> Shim<'a> {
         self.wait();
     }
 
+    /// Starts a step that runs until a signal ends it.
+    pub fn begin(&self) {
+        assert_well(&finish(&mut self.create(&["until", "/grown", "/end"])));
+        assert_well(&finish(&mut self.call(&["start"])));
+    }
+
     /// Changes the owner of the files of the layer below.
     fn chown(&self) {
         assert_well(&finish(&mut self.create(&["chown", "/data"])));
@@ -98,6 +104,15 @@ impl<'a> Shim<'a> {
     }
 }
 
+/// Makes the disk lose what the step has written; another process sees the error first.
+pub fn lose_data(rig: &Rig) {
+    // Metadata can be written, so the disk stays writable.
+    rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
+    let seen = rustix::fs::syncfs(fs::File::open(rig.path()).unwrap());
+    assert_eq!(seen, Err(Errno::IO));
+    rig.disk().recover().unwrap();
+}
+
 fn the_root_is_volatile_from_create_to_delete(place: &Place) {
     let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
@@ -109,8 +124,7 @@ fn the_root_is_volatile_from_create_to_delete(place: &Place) {
     println!("{FILES} files: {made} flushes");
     assert!(made < FEW, "{made}");
     // A runtime that refuses to delete leaves the root as it is.
-    assert_well(&finish(&mut shim.create(&["until", "/grown", "/end"])));
-    assert_well(&finish(&mut shim.call(&["start"])));
+    shim.begin();
     let refused = finish(&mut shim.call(&["delete"]));
     assert!(!refused.status.success() && shim.step.is_volatile(), "{refused:?}");
     let forced = finish(&mut shim.call(&["delete", "--force"]));
@@ -128,12 +142,7 @@ fn a_write_back_error_leaves_a_layer_that_no_engine_can_mount(place: &Place) {
     assert_well(&finish(&mut shim.create(&["syncs", "/grown", "64"])));
     assert_well(&finish(&mut shim.call(&["start"])));
     shim.wait();
-    // Metadata can be written, so the disk stays writable.
-    rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
-    // Another process sees the error first.
-    let seen = rustix::fs::syncfs(fs::File::open(&shim.step.layer).unwrap());
-    assert_eq!(seen, Err(Errno::IO));
-    rig.disk().recover().unwrap();
+    lose_data(&rig);
     let ended = finish(&mut shim.call(&["delete"]));
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
     assert!(ended.stderr.contains("cannot sync the file system of "), "{ended:?}");

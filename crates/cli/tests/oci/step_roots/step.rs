@@ -14,6 +14,13 @@ use synconce_testkit::process::Finished;
 /// A process that ends when this is dropped.
 pub struct Running(Child);
 
+impl Running {
+    /// Returns the name here of `path` in the process's mount namespace.
+    pub fn sees(&self, path: &Path) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{}", self.0.id(), path.display()))
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.kill().unwrap();
