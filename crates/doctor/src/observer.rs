@@ -1,4 +1,4 @@
-//! Who is told of an examination, and can end it.
+//! What is told of an examination, and can end it.
 
 use crate::error::Error;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 mod ext4;
 
-pub(crate) use self::ext4::find_aborted_journal;
+pub use self::ext4::find_aborted_journal;
 
 use crate::failures;
 use rustix::fs::{FileType, StatVfsMountFlags};

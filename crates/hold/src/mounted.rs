@@ -2,10 +2,12 @@
 
 use crate::record::{FileSystem, HoldRecord, SuperBlock};
 use crate::runtime::guard;
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_durable::file_system::find_aborted_journal;
 use synconce_probe::mounts::{self, MNT_ID_UNIQUE, Mount};
 use synconce_probe::super_block;
 
@@ -44,7 +46,6 @@ fn errors_of(super_block: &SuperBlock) -> Option<u64> {
 fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
     if wanted.is_unique {
         // The list has the older ids. Of mounts that are covered, the point leads to another.
-
         let above = path.canonicalize().is_ok_and(|path| path.starts_with(&mount.point));
         above && id_of(&mount.point) == Ok(wanted)
     } else {
@@ -96,9 +97,10 @@ pub(crate) fn has_failed(record: &HoldRecord) -> bool {
     systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
 }
 
-/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),
-/// or is read-only and has counted errors since the hold started. An operator's remount to read-only
-/// loses nothing.
+/// Whether ext4 has aborted its journal: it shows so (Linux 6.15), or it has counted errors since the
+/// hold started, and is read-only or has a journal that has stopped. Stable kernels since 2024 (5.15,
+/// 6.1, 6.6) and 6.12 show an abort by neither word: they are read-only in fact alone. An operator's
+/// remount to read-only loses nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;
@@ -107,8 +109,13 @@ fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
         let now = system.super_block.as_ref().and_then(errors_of);
         now.is_some_and(|now| now > system.errors.unwrap_or(0))
     };
-    ["emergency_ro", "shutdown", "abort"].iter().any(|name| mount.has_option(name))
-        || mount.has_option("ro") && has_errors()
+    let has_stopped = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let point = rustix::fs::open(&system.point, flags, Mode::empty());
+        point.is_ok_and(|point| find_aborted_journal(point.as_fd(), &[]).is_err())
+    };
+    ["emergency_ro", "shutdown"].iter().any(|name| mount.has_option(name))
+        || has_errors() && (mount.has_option("ro") || has_stopped())
 }
 
 /// Whether `system` is at its mount point still.

@@ -15,9 +15,11 @@ use crate::aside::{self, AsideRequest, Journal, Restored};
 use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Orphans};
+use crate::error::Unclean;
 use crate::overlay::{self, ResolvedPath};
 use crate::record::HoldRecord;
 use crate::runtime::Lock;
+use crate::unclean::unclean;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
@@ -173,6 +175,11 @@ fn recover_from(
         // The guard has the files open, too.
         lock.end_guard()?;
         present::refuse_used(then)?;
+    }
+    if let (Fate::Wipe(_), MarkedState::Unclean { record: Some(record), .. }) = (&fate, &state)
+        && unclean(record) == Some(Unclean::WriteBack)
+    {
+        aside::note_losses(name, &record.file_systems)?;
     }
     state.note_ending();
     // Before a rename: the links and attributes that the hold added are beside and on the files.

@@ -1,4 +1,5 @@
-//! Counts of the held build steps since the boot, and of those with a volatile root, in memory (`/run/synconce/steps`).
+//! Counts of the held build steps since the boot, and of those with a volatile root, in memory
+//! (`/run/synconce/steps`).
 //!
 //! Each engine has three files. A note adds one byte to the first, whose length is the count, and
 //! overwrites the second with a record of a fixed length. The length of the third counts the steps

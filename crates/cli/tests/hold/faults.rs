@@ -46,6 +46,13 @@ fn a_write_back_error_ends_the_hold_and_is_named() {
         fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t"]);
         assert_eq!(fixture.state(), "interrupted");
         fixture.fails("start", &[]);
+        let wiped = fixture.hold("recover");
+        assert_eq!(wiped.status.code(), Some(0), "{wiped:?}");
+        // Memory still shows what the disk does not have.
+        fixture.fails("restore", &["the disk of ", " lost writes"]);
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        fixture.ok("restore");
         fixture.rig.down().unwrap();
     });
 }

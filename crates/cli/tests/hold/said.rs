@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use synconce_testkit::harness::{
     StartedCommand, Terminal, children, eventually, finish, isolated, process_status,
 };
+use synconce_testkit::rig::Rig;
 
 /// Returns the commands of the lines of `text` that begin with `mark`.
 fn commands<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
@@ -87,19 +88,23 @@ fn the_commands_that_put_back_a_name_with_a_tab_can_be_typed() {
 
 #[test]
 fn a_file_system_that_aborted_its_journal_has_failed() {
-    with_hold("", |place, fixture| {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=1").passthrough(false);
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "");
         fixture.ok("start");
-        // As ext4 does after an error of the disk (ext4(5), abort).
-        let point = fixture.rig.path().display().to_string();
-        place.bare(&["mount", "-o", "remount,abort", &point]);
+        let made = fixture.directory().join("made");
+        fixture.rig.abort_journal(|| fs::create_dir(made).unwrap()).unwrap();
+        fixture.rig.disk().recover().unwrap();
         assert!(fs::write(fixture.directory().join("new"), "").is_err());
+        // The kernel counts the error in a work queue of its own.
+        eventually("the kernel counts the error", || fixture.state() != "held");
         let (status, code) = fixture.status();
         assert_eq!((status["state"].as_str(), code), (Some("failed"), Some(4)), "{status}");
         assert_eq!(status["advice"], "synconce hold stop t");
         fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t\n"]);
         fixture.rig.unmount().unwrap();
         assert_eq!(fixture.state(), "interrupted");
-        fixture.rig.mount().unwrap();
+        fixture.rig.down().unwrap();
     });
 }
 

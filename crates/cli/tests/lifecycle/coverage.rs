@@ -80,7 +80,7 @@ fn a_disk_in_a_namespace_that_outlives_its_processes_is_committed() {
             // A bind mount of the namespace would do, but Linux 6.18 refuses some with EINVAL.
             let script = format!(
                 "truncate -s 24M {name}.img && mkfs.ext4 -q {name}.img && mkdir {name} || exit; \
-                 unshare -m sh inside & until [ -e {name}.made ]; do sleep 0.01; done; \
+                 unshare -m sh inside & until [ -e {name}.made ] || ! kill -0 $!; do sleep 0.01; done; \
                  exec 5</proc/$!/ns/mnt && touch {name}.kept && wait; (sleep 5 >/dev/null 2>&1 &)"
             );
             assert_durable(place, name, options, &script);

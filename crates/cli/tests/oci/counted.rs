@@ -63,7 +63,7 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let metrics = status(place, &["--format", "prometheus"]).stdout;
     let counted = "\nsynconce_build_steps_held_total{engine=\"buildkit\"} 2\n";
     let time = format!(
-        "\nsynconce_last_build_step_held_timestamp_seconds{{engine=\"buildkit\"}} {}\n",
+        "\nsynconce_last_build_step_timestamp_seconds{{engine=\"buildkit\"}} {}\n",
         last["time"]
     );
     assert!(metrics.contains(counted) && metrics.contains(&time), "{metrics}");

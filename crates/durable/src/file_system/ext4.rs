@@ -27,7 +27,10 @@ const RECOVER: u32 = 4;
 ///
 /// The kernel lets only those remove an attribute who may write the file. So it is also tried at
 /// each of `owned` below `handle`, and at the directories above it.
-pub(crate) fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
+///
+/// # Errors
+/// The journal has stopped, by an error or a shutdown of the file system.
+pub fn find_aborted_journal(handle: BorrowedFd<'_>, owned: &[PathBuf]) -> Result<(), Errno> {
     let is_read_only = rustix::fs::fstatvfs(handle)?.f_flag.contains(StatVfsMountFlags::RDONLY);
     if mutant::is("aborted-journal-unseen") {
         return Ok(());

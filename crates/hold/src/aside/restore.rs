@@ -208,11 +208,17 @@ fn sync_disks(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let mut done = Ok(());
     for parent in parents(chosen) {
         if let Err(error) = sync_file_system(parent) {
-            runtime::make_note(&note_of_loss(name, &file_system_of(parent)?))?;
+            note_losses(name, &[file_system_of(parent)?])?;
             done = done.and(Err(error));
         }
     }
     done
+}
+
+/// Notes that the disks of `systems` have lost writes of the hold `name`. A marker that says so goes
+/// with its recovery.
+pub(crate) fn note_losses(name: &str, systems: &[FileSystem]) -> Result<(), Error> {
+    systems.iter().try_for_each(|system| runtime::make_note(&note_of_loss(name, system)))
 }
 
 /// Refuses while a file system is mounted whose sync has failed in an earlier call.

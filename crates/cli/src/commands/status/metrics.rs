@@ -43,7 +43,7 @@ pub(super) fn text(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) ->
     for HeldSteps { engine, volatile, .. } in steps {
         text += &format!("{name}{{engine=\"{engine}\"}} {volatile}\n");
     }
-    let name = "synconce_last_build_step_held_timestamp_seconds";
+    let name = "synconce_last_build_step_timestamp_seconds";
     text += &head(
         name,
         "When the last build step began that was held, or whose root was made volatile.",
