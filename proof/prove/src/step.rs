@@ -22,9 +22,10 @@ use engine::{Calls, StepEngine};
 use std::time::Duration;
 
 /// The rows of sound disks.
-const ROWS: [(&str, Calls); 2] = [
+const ROWS: [(&str, Calls); 3] = [
     ("step: a volatile root", Calls::Run),
-    ("step: a volatile root, by a shim", Calls::CreateAndDelete),
+    ("step: a volatile root, by a shim", Calls::CreateAndDelete { is_used: false }),
+    ("step: a volatile root, used by the host", Calls::CreateAndDelete { is_used: true }),
 ];
 
 /// Steps of the end of a step.

@@ -33,8 +33,9 @@ const STEP: &str = "chown -R 1:1 /data; i=0; mkdir /new; \
 pub(super) enum Calls {
     /// BuildKit: `run`.
     Run,
-    /// A shim of containerd: `create`, `start`, and `delete` after the step.
-    CreateAndDelete,
+    /// A shim of containerd: `create`, `start`, and `delete` after the step. If `is_used`, a process
+    /// of the host has a file of the root open until the layer is recorded.
+    CreateAndDelete { is_used: bool },
 }
 
 pub(super) struct StepEngine {
@@ -144,30 +145,34 @@ impl StepEngine {
         let data = CString::new(data)?;
         mount("overlay", self.root(), "overlay", MountFlags::empty(), data.as_c_str())?;
         let ran = self.run();
-        let cleaned = ran.and_then(|()| self.remove_stub());
+        let cleaned = ran.and_then(|used| self.remove_stub().map(|()| used));
         unmount(self.root(), UnmountFlags::empty())?;
-        cleaned?;
+        let _used = cleaned?;
         self.record()
     }
 
-    fn run(&self) -> Result<()> {
+    /// Runs the step. Returns the file of the root that is open.
+    fn run(&self) -> Result<Option<File>> {
         let bundle = self.bundle();
         let log = match self.calls {
             Calls::Run => self.control.path().join("executor/runc-log.json"),
-            Calls::CreateAndDelete => bundle.join("log.json"),
+            Calls::CreateAndDelete { .. } => bundle.join("log.json"),
         };
         let make = |verb| {
             let mut command = self.runtime(&log);
             command.arg(verb).arg("--bundle").arg(&bundle).arg(self.id());
             command
         };
+        let mut used = None;
         match self.calls {
             Calls::Run => finish("the step", patiently(LIMIT), &mut make("run"))?,
-            Calls::CreateAndDelete => {
+            Calls::CreateAndDelete { is_used } => {
                 // The container inherits standard output.
                 let mut create = make("create");
                 create.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
                 finish("create", patiently(LIMIT), &mut create)?;
+                let file = self.root().join("data/5");
+                used = is_used.then(|| File::open(file)).transpose()?;
                 finish("start", patiently(LIMIT), self.runtime(&log).arg("start").arg(self.id()))?;
                 self.wait(&log)?;
                 let mut delete = self.runtime(&log);
@@ -176,7 +181,7 @@ impl StepEngine {
         }
         let log = fs::read_to_string(log)?;
         if log.contains("the root of this step is volatile") {
-            Ok(())
+            Ok(used)
         } else {
             Err(format!("the root was not volatile: {log}").into())
         }
