@@ -4,6 +4,7 @@ mod lock;
 mod losses;
 mod records;
 
+pub use self::lock::ReadOnlyStore;
 pub(crate) use self::lock::{Lock, is_leased, try_lease, try_lock};
 pub(crate) use self::records::{Opened, SESSION, encode, read, write_lightly};
 

@@ -5,12 +5,13 @@ use libtest_mimic::Trial;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use synconce_testkit::harness::{Place, binary, finish, trial};
+use synconce_testkit::harness::{Need, Place, binary, finish, trial};
 use synconce_testkit::process::Finished;
 
 pub fn trials() -> Vec<Trial> {
+    let perl = [Need::Program("perl", "perl")];
     vec![
-        trial(a_text_on_a_full_pipe_that_does_not_block_is_whole, &[]),
+        trial(a_text_on_a_full_pipe_that_does_not_block_is_whole, &perl),
         trial(a_reader_that_ends_early_ends_a_command_quietly, &[]),
         trial(a_text_on_a_full_disk_is_an_error, &[]),
     ]

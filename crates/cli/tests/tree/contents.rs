@@ -8,17 +8,25 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
-use synconce_testkit::harness::{Place, StartedCommand, trial};
+use synconce_testkit::harness::{Need, Place, StartedCommand, trial};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{Fault, FsKind, Rig};
+
+const SECTORS: [Need; 4] = [
+    NEEDS[0],
+    Need::Program("strace", "strace"),
+    Need::Program("mkfs.xfs", "xfsprogs"),
+    Need::Program("mkfs.btrfs", "btrfs-progs"),
+];
+const TRACED: [Need; 2] = [NEEDS[0], Need::Program("strace", "strace")];
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_content_that_changes_on_the_disk_is_named, &NEEDS),
         trial(a_content_that_only_memory_has_is_named, &NEEDS),
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
-        trial(a_disk_with_sectors_of_4096_bytes_is_read, &NEEDS),
-        trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &NEEDS),
+        trial(a_disk_with_sectors_of_4096_bytes_is_read, &SECTORS),
+        trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &TRACED),
         trial(a_damaged_list_of_checksums_says_what_a_new_one_has, &NEEDS),
         trial(a_store_that_cannot_be_written_to_names_its_mount, &NEEDS),
         trial(commands_at_the_same_time_take_the_same_checksums, &NEEDS),
@@ -262,6 +270,13 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
     }
     for words in [&["list"][..], &["log", "base"], &["diff", "base", "base"]] {
         site.well(words);
+    }
+    // No store is what cannot be written to.
+    let to = format!("{store}/new");
+    for words in [&["export", "base", &to][..], &["init", &to]] {
+        let refused = site.ends(words);
+        let said = format!("synconce: cannot create {to}: Read-only file system\n");
+        assert_eq!((refused.status.code(), refused.stderr), (Some(125), said), "{words:?}");
     }
 }
 

@@ -7,11 +7,12 @@ use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
-use synconce_testkit::harness::{Place, trial};
+use synconce_testkit::harness::{Need, Place, trial};
 use synconce_testkit::rig::FsKind;
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial(an_overlay_differs_from_one_file_system_as_documented, &NEEDS)]
+    let needs = [NEEDS[0], Need::Program("python3", "python3")];
+    vec![trial(an_overlay_differs_from_one_file_system_as_documented, &needs)]
 }
 
 /// Each act in docs/trees.md, and Python that is true if the act has the documented result. The

@@ -40,11 +40,7 @@ fn is_archive(path: &Path) -> bool {
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
-    fs::create_dir_all(directory).on("cannot create", directory)?;
-    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
-        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY).into());
-    }
-    let target = fs::File::open(directory).on("cannot open", directory)?;
+    let target = open_empty(directory).map_err(outside)?;
     let bar = Bar::new("exported");
     let report =
         synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar).map_err(outside)?;
@@ -56,6 +52,15 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
+}
+
+/// Makes `directory`, unless it exists and is empty, and opens it.
+fn open_empty(directory: &Path) -> Result<fs::File, Error> {
+    fs::create_dir_all(directory).on("cannot create", directory)?;
+    if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
+        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY));
+    }
+    fs::File::open(directory).on("cannot open", directory)
 }
 
 fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_tree::namespace::NamespaceRefusal;
-use synconce_tree::{Busy, DamagedSums, Guard, Guarded, TreeUser, default_path};
+use synconce_tree::{Busy, DamagedSums, Guard, Guarded, ReadOnlyStore, TreeUser, default_path};
 
 /// The error of a store. Other commands do not convert a failed act by this.
 impl From<Error> for CommandError {
@@ -26,14 +26,16 @@ impl From<Error> for CommandError {
                 path()
             ));
         }
+        if ReadOnlyStore::in_error(error.io()).is_some() {
+            return failure.hint(format!(
+                "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",
+                path()
+            ));
+        }
         match error.io().kind() {
             io::ErrorKind::StorageFull => {
                 failure.hint("`synconce tree gc --wait` frees what no tree needs")
             }
-            io::ErrorKind::ReadOnlyFilesystem => failure.hint(format!(
-                "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",
-                path()
-            )),
             _ => failure,
         }
     }
