@@ -223,7 +223,8 @@ pub struct Export {
     /// The tree
     #[arg(add = ArgValueCompleter::new(tree_names))]
     pub name: TreeName,
-    /// Write to this new or empty directory, instead of a tar archive to standard output
+    /// A new or empty directory to write to; without it, or with -, a tar archive goes to standard
+    /// output
     pub directory: Option<PathBuf>,
 }
 

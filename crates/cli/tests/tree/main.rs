@@ -7,6 +7,7 @@
 
 mod attributes;
 mod base_unchanged;
+mod builds;
 mod chroots;
 mod concurrent;
 mod contents;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        builds::trials(),
         chroots::trials(),
         ends::trials(),
         full_disks::trials(),

@@ -172,6 +172,9 @@ fn an_export_names_what_was_meant(place: &Place) {
     assert!(!std::path::Path::new(&archive).exists());
     fs::create_dir(&archive).unwrap();
     site.well(&["export", "base", &archive]);
+    let archives = [&["export", "base"][..], &["export", "base", "-"]];
+    let [first, second] = archives.map(|words| site.tree(words).output().unwrap().stdout);
+    assert!(first.len() > 1024 && first == second, "- is standard output");
     for words in [&["export", "base"][..], &["list"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
         let ended = site.tree(words).stdout(full).output().unwrap();

@@ -21,7 +21,7 @@ use synconce_tree::Store;
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
     let reading = synconce_tree::read(store, &arguments.name)?;
     let view = reading.view()?;
-    match &arguments.directory {
+    match arguments.directory.as_deref().filter(|path| *path != Path::new("-")) {
         Some(path) if is_archive(path) && !path.is_dir() => {
             let (name, path) = (&arguments.name, path.display());
             let why = "DIRECTORY would become a directory, and this is the name of an archive";
