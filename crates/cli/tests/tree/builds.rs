@@ -123,7 +123,7 @@ fn a_build_whose_machine_loses_power_leaves_its_base_on_btrfs(place: &Place) {
     a_power_cut(place, FsKind::Btrfs);
 }
 
-/// docs/benchmarks.md has the times of ten times as many files.
+/// docs/benchmarks.md has the build of ten times as many files, which takes minutes.
 fn a_build_of_many_files_is_kept_and_removed_whole(place: &Place) {
     let point = place.path("rig");
     fs::create_dir(&point).unwrap();
