@@ -97,10 +97,10 @@ pub(crate) fn has_failed(record: &HoldRecord) -> bool {
     systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
 }
 
-/// Whether ext4 has aborted its journal: it shows so (Linux 6.15), or it has counted errors since the
-/// hold started, and is read-only or has a journal that has stopped. Stable kernels since 2024 (5.15,
-/// 6.1, 6.6) and 6.12 show an abort by neither word: they are read-only in fact alone. An operator's
-/// remount to read-only loses nothing.
+/// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),
+/// or it has counted errors since the hold started, and is read-only or has a journal that has stopped.
+/// A journal that its own timer aborted is shown neither so nor as `ro`: by the stable kernels since
+/// 2024 (6.1.192), and by 6.18. An operator's remount to read-only loses nothing.
 fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
     let Some(mount) = mounts.iter().rev().find(|mount| mount.point == system.point) else {
         return false;
@@ -109,13 +109,14 @@ fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
         let now = system.super_block.as_ref().and_then(errors_of);
         now.is_some_and(|now| now > system.errors.unwrap_or(0))
     };
+    // On a frozen file system this waits for the thaw.
     let has_stopped = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let point = rustix::fs::open(&system.point, flags, Mode::empty());
         point.is_ok_and(|point| find_aborted_journal(point.as_fd(), &[]).is_err())
     };
-    ["emergency_ro", "shutdown"].iter().any(|name| mount.has_option(name))
-        || has_errors() && (mount.has_option("ro") || has_stopped())
+    ["emergency_ro", "shutdown", "abort"].iter().any(|name| mount.has_option(name))
+        || has_errors() && (mount.has_option("ro") || is_where_it_was(system) && has_stopped())
 }
 
 /// Whether `system` is at its mount point still.

@@ -16,8 +16,9 @@ use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
+use crate::mounted::file_system_of;
 use crate::overlay::{self, ResolvedPath};
-use crate::record::HoldRecord;
+use crate::record::{HoldRecord, is_noted_in_memory};
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use std::io::ErrorKind;
@@ -176,10 +177,8 @@ fn recover_from(
         lock.end_guard()?;
         present::refuse_used(then)?;
     }
-    if let (Fate::Wipe(_), MarkedState::Unclean { record: Some(record), .. }) = (&fate, &state)
-        && unclean(record) == Some(Unclean::WriteBack)
-    {
-        aside::note_losses(name, &record.file_systems)?;
+    if matches!(fate, Fate::Wipe(_)) {
+        keep_loss(then, &state)?;
     }
     state.note_ending();
     // Before a rename: the links and attributes that the hold added are beside and on the files.
@@ -189,6 +188,23 @@ fn recover_from(
         Fate::Wipe(reason) => wipe(then, reason),
         _ => keep(name, &state, &places, reason),
     }
+}
+
+/// Notes for [`aside::restore`] that a disk of the hold that had `config` has lost writes in this boot:
+/// the marker and its own note go.
+fn keep_loss(config: &Config, state: &MarkedState) -> Result<(), Error> {
+    let record = match state {
+        MarkedState::Unclean { record, .. } => record.as_deref(),
+        _ => None,
+    };
+    let has_lost = record.is_some_and(|record| unclean(record) == Some(Unclean::WriteBack));
+    if !has_lost && !is_noted_in_memory(&config.name) {
+        return Ok(());
+    }
+    let known = record.map(|record| record.file_systems.clone()).unwrap_or_default();
+    let held = config.hold.iter().filter(|_| known.is_empty());
+    let found: Result<Vec<_>, _> = held.map(|held| file_system_of(&held.path)).collect();
+    aside::note_losses(&config.name, &[known, found?].concat())
 }
 
 /// Uses the files as they are, and removes the marker. Without a marker no command reports a loss

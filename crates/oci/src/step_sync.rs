@@ -72,13 +72,12 @@ pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: 
 /// has them beside the mount, unless a shim mounts it in the bundle.
 fn beside(mount: &Mount, mounts: &[Mount], of_shim: bool) -> Unsynced {
     let same = mounts.iter().filter(|other| other.device == mount.device);
-    let parents: Vec<_> = same.filter_map(|mount| mount.point.parent()).collect();
+    let parents = same.filter_map(|mount| mount.point.parent());
     let is_stored = |parent: &&Path| {
         covering(parent, mounts).is_none_or(|mount| !stores_nothing(&mount.type_name))
     };
-    let stored = parents.iter().copied().filter(is_stored);
-    let directories: Vec<_> = stored.map(Path::to_owned).collect();
-    let anywhere = of_shim || directories.len() < parents.len();
+    let directories: Vec<_> = parents.filter(is_stored).map(Path::to_owned).collect();
+    let anywhere = of_shim || directories.is_empty();
     Unsynced { directories, anywhere, work: None }
 }
 
@@ -98,7 +97,8 @@ impl Unsynced {
     /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may ignore
     /// how a `delete` ended.
     fn mark(&self) {
-        if let Some(work) = &self.work {
+        // Where the mount table says, there can be another disk by now.
+        if let Some(work) = self.work.as_ref().filter(|work| work.join("work").is_dir()) {
             // The error of the sync is the one to report.
             let _ = std::fs::create_dir_all(work.join(MARK));
         }
@@ -147,8 +147,11 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
     let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
     let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
-    let mounts = mounts::read("self")
-        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))?;
+    let mounts = mounts::read("self").map_err(|error| {
+        // Any file system can be the layer's, and an engine may ignore the error.
+        rustix::fs::sync();
+        format!("cannot read /proc/self/mountinfo: {}", reason(&error))
+    })?;
     Ok(unsynced(&bundle, &facts, &mounts, is_of_shim))
 }
 
@@ -165,15 +168,12 @@ pub(crate) fn end_by_delete(
     if synced.is_ok() && (unsynced.is_nothing() || !call.forces) {
         return None;
     }
+    let not_synced = |_: &String| unsynced.mark();
+    let synced = synced.inspect_err(not_synced);
     let ended = delete();
     // `delete --force` has ended processes only now.
-    Some(match synced.and_then(|()| opened.sync()) {
-        Ok(()) => ended,
-        Err(error) => {
-            unsynced.mark();
-            RuntimeEnd::Failed(error)
-        }
-    })
+    let synced = synced.and_then(|()| opened.sync().inspect_err(not_synced));
+    Some(synced.map_or_else(RuntimeEnd::Failed, |()| ended))
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ pub(crate) fn note_losses(name: &str, systems: &[FileSystem]) -> Result<(), Erro
     systems.iter().try_for_each(|system| runtime::make_note(&note_of_loss(name, system)))
 }
 
-/// Refuses while a file system is mounted whose sync has failed in an earlier call.
+/// Refuses while a file system is mounted that may have lost writes.
 fn refuse_lost(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
@@ -232,7 +232,7 @@ fn refuse_lost(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError>
     Ok(())
 }
 
-/// Returns the name of the note that a sync of `system` has failed. The next mount has another one.
+/// Returns the name of the note that `system` may have lost writes. The next mount has another one.
 fn note_of_loss(name: &str, system: &FileSystem) -> String {
     let mount = system.super_block.as_ref().map_or(system.mount, |it| it.number);
     format!("{name}.{mount}.unsynced")

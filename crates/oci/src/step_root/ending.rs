@@ -108,12 +108,8 @@ impl VolatileRoot {
             return Err(error);
         }
         let root = self.root.as_ref().map_err(|why| cannot_mount_back(&self.point, why))?;
-        // An engine that ignores the error would write its last changes beside the layer.
-        self.unmount_patiently(root).and_then(|()| root.mount_all(&root.options)).inspect_err(
-            |_| {
-                let _ = self.mark();
-            },
-        )
+        self.unmount_patiently(root)?;
+        root.mount_all(&root.options)
     }
 
     /// Leaves a layer that is not synced: unmounted, and marked.
@@ -131,9 +127,7 @@ impl VolatileRoot {
     fn unmount_patiently(&self, root: &StepRoot) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         loop {
-            if !self.is_on_top(root) {
-                return Err(cannot_mount_back(root.point(), &Kept::Covered));
-            }
+            self.look_for(root).map_err(|why| cannot_mount_back(root.point(), &why))?;
             let is_late = Instant::now() >= end;
             let how = if is_late { UnmountFlags::DETACH } else { UnmountFlags::empty() };
             match root.unmount_all(how) {
@@ -153,17 +147,21 @@ impl VolatileRoot {
         }
     }
 
-    /// Whether an unmount takes the volatile overlay at each point, and no mount over it. Mounts
+    /// Checks that an unmount takes the volatile overlay at each point, and no mount over it. Mounts
     /// below it go with it, as they do with the engine's own lazy unmount.
-    fn is_on_top(&self, root: &StepRoot) -> bool {
-        let device = |point: &PathBuf| rustix::fs::stat(point).map(|found| found.st_dev);
-        root.points.iter().all(|point| device(point) == Ok(self.device))
+    fn look_for(&self, root: &StepRoot) -> Result<(), Kept> {
+        root.points.iter().try_for_each(|point| match rustix::fs::stat(point) {
+            Ok(found) if found.st_dev == self.device => Ok(()),
+            Ok(_) => Err(Kept::Covered),
+            Err(errno) => Err(Kept::Failed(failed("cannot look at", point, errno))),
+        })
     }
 
-    /// Whether the volatile overlay, unmounted here, lives on in another mount namespace.
+    /// Whether the volatile overlay, unmounted here, may live on in another mount namespace. It
+    /// may where ustat(2) cannot tell: on arm64, or below the filter of a container.
     fn is_in_use(&self) -> bool {
         let [major, minor] = [rustix::fs::major(self.device), rustix::fs::minor(self.device)];
-        ustat::is_in_use(major, minor) == Some(true)
+        ustat::is_in_use(major, minor) != Some(false)
     }
 
     /// Syncs the file system of the layer. During the sync, and after a failed sync, the engine's

@@ -63,9 +63,17 @@ impl<'a> Shim<'a> {
         self.call(&["create", "--bundle", self.step.bundle.to_str().unwrap()])
     }
 
+    fn state(&self) -> Finished {
+        finish(self.step.runtime.bare().args(self.words(&["state"])))
+    }
+
+    /// Whether the runtime knows the container.
+    pub fn exists(&self) -> bool {
+        self.state().status.success()
+    }
+
     fn is_stopped(&self) -> bool {
-        let state = finish(self.step.runtime.bare().args(self.words(&["state"])));
-        state.stdout.contains("\"stopped\"")
+        self.state().stdout.contains("\"stopped\"")
     }
 
     /// Waits for the end of the container's processes.

@@ -41,7 +41,8 @@ pub enum RestoreError {
         /// The journal that names it.
         journal: PathBuf,
     },
-    /// The disk lost writes in an earlier call. The files in memory still show them.
+    /// A disk of the hold lost writes since the file system was mounted. The files in memory still
+    /// show them.
     Lost {
         /// The name of the hold.
         name: String,
@@ -126,7 +127,11 @@ impl fmt::Display for RestoreError {
             }
             Self::Lost { point, .. } => {
                 let point = point.display();
-                write!(f, "cannot put back what is set aside: the disk of {point} lost writes")
+                write!(
+                    f,
+                    "cannot put back what is set aside: a disk of the hold lost writes, and \
+                     {point} was not mounted again since"
+                )
             }
             Self::Failed(error) => error.fmt(f),
         }
