@@ -25,13 +25,9 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// Formats microseconds as us, ms or s.
+/// Formats microseconds, as [`seconds`] does.
 pub(crate) fn micros(count: f64) -> String {
-    match count {
-        ..1e3 => format!("{count:.0} us"),
-        ..1e6 => format!("{:.1} ms", count / 1e3),
-        _ => format!("{:.2} s", count / 1e6),
-    }
+    seconds(count / 1e6)
 }
 
 /// Formats bytes in decimal units.
@@ -64,7 +60,7 @@ mod tests {
     #[test]
     fn numbers_are_shown_in_their_largest_unit() {
         assert_eq!([0.95, 2.99, 0.3, 41.9].map(at_least), ["0.9 s", "2.9 s", "0.3 s", "41 s"]);
-        assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.00 s"]);
+        assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.0 s"]);
         assert_eq!([bytes(512.0), bytes(2.5e6), bytes(3e9)], ["512 B", "2.5 MB", "3.0 GB"]);
         assert_eq!([whole(17.0), whole(1_234.0), whole(1_234_567.0)], ["17", "1,234", "1,234,567"]);
     }

@@ -15,7 +15,7 @@ mod snapshotters;
 mod units;
 
 pub(crate) use force::in_force;
-pub(crate) use units::of as unit_of;
+pub(crate) use units::find_unit;
 
 use crate::engine::HeldDaemon;
 use crate::error::Error;
@@ -40,7 +40,7 @@ pub(crate) fn plan(host: &Host, daemon: HeldDaemon) -> Result<Plan, Error> {
 /// Plans the files of a hold.
 fn write(host: &Host, plan: &mut Plan, description: &Description) -> Result<(), Error> {
     let daemon = description.daemon;
-    let unit = units::of(host, daemon)?;
+    let unit = find_unit(host, daemon)?;
     let name = daemon.name();
     let text = description.text(host, unit.as_deref());
     plan.own(host, Path::new(&format!("/etc/synconce/hold.d/{name}.toml")), text)?;
@@ -77,7 +77,7 @@ pub(crate) fn restart(host: &Host, daemon: HeldDaemon) -> String {
             "{program} {place} goes by it from its next start: if it is running, restart it there"
         );
     }
-    match units::of(host, daemon) {
+    match find_unit(host, daemon) {
         Ok(Some(unit)) if host.has_systemd() => {
             format!("restart {program}: systemctl daemon-reload && systemctl restart {unit}")
         }

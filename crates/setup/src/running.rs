@@ -69,7 +69,7 @@ pub fn look(
 }
 
 fn not_running(host: &Host, daemon: HeldDaemon) -> String {
-    let start = match held::unit_of(host, daemon) {
+    let start = match held::find_unit(host, daemon) {
         Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
         Ok(_) | Err(_) => String::new(),
     };

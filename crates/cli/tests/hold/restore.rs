@@ -101,7 +101,10 @@ fn a_lost_write_is_remembered_until_the_disk_is_mounted_again() {
         fixture.rig.disk().recover().unwrap();
         let mount = format!("  umount {} ", fixture.rig.path().display());
         for verb in ["restore", "recover", "restore"] {
-            fixture.fails(verb, &["was not mounted again since\n", &mount, "  synconce hold restore t "]);
+            fixture.fails(
+                verb,
+                &["was not mounted again since\n", &mount, "  synconce hold restore t "],
+            );
         }
         fixture.rig.unmount().unwrap();
         fixture.rig.mount().unwrap();

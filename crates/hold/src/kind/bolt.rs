@@ -3,7 +3,7 @@
 //! The layout is that of go.etcd.io/bbolt, in the byte order of this machine. A file that
 //! changes meanwhile gives wrong results, so the database must not be in use.
 
-use super::open::open;
+use super::open::open_regular;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -47,7 +47,7 @@ struct Leaf {
 /// # Errors
 /// Those of reading the file, and [`ErrorKind::InvalidData`] if a page on the way is damaged.
 pub(super) fn count_keys(path: &Path, bucket: &[u8]) -> io::Result<usize> {
-    let file = open(path)?;
+    let file = open_regular(path)?;
     if file.metadata()?.len() == 0 {
         return Ok(0);
     }
@@ -84,7 +84,7 @@ pub(super) fn count_keys(path: &Path, bucket: &[u8]) -> io::Result<usize> {
 /// # Errors
 /// Those of opening and reading the file.
 pub(super) fn is_bolt(path: &Path) -> io::Result<bool> {
-    let file = open(path)?;
+    let file = open_regular(path)?;
     for page in [0, rustix::param::page_size() as u64] {
         match read(&file, page + HEADER) {
             Ok(word) if u32::from_ne_bytes(word) == MAGIC => return Ok(true),

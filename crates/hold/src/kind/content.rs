@@ -1,7 +1,7 @@
 //! The files at a held path, and whether they are of the stated kind.
 
 use super::found::{DatabaseFile, is_lmdb, is_sqlite, kind_of};
-use super::open::open;
+use super::open::open_regular;
 use super::refusal::{Refusal, RefusalReason};
 use crate::config::Held;
 use crate::config::HeldKind;
@@ -161,6 +161,6 @@ fn any(contents: &Contents, is: fn(&Path) -> io::Result<bool>) -> Result<bool, R
 /// Returns the text of the file `path`; empty if it cannot be read, as without the file.
 pub(super) fn text(path: &Path) -> String {
     let mut bytes = Vec::new();
-    let read = open(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+    let read = open_regular(path).and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }

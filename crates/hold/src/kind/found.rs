@@ -2,7 +2,7 @@
 //! wrong.
 
 use super::bolt;
-use super::open::open;
+use super::open::open_regular;
 use crate::config::HeldKind;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -87,7 +87,7 @@ pub(super) fn is_lmdb(path: &Path) -> io::Result<bool> {
 /// Whether the file `path` has the bytes `wanted` at `at`.
 fn starts_at(path: &Path, at: u64, wanted: &[u8]) -> io::Result<bool> {
     let mut bytes = vec![0; wanted.len()];
-    match open(path)?.read_exact_at(&mut bytes, at) {
+    match open_regular(path)?.read_exact_at(&mut bytes, at) {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
         read => read.map(|()| bytes == wanted),
     }

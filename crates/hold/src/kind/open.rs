@@ -11,7 +11,7 @@ use synconce_sys::overlay::link_to;
 ///
 /// The daemon's user may have put something else there. An open of a FIFO waits for a writer, and
 /// an open of a device may act on the device (watchdog, tape).
-pub(super) fn open(path: &Path) -> io::Result<File> {
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
     let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
         FileType::RegularFile => File::open(link_to(found.as_fd())),

@@ -52,7 +52,7 @@ fn marker(host: &Host, daemon: HeldDaemon) -> PathBuf {
 
 /// Returns the command that stops the daemon and its hold, where units start them.
 fn stop(host: &Host, daemon: HeldDaemon) -> Result<String, Error> {
-    let Some(unit) = units::of(host, daemon)?.filter(|_| host.has_systemd()) else {
+    let Some(unit) = units::find_unit(host, daemon)?.filter(|_| host.has_systemd()) else {
         return Ok(format!("end {} first; then: ", daemon.program()));
     };
     let own = units::name(daemon.name());

@@ -17,7 +17,7 @@ const DROP_IN: &str = "50-synconce-hold.conf";
 const STATE: &str = "/var/lib/synconce";
 
 /// Returns the unit of `daemon`, if the system has one.
-pub(crate) fn of(host: &Host, daemon: HeldDaemon) -> Result<Option<String>, Error> {
+pub(crate) fn find_unit(host: &Host, daemon: HeldDaemon) -> Result<Option<String>, Error> {
     let names: &[&str] = match daemon {
         HeldDaemon::Containerd => &["containerd"],
         HeldDaemon::Docker => &["docker"],
