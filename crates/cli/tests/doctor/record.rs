@@ -22,9 +22,15 @@ file = os.open('file', os.O_CREAT | os.O_RDWR)
 for at in range(300):
     os.fsync(file)
 open_files = f'/proc/{os.getppid()}/fd'
-names = [f'{open_files}/{name}' for name in os.listdir(open_files)]
-records = {os.stat(name).st_ino: os.stat(name).st_size
-           for name in names if 'synconce-record' in os.readlink(name)}
+records = {}
+for name in os.listdir(open_files):
+    path = f'{open_files}/{name}'
+    try:
+        if 'synconce-record' in os.readlink(path):
+            records[os.stat(path).st_ino] = os.stat(path).st_size
+    except FileNotFoundError:
+        # The supervisor has closed another file meanwhile.
+        pass
 print(list(records.values()))
 ";
 
