@@ -16,7 +16,7 @@ use crate::in_force::{InForce, Skipping};
 use crate::measure::Measured;
 use crate::place::{ExaminedPlace, Space};
 use crate::preload::{PRELOAD_FILE, preload_removal};
-use crate::units::{at_least, bytes, floor, micros};
+use crate::units::{at_least, bytes, micros};
 use cause::WORTH;
 use facts::{INSTALL, INSTALL_SYNCS};
 use std::path::Path;
@@ -208,7 +208,7 @@ fn slow_sync(
         name: "slow-sync",
         seconds: Some(seconds),
         workload: Some(INSTALL.to_owned()),
-        cause: format!("{how}, and most take at least {}", micros(floor(each, 100.0))),
+        cause: format!("{how}, and most take at least {}", at_least(each / 1e6)),
         evidence: format!("a sync that needs one flush takes {shown} here{share}"),
         remedy,
         undo: Action::words(NO_UNDO),

@@ -6,15 +6,6 @@ pub(crate) fn floor(value: f64, digit: f64) -> f64 {
     (value / digit + 1e-6).floor() * digit
 }
 
-/// Formats the seconds that a finding costs at least.
-pub(crate) fn at_least(seconds: f64) -> String {
-    if seconds < 3.0 {
-        format!("{:.1} s", floor(seconds, 0.1))
-    } else {
-        format!("{:.0} s", floor(seconds, 1.0))
-    }
-}
-
 /// Formats seconds as us, ms or s.
 pub(crate) fn seconds(value: f64) -> String {
     match value {
@@ -23,6 +14,17 @@ pub(crate) fn seconds(value: f64) -> String {
         1.0..100.0 => format!("{value:.1} s"),
         _ => format!("{value:.0} s"),
     }
+}
+
+/// Formats seconds as [`seconds`] does, rounded down.
+pub(crate) fn at_least(value: f64) -> String {
+    let digit = match value {
+        ..0.001 => 1e-6,
+        0.001..1.0 => 1e-4,
+        1.0..10.0 => 0.1,
+        _ => return format!("{:.0} s", floor(value, 1.0)),
+    };
+    seconds(floor(value, digit))
 }
 
 /// Formats microseconds, as [`seconds`] does.
@@ -59,7 +61,11 @@ mod tests {
 
     #[test]
     fn numbers_are_shown_in_their_largest_unit() {
-        assert_eq!([0.95, 2.99, 0.3, 41.9].map(at_least), ["0.9 s", "2.9 s", "0.3 s", "41 s"]);
+        assert_eq!(
+            [0.95, 2.99, 0.3, 41.9, 125.7].map(at_least),
+            ["950.0 ms", "2.9 s", "300.0 ms", "41 s", "125 s"]
+        );
+        assert_eq!([0.000_012_9, 0.0126].map(at_least), ["12 us", "12.6 ms"]);
         assert_eq!([micros(999.4), micros(7_900.0), micros(2e6)], ["999 us", "7.9 ms", "2.0 s"]);
         assert_eq!([bytes(512.0), bytes(2.5e6), bytes(3e9)], ["512 B", "2.5 MB", "3.0 GB"]);
         assert_eq!([whole(17.0), whole(1_234.0), whole(1_234_567.0)], ["17", "1,234", "1,234,567"]);

@@ -155,7 +155,7 @@ fn a_cause_that_costs_more_than_the_syncs_comes_first_and_can_be_left_out() {
     assert!(report.verdict.starts_with(wanted), "{}", report.verdict);
     assert!((report.most_seconds() - 0.9).abs() < 1e-9);
     let shown = report.text("x");
-    assert!(shown.contains("\n1. man-db-trigger: at least 0.9 s of this command\n"), "{shown}");
+    assert!(shown.contains("\n1. man-db-trigger: at least 900.0 ms of this command\n"), "{shown}");
     assert!(shown.contains("\n  triggers           2 900.0 ms  man-db\n"), "{shown}");
     assert_eq!(shown.lines().next(), shown.lines().last());
     let left = examine_record(text.as_bytes(), &["man-db-trigger".to_owned()]).unwrap();

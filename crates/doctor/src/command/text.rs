@@ -7,7 +7,7 @@ use super::waits::{NotCovered, Waits};
 use super::{CommandReport, Savings, causes};
 use crate::finding::Finding;
 use crate::text::block;
-use crate::units::{bytes, floor, seconds};
+use crate::units::{at_least, bytes, seconds};
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
@@ -245,17 +245,6 @@ fn not_timed(kind: &NotCovered) -> String {
     let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
     let held = if kind.is_held { "; `synconce run` takes the sync away" } else { "" };
     format!("{}: {} {} by {}{file}{held}", kind.what, whole(kind.calls), kind.call, kind.program)
-}
-
-/// Formats seconds as [`seconds`] does, rounded down.
-pub(crate) fn at_least(value: f64) -> String {
-    let digit = match value {
-        ..0.001 => 1e-6,
-        0.001..1.0 => 1e-4,
-        1.0..100.0 => 0.1,
-        _ => 1.0,
-    };
-    seconds(floor(value, digit))
 }
 
 fn whole(value: u64) -> String {

@@ -3,7 +3,7 @@
 use super::cause::{Action, Finding, WORTH};
 use crate::measure::{LEAST_CREATES, Measured};
 use crate::place::ExaminedPlace;
-use crate::units::{bytes, floor, micros};
+use crate::units::{at_least, bytes};
 use synconce_durable::text::quote;
 
 /// Bytes of the workload of figures about bandwidth, and what a build host should write in a
@@ -41,7 +41,7 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
     let create = measured.names?.create.filter(|times| times.samples >= LEAST_CREATES)?;
     let seconds = CREATED * (create.quarter - USUAL_CREATE) / 1e6;
     let (kind, point) = (&place.type_name, place.mount_point.display());
-    let least = micros(floor(create.quarter, 100.0));
+    let least = at_least(create.quarter / 1e6);
     let elsewhere = Action::Words(format!(
         "put the files on another file system than that of {point}, such as a local disk or tmpfs, and \
          move them as one archive"
@@ -52,9 +52,8 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
         workload: Some("10,000 new files, as of npm, pip or git".to_owned()),
         cause: format!("most new files on {kind} take at least {least}, and no sync is the reason"),
         evidence: format!(
-            "most of {} creates without a sync take at least {}",
-            create.samples,
-            micros(create.quarter)
+            "most of {} creates without a sync take at least {least}",
+            create.samples
         ),
         remedy: elsewhere,
         undo: Action::words("not needed"),

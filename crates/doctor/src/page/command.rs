@@ -1,10 +1,10 @@
 //! The page about a command.
 
 use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
-use crate::command::text::{RISK, WORTH, at_least, dropped, ended, group_name, totals};
+use crate::command::text::{RISK, WORTH, dropped, ended, group_name, totals};
 use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
 use crate::finding::NO_UNDO;
-use crate::units::{bytes, seconds, whole};
+use crate::units::{at_least, bytes, seconds, whole};
 use synconce_chart::{Bar, Text};
 
 /// Characters of a command line in the title, and in other places.
