@@ -49,8 +49,8 @@ struct Stats<'a> {
     marker_micros: u64,
     checkpoint_micros: u64,
     supervisor_micros: u64,
-    /// About how long the timed syncs would have taken.
-    saved_micros: Option<u64>,
+    /// How long the timed syncs would have taken, at least and at most.
+    saved_micros: Option<[u64; 2]>,
 }
 
 /// Prints the statistics of `finished`: as JSON to `output`, or as a table to standard error.
@@ -143,21 +143,25 @@ fn balance(stats: &Stats<'_>) -> String {
 }
 
 /// Returns the line with what was saved: `timed` of the held `syncs` would have taken `saved`, the
-/// microseconds in all and of each.
-fn saving(syncs: u64, timed: u64, saved: Option<(u64, u64)>) -> String {
+/// microseconds of all at least and at most, and of each at most.
+fn saving(syncs: u64, timed: u64, saved: Option<([u64; 2], u64)>) -> String {
     let count = whole(syncs);
     let noun = if syncs == 1 { "sync" } else { "syncs" };
-    let Some((saved, each)) = saved else {
+    let Some(([least, most], each)) = saved else {
         return format!("held {count} {noun}; what one costs there: synconce doctor DIR\n");
     };
     let part = match (timed, timed == syncs) {
         (1, true) => "that is".to_owned(),
         (1, false) => "1 of them is".to_owned(),
-        (_, true) => "one by one that is".to_owned(),
-        (_, false) => format!("one by one {} of them are", whole(timed)),
+        (_, true) => "one by one".to_owned(),
+        (_, false) => format!("{} of them one by one", whole(timed)),
     };
-    let each = if timed == 1 { String::new() } else { format!(" ({} each)", micros(each)) };
-    format!("held {count} {noun}; {part} about {}{each}\n", micros(saved))
+    // With the part, a line of 80 columns has no room for it.
+    let each = match timed {
+        2.. if timed == syncs => format!(" (up to {} each)", micros(each)),
+        _ => String::new(),
+    };
+    format!("held {count} {noun}; {part} {} to {}{each}\n", micros(least), micros(most))
 }
 
 /// Returns why there is no report of a commit.
@@ -237,22 +241,21 @@ mod tests {
 
     #[test]
     fn the_line_of_what_was_saved_fits_80_columns() {
-        let most = Some((9_999_990_000, 100_000));
         for (syncs, timed, saved, line) in [
-            (1, 1, Some((7_700, 7_700)), "held 1 sync; that is about 7.7 ms"),
-            (3, 1, Some((7_700, 7_700)), "held 3 syncs; 1 of them is about 7.7 ms"),
+            (1, 1, Some(([3_850, 7_700], 7_700)), "held 1 sync; that is 3.9 ms to 7.7 ms"),
+            (3, 1, Some(([3_850, 7_700], 7_700)), "held 3 syncs; 1 of them is 3.9 ms to 7.7 ms"),
             (9, 0, None, "held 9 syncs; what one costs there: synconce doctor DIR"),
             (
                 5_210,
                 5_210,
-                Some((41_100_000, 7_900)),
-                "held 5,210 syncs; one by one that is about 41.10 s (7.9 ms each)",
+                Some(([20_550_000, 41_100_000], 7_900)),
+                "held 5,210 syncs; one by one 20.55 s to 41.10 s (up to 7.9 ms each)",
             ),
             (
                 99_999,
                 99_998,
-                most,
-                "held 99,999 syncs; one by one 99,998 of them are about 9999.99 s (100.0 ms each)",
+                Some(([4_999_995_000, 9_999_990_000], 100_000)),
+                "held 99,999 syncs; 99,998 of them one by one 4999.99 s to 9999.99 s",
             ),
         ] {
             let said = saving(syncs, timed, saved);

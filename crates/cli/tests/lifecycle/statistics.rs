@@ -105,7 +105,7 @@ fn the_last_line_says_what_was_saved_by_the_markers_own_syncs() {
         );
         let ran = run(place, &["--stats"], &script);
         let last = ran.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("held 1,201 syncs; one by one that is about "), "{}", ran.stderr);
+        assert!(last.starts_with("held 1,201 syncs; one by one "), "{}", ran.stderr);
         assert!(last.ends_with(" each)") && last.len() <= 80, "{last}");
         let cost = ran.stderr.lines().find(|line| line.starts_with("cost: commit "));
         let cost = cost.unwrap_or_else(|| panic!("{}", ran.stderr));
@@ -117,7 +117,8 @@ fn the_last_line_says_what_was_saved_by_the_markers_own_syncs() {
         let number = |key: &str| counted[key].as_u64().unwrap_or_else(|| panic!("{counted}"));
         assert_eq!((number("syncs"), number("timed")), (1_201, 1_201));
         let shortest = counted["sync_micros"][0].as_u64().unwrap();
-        assert_eq!(number("saved_micros"), shortest * 1_201, "{counted}");
+        let most = shortest * 1_201;
+        assert_eq!(counted["saved_micros"], serde_json::json!([most / 2, most]), "{counted}");
         assert!(number("supervisor_micros") > 0, "{counted}");
     });
 }
@@ -194,7 +195,7 @@ fn syncs_on_a_disk_without_a_marker_have_no_known_time() {
         for (options, before, wanted) in [
             (&["--stats"][..], "", elsewhere.to_owned()),
             (&["--stats", "--no-commit"], "", elsewhere.to_owned()),
-            (&["--stats"], "sync_file('here');", "held 4 syncs; 1 of them is about ".to_owned()),
+            (&["--stats"], "sync_file('here');", "held 4 syncs; 1 of them is ".to_owned()),
         ] {
             let ran = run(place, options, &format!("{before} {script}"));
             let last = ran.stderr.lines().last().unwrap_or_default();
