@@ -245,6 +245,21 @@ fn a_disk_of_a_sealed_run_ends_as_without_a_run() {
 }
 
 #[test]
+fn a_disk_of_a_sealed_run_ends_in_rare_ways_as_without_a_run() {
+    isolated(|place| table(place, "ext4", &MORE, &["--sealed"]));
+}
+
+#[test]
+fn an_xfs_ends_in_rare_ways_as_without_a_run() {
+    isolated(|place| table(place, "xfs", &MORE, &[]));
+}
+
+#[test]
+fn a_btrfs_ends_in_rare_ways_as_without_a_run() {
+    isolated(|place| table(place, "btrfs", &MORE, &[]));
+}
+
+#[test]
 fn mounts_that_are_no_disk_end_as_without_a_run() {
     isolated(|place| table(place, "ext4", &NO_DISKS, &[]));
 }
