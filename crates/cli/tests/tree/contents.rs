@@ -1,7 +1,7 @@
 //! `verify --content`: what the disk has of the files of a tree.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, limit, on_all};
 use crate::verbs::{NEEDS, waiting};
 use libtest_mimic::Trial;
 use std::fs::{self, File, OpenOptions};
@@ -12,20 +12,14 @@ use synconce_testkit::harness::{Need, Place, StartedCommand, trial};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
-const SECTORS: [Need; 4] = [
-    NEEDS[0],
-    Need::Program("strace", "strace"),
-    Need::Program("mkfs.xfs", "xfsprogs"),
-    Need::Program("mkfs.btrfs", "btrfs-progs"),
-];
 const TRACED: [Need; 2] = [NEEDS[0], Need::Program("strace", "strace")];
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(a_content_that_changes_on_the_disk_is_named, &NEEDS),
+        trial(a_content_that_changes_on_the_disk_is_named, &on_all(&NEEDS)),
         trial(a_content_that_only_memory_has_is_named, &NEEDS),
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
-        trial(a_disk_with_sectors_of_4096_bytes_is_read, &SECTORS),
+        trial(a_disk_with_sectors_of_4096_bytes_is_read, &on_all(&TRACED)),
         trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &TRACED),
         trial(a_damaged_list_of_checksums_says_what_a_new_one_has, &NEEDS),
         trial(a_store_that_cannot_be_written_to_names_its_mount, &NEEDS),
