@@ -28,6 +28,15 @@ impl SyncFailure {
     pub fn may_hide_a_loss(&self) -> bool {
         !matches!(self, Self::NotBegun(_) | Self::Volatile)
     }
+
+    /// Returns the kind of the kernel's error.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Sync(error) | Self::NotBegun(error) | Self::Disk(_, error) => error.kind(),
+            Self::Hung(..) => io::ErrorKind::TimedOut,
+            Self::Volatile => io::ErrorKind::Other,
+        }
+    }
 }
 
 impl std::fmt::Display for SyncFailure {

@@ -15,8 +15,8 @@ mod settle;
 
 pub(crate) use self::former::former;
 pub use self::journal::{AsideDirectory, Journal, Move, Set};
+pub(crate) use self::restore::finish_restore;
 pub use self::restore::{RestoreError, Restored, restore};
-pub(crate) use self::restore::{finish_restore, note_losses};
 pub use self::settle::settle;
 
 use crate::safe_directory::{self, SafeDirectory};

@@ -20,6 +20,7 @@ pub mod file_id;
 pub mod kind;
 pub mod live;
 mod lost;
+mod lost_writes;
 mod made;
 pub mod marker_place;
 pub mod mounted;

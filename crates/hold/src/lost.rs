@@ -11,7 +11,6 @@ use crate::record::{HoldRecord, SuperBlock};
 use crate::safe_directory::{SafeDirectory, if_there};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
-use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 use synconce_durable::record::boot_id;
@@ -19,6 +18,8 @@ use synconce_probe::super_block;
 
 /// The link with the note, in the directory of the overlay.
 pub(crate) const NOTE: &str = "started";
+/// The first word of a note after a lost write.
+const FAILED: &str = "failed";
 
 /// Returns why the hold of `config`, which has no marker, cannot go on: the kernel's mark beside a
 /// held path says that the hold was not stopped. A stop removes the mark durably before the marker.
@@ -69,21 +70,22 @@ pub(crate) fn write_note(place: &ResolvedPath, scratch: &SafeDirectory) -> Resul
     if mutant::is("hold-note-unwritten") {
         return Ok(());
     }
-    let (boot, system) = (boot_id()?, file_system_of(place.parent())?);
     let directory_id = id_of(scratch).on("cannot look at", scratch.path())?;
-    let target = match system.super_block {
-        None => format!("{boot} {directory_id}"),
-        Some(SuperBlock { directory, number }) => {
-            format!("{boot} {directory_id} {number} {}", directory.display())
-        }
-    };
+    let target = format!("{} {directory_id}{}", boot_id()?, super_block_of(place)?);
     let made = rustix::fs::symlinkat(target, scratch, NOTE);
     made.on("cannot create a note in", scratch.path())
 }
 
-/// Replaces the note beside `place` by one that names no boot, after a lost write. If the marker is
-/// lost later, with its container, [`unclean`] still finds the hold interrupted. A full disk may be
-/// left without a note, and a read-only one keeps the old note.
+/// Returns what a note says of the super block of `place`: nothing if sysfs does not show it.
+fn super_block_of(place: &ResolvedPath) -> Result<String, Error> {
+    let system = file_system_of(place.parent())?;
+    let said = system.super_block.map(|it| format!(" {} {}", it.number, it.directory.display()));
+    Ok(said.unwrap_or_default())
+}
+
+/// Replaces the note beside `place` after a lost write. If the marker is lost later, with its
+/// container, [`unclean`] still finds the hold interrupted, and [`has_lost_writes`] the loss. A full
+/// disk may be left without a note, and a read-only one keeps the old note.
 ///
 /// # Errors
 /// Names the act and path.
@@ -95,7 +97,8 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    let target = format!("failed {}", id_of(&scratch).on("cannot look at", scratch.path())?);
+    let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
+    let target = format!("{FAILED} {directory_id} {}{}", boot_id()?, super_block_of(place)?);
     rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())
         .and_then(|()| rustix::fs::symlinkat(target, &scratch, NOTE))
         .on("cannot change a note in", scratch.path())
@@ -121,19 +124,58 @@ pub(crate) fn is_noted(scratch: &SafeDirectory) -> Result<bool, Error> {
     }
 }
 
-/// Whether the file system of `place` has been mounted all the time since its overlay was; `None`
-/// if that is unknown.
+/// Whether the file system of `place` has been mounted all the time since its overlay was, and has
+/// lost no write that a verb met; `None` if that is unknown.
 pub(crate) fn was_mounted(place: &ResolvedPath) -> Option<bool> {
-    let scratch = place.scratch().ok()??;
-    let note = rustix::fs::readlinkat(&scratch, NOTE, Vec::new()).ok()?;
-    let mut words = note.to_str().ok()?.splitn(4, ' ');
-    let (boot, directory_id) = (words.next()?, words.next()?);
-    if id_of(&scratch).ok()? != directory_id {
-        return None;
+    let note = Note::read(place)?;
+    if note.has_failed { Some(false) } else { note.is_of_this_mount() }
+}
+
+/// Whether the file system of `place` has lost a write since it was mounted, as the note beside
+/// `place` says, or may have.
+pub(crate) fn has_lost_writes(place: &ResolvedPath) -> bool {
+    Note::read(place).is_some_and(|note| note.has_failed && note.is_of_this_mount() != Some(false))
+}
+
+/// What a note says.
+struct Note {
+    /// The disk lost a write: see [`void_note`].
+    has_failed: bool,
+    /// The boot in which the note was made. `None` in notes of older versions, after a loss.
+    boot: Option<String>,
+    super_block: Option<SuperBlock>,
+}
+
+impl Note {
+    /// Returns the note beside `place`, unless it is a copy.
+    fn read(place: &ResolvedPath) -> Option<Self> {
+        let scratch = place.scratch().ok()??;
+        let note = rustix::fs::readlinkat(&scratch, NOTE, Vec::new()).ok()?;
+        let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
+        let (has_failed, directory_id, boot, rest) = match *words {
+            [FAILED, id] => (true, id, None, &[][..]),
+            [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),
+            [boot, id, ref rest @ ..] => (false, id, Some(boot), rest),
+            _ => return None,
+        };
+        if id_of(&scratch).ok()? != directory_id {
+            return None;
+        }
+        let super_block = match *rest {
+            [number, directory] => {
+                Some(SuperBlock { directory: directory.into(), number: number.parse().ok()? })
+            }
+            _ => None,
+        };
+        Some(Self { has_failed, boot: boot.map(str::to_owned), super_block })
     }
-    if boot != boot_id().ok()? {
-        return Some(false);
+
+    /// Whether the note was made in this boot, and its super block has been mounted since.
+    fn is_of_this_mount(&self) -> Option<bool> {
+        if *self.boot.as_ref()? != boot_id().ok()? {
+            return Some(false);
+        }
+        let SuperBlock { directory, number } = self.super_block.as_ref()?;
+        super_block::is_alive(directory, *number)
     }
-    let (number, directory) = (words.next()?.parse().ok()?, words.next()?);
-    super_block::is_alive(Path::new(directory), number)
 }

@@ -2,9 +2,8 @@
 
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
-use crate::lost;
+use crate::lost_writes;
 use crate::overlay::ResolvedPath;
-use crate::runtime;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -225,16 +224,13 @@ impl HoldRecord {
     /// Names the marker, if no note could be made.
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
-        let noted = note_in_memory(&self.name);
+        let places = (0..self.held().len()).filter_map(|index| self.place(index).ok());
+        let noted = lost_writes::note(&self.name, &places.collect::<Vec<_>>());
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
             && replace::remove(&intact_path(&self.name)).is_ok();
         // Other readers look at the marker alone.
         let written = self.write();
-        // The marker may be lost with its container.
-        for place in self.places().unwrap_or_default() {
-            let _ = lost::void_note(&place);
-        }
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 
@@ -242,12 +238,7 @@ impl HoldRecord {
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
-        self.failed || !is_intact || is_noted_in_memory(&self.name)
-    }
-
-    /// Removes the note in memory of [`HoldRecord::note_failure`].
-    pub(crate) fn forget_failure(name: &str) -> Result<(), Error> {
-        note_of(name)?.map_or(Ok(()), |note| runtime::remove_note(&note))
+        self.failed || !is_intact || lost_writes::is_noted(&self.name)
     }
 
     /// Removes the marker of the hold `name` durably.
@@ -259,7 +250,7 @@ impl HoldRecord {
         // Without a marker the file says nothing, and the next start makes it anew.
         let _ = fs::remove_file(intact_path(name));
         // After the marker: a marker without its note would say that nothing is lost.
-        Self::forget_failure(name)
+        lost_writes::forget(name)
     }
 
     /// Returns the names of the holds that have a marker, sorted.
@@ -286,31 +277,6 @@ pub(crate) fn names_with(ending: &str) -> Result<Vec<String>, Error> {
     }
     names.sort();
     Ok(names)
-}
-
-/// Notes in memory that the disk lost writes of the hold `name`. [`HoldRecord::note_failure`] does so
-/// as well: this is for a marker that is damaged.
-///
-/// # Errors
-/// Names the note, or the state directory that is not there.
-pub(crate) fn note_in_memory(name: &str) -> Result<(), Error> {
-    match note_of(name)? {
-        Some(note) => runtime::make_note(&note),
-        None => Err(Error::new("cannot open", &directory(), Errno::NOENT)),
-    }
-}
-
-/// Whether [`note_in_memory`] was called for the hold `name`, or may have been.
-pub(crate) fn is_noted_in_memory(name: &str) -> bool {
-    let has = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
-    note_of(name).map_or(true, has)
-}
-
-/// Returns the name of the note in memory for the hold `name` of this state directory: another
-/// state directory may have a hold of this name. `None` if there is no state directory.
-fn note_of(name: &str) -> Result<Option<String>, Error> {
-    let directory = FileId::of(&directory())?;
-    Ok(directory.map(|id| format!("{name}.{}.failed", id.word())))
 }
 
 /// Returns the directory of the markers.

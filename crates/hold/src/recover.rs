@@ -16,9 +16,11 @@ use crate::awaited_lock::OnWait;
 use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
+use crate::lost;
+use crate::lost_writes;
 use crate::mounted::file_system_of;
 use crate::overlay::{self, ResolvedPath};
-use crate::record::{HoldRecord, is_noted_in_memory};
+use crate::record::HoldRecord;
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use std::io::ErrorKind;
@@ -176,9 +178,10 @@ fn recover_from(
         // The guard has the files open, too.
         lock.end_guard()?;
         present::refuse_used(then)?;
-    }
-    if matches!(fate, Fate::Wipe(_)) {
-        keep_loss(then, &state)?;
+        keep_loss(name, &state, &places)?;
+    } else {
+        // Before the notes beside the files go: the marker may be lost with its container.
+        sync(name, &state, &places)?;
     }
     state.note_ending();
     // Before a rename: the links and attributes that the hold added are beside and on the files.
@@ -190,39 +193,42 @@ fn recover_from(
     }
 }
 
-/// Notes for [`aside::restore`] that a disk of the hold that had `config` has lost writes in this boot:
-/// the marker and its own note go.
-fn keep_loss(config: &Config, state: &MarkedState) -> Result<(), Error> {
-    let record = match state {
-        MarkedState::Unclean { record, .. } => record.as_deref(),
-        _ => None,
-    };
-    let has_lost = record.is_some_and(|record| unclean(record) == Some(Unclean::WriteBack));
-    if !has_lost && !is_noted_in_memory(&config.name) {
-        return Ok(());
+/// Notes for [`aside::restore`] that a disk of the hold `name` has lost writes since it was mounted:
+/// the marker and the notes beside the files go. The verb that met the loss has noted it
+/// ([`lost_writes::note`]), but perhaps in a container that is gone.
+fn keep_loss(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
+    if let MarkedState::Unclean { record: Some(record), .. } = state
+        && unclean(record) == Some(Unclean::WriteBack)
+    {
+        for system in &record.file_systems {
+            lost_writes::note_for_restore(name, system)?;
+        }
     }
-    let known = record.map(|record| record.file_systems.clone()).unwrap_or_default();
-    let held = config.hold.iter().filter(|_| known.is_empty());
-    let found: Result<Vec<_>, _> = held.map(|held| file_system_of(&held.path)).collect();
-    aside::note_losses(&config.name, &[known, found?].concat())
+    for place in places.iter().filter(|place| lost::has_lost_writes(place)) {
+        lost_writes::note_for_restore(name, &file_system_of(place.parent())?)?;
+    }
+    Ok(())
 }
 
-/// Uses the files as they are, and removes the marker. Without a marker no command reports a loss
-/// of what was in memory alone, so the files are synced before. The kernel reports a lost write
-/// once, so a failure is noted for the next recovery.
+/// Uses the files as they are, and removes the marker, after what the hold added is durably gone.
 fn keep(
     name: &str,
     state: &MarkedState,
     places: &[ResolvedPath],
     reason: String,
 ) -> Result<Recovered, RecoverError> {
-    if let Err(error) = overlay::sync(places) {
-        // The failure matters more than that of its note.
-        let _ = state.note_loss(name);
-        return Err(error.into());
-    }
+    sync(name, state, places)?;
     HoldRecord::clear(name)?;
     Ok(Recovered::Kept { reason })
+}
+
+/// Syncs the file systems of `places`: without a marker no command reports a loss of what was in
+/// memory alone. The kernel reports a lost write once, so a failure is noted for the next recovery.
+fn sync(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
+    overlay::sync(places).inspect_err(|_| {
+        // The failure matters more than that of its note.
+        let _ = state.note_loss(name, places);
+    })
 }
 
 /// Returns where the overlays of `held` were. A path whose directory is gone has none.

@@ -7,6 +7,7 @@ use crate::error::{HoldFailure, Unclean};
 use crate::file_id::FileId;
 use crate::kind;
 use crate::lost;
+use crate::lost_writes;
 use crate::made::Made;
 use crate::marker_place;
 use crate::mounted::file_system_of;
@@ -109,7 +110,7 @@ pub fn start(
     refuse_unshared(config)?;
     let mut record = record(config, boot)?;
     // A verb that was killed may have left the note of an earlier hold.
-    HoldRecord::forget_failure(&config.name)?;
+    lost_writes::forget(&config.name)?;
     record.write_first()?;
     match begin(&mut record, daemon, &mut lock, locked) {
         Ok(unseen_by) => {

@@ -76,7 +76,7 @@ pub use run::{open_anonymous, open_session, open_to_discard};
 pub use session::{Begun, Session, Working};
 pub use source::{Base, absent};
 pub use squash::squash;
-pub use store::{ReadOnlyStore, Store, VARIABLE, default_path};
+pub use store::{Store, VARIABLE, default_path, store_of};
 pub use strategy::{Choice, Strategy};
 pub use synconce_durable::error::Error;
 pub use trash::{Emptied, empty_trash, has_trash};

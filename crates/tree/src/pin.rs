@@ -55,13 +55,13 @@ impl Pin {
             }
         };
         let report = commit::commit(pins, None, PATIENCE, &mut |_| {});
-        let failed = |outcome: FileSystemOutcome| Some((outcome.point, outcome.result.err()?));
-        let Some((point, failure)) = report.file_systems.into_iter().find_map(failed) else {
+        let failed = |outcome: FileSystemOutcome| outcome.result.err();
+        let Some(failure) = report.file_systems.into_iter().find_map(failed) else {
             return Ok(());
         };
         if failure.may_hide_a_loss() {
             note();
         }
-        Err(Error::new(act, &point, io::Error::other(failure.to_string())))
+        Err(Error::new(act, &self.path, io::Error::new(failure.kind(), failure.to_string())))
     }
 }

@@ -4,7 +4,6 @@ mod lock;
 mod losses;
 mod records;
 
-pub use self::lock::ReadOnlyStore;
 pub(crate) use self::lock::{Lock, is_leased, try_lease, try_lock};
 pub(crate) use self::records::{Opened, SESSION, encode, read, write_lightly};
 
@@ -71,6 +70,11 @@ pub fn default_path(is_root: bool) -> Option<PathBuf> {
     absolute("XDG_DATA_HOME")
         .or_else(|| Some(absolute("HOME")?.join(".local/share")))
         .map(|path| path.join("synconce/trees"))
+}
+
+/// Returns the directory of the store that `path` is in, if it is in one.
+pub fn store_of(path: &Path) -> Option<&Path> {
+    path.ancestors().find(|above| above.join(NOTE).is_file() && above.join(LAYERS).is_dir())
 }
 
 impl Store {

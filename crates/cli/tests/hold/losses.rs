@@ -19,14 +19,14 @@ enum StateDisk {
 }
 
 /// Makes a hold on a disk to which the kernel writes nothing before a sync.
-fn on_a_late_disk(place: &Place) -> HoldOnRig<'_> {
+pub fn on_a_late_disk(place: &Place) -> HoldOnRig<'_> {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
     HoldOnRig::on(place, rig.up().unwrap(), "")
 }
 
 /// Writes to the held directory what the disk loses. The file is new: ext4 writes one that is
 /// truncated and written again when it is closed.
-fn lose_data(fixture: &HoldOnRig<'_>) {
+pub fn lose_data(fixture: &HoldOnRig<'_>) {
     fs::write(fixture.directory().join("lost"), "these bytes are lost".repeat(200)).unwrap();
     fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
 }
@@ -221,37 +221,6 @@ fn a_loss_that_a_recovery_meets_is_not_forgotten_if_an_earlier_one_was_cut_short
     });
 }
 
-/// Loses data of a hold, sets the files aside, and restores them: memory still shows what the disk does
-/// not have.
-fn lose_before_a_restore(place: &Place, damage: impl FnOnce()) {
-    let fixture = on_a_late_disk(place);
-    fixture.ok("start");
-    lose_data(&fixture);
-    stop_that_fails(&fixture);
-    fixture.rig.disk().recover().unwrap();
-    damage();
-    fixture.ok("recover --wipe");
-    fixture.fails("restore", &["a disk of the hold lost writes"]);
-    fixture.rig.unmount().unwrap();
-    fixture.rig.mount().unwrap();
-    fixture.ok("restore");
-    fixture.rig.down().unwrap();
-}
-
-#[test]
-fn a_loss_during_the_hold_is_not_forgotten_by_a_restore() {
-    isolated_alone(|place| lose_before_a_restore(place, || {}));
-}
-
-#[test]
-fn a_loss_during_the_hold_is_not_forgotten_by_a_restore_if_the_marker_is_damaged() {
-    isolated_alone(|place| {
-        lose_before_a_restore(place, || {
-            place.write("state/holds/t.json", "nonsense");
-        });
-    });
-}
-
 #[test]
 fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
     with_hold("", |place, fixture| {
@@ -296,7 +265,7 @@ fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     finish(strace.args(words).arg("./t.toml"))
 }
 
-fn stop_that_fails(fixture: &HoldOnRig<'_>) {
+pub fn stop_that_fails(fixture: &HoldOnRig<'_>) {
     fixture.fails("stop", &["the disk lost writes"]);
 }
 

@@ -15,6 +15,7 @@ mod inside;
 mod layers;
 mod left;
 mod losses;
+mod lost_before_restore;
 mod names;
 mod namespaces;
 mod owners;

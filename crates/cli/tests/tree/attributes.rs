@@ -3,7 +3,7 @@
 
 use crate::everything;
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, same, times};
+use crate::site::{Site, for_each_strategy, limit, on, same, times};
 use libtest_mimic::Trial;
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,17 +21,17 @@ const NEEDS: [Need; 2] =
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_a_directory_are_kept_on_ext4, &NEEDS),
-        trial(of_a_directory_are_kept_on_xfs, &NEEDS),
-        trial(of_a_directory_are_kept_on_btrfs, &NEEDS),
+        trial(of_a_directory_are_kept_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(of_a_directory_are_kept_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
         trial(of_a_tar_are_kept_on_ext4, &NEEDS),
-        trial(of_a_tar_are_kept_on_xfs, &NEEDS),
-        trial(of_a_tar_are_kept_on_btrfs, &NEEDS),
+        trial(of_a_tar_are_kept_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(of_a_tar_are_kept_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
         trial(a_clone_is_one_file_system_on_ext4, &NEEDS),
-        trial(a_clone_is_one_file_system_on_xfs, &NEEDS),
-        trial(a_clone_is_one_file_system_on_btrfs, &NEEDS),
+        trial(a_clone_is_one_file_system_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(a_clone_is_one_file_system_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
         trial(a_diff_lists_every_change_on_ext4, &NEEDS),
-        trial(a_diff_lists_every_change_on_xfs, &NEEDS),
-        trial(a_diff_lists_every_change_on_btrfs, &NEEDS),
+        trial(a_diff_lists_every_change_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(a_diff_lists_every_change_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! Builds that end badly, or are large: the base is as before, and nothing of them is left.
 
 use crate::roots;
-use crate::site::{Site, same};
+use crate::site::{Site, on, same};
 use crate::verbs::{NEEDS, names, set, waiting};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
@@ -15,8 +15,11 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_server_that_a_build_leaves_ends_and_has_its_data, &server),
         trial(a_build_whose_machine_loses_power_leaves_its_base_on_ext4, &NEEDS),
-        trial(a_build_whose_machine_loses_power_leaves_its_base_on_xfs, &NEEDS),
-        trial(a_build_whose_machine_loses_power_leaves_its_base_on_btrfs, &NEEDS),
+        trial(a_build_whose_machine_loses_power_leaves_its_base_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(
+            a_build_whose_machine_loses_power_leaves_its_base_on_btrfs,
+            &on(FsKind::Btrfs, &NEEDS),
+        ),
         trial(a_build_of_many_files_is_kept_and_removed_whole, &NEEDS),
     ]
 }
@@ -72,10 +75,7 @@ fn a_server_that_a_build_leaves_ends_and_has_its_data(place: &Place) {
 
 /// The disk has the changes of the build at the cut.
 fn a_power_cut(place: &Place, kind: FsKind) {
-    let point = place.path("rig");
-    fs::create_dir(&point).unwrap();
-    let rig = Rig::builder().fs(kind).size(320 << 20).record(true).at(&point).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(kind).size(320 << 20).record(true));
     site.import("base", &roots::small(place, "source"));
     let (wanted, before) = (site.content("base"), site.layers());
     let script = "echo changed >/data/file; rm /data/other; mkdir /data/new; echo yes >/mnt/built
@@ -93,7 +93,7 @@ fn a_power_cut(place: &Place, kind: FsKind) {
     let tape = rig.finish().unwrap();
     let at = tape.log().unwrap().mark("cut").unwrap();
     for survivors in [Survivors::None, Survivors::All] {
-        let replay = tape.replay().at(&point).up().unwrap();
+        let replay = tape.replay().at(place.path("rig")).up().unwrap();
         let cut = replay.mounted(Cut::at(at).survivors(survivors)).unwrap();
         let next = site.well(&["list"]);
         let said = ["a run in base, begun ", " was interrupted; its changes are thrown away\n"];
@@ -125,10 +125,7 @@ fn a_build_whose_machine_loses_power_leaves_its_base_on_btrfs(place: &Place) {
 
 /// docs/benchmarks.md has the build of ten times as many files, which takes minutes.
 fn a_build_of_many_files_is_kept_and_removed_whole(place: &Place) {
-    let point = place.path("rig");
-    fs::create_dir(&point).unwrap();
-    let rig = Rig::builder().fs(FsKind::Ext4).size(1 << 30).at(&point).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(FsKind::Ext4).size(1 << 30));
     site.import("base", &roots::small(place, "source"));
     let (wanted, before) = (site.content("base"), site.layers());
     let script = "for d in $(seq 20); do mkdir -p /data/many/$d; cd /data/many/$d

@@ -2,7 +2,7 @@
 //! places from which less is visible.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, limit, on};
 use crate::verbs::waiting;
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, mount, mount_bind, unmount};
@@ -29,7 +29,7 @@ pub fn trials() -> Vec<Trial> {
         trial(an_argument_is_a_name_first_and_a_path_only_then, &NEEDS),
         trial(a_mount_that_is_killed_before_it_is_there_is_undone, &NEEDS),
         trial(a_mount_on_the_trash_is_not_emptied, &NEEDS),
-        trial(an_overlay_over_a_subvolume_is_refused, &NEEDS),
+        trial(an_overlay_over_a_subvolume_is_refused, &on(FsKind::Btrfs, &NEEDS)),
     ]
 }
 
@@ -206,9 +206,7 @@ fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
 /// Files of two subvolumes have the same inode numbers, and an overlay shows them as files of
 /// one file system.
 fn an_overlay_over_a_subvolume_is_refused(place: &Place) {
-    let disk = point_in(place, "rig");
-    let rig = Rig::builder().fs(FsKind::Btrfs).size(1 << 30).at(disk).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(FsKind::Btrfs).size(1 << 30));
     let source = roots::small(place, "source");
     site.import("base", &source);
     for verb in [["clone", "base", "by"], ["run", "--from", "base"]] {
@@ -222,10 +220,4 @@ fn an_overlay_over_a_subvolume_is_refused(place: &Place) {
         site.sh("kept", "find / -xdev -type f -links 1 -exec stat -c %i {} + | sort | uniq -d");
     assert_eq!(numbers, "", "each file has a number of its own");
     rig.down().unwrap();
-}
-
-fn point_in(place: &Place, name: &str) -> PathBuf {
-    let point = place.path(name);
-    fs::create_dir(&point).unwrap();
-    point
 }

@@ -1,8 +1,8 @@
 //! `verify --content`: what the disk has of the files of a tree.
 
 use crate::roots;
-use crate::site::{Site, limit};
-use crate::verbs::NEEDS;
+use crate::site::{Site, limit, on_all};
+use crate::verbs::{NEEDS, waiting};
 use libtest_mimic::Trial;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -12,23 +12,18 @@ use synconce_testkit::harness::{Need, Place, StartedCommand, trial};
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
-const SECTORS: [Need; 4] = [
-    NEEDS[0],
-    Need::Program("strace", "strace"),
-    Need::Program("mkfs.xfs", "xfsprogs"),
-    Need::Program("mkfs.btrfs", "btrfs-progs"),
-];
 const TRACED: [Need; 2] = [NEEDS[0], Need::Program("strace", "strace")];
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(a_content_that_changes_on_the_disk_is_named, &NEEDS),
+        trial(a_content_that_changes_on_the_disk_is_named, &on_all(&NEEDS)),
         trial(a_content_that_only_memory_has_is_named, &NEEDS),
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
-        trial(a_disk_with_sectors_of_4096_bytes_is_read, &SECTORS),
+        trial(a_disk_with_sectors_of_4096_bytes_is_read, &on_all(&TRACED)),
         trial(a_read_past_the_page_cache_that_is_refused_is_made_through_it, &TRACED),
         trial(a_damaged_list_of_checksums_says_what_a_new_one_has, &NEEDS),
         trial(a_store_that_cannot_be_written_to_names_its_mount, &NEEDS),
+        trial(a_store_that_turns_read_only_during_a_run_names_its_mount, &NEEDS),
         trial(commands_at_the_same_time_take_the_same_checksums, &NEEDS),
     ]
 }
@@ -262,7 +257,7 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
     }
     let said = format!(
         "synconce: cannot open {store}/lock: Read-only file system\nsynconce: hint: \
-         `findmnt -T {store}/lock` shows the mount; list, log, diff and export work without writes\n"
+         `findmnt -T {store}` shows the mount; list, log, diff and export work without writes\n"
     );
     for words in [&["verify", "--content", "base"][..], &["clone", "base", "new"]] {
         let refused = site.ends(words);
@@ -277,6 +272,35 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
         let refused = site.ends(words);
         let said = format!("synconce: cannot create {to}: Read-only file system\n");
         assert_eq!((refused.status.code(), refused.stderr), (Some(125), said), "{words:?}");
+    }
+}
+
+/// As after an error of the disk, which ext4 answers by a read-only mount.
+fn a_store_that_turns_read_only_during_a_run_names_its_mount(place: &Place) {
+    let source = roots::small(place, "source");
+    for words in [&["--from", "base", "--commit", "new"][..], &["work"]] {
+        let rig = Rig::builder().size(64 << 20).up().unwrap();
+        let site = Site::new(place, rig.path(), None);
+        site.import("base", &source);
+        site.clone_of("base", "work");
+        let run = waiting(&site, words, "true");
+        let abort = ["mount", "-o", "remount,abort", rig.path().to_str().unwrap()];
+        assert!(place.bare(&abort).status.success());
+        place.write("talk/go", "");
+        assert_eq!(run.end().code(), Some(125), "{words:?}: {}", run.text());
+        let store = site.store();
+        let hint = format!(
+            "Read-only file system\nsynconce: hint: `findmnt -T {}` shows",
+            store.display()
+        );
+        assert!(run.text().contains(&hint), "{words:?}: {}", run.text());
+        // On the same disk, and outside the store.
+        let to = site.fresh("exported");
+        let refused = site.ends(&["export", "base", to.to_str().unwrap()]);
+        let said = format!("synconce: cannot create {}: Read-only file system\n", to.display());
+        assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
+        drop(site);
+        rig.down().unwrap();
     }
 }
 

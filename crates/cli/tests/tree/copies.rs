@@ -4,7 +4,7 @@
 use crate::concurrent::{point, text};
 use crate::mounts::{hinted, typed};
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit};
+use crate::site::{Site, for_each_strategy, limit, on};
 use crate::users;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
@@ -23,7 +23,7 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_copy_keeps_a_tree_in_use_on_ext4, &NEEDS),
-        trial(a_copy_keeps_a_tree_in_use_on_btrfs, &NEEDS),
+        trial(a_copy_keeps_a_tree_in_use_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
         trial(the_hint_about_a_copy_unmounts_it_and_harms_nothing, &NEEDS),
         trial(a_copy_of_an_ordinary_user_is_waited_for, &users::NEEDS),
         trial(a_run_keeps_no_other_tree_in_use_but_by_a_bind, &NEEDS),

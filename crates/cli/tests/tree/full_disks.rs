@@ -1,7 +1,7 @@
 //! Runs and imports on a disk without space.
 
 use crate::roots;
-use crate::site::{Site, same};
+use crate::site::{Site, on, same};
 use crate::verbs::{NEEDS, names, set};
 use libtest_mimic::Trial;
 use std::fs;
@@ -11,8 +11,14 @@ use synconce_testkit::rig::{FsKind, Rig};
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4, &NEEDS),
-        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs, &NEEDS),
-        trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs, &NEEDS),
+        trial(
+            a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs,
+            &on(FsKind::Xfs, &NEEDS),
+        ),
+        trial(
+            a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_btrfs,
+            &on(FsKind::Btrfs, &NEEDS),
+        ),
     ]
 }
 
@@ -23,10 +29,7 @@ fn a_full_disk(place: &Place, kind: FsKind) {
     for number in 0..40 {
         fs::write(large.join(format!("{number}")), vec![number; 16 << 20]).unwrap();
     }
-    let point = place.path("rig");
-    fs::create_dir(&point).unwrap();
-    let rig = Rig::builder().fs(kind).size(420 << 20).at(&point).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(kind).size(420 << 20));
     site.import("base", &source);
     let (wanted, before) = (site.content("base"), site.layers());
     let full = ["no space left"];

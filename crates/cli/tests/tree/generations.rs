@@ -1,7 +1,7 @@
 //! Older generations: kept as asked, listed, used by their names, restored and removed.
 
 use crate::roots;
-use crate::site::{Site, for_each_strategy, same, strategies, times};
+use crate::site::{Site, for_each_strategy, on, same, strategies, times};
 use crate::verbs::{NEEDS, waiting, with_base};
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(generations_are_kept_and_used_on_ext4, &NEEDS),
-        trial(generations_are_kept_and_used_on_btrfs, &NEEDS),
+        trial(generations_are_kept_and_used_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
         trial(a_generation_is_restored_as_the_next_one, &NEEDS),
         trial(only_what_is_asked_for_is_kept, &NEEDS),
         trial(a_generation_goes_on_while_a_run_or_a_mount_uses_it, &NEEDS),

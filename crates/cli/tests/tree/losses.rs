@@ -1,7 +1,7 @@
 //! Writes that the disk loses before a commit: the kernel reports them once, to one commit.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, disk, limit, on, on_all};
 use crate::users;
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
@@ -19,7 +19,7 @@ use synconce_testkit::rig::{Fault, FsKind, Rig, RigBuilder};
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_loss_that_a_commit_meets_is_not_forgotten_on_ext4, &NEEDS),
-        trial(a_loss_that_a_commit_meets_is_not_forgotten_on_xfs, &NEEDS),
+        trial(a_loss_that_a_commit_meets_is_not_forgotten_on_xfs, &on(FsKind::Xfs, &NEEDS)),
         trial(a_loss_that_another_store_meets_is_not_forgotten, &NEEDS),
         trial(a_loss_that_a_run_meets_is_not_forgotten, &NEEDS),
         trial(a_loss_that_an_export_meets_is_not_forgotten, &NEEDS),
@@ -29,7 +29,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_sync_that_hangs_is_counted, &NEEDS),
         trial(a_loss_that_another_store_of_a_user_meets_is_not_forgotten, &users::NEEDS),
         trial(a_loss_is_not_forgotten_if_an_older_version_began_the_changes, &NEEDS),
-        trial(changes_that_an_unmount_wrote_out_are_not_believed, &NEEDS),
+        trial(changes_that_an_unmount_wrote_out_are_not_believed, &on_all(&NEEDS)),
     ]
 }
 
@@ -180,9 +180,7 @@ fn a_sync_that_hangs_is_counted(place: &Place) {
 fn a_loss_that_another_store_of_a_user_meets_is_not_forgotten(place: &Place) {
     users::subordinate(place, "nobody:100000:65536\n");
     let tar = users::tar(place);
-    let point = place.path("rig");
-    fs::create_dir(&point).unwrap();
-    let rig = Rig::builder().size(64 << 20).passthrough(false).at(point).up().unwrap();
+    let rig = disk(place, Rig::builder().size(64 << 20).passthrough(false));
     chown(rig.path(), Some(users::NOBODY), Some(users::NOBODY)).unwrap();
     let tree = |store: &str, words: &[&str]| -> Finished {
         let store = rig.path().join(store);

@@ -37,18 +37,26 @@ mod users;
 mod verbs;
 mod words;
 
+use crate::site::on;
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
 use synconce_testkit::harness::trial;
+use synconce_testkit::rig::FsKind;
 
 fn main() -> ExitCode {
     let trials = vec![
         trial(base_unchanged::by_no_way_to_write_on_ext4, &base_unchanged::NEEDS),
-        trial(base_unchanged::by_no_way_to_write_on_xfs, &base_unchanged::NEEDS),
-        trial(base_unchanged::by_no_way_to_write_on_btrfs, &base_unchanged::NEEDS),
+        trial(base_unchanged::by_no_way_to_write_on_xfs, &on(FsKind::Xfs, &base_unchanged::NEEDS)),
+        trial(
+            base_unchanged::by_no_way_to_write_on_btrfs,
+            &on(FsKind::Btrfs, &base_unchanged::NEEDS),
+        ),
         trial(base_unchanged::by_large_changes_on_ext4, &base_unchanged::DEBIAN),
-        trial(base_unchanged::by_large_changes_on_xfs, &base_unchanged::DEBIAN),
-        trial(base_unchanged::by_large_changes_on_btrfs, &base_unchanged::DEBIAN),
+        trial(base_unchanged::by_large_changes_on_xfs, &on(FsKind::Xfs, &base_unchanged::DEBIAN)),
+        trial(
+            base_unchanged::by_large_changes_on_btrfs,
+            &on(FsKind::Btrfs, &base_unchanged::DEBIAN),
+        ),
     ];
     let of_files = [
         attributes::trials(),

@@ -260,10 +260,7 @@ fn an_unmount_that_was_cut_short_can_be_a_discard(place: &Place) {
 
 fn what_has_no_room_to_be_kept_is_discarded(place: &Place) {
     let source = roots::small(place, "source");
-    let disk = place.path("rig");
-    fs::create_dir(&disk).unwrap();
-    let rig = Rig::builder().fs(FsKind::Ext4).size(24 << 20).at(disk).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, Rig::builder().fs(FsKind::Ext4).size(24 << 20));
     site.import("base", &source);
     site.clone_of("base", "work");
     let at = place.path("point");

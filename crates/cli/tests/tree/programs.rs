@@ -5,7 +5,7 @@ mod scripts;
 
 use self::scripts::{APT, BOOTSTRAP, BUILDAH, DPKG, GIT, MAKE, PODMAN, RPM, RSYNC, TAR};
 use crate::roots;
-use crate::site::{Site, for_each_strategy, limit, same, times};
+use crate::site::{Site, for_each_strategy, limit, on, same, times};
 use libtest_mimic::Trial;
 use std::fs;
 use std::path::Path;
@@ -25,8 +25,8 @@ macro_rules! on_each {
             vec![
                 $(
                     trial($module::on_ext4, &$needs),
-                    trial($module::on_xfs, &$needs),
-                    trial($module::on_btrfs, &$needs),
+                    trial($module::on_xfs, &on(FsKind::Xfs, &$needs)),
+                    trial($module::on_btrfs, &on(FsKind::Btrfs, &$needs)),
                 )*
             ]
         }

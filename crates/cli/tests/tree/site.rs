@@ -7,11 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::harness::{Place, binary};
+use synconce_testkit::harness::{Need, Place, binary};
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
-use synconce_testkit::rig::{FsKind, Rig};
+use synconce_testkit::rig::{FsKind, Rig, RigBuilder};
 
 /// Returns a limit that covers installs of packages.
 pub fn limit() -> Duration {
@@ -27,12 +27,27 @@ pub fn strategies(kind: FsKind) -> &'static [&'static str] {
     }
 }
 
+/// Returns `needs`, and what makes a disk of `kind`.
+pub fn on(kind: FsKind, needs: &[Need]) -> Vec<Need> {
+    [needs, &[Need::disk(kind)]].concat()
+}
+
+/// Returns `needs`, and what makes a disk of each kind.
+pub fn on_all(needs: &[Need]) -> Vec<Need> {
+    [needs, &FsKind::ALL.map(Need::disk)].concat()
+}
+
+/// Makes a disk, mounted at the directory `rig` of `place`.
+pub fn disk(place: &Place, builder: RigBuilder) -> Rig {
+    let point = place.path("rig");
+    fs::create_dir(&point).unwrap();
+    builder.at(point).up().unwrap()
+}
+
 /// Runs `test` with a store for each strategy on `kind`. Fails only after the last strategy,
 /// so that one report names every strategy that failed.
 pub fn for_each_strategy(place: &Place, kind: FsKind, size: u64, test: impl Fn(&Site<'_>)) {
-    let point = place.path("rig");
-    fs::create_dir(&point).unwrap();
-    let rig = Rig::builder().fs(kind).size(size).at(point).up().unwrap();
+    let rig = disk(place, Rig::builder().fs(kind).size(size));
     let failed = strategies(kind).iter().filter(|strategy| {
         let site = Site::new(place, rig.path(), Some(strategy));
         let passed = catch_unwind(AssertUnwindSafe(|| test(&site))).is_ok();
@@ -61,6 +76,13 @@ impl<'a> Site<'a> {
         let site = Self { place, dir, strategy, counter: Cell::new(0) };
         site.well(&["init"]);
         site
+    }
+
+    /// Makes a disk, and a site on it; the tool chooses the strategy.
+    pub fn on_disk(place: &'a Place, builder: RigBuilder) -> (Rig, Self) {
+        let rig = disk(place, builder);
+        let site = Self::new(place, rig.path(), None);
+        (rig, site)
     }
 
     /// Makes a site on the disk of `place`; the tool chooses the strategy.

@@ -2,7 +2,7 @@
 
 use crate::concurrent::text;
 use crate::roots;
-use crate::site::{Site, for_each_strategy};
+use crate::site::{Site, for_each_strategy, on};
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use std::fs::{self, File};
@@ -14,8 +14,8 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(no_command_reads_the_holes_of_a_file_on_ext4, &NEEDS),
-        trial(no_command_reads_the_holes_of_a_file_on_xfs, &NEEDS),
-        trial(no_command_reads_the_holes_of_a_file_on_btrfs, &NEEDS),
+        trial(no_command_reads_the_holes_of_a_file_on_xfs, &on(FsKind::Xfs, &NEEDS)),
+        trial(no_command_reads_the_holes_of_a_file_on_btrfs, &on(FsKind::Btrfs, &NEEDS)),
     ]
 }
 

@@ -11,8 +11,9 @@ pub use self::error::RestoreError;
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
+use crate::lost_writes;
 use crate::mounted::file_system_of;
-use crate::record::{self, FileSystem, HoldRecord};
+use crate::record::{self, HoldRecord};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{SafeDirectory, sync_file_system};
 use crate::unclean::unclean;
@@ -202,40 +203,27 @@ fn move_away(
 /// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
 /// without doing them. After a restore no marker says so any more.
 ///
-/// The kernel reports a lost write once, so a failure is noted for the next call. The note is in
-/// memory: a boot drops the pages of memory that the disk does not have.
+/// The kernel reports a lost write once, so a failure is noted for the next call.
 fn sync_disks(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let mut done = Ok(());
     for parent in parents(chosen) {
         if let Err(error) = sync_file_system(parent) {
-            note_losses(name, &[file_system_of(parent)?])?;
+            lost_writes::note_for_restore(name, &file_system_of(parent)?)?;
             done = done.and(Err(error));
         }
     }
     done
 }
 
-/// Notes that the disks of `systems` have lost writes of the hold `name`. A marker that says so goes
-/// with its recovery.
-pub(crate) fn note_losses(name: &str, systems: &[FileSystem]) -> Result<(), Error> {
-    systems.iter().try_for_each(|system| runtime::make_note(&note_of_loss(name, system)))
-}
-
 /// Refuses while a file system is mounted that may have lost writes.
 fn refuse_lost(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
-        if runtime::has_note(&note_of_loss(name, &system)) {
+        if lost_writes::is_noted_for_restore(name, &system) {
             return Err(RestoreError::Lost { name: name.to_owned(), point: system.point });
         }
     }
     Ok(())
-}
-
-/// Returns the name of the note that `system` may have lost writes. The next mount has another one.
-fn note_of_loss(name: &str, system: &FileSystem) -> String {
-    let mount = system.super_block.as_ref().map_or(system.mount, |it| it.number);
-    format!("{name}.{mount}.unsynced")
 }
 
 fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {

@@ -3,6 +3,8 @@
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::lost;
+use crate::lost_writes;
+use crate::overlay::ResolvedPath;
 use crate::record::{self, HoldRecord};
 use crate::unclean::unclean;
 use synconce_durable::error::Error;
@@ -40,7 +42,7 @@ impl MarkedState {
                 let path = record::path(name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                let reason = with_loss(reason, record::is_noted_in_memory(name));
+                let reason = with_loss(reason, lost_writes::is_noted(name));
                 Ok(Self::Unclean { reason, record: None, is_certain: true })
             }
             Err(error) => Err(error),
@@ -84,15 +86,15 @@ impl MarkedState {
         }
     }
 
-    /// Notes that this recovery, of the hold `name`, met a lost write: see
+    /// Notes that this recovery, of the hold `name` at `places`, met a lost write: see
     /// [`HoldRecord::note_failure`].
     ///
     /// # Errors
     /// If no note could be made.
-    pub(super) fn note_loss(&self, name: &str) -> Result<(), Error> {
+    pub(super) fn note_loss(&self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
         match self {
             Self::Unclean { record: Some(record), .. } => HoldRecord::clone(record).note_failure(),
-            _ => record::note_in_memory(name),
+            _ => lost_writes::note(name, places),
         }
     }
 

@@ -3,7 +3,6 @@
 use super::Store;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -19,26 +18,6 @@ pub(crate) struct Lock {
     /// flock(2) locks until it is closed.
     _file: OwnedFd,
 }
-
-/// The lock of a store on a read-only file system: the cause of an error, found by
-/// [`ReadOnlyStore::in_error`]. What only reads the store works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadOnlyStore;
-
-impl ReadOnlyStore {
-    /// Returns this cause, if it is that of `error`.
-    pub fn in_error(error: &io::Error) -> Option<&Self> {
-        error.get_ref()?.downcast_ref()
-    }
-}
-
-impl fmt::Display for ReadOnlyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Read-only file system")
-    }
-}
-
-impl std::error::Error for ReadOnlyStore {}
 
 impl Store {
     /// Waits for the lock.
@@ -69,7 +48,7 @@ impl Store {
         let path = self.path().join(LOCK);
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let opened = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-        let file = opened.map_err(cause).on("cannot open", &path)?;
+        let file = opened.on("cannot open", &path)?;
         if mutant::is("tree-unlocked") {
             return Ok(Lock { _file: file });
         }
@@ -79,14 +58,6 @@ impl Store {
                 other => return other.on("cannot lock", &path).map(|()| Lock { _file: file }),
             }
         }
-    }
-}
-
-/// Returns why the lock cannot be opened.
-fn cause(errno: Errno) -> io::Error {
-    match errno {
-        Errno::ROFS => io::Error::new(io::ErrorKind::ReadOnlyFilesystem, ReadOnlyStore),
-        errno => errno.into(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests that are ignored if a program that they need is missing.
 
 use super::{Place, isolated};
+use crate::rig::FsKind;
 use libtest_mimic::{Failed, Trial};
 use std::any::type_name;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,11 @@ fn capabilities() -> u64 {
 }
 
 impl Need {
+    /// Returns the requirement of a test on a disk of `kind`.
+    pub const fn disk(kind: FsKind) -> Self {
+        Self::Program(kind.mkfs(), kind.package())
+    }
+
     /// Returns why the requirement is missing, with the remedy.
     fn missing(self) -> Option<String> {
         match self {

@@ -31,7 +31,8 @@ impl FsKind {
         }
     }
 
-    pub(super) fn mkfs(self) -> &'static str {
+    /// Returns the mkfs program.
+    pub(crate) const fn mkfs(self) -> &'static str {
         match self {
             Self::Ext4 => "mkfs.ext4",
             Self::Xfs => "mkfs.xfs",
@@ -40,7 +41,7 @@ impl FsKind {
     }
 
     /// Returns the Debian package of the mkfs program.
-    pub(super) fn package(self) -> &'static str {
+    pub(crate) const fn package(self) -> &'static str {
         match self {
             Self::Ext4 => "e2fsprogs",
             Self::Xfs => "xfsprogs",

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_tree::namespace::NamespaceRefusal;
-use synconce_tree::{Busy, DamagedSums, Guard, Guarded, ReadOnlyStore, TreeUser, default_path};
+use synconce_tree::{Busy, DamagedSums, Guard, Guarded, TreeUser, default_path, store_of};
 
 /// The error of a store. Other commands do not convert a failed act by this.
 impl From<Error> for CommandError {
@@ -18,24 +18,22 @@ impl From<Error> for CommandError {
         if let Some(guarded) = Guarded::in_error(error.io()) {
             return failure.hint(allowing(guarded));
         }
-        let path = || shell(&[error.path().display().to_string()]);
+        let quoted = |path: &Path| shell(&[path.display().to_string()]);
         if DamagedSums::in_error(error.io()).is_some() {
             return failure.hint(format!(
                 "`rm {}`, then verify again: the new checksums are of the content by then, with \
                  what is wrong in it",
-                path()
+                quoted(error.path())
             ));
         }
-        if ReadOnlyStore::in_error(error.io()).is_some() {
-            return failure.hint(format!(
-                "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",
-                path()
-            ));
-        }
-        match error.io().kind() {
-            io::ErrorKind::StorageFull => {
+        match (error.io().kind(), store_of(error.path())) {
+            (io::ErrorKind::StorageFull, _) => {
                 failure.hint("`synconce tree gc --wait` frees what no tree needs")
             }
+            (io::ErrorKind::ReadOnlyFilesystem, Some(store)) => failure.hint(format!(
+                "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",
+                quoted(store)
+            )),
             _ => failure,
         }
     }

@@ -2,6 +2,7 @@
 //! `unprotect`, `rename`, `restore`, `squash`.
 
 use super::bar::Bar;
+use super::failure::outside;
 use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
@@ -27,7 +28,7 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
         Some(path) => path,
         None => default.path()?,
     };
-    let store = synconce_tree::init(&path)?;
+    let store = synconce_tree::init(&path).map_err(outside)?;
     let choice = synconce_tree::choose(&store, &[], None)?;
     let (path, strategy) = (store.path().display().to_string(), choice.strategy);
     notice(&format!("trees in {path} are cloned by {strategy}: {}", choice.reason));

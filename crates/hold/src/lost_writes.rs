@@ -1,0 +1,85 @@
+//! What is noted of writes that a disk lost, outside the marker. The kernel reports a lost write once,
+//! so the verb that meets it makes the notes.
+//!
+//! The notes in memory are of one boot: the next boot drops the pages of memory that the disk does not
+//! have.
+
+use crate::file_id::FileId;
+use crate::lost;
+use crate::mounted::file_system_of;
+use crate::overlay::ResolvedPath;
+use crate::record::{self, FileSystem};
+use crate::runtime;
+use rustix::io::Errno;
+use synconce_durable::error::Error;
+
+/// Notes that the disks of `places`, as they are mounted now, have lost writes of the hold `name`:
+/// for the next recovery ([`is_noted`]), for a restore ([`is_noted_for_restore`]), and beside the
+/// files, for a hold whose marker is lost with its container.
+///
+/// # Errors
+/// Names the first note in memory that could not be made.
+pub(crate) fn note(name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
+    let mut noted = make(name, FAILED);
+    for place in places {
+        let system = file_system_of(place.parent());
+        noted = noted.and(system.and_then(|system| note_for_restore(name, &system)));
+        let _ = lost::void_note(place);
+    }
+    noted
+}
+
+/// Whether [`note`] was called for the hold `name`, or may have been.
+pub(crate) fn is_noted(name: &str) -> bool {
+    has(name, FAILED)
+}
+
+/// Removes the note that [`is_noted`] finds. A restore still finds its own.
+///
+/// # Errors
+/// Names the note.
+pub(crate) fn forget(name: &str) -> Result<(), Error> {
+    in_state_directory(name, FAILED)?.map_or(Ok(()), |note| runtime::remove_note(&note))
+}
+
+/// Notes for a restore that `system` has lost writes of the hold `name`.
+///
+/// # Errors
+/// Names the note.
+pub(crate) fn note_for_restore(name: &str, system: &FileSystem) -> Result<(), Error> {
+    make(name, &unsynced(system))
+}
+
+/// Whether [`note_for_restore`] was called for `system`, or may have been. The next mount is another
+/// `system`.
+pub(crate) fn is_noted_for_restore(name: &str, system: &FileSystem) -> bool {
+    has(name, &unsynced(system))
+}
+
+/// The end of the name of the note for the next recovery.
+const FAILED: &str = "failed";
+
+/// Returns the end of the name of the note for a restore.
+fn unsynced(system: &FileSystem) -> String {
+    let mount = system.super_block.as_ref().map_or(system.mount, |it| it.number);
+    format!("{mount}.unsynced")
+}
+
+fn make(name: &str, end: &str) -> Result<(), Error> {
+    match in_state_directory(name, end)? {
+        Some(note) => runtime::make_note(&note),
+        None => Err(Error::new("cannot open", &record::directory(), Errno::NOENT)),
+    }
+}
+
+fn has(name: &str, end: &str) -> bool {
+    let has = |note: Option<String>| note.is_some_and(|note| runtime::has_note(&note));
+    in_state_directory(name, end).map_or(true, has)
+}
+
+/// Returns the name of the note with the `end` for the hold `name` of this state directory: another
+/// state directory may have a hold of this name. `None` if there is no state directory.
+fn in_state_directory(name: &str, end: &str) -> Result<Option<String>, Error> {
+    let directory = FileId::of(&record::directory())?;
+    Ok(directory.map(|id| format!("{name}.{}.{end}", id.word())))
+}
