@@ -1,7 +1,7 @@
 //! Finds data that a build step can write to and that outlives the step: volumes and directories of
 //! the host, cache mounts, and block devices. The engine stores no such data with the image.
 
-use crate::bundle::BundleMount;
+use crate::bundle::{BundleMount, Facts};
 use crate::classify::CallContext;
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
@@ -114,6 +114,19 @@ fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
+/// Returns the volumes of an image among the sources of writable mounts of a step of Buildah, up to
+/// 1.37 or with `--compat-volumes`. Such a volume is in `<driver>-containers/<ID>/userdata`, and
+/// lasts as long as the working container.
+pub(crate) fn volumes(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Vec<PathBuf> {
+    let sources = facts.mounts.iter().filter_map(BundleMount::writable);
+    let sources = sources.map(|source| resolved(&bundle.join(source)));
+    let is_volume = |source: &PathBuf| {
+        let path = covering(source, mounts).map(|mount| in_file_system(mount, source));
+        path.is_some_and(|path| path.iter().any(|part| part == "buildah-volumes"))
+    };
+    sources.filter(is_volume).collect()
+}
+
 /// Returns `path`, which is on `mount`, relative to the file system.
 fn in_file_system(mount: &Mount, path: &Path) -> PathBuf {
     match path.strip_prefix(&mount.point) {
@@ -132,7 +145,7 @@ pub(crate) fn covering<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundle::{ContainerRoot, Facts};
+    use crate::bundle::ContainerRoot;
     use crate::config::Settings;
     use crate::invocation::Invocation;
     use std::ffi::OsString;
@@ -217,6 +230,22 @@ mod tests {
         assert_eq!(outliving(&facts(vec![of_bundle]), ""), None);
         assert_eq!(outliving(&facts(vec![mount("/dev/null", &["rbind", "rw"])]), ""), None);
         assert_eq!(outliving(&facts(Vec::new()), ""), None);
+    }
+
+    #[test]
+    fn a_volume_of_an_image_is_held_and_found_again() {
+        let at = "/tmp/buildah42/mnt/buildah-bind-target-1";
+        let bound = |root: &str, option: &str| {
+            let line = format!("41 30 8:1 {root} {at} rw - ext4 /dev/sda rw\n");
+            let facts = facts(vec![mount(at, &["rbind", option])]);
+            let mounts = parse(&format!("{MOUNTS}{line}"));
+            (outliving(&facts, &line), volumes(Path::new(BUNDLE), &facts, &mounts))
+        };
+        let data = format!("/s/overlay-containers/{}/userdata", "ab".repeat(32));
+        let volume = format!("{data}/buildah-volumes/{}", "cd".repeat(32));
+        assert_eq!(bound(&volume, "rw"), (None, vec![at.into()]));
+        assert_eq!(bound(&volume, "ro"), (None, vec![]));
+        assert_eq!(bound(&format!("{data}/hosts"), "rw"), (None, vec![]));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Syncs the root of a held build step at the end of the step, because no unmount may do so.
+//! Syncs the root of a held build step at the end of the step, because no unmount may do so, and the
+//! volumes of a working container of Buildah, which are no part of the root.
 //!
 //! An overlay syncs its upper file system at its last unmount, which the engine's is not if another
 //! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and of
@@ -7,7 +8,7 @@
 
 use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;
-use crate::outliving::covering;
+use crate::outliving::{self, covering};
 use crate::profile;
 use crate::step;
 use crate::step_root::MARK;
@@ -22,14 +23,14 @@ use synconce_probe::filesystem::{SyncKind, stores_nothing};
 use synconce_probe::mounts::{self, Mount};
 use synconce_sys::reason;
 
-/// Where the files of a root are that is to be synced.
+/// Where the files of a step are that are to be synced.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsynced {
     /// On the file systems of these directories.
     directories: Vec<PathBuf>,
     /// Also on a disk that cannot be found.
     anywhere: bool,
-    /// The work directory of the root, if that is an overlay.
+    /// The work directory of the root, if that is an overlay that is not volatile.
     work: Option<PathBuf>,
 }
 
@@ -39,9 +40,30 @@ pub(crate) struct Opened<'a> {
     handles: Vec<Result<OwnedFd, Errno>>,
 }
 
+/// Which program has mounted the root of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountedBy {
+    /// The engine that calls the runtime.
+    Engine,
+    /// A shim of containerd, in the bundle.
+    Shim,
+}
+
+/// Returns where the container in `bundle` has the files that its end has to sync.
+pub(crate) fn unsynced(
+    bundle: &Path,
+    facts: &Facts,
+    mounts: &[Mount],
+    mounted_by: MountedBy,
+) -> Unsynced {
+    let mut unsynced = of_root(bundle, facts, mounts, mounted_by);
+    unsynced.directories.extend(outliving::volumes(bundle, facts, mounts));
+    unsynced
+}
+
 /// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory, or
 /// on a volatile overlay of the engine.
-pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: bool) -> Unsynced {
+fn of_root(bundle: &Path, facts: &Facts, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
     let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::default() };
     let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
     let Some(mount) = covering(&root, mounts) else { return only(root) };
@@ -63,21 +85,21 @@ pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: 
             }
         }
         _ if stores_nothing(&mount.type_name) => Unsynced::default(),
-        SyncKind::Fuse { .. } => beside(mount, mounts, of_shim),
+        SyncKind::Fuse { .. } => beside(mount, mounts, mounted_by),
         _ => only(root),
     }
 }
 
 /// Returns where the server of `mount` has its files. syncfs(2) does not reach them. fuse-overlayfs
 /// has them beside the mount, unless a shim mounts it in the bundle.
-fn beside(mount: &Mount, mounts: &[Mount], of_shim: bool) -> Unsynced {
+fn beside(mount: &Mount, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
     let same = mounts.iter().filter(|other| other.device == mount.device);
     let parents = same.filter_map(|mount| mount.point.parent());
     let is_stored = |parent: &&Path| {
         covering(parent, mounts).is_none_or(|mount| !stores_nothing(&mount.type_name))
     };
     let directories: Vec<_> = parents.filter(is_stored).map(Path::to_owned).collect();
-    let anywhere = of_shim || directories.is_empty();
+    let anywhere = mounted_by == MountedBy::Shim || directories.is_empty();
     Unsynced { directories, anywhere, work: None }
 }
 
@@ -87,7 +109,7 @@ impl Unsynced {
     }
 
     /// Opens the directories: syncfs(2) reports the write-back errors since then, and earlier ones
-    /// that nobody has seen (errseq, Linux 5.8).
+    /// that no call has returned (errseq, Linux 5.8).
     pub(crate) fn open(&self) -> Opened<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = |directory| rustix::fs::open(directory, flags, Mode::empty());
@@ -106,7 +128,7 @@ impl Unsynced {
 }
 
 impl Opened<'_> {
-    /// Syncs the files of the root.
+    /// Syncs the files of the step.
     ///
     /// # Errors
     /// The result of the step may be incomplete on the disk. The message is for the user.
@@ -141,7 +163,7 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     }
     // Buildah calls the runtime in the bundle.
     let of_shim = step::bundle_of_shim(call).map(Path::to_owned);
-    let is_of_shim = of_shim.is_some();
+    let mounted_by = if of_shim.is_some() { MountedBy::Shim } else { MountedBy::Engine };
     let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return nothing };
     // Engines remove a bundle after this call.
     let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
@@ -152,7 +174,7 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
         rustix::fs::sync();
         format!("cannot read /proc/self/mountinfo: {}", reason(&error))
     })?;
-    Ok(unsynced(&bundle, &facts, &mounts, is_of_shim))
+    Ok(unsynced(&bundle, &facts, &mounts, mounted_by))
 }
 
 /// Ends a step whose root is `unsynced`, by a `call` of `delete`, which `delete` executes. Returns
@@ -198,7 +220,7 @@ mod tests {
                  41 30 0:50 / {} rw - {kind}\n",
                 root.display()
             );
-            unsynced(&bundle, &facts, &mounts::parse(&lines), false)
+            unsynced(&bundle, &facts, &mounts::parse(&lines), MountedBy::Engine)
         };
         let in_all = |paths: &[&Path]| Unsynced {
             directories: paths.iter().map(|path| path.to_path_buf()).collect(),
@@ -224,12 +246,15 @@ mod tests {
             bundle.display(),
             root.display()
         );
-        let at = |lines: &str, of_shim| unsynced(&bundle, &facts, &mounts::parse(lines), of_shim);
-        assert_eq!(at(&lines, false), Unsynced { anywhere: true, ..Unsynced::default() });
+        let at = |lines: &str, by| unsynced(&bundle, &facts, &mounts::parse(lines), by);
+        assert_eq!(
+            at(&lines, MountedBy::Engine),
+            Unsynced { anywhere: true, ..Unsynced::default() }
+        );
         // The shim's bundles can be on a disk, too, which need not be the snapshots'.
         let lines = lines.replace(" tmpfs ", " xfs ");
-        assert_eq!(at(&lines, false), only(&bundle));
-        assert_eq!(at(&lines, true), Unsynced { anywhere: true, ..only(&bundle) });
-        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", false), only(&root));
+        assert_eq!(at(&lines, MountedBy::Engine), only(&bundle));
+        assert_eq!(at(&lines, MountedBy::Shim), Unsynced { anywhere: true, ..only(&bundle) });
+        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", MountedBy::Engine), only(&root));
     }
 }
