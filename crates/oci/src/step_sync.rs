@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::filesystem::{SyncKind, stores_nothing};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::Mount;
 use synconce_sys::reason;
 
 /// Where the files of a step are that are to be synced.
@@ -169,10 +169,9 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
     let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
     let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
-    let mounts = mounts::read("self").map_err(|error| {
+    let mounts = step::read_mounts().inspect_err(|_| {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
-        format!("cannot read /proc/self/mountinfo: {}", reason(&error))
     })?;
     Ok(unsynced(&bundle, &facts, &mounts, mounted_by))
 }
@@ -202,6 +201,7 @@ pub(crate) fn end_by_delete(
 mod tests {
     use super::*;
     use crate::bundle::ContainerRoot;
+    use synconce_probe::mounts::parse;
 
     #[test]
     fn the_files_of_a_root_are_found() {
@@ -220,7 +220,7 @@ mod tests {
                  41 30 0:50 / {} rw - {kind}\n",
                 root.display()
             );
-            unsynced(&bundle, &facts, &mounts::parse(&lines), MountedBy::Engine)
+            unsynced(&bundle, &facts, &parse(&lines), MountedBy::Engine)
         };
         let in_all = |paths: &[&Path]| Unsynced {
             directories: paths.iter().map(|path| path.to_path_buf()).collect(),
@@ -246,7 +246,7 @@ mod tests {
             bundle.display(),
             root.display()
         );
-        let at = |lines: &str, by| unsynced(&bundle, &facts, &mounts::parse(lines), by);
+        let at = |lines: &str, by| unsynced(&bundle, &facts, &parse(lines), by);
         assert_eq!(
             at(&lines, MountedBy::Engine),
             Unsynced { anywhere: true, ..Unsynced::default() }

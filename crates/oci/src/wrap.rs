@@ -166,7 +166,7 @@ pub(crate) struct WrapPlan {
 pub(crate) enum PlanError {
     /// The configuration is missing.
     Missing(String),
-    /// The configuration is invalid.
+    /// The configuration is invalid, or the mounts that it names cannot be read.
     Content(String),
 }
 
@@ -203,7 +203,7 @@ impl WrapPlan {
             PlanError::Content
         })?;
         let facts = bundle.facts().map_err(PlanError::Content)?;
-        let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
+        let mounts = step::read_mounts().map_err(PlanError::Content)?;
         let context = CallContext {
             call: &call,
             bundle: &place,

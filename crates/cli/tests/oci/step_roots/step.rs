@@ -28,6 +28,10 @@ impl Drop for Running {
     }
 }
 
+/// Options of strace(1) by which synconce, and not the runtime, fails to read the mount table.
+pub const WITHOUT_MOUNTS: [&str; 2] =
+    ["--trace-path=/proc/self/mountinfo", "--inject=openat:error=EMFILE:when=1"];
+
 /// The files of the layer below.
 pub const FILES: usize = 200;
 /// A layer on a disk, mounted as the root of a step, and the step's bundle.
