@@ -15,6 +15,7 @@ use crate::step_root::MARK;
 use crate::wrap::RuntimeEnd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -36,8 +37,9 @@ pub(crate) struct Unsynced {
 
 /// An [`Unsynced`] whose directories are open.
 pub(crate) struct Opened<'a> {
-    unsynced: &'a Unsynced,
-    handles: Vec<Result<OwnedFd, Errno>>,
+    /// One directory of each file system.
+    handles: Vec<(&'a Path, Result<OwnedFd, Errno>)>,
+    anywhere: bool,
 }
 
 /// Which program has mounted the root of a container.
@@ -112,8 +114,15 @@ impl Unsynced {
     /// that no call has returned (errseq, Linux 5.8).
     pub(crate) fn open(&self) -> Opened<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = |directory| rustix::fs::open(directory, flags, Mode::empty());
-        Opened { unsynced: self, handles: self.directories.iter().map(open).collect() }
+        let open = |path| rustix::fs::open(path, flags, Mode::empty());
+        let mut seen = HashSet::new();
+        let mut is_new = |handle: &OwnedFd| match rustix::fs::fstat(handle) {
+            Ok(found) => seen.insert(found.st_dev),
+            Err(_) => true,
+        };
+        let handles = self.directories.iter().map(|path| (path.as_path(), open(path)));
+        let handles = handles.filter(|(_, handle)| handle.as_ref().map_or(true, &mut is_new));
+        Opened { handles: handles.collect(), anywhere: self.anywhere }
     }
 
     /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may ignore
@@ -136,14 +145,14 @@ impl Opened<'_> {
         if mutant::is("step-root-unsynced") {
             return Ok(());
         }
-        for (directory, handle) in self.unsynced.directories.iter().zip(&self.handles) {
+        for (directory, handle) in &self.handles {
             let handle = handle.as_ref().map_err(|errno| *errno);
             handle.and_then(|handle| file_system::sync(handle.as_fd())).map_err(|errno| {
                 let path = directory.display();
                 format!("cannot sync the file system of {path}: {}", reason(&errno.into()))
             })?;
         }
-        if self.unsynced.anywhere {
+        if self.anywhere {
             rustix::fs::sync();
         }
         Ok(())
@@ -256,5 +265,20 @@ mod tests {
         assert_eq!(at(&lines, MountedBy::Engine), only(&bundle));
         assert_eq!(at(&lines, MountedBy::Shim), Unsynced { anywhere: true, ..only(&bundle) });
         assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", MountedBy::Engine), only(&root));
+    }
+
+    #[test]
+    fn each_file_system_is_synced_once() {
+        let place = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| place.path().join(name));
+        std::fs::create_dir(&paths[0]).unwrap();
+        let missing = place.path().join("missing");
+        std::fs::create_dir(&paths[1]).unwrap();
+        let directories = vec![paths[0].clone(), paths[1].clone(), "/proc".into(), missing.clone()];
+        let unsynced = Unsynced { directories, ..Unsynced::default() };
+        let opened = unsynced.open();
+        let found: Vec<_> = opened.handles.iter().map(|(path, _)| *path).collect();
+        assert_eq!(found, [paths[0].as_path(), Path::new("/proc"), &missing]);
+        assert!(opened.sync().unwrap_err().contains("missing: No such file or directory"));
     }
 }
