@@ -83,7 +83,7 @@ fn is_alive(system: &FileSystem) -> Option<bool> {
 /// Whether `path` is on the file system `system`, by whatever mount.
 pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
     let there = file_system_of(path);
-    is_on(path, system)
+    id_of(path).is_ok_and(|id| id.id == system.mount)
         || system.super_block.is_some()
             && there.is_ok_and(|there| there.super_block == system.super_block)
 }
@@ -119,14 +119,10 @@ fn is_aborted(system: &FileSystem, mounts: &[Mount]) -> bool {
         || has_errors() && (mount.has_option("ro") || is_where_it_was(system) && has_stopped())
 }
 
-/// Whether `system` is at its mount point still.
+/// Whether `system` is at its mount point still. In another mount namespace it is there by another
+/// mount.
 pub(crate) fn is_where_it_was(system: &FileSystem) -> bool {
-    is_on(&system.point, system)
-}
-
-/// Whether `path` is on the mount `system`.
-pub(crate) fn is_on(path: &Path, system: &FileSystem) -> bool {
-    id_of(path).is_ok_and(|there| there.id == system.mount)
+    is_in(&system.point, system)
 }
 
 fn is_still_mounted(record: &HoldRecord, system: &FileSystem, mounts: &[Mount]) -> bool {

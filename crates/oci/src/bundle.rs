@@ -125,30 +125,45 @@ impl BundleMount {
     /// Returns the path on the host that the container can write to: the source of a bind mount, or
     /// the upper directory of an overlay.
     pub(crate) fn writable(&self) -> Option<&Path> {
-        let options = self.options.as_deref().unwrap_or_default();
-        let mut options = options.iter().map(String::as_str);
-        // Runtimes apply the options in their order.
-        let mode = options.clone().rfind(|option| matches!(*option, "ro" | "rw"));
-        if mode == Some("ro") || options.clone().any(|option| option == "rro") {
+        if self.is_read_only() {
             return None;
         }
-        if let Some(upper) = options.clone().find_map(|option| option.strip_prefix("upperdir=")) {
+        let mut options = self.options.iter().flatten();
+        if let Some(upper) = options.find_map(|option| option.strip_prefix("upperdir=")) {
             return Some(Path::new(upper));
         }
-        let is_bound = options.any(|option| matches!(option, "bind" | "rbind"));
-        self.source.as_deref().filter(|_| is_bound)
+        self.source.as_deref().filter(|_| self.is_bound())
     }
 
-    /// Returns the source if the mounts below it come with it: `ro` is of its top alone (`rro` of all).
+    /// Returns the source if the mounts below it come with it, and stay writable: `ro` is of its top
+    /// alone, `rro` of all.
     pub(crate) fn bound_below(&self) -> Option<&Path> {
-        self.source.as_deref().filter(|_| self.has("rbind") && !self.has("rro"))
+        let is_writable = self.last_of(["rro", "rrw"]) != Some("rro");
+        self.source.as_deref().filter(|_| self.has("rbind") && is_writable)
     }
 
     /// Whether the container mounts a disk itself, as of snapshots of btrfs, zfs and devmapper.
     pub(crate) fn is_disk(&self) -> bool {
         let kind = self.r#type.as_deref().unwrap_or_default();
         let is_other = matches!(kind, "" | "none" | "bind" | "overlay") || stores_nothing(kind);
-        !is_other && !["bind", "rbind", "ro"].iter().any(|option| self.has(option))
+        !is_other && !self.is_bound() && !self.is_read_only()
+    }
+
+    /// Whether the top of the mount is read-only. Runtimes apply `ro` and `rw` in their order, and
+    /// then `rro` and `rrw` (`parseMountOptions` of runc 1.1 to 1.3).
+    fn is_read_only(&self) -> bool {
+        let of_all = self.last_of(["rro", "rrw"]);
+        of_all.or_else(|| self.last_of(["ro", "rw"])).is_some_and(|last| last.ends_with("ro"))
+    }
+
+    fn is_bound(&self) -> bool {
+        self.has("bind") || self.has("rbind")
+    }
+
+    /// Returns which of the options `names` is the last.
+    fn last_of(&self, names: [&str; 2]) -> Option<&str> {
+        let mut options = self.options.iter().flatten().map(String::as_str);
+        options.rfind(|option| names.contains(option))
     }
 
     fn has(&self, name: &str) -> bool {

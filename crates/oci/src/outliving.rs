@@ -1,8 +1,9 @@
 //! Finds data that a build step can write to and that outlives the step: volumes and directories of
 //! the host, cache mounts, and block devices. The engine stores no such data with the image.
 
-use crate::bundle::BundleMount;
+use crate::bundle::{BundleMount, Facts};
 use crate::classify::CallContext;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -114,6 +115,19 @@ fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
+/// Returns the volumes of an image among the sources of writable mounts of a step of Buildah, up to
+/// 1.37 or with `--compat-volumes`. Such a volume is in `<driver>-containers/<ID>/userdata`, and
+/// lasts as long as the working container.
+pub(crate) fn volumes(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Vec<PathBuf> {
+    let sources = facts.mounts.iter().filter_map(BundleMount::writable);
+    let sources = sources.map(|source| resolved(&bundle.join(source)));
+    let is_volume = |source: &PathBuf| {
+        let path = covering(source, mounts).map(|mount| in_file_system(mount, source));
+        path.is_some_and(|path| path.iter().any(|part| part == "buildah-volumes"))
+    };
+    sources.filter(is_volume).collect()
+}
+
 /// Returns `path`, which is on `mount`, relative to the file system.
 fn in_file_system(mount: &Mount, path: &Path) -> PathBuf {
     match path.strip_prefix(&mount.point) {
@@ -123,16 +137,24 @@ fn in_file_system(mount: &Mount, path: &Path) -> PathBuf {
     }
 }
 
-/// Returns the mount that `path` is on. Of mounts at one place the last covers the others.
+/// Returns the mount that `path`, which has no links, is on: from the root down, as the kernel looks a
+/// path up. A mount whose mount point is covered is hidden.
 pub(crate) fn covering<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
-    above.max_by_key(|mount| mount.point.as_os_str().len())
+    let ids: HashSet<_> = mounts.iter().map(|mount| mount.id).collect();
+    let is_top = |mount: &Mount| mount.parent == mount.id || !ids.contains(&mount.parent);
+    let first = |is_wanted: &dyn Fn(&Mount) -> bool| {
+        let found = mounts.iter().filter(|mount| is_wanted(mount));
+        let above = found.filter(|mount| path.starts_with(&mount.point));
+        above.min_by_key(|mount| mount.point.as_os_str().len())
+    };
+    let on = |above: &&Mount| first(&|mount| mount.parent == above.id && mount.id != above.id);
+    std::iter::successors(first(&is_top), on).last()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bundle::{ContainerRoot, Facts};
+    use crate::bundle::ContainerRoot;
     use crate::config::Settings;
     use crate::invocation::Invocation;
     use std::ffi::OsString;
@@ -220,6 +242,44 @@ mod tests {
     }
 
     #[test]
+    fn a_hidden_mount_covers_nothing() {
+        let found = |more: &str, path: &str| {
+            let mounts = parse(&format!("{MOUNTS}{more}"));
+            covering(Path::new(path), &mounts).map(|mount| mount.id)
+        };
+        assert_eq!(found("", "/srv/db"), Some(31));
+        assert_eq!(found("", "/home"), Some(30));
+        let below = "50 31 8:4 / /srv/db rw - ext4 /dev/sdd rw\n";
+        assert_eq!(found(below, "/srv/db/x"), Some(50));
+        let over = format!("{below}51 31 0:9 / /srv rw - tmpfs a rw\n");
+        assert_eq!(found(&over, "/srv/db/x"), Some(51), "the directory above is mounted over");
+        // MOVE_MOUNT_BENEATH of move_mount(2): the newest mount is below another.
+        let beneath = "52 31 0:9 / /srv rw - tmpfs a rw\n53 31 8:4 / /srv rw - ext4 a rw\n";
+        let beneath = beneath.replacen("52 31", "52 53", 1);
+        assert_eq!(found(&beneath, "/srv/db"), Some(52));
+        // In a chroot the mount of the root is not listed.
+        let chroot = parse("60 59 8:1 / /a/b rw - ext4 a rw\n61 59 0:9 / /a rw - tmpfs a rw\n");
+        assert_eq!(covering(Path::new("/a/b/c"), &chroot).map(|mount| mount.id), Some(61));
+        assert_eq!(covering(Path::new("/b"), &chroot), None);
+    }
+
+    #[test]
+    fn a_volume_of_an_image_is_held_and_found_again() {
+        let at = "/tmp/buildah42/mnt/buildah-bind-target-1";
+        let bound = |root: &str, option: &str| {
+            let line = format!("41 30 8:1 {root} {at} rw - ext4 /dev/sda rw\n");
+            let facts = facts(vec![mount(at, &["rbind", option])]);
+            let mounts = parse(&format!("{MOUNTS}{line}"));
+            (outliving(&facts, &line), volumes(Path::new(BUNDLE), &facts, &mounts))
+        };
+        let data = format!("/s/overlay-containers/{}/userdata", "ab".repeat(32));
+        let volume = format!("{data}/buildah-volumes/{}", "cd".repeat(32));
+        assert_eq!(bound(&volume, "rw"), (None, vec![at.into()]));
+        assert_eq!(bound(&volume, "ro"), (None, vec![]));
+        assert_eq!(bound(&format!("{data}/hosts"), "rw"), (None, vec![]));
+    }
+
+    #[test]
     fn only_what_can_be_written_counts_and_the_last_option_decides() {
         let found = |options: &[&str]| outliving(&facts(vec![mount("/srv/db", options)]), "");
         let there = Some("/srv/db".to_owned());
@@ -228,6 +288,10 @@ mod tests {
         assert_eq!(found(&["bind", "ro", "rw"]), there);
         assert_eq!(found(&["rbind", "ro"]), None);
         assert_eq!(found(&["rbind", "rro"]), None);
+        assert_eq!(found(&["rbind", "rw", "ro"]), None);
+        assert_eq!(found(&["rbind", "rro", "rw"]), None);
+        assert_eq!(found(&["rbind", "ro", "rrw"]), there);
+        assert_eq!(found(&["rbind", "rro", "rrw"]), there);
         assert_eq!(found(&["nosuid"]), None, "no bind mount");
     }
 
@@ -249,9 +313,12 @@ mod tests {
         assert_eq!(outliving(&devices, "").as_deref(), Some("/dev/disk"));
         assert_eq!(outliving(&facts(vec![mount("/proc", &["rbind"])]), ""), None);
         // `ro` is of the top alone.
-        let top = |option| outliving(&facts(vec![mount("/dev", &["rbind", option])]), "");
-        assert_eq!(top("ro").as_deref(), Some("/dev/disk"));
-        assert_eq!(top("rro"), None);
+        let top = |options: &[&str]| {
+            outliving(&facts(vec![mount("/dev", &[&["rbind"], options].concat())]), "")
+        };
+        assert_eq!(top(&["ro"]).as_deref(), Some("/dev/disk"));
+        assert_eq!(top(&["rro"]), None);
+        assert_eq!(top(&["rro", "rrw"]).as_deref(), Some("/dev/disk"));
         let below = "42 40 8:2 /db /tmp/buildah42/mnt/rootfs/srv/db rw - ext4 /dev/sdb rw\n";
         let found = outliving(&facts(Vec::new()), below);
         assert_eq!(found.as_deref(), Some("/tmp/buildah42/mnt/rootfs/srv/db"));
@@ -266,6 +333,9 @@ mod tests {
         };
         assert_eq!(found("btrfs", &["subvolid=7"]).as_deref(), Some("/data"));
         assert_eq!(found("btrfs", &["subvolid=7", "ro"]), None);
+        assert_eq!(found("btrfs", &["ro", "subvolid=7", "rw"]).as_deref(), Some("/data"));
+        assert_eq!(found("btrfs", &["rw", "ro"]), None);
+        assert_eq!(found("btrfs", &["rro"]), None);
         for kind in ["proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2"] {
             assert_eq!(found(kind, &["nosuid"]), None, "{kind}");
         }

@@ -19,6 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::mutant;
+use synconce_probe::mounts::{self, Mount};
 use synconce_sys::reason;
 
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
@@ -229,19 +230,25 @@ fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> RuntimeEnd 
 /// It is not known whether there is such a root. The message is for the user.
 fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
     let Some(bundle) = bundle_of_shim(call) else { return Ok(None) };
-    let found = synconce_probe::mounts::read("self")
-        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))
-        .and_then(|mounts| {
-            let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
-            let root =
-                facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
-            VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
-        });
+    let found = read_mounts().and_then(|mounts| {
+        let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
+        let root = facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
+        VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
+    });
     if found.is_err() && call.verb == "delete" {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
     }
     found
+}
+
+/// Reads the mounts in the namespace of this process.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn read_mounts() -> Result<Vec<Mount>, String> {
+    mounts::read("self")
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))
 }
 
 fn canonical(path: &Path) -> PathBuf {

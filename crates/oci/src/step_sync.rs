@@ -1,4 +1,5 @@
-//! Syncs the root of a held build step at the end of the step, because no unmount may do so.
+//! Syncs the root of a held build step at the end of the step, because no unmount may do so, and the
+//! volumes of a working container of Buildah, which are no part of the root.
 //!
 //! An overlay syncs its upper file system at its last unmount, which the engine's is not if another
 //! mount namespace has a copy of the mount. The roots of other snapshots (native, btrfs, vfs) and of
@@ -7,41 +8,64 @@
 
 use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;
-use crate::outliving::covering;
+use crate::outliving::{self, covering};
 use crate::profile;
 use crate::step;
 use crate::step_root::MARK;
 use crate::wrap::RuntimeEnd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::filesystem::{SyncKind, stores_nothing};
-use synconce_probe::mounts::{self, Mount};
+use synconce_probe::mounts::Mount;
 use synconce_sys::reason;
 
-/// Where the files of a root are that is to be synced.
+/// Where the files of a step are that are to be synced.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unsynced {
     /// On the file systems of these directories.
     directories: Vec<PathBuf>,
     /// Also on a disk that cannot be found.
     anywhere: bool,
-    /// The work directory of the root, if that is an overlay.
+    /// The work directory of the root, if that is an overlay that is not volatile.
     work: Option<PathBuf>,
 }
 
 /// An [`Unsynced`] whose directories are open.
 pub(crate) struct Opened<'a> {
-    unsynced: &'a Unsynced,
-    handles: Vec<Result<OwnedFd, Errno>>,
+    /// One directory of each file system.
+    handles: Vec<(&'a Path, Result<OwnedFd, Errno>)>,
+    anywhere: bool,
+}
+
+/// Which program has mounted the root of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MountedBy {
+    /// The engine that calls the runtime.
+    Engine,
+    /// A shim of containerd, in the bundle.
+    Shim,
+}
+
+/// Returns where the container in `bundle` has the files that its end has to sync.
+pub(crate) fn unsynced(
+    bundle: &Path,
+    facts: &Facts,
+    mounts: &[Mount],
+    mounted_by: MountedBy,
+) -> Unsynced {
+    let mut unsynced = of_root(bundle, facts, mounts, mounted_by);
+    unsynced.directories.extend(outliving::volumes(bundle, facts, mounts));
+    unsynced
 }
 
 /// Returns where the root of the container in `bundle` has its files; nowhere if it is in memory, or
 /// on a volatile overlay of the engine.
-pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: bool) -> Unsynced {
+fn of_root(bundle: &Path, facts: &Facts, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
     let Ok(root) = bundle.join(&facts.root.path).canonicalize() else { return Unsynced::default() };
     let only = |root| Unsynced { directories: vec![root], ..Unsynced::default() };
     let Some(mount) = covering(&root, mounts) else { return only(root) };
@@ -63,21 +87,21 @@ pub(crate) fn unsynced(bundle: &Path, facts: &Facts, mounts: &[Mount], of_shim: 
             }
         }
         _ if stores_nothing(&mount.type_name) => Unsynced::default(),
-        SyncKind::Fuse { .. } => beside(mount, mounts, of_shim),
+        SyncKind::Fuse { .. } => beside(mount, mounts, mounted_by),
         _ => only(root),
     }
 }
 
 /// Returns where the server of `mount` has its files. syncfs(2) does not reach them. fuse-overlayfs
 /// has them beside the mount, unless a shim mounts it in the bundle.
-fn beside(mount: &Mount, mounts: &[Mount], of_shim: bool) -> Unsynced {
+fn beside(mount: &Mount, mounts: &[Mount], mounted_by: MountedBy) -> Unsynced {
     let same = mounts.iter().filter(|other| other.device == mount.device);
     let parents = same.filter_map(|mount| mount.point.parent());
     let is_stored = |parent: &&Path| {
         covering(parent, mounts).is_none_or(|mount| !stores_nothing(&mount.type_name))
     };
     let directories: Vec<_> = parents.filter(is_stored).map(Path::to_owned).collect();
-    let anywhere = of_shim || directories.is_empty();
+    let anywhere = mounted_by == MountedBy::Shim || directories.is_empty();
     Unsynced { directories, anywhere, work: None }
 }
 
@@ -87,11 +111,18 @@ impl Unsynced {
     }
 
     /// Opens the directories: syncfs(2) reports the write-back errors since then, and earlier ones
-    /// that nobody has seen (errseq, Linux 5.8).
+    /// that no call has returned (errseq, Linux 5.8).
     pub(crate) fn open(&self) -> Opened<'_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = |directory| rustix::fs::open(directory, flags, Mode::empty());
-        Opened { unsynced: self, handles: self.directories.iter().map(open).collect() }
+        let open = |path| rustix::fs::open(path, flags, Mode::empty());
+        let mut seen = HashSet::new();
+        let mut is_new = |handle: &OwnedFd| match rustix::fs::fstat(handle) {
+            Ok(found) => seen.insert(found.st_dev),
+            Err(_) => true,
+        };
+        let handles = self.directories.iter().map(|path| (path.as_path(), open(path)));
+        let handles = handles.filter(|(_, handle)| handle.as_ref().map_or(true, &mut is_new));
+        Opened { handles: handles.collect(), anywhere: self.anywhere }
     }
 
     /// Makes the kernel refuse to mount the layer again, if it is an overlay's: an engine may ignore
@@ -106,7 +137,7 @@ impl Unsynced {
 }
 
 impl Opened<'_> {
-    /// Syncs the files of the root.
+    /// Syncs the files of the step.
     ///
     /// # Errors
     /// The result of the step may be incomplete on the disk. The message is for the user.
@@ -114,14 +145,14 @@ impl Opened<'_> {
         if mutant::is("step-root-unsynced") {
             return Ok(());
         }
-        for (directory, handle) in self.unsynced.directories.iter().zip(&self.handles) {
+        for (directory, handle) in &self.handles {
             let handle = handle.as_ref().map_err(|errno| *errno);
             handle.and_then(|handle| file_system::sync(handle.as_fd())).map_err(|errno| {
                 let path = directory.display();
                 format!("cannot sync the file system of {path}: {}", reason(&errno.into()))
             })?;
         }
-        if self.unsynced.anywhere {
+        if self.anywhere {
             rustix::fs::sync();
         }
         Ok(())
@@ -141,18 +172,17 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
     }
     // Buildah calls the runtime in the bundle.
     let of_shim = step::bundle_of_shim(call).map(Path::to_owned);
-    let is_of_shim = of_shim.is_some();
+    let mounted_by = if of_shim.is_some() { MountedBy::Shim } else { MountedBy::Engine };
     let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return nothing };
     // Engines remove a bundle after this call.
     let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
     let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
     let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
-    let mounts = mounts::read("self").map_err(|error| {
+    let mounts = step::read_mounts().inspect_err(|_| {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
-        format!("cannot read /proc/self/mountinfo: {}", reason(&error))
     })?;
-    Ok(unsynced(&bundle, &facts, &mounts, is_of_shim))
+    Ok(unsynced(&bundle, &facts, &mounts, mounted_by))
 }
 
 /// Ends a step whose root is `unsynced`, by a `call` of `delete`, which `delete` executes. Returns
@@ -180,6 +210,7 @@ pub(crate) fn end_by_delete(
 mod tests {
     use super::*;
     use crate::bundle::ContainerRoot;
+    use synconce_probe::mounts::parse;
 
     #[test]
     fn the_files_of_a_root_are_found() {
@@ -198,7 +229,7 @@ mod tests {
                  41 30 0:50 / {} rw - {kind}\n",
                 root.display()
             );
-            unsynced(&bundle, &facts, &mounts::parse(&lines), false)
+            unsynced(&bundle, &facts, &parse(&lines), MountedBy::Engine)
         };
         let in_all = |paths: &[&Path]| Unsynced {
             directories: paths.iter().map(|path| path.to_path_buf()).collect(),
@@ -224,12 +255,30 @@ mod tests {
             bundle.display(),
             root.display()
         );
-        let at = |lines: &str, of_shim| unsynced(&bundle, &facts, &mounts::parse(lines), of_shim);
-        assert_eq!(at(&lines, false), Unsynced { anywhere: true, ..Unsynced::default() });
+        let at = |lines: &str, by| unsynced(&bundle, &facts, &parse(lines), by);
+        assert_eq!(
+            at(&lines, MountedBy::Engine),
+            Unsynced { anywhere: true, ..Unsynced::default() }
+        );
         // The shim's bundles can be on a disk, too, which need not be the snapshots'.
         let lines = lines.replace(" tmpfs ", " xfs ");
-        assert_eq!(at(&lines, false), only(&bundle));
-        assert_eq!(at(&lines, true), Unsynced { anywhere: true, ..only(&bundle) });
-        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", false), only(&root));
+        assert_eq!(at(&lines, MountedBy::Engine), only(&bundle));
+        assert_eq!(at(&lines, MountedBy::Shim), Unsynced { anywhere: true, ..only(&bundle) });
+        assert_eq!(at("30 1 8:1 / / rw - ext4 a rw", MountedBy::Engine), only(&root));
+    }
+
+    #[test]
+    fn each_file_system_is_synced_once() {
+        let place = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| place.path().join(name));
+        std::fs::create_dir(&paths[0]).unwrap();
+        let missing = place.path().join("missing");
+        std::fs::create_dir(&paths[1]).unwrap();
+        let directories = vec![paths[0].clone(), paths[1].clone(), "/proc".into(), missing.clone()];
+        let unsynced = Unsynced { directories, ..Unsynced::default() };
+        let opened = unsynced.open();
+        let found: Vec<_> = opened.handles.iter().map(|(path, _)| *path).collect();
+        assert_eq!(found, [paths[0].as_path(), Path::new("/proc"), &missing]);
+        assert!(opened.sync().unwrap_err().contains("missing: No such file or directory"));
     }
 }

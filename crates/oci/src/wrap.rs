@@ -9,7 +9,7 @@ use crate::profile::{self, Edited, Purpose};
 use crate::runtime::{self, Tried};
 use crate::step;
 use crate::step_root::{Kept, StepRoot, VolatileRoot};
-use crate::step_sync::{self, Unsynced};
+use crate::step_sync::{self, MountedBy, Unsynced};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
@@ -166,7 +166,7 @@ pub(crate) struct WrapPlan {
 pub(crate) enum PlanError {
     /// The configuration is missing.
     Missing(String),
-    /// The configuration is invalid.
+    /// The configuration is invalid, or the mounts that it names cannot be read.
     Content(String),
 }
 
@@ -203,7 +203,7 @@ impl WrapPlan {
             PlanError::Content
         })?;
         let facts = bundle.facts().map_err(PlanError::Content)?;
-        let mounts = synconce_probe::mounts::read("self").unwrap_or_default();
+        let mounts = step::read_mounts().map_err(PlanError::Content)?;
         let context = CallContext {
             call: &call,
             bundle: &place,
@@ -227,8 +227,8 @@ impl WrapPlan {
         };
         let root = step::root(&context, &verdict);
         let unsynced = if stores_its_files {
-            // Only a `run` uses it, and no shim calls that.
-            step_sync::unsynced(&place, &facts, &mounts, false)
+            // Only a `run` uses it, and no shim calls `run` (containerd 1.6 to 2.4).
+            step_sync::unsynced(&place, &facts, &mounts, MountedBy::Engine)
         } else {
             Unsynced::default()
         };

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use synconce_testkit::harness::{
-    StartedCommand, Terminal, children, eventually, finish, isolated, process_status,
+    StartedCommand, Terminal, binary, children, eventually, finish, isolated, process_status,
 };
 use synconce_testkit::rig::Rig;
 
@@ -95,7 +95,8 @@ fn a_file_system_that_aborted_its_journal_has_failed() {
         let made = fixture.directory().join("made");
         fixture.rig.abort_journal(|| fs::create_dir(made).unwrap()).unwrap();
         fixture.rig.disk().recover().unwrap();
-        assert!(fs::write(fixture.directory().join("new"), "").is_err());
+        let write = || fs::write(fixture.directory().join("new"), "");
+        eventually("the kernel has aborted the journal", || write().is_err());
         // The kernel counts the error in a work queue of its own.
         eventually("the kernel counts the error", || fixture.state() != "held");
         let (status, code) = fixture.status();
@@ -104,6 +105,29 @@ fn a_file_system_that_aborted_its_journal_has_failed() {
         fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t\n"]);
         fixture.rig.unmount().unwrap();
         assert_eq!(fixture.state(), "interrupted");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Another mount namespace has the disk by another mount.
+#[test]
+fn an_aborted_journal_that_the_kernel_has_not_noticed_is_found_in_another_mount_namespace() {
+    isolated(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=1,errors=continue");
+        let fixture = HoldOnRig::on(place, rig.passthrough(false).up().unwrap(), "");
+        fixture.ok("start");
+        let point = fixture.rig.path().display();
+        let error = "echo 1 >/sys/fs/ext4/$(basename $(findmnt -no SOURCE ";
+        sh(place, &format!("{error}{point}))/trigger_fs_error; sync -f {point}"));
+        assert_eq!(fixture.state(), "held");
+        let made = fixture.directory().join("made");
+        fixture.rig.abort_journal(|| fs::create_dir(made).unwrap()).unwrap();
+        fixture.rig.disk().recover().unwrap();
+        let status = ["--mount", binary(), "hold", "status", "--json", "./t.toml"];
+        let elsewhere = || finish(place.command("unshare").args(status)).stdout;
+        eventually("the abort is found", || elsewhere().contains("\"failed\""));
+        fixture.fails("stop", &["the disk lost writes", "hint: synconce hold recover t\n"]);
+        fixture.rig.unmount().unwrap();
         fixture.rig.down().unwrap();
     });
 }

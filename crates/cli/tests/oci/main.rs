@@ -30,6 +30,7 @@ mod same_layers;
 mod set_up;
 mod step_roots;
 mod volatile_builds;
+mod working_containers;
 
 use engines::{buildkit, containerd, daemonless, docker};
 use libtest_mimic::Arguments;
@@ -90,6 +91,7 @@ fn main() -> ExitCode {
         same_layers::trials(),
         step_roots::trials(),
         volatile_builds::trials(),
+        working_containers::trials(),
     ];
     let trials = trials.into_iter().chain(of_files.into_iter().flatten()).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -98,8 +98,7 @@ fn the_root_is_volatile_while_the_step_runs_and_is_mounted_back(place: &Place) {
     assert!(explained.stdout.contains("root      volatile while the step runs\n"), "{explained:?}");
     let running = step.start(&["until", "/grown", "/end"]);
     assert!(step.is_volatile() && !step.is_marked(), "{}", step.mounted());
-    fs::write(step.root().join("end"), "").unwrap();
-    assert!(running.end().success(), "{}", running.text());
+    step.end_well(&running);
     step.assert_back();
     assert!(step.root().join("grown").exists() && step.root().join("data/1").exists());
     step.unmount();
@@ -137,8 +136,7 @@ fn a_file_that_stays_open_fails_nothing(place: &Place) {
     let mut open = fs::File::open(step.root().join("data/1")).unwrap();
     let root = fs::File::open(step.root()).unwrap();
     let other = step.copied_to_another_namespace();
-    fs::write(step.root().join("end"), "").unwrap();
-    assert!(running.end().success(), "{}", running.text());
+    step.end_well(&running);
     step.assert_back();
     assert!(step.root().join("grown").exists());
     // What the engine changes after the step is as durable as without synconce.
@@ -168,8 +166,7 @@ fn a_copy_in_another_namespace_can_still_be_written(place: &Place) {
     let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
     let other = step.copied_to_another_namespace();
-    fs::write(step.root().join("end"), "").unwrap();
-    assert!(running.end().success(), "{}", running.text());
+    step.end_well(&running);
     step.assert_back();
     fs::write(other.sees(&step.root().join("data/1")), "changed").unwrap();
     // A second step is no reason to take it away, either.
@@ -223,11 +220,7 @@ fn a_write_back_error_fails_the_step(place: &Place) {
     let step = StepOnDisk::new(place, rig.path());
     let running = step.start(&["until", "/grown", "/end"]);
     rig.disk().fail(Fault::writes()).unwrap();
-    fs::write(step.root().join("end"), "").unwrap();
-    let status = running.end();
-    let text = running.text();
-    assert_eq!(status.code(), Some(125), "{text}");
-    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    step.end_unsynced(&running);
     rig.disk().recover().unwrap();
     assert_eq!(step.mounted(), "");
     rig.down().unwrap();

@@ -49,7 +49,7 @@ fn archive(site: &Site<'_>) -> PathBuf {
 
 impl ImageBuilder for Buildah<'_> {
     fn build(&self, options: &[&str]) -> Finished {
-        let mut command = stored(self.0, "buildah");
+        let mut command = self.command();
         command.args(["bud", "--isolation", "oci", "--runtime"]).arg(self.0.runtime()).args(BUILD);
         command.args(["--cgroup-parent", &self.0.cgroups.step()]);
         finish(command.args(options).args(["--tag", "probed", "context"]))
@@ -58,9 +58,24 @@ impl ImageBuilder for Buildah<'_> {
     fn save(&self) -> PathBuf {
         let to = archive(self.0);
         let target = format!("docker-archive:{}", to.display());
-        let saved = finish(stored(self.0, "buildah").args(["push", "probed", &target]));
+        let saved = finish(self.command().args(["push", "probed", &target]));
         assert!(saved.status.success(), "{saved:?}");
         to
+    }
+}
+
+impl Buildah<'_> {
+    /// Returns the command `buildah`, with state of its own.
+    pub fn command(&self) -> Command {
+        stored(self.0, "buildah")
+    }
+
+    /// Returns `run` in the working container `name`, without the command's words.
+    pub fn running(&self, name: &str) -> Command {
+        let mut command = self.command();
+        command.args(["run", "--isolation", "oci", "--network", "none", "--runtime"]);
+        command.arg(self.0.runtime()).args([name, "--"]);
+        command
     }
 }
 

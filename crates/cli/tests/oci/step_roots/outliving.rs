@@ -1,7 +1,7 @@
 //! Steps that can write to data that outlive them, and steps whose root no unmount syncs.
 
 use super::shim::{Shim, lose_data};
-use super::step::{StepOnDisk, assert_well};
+use super::step::{StepOnDisk, WITHOUT_MOUNTS, assert_well};
 use super::{FEW, runtimes};
 use libtest_mimic::Trial;
 use rustix::io::Errno;
@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(the_syncs_of_a_cache_are_real_and_its_root_is_volatile, needs),
         trial(a_run_in_a_step_with_a_cache_commits_the_cache, needs),
+        trial(a_step_whose_mounts_cannot_be_read_is_not_held, needs),
         trial(a_root_that_no_unmount_syncs_is_synced_at_the_end, needs),
         trial(a_root_that_cannot_be_synced_fails_the_step, needs),
         trial(an_error_that_another_sync_took_fails_the_step, needs),
@@ -111,6 +112,25 @@ fn a_run_in_a_step_with_a_cache_commits_the_cache(place: &Place) {
     rig.down().unwrap();
 }
 
+/// Without the mount table, a cache on a disk looks like one in memory.
+fn a_step_whose_mounts_cannot_be_read_is_not_held(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let step = StepOnDisk::new(place, rig.path());
+    let count = || rig.disk().stats().unwrap().flushes;
+    let before = count();
+    let call = step.command(&["syncs", "/grown", &SYNCS.to_string()]);
+    let ended = finish(&mut step.traced(&WITHOUT_MOUNTS, call));
+    assert!(ended.status.success(), "{ended:?}");
+    let made = count() - before;
+    assert!(made >= SYNCS, "{made} flushes");
+    let log = fs::read_to_string(place.path("executor/runc-log.json")).unwrap();
+    let line = "cannot read /proc/self/mountinfo: Too many open files; this container is not held";
+    assert!(log.contains(line), "{log}");
+    step.unmount();
+    rig.down().unwrap();
+}
+
 /// Runs a step that syncs a file of its root, whose calls are held. Asserts that its end syncs.
 fn assert_synced_at_the_end(rig: &Rig, step: &StepOnDisk<'_>) {
     sync(rig);
@@ -155,10 +175,7 @@ fn a_root_that_cannot_be_synced_fails_the_step(place: &Place) {
     make_plain(&step);
     let running = step.start(&["until", "/grown", "/end"]);
     rig.disk().fail(Fault::writes()).unwrap();
-    fs::write(step.root().join("end"), "").unwrap();
-    let (status, text) = (running.end(), running.text());
-    assert_eq!(status.code(), Some(125), "{text}");
-    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    step.end_unsynced(&running);
     rig.disk().recover().unwrap();
     unmount(step.root(), UnmountFlags::empty()).unwrap();
     rig.down().unwrap();
@@ -171,10 +188,7 @@ fn an_error_that_another_sync_took_fails_the_step(place: &Place) {
     make_plain(&step);
     let running = step.start(&["until", "/grown", "/end"]);
     lose_data(&rig);
-    fs::write(step.root().join("end"), "").unwrap();
-    let (status, text) = (running.end(), running.text());
-    assert_eq!(status.code(), Some(125), "{text}");
-    assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
+    step.end_unsynced(&running);
     unmount(step.root(), UnmountFlags::empty()).unwrap();
     rig.down().unwrap();
 }
@@ -226,10 +240,19 @@ fn a_forced_delete_syncs_what_it_ended(place: &Place) {
     shim.begin();
     assert!(shim.exists());
     // By the upper directory and by the root, and once more after the runtime's call.
-    let call = shim.call(&["delete", "--force"]);
-    let killed = finish(&mut shim.step.with_signal("syncfs:signal=KILL:when=3", call));
+    let second = |how: &str| {
+        let call = shim.call(&["delete", "--force"]);
+        finish(&mut shim.step.with_signal(&format!("syncfs:{how}:when=3"), call))
+    };
+    let killed = second("signal=KILL");
     assert!(!killed.status.success() && !shim.exists(), "{killed:?}");
+    shim.begin();
+    let ended = second("error=EIO");
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("cannot sync the file system of "), "{ended:?}");
+    assert!(!shim.exists());
     shim.step.unmount();
+    assert_eq!(shim.step.try_mount(), Err(Errno::INVAL));
     rig.down().unwrap();
 }
 

@@ -1,6 +1,6 @@
 //! The calls of a shim of containerd for a step of BuildKit: `create`, `start` and `delete`.
 
-use super::step::{FILES, StepOnDisk, assert_well};
+use super::step::{FILES, StepOnDisk, WITHOUT_MOUNTS, assert_well};
 use super::{FEW, runtimes};
 use libtest_mimic::Trial;
 use rustix::io::Errno;
@@ -262,8 +262,7 @@ fn a_delete_without_the_mount_table_fails_and_can_be_repeated(place: &Place) {
     let rig = Rig::builder().up().unwrap();
     let shim = Shim::new(place, &rig);
     shim.write();
-    let table = ["--trace-path=/proc/self/mountinfo", "--inject=openat:error=EMFILE"];
-    let ended = finish(&mut shim.step.traced(&table, shim.call(&["delete"])));
+    let ended = finish(&mut shim.step.traced(&WITHOUT_MOUNTS, shim.call(&["delete"])));
     assert_eq!(ended.status.code(), Some(125), "{ended:?}");
     assert!(ended.stderr.contains("cannot read /proc/self/mountinfo: "), "{ended:?}");
     assert!(shim.is_stopped() && shim.step.is_volatile(), "{}", shim.step.mounted());

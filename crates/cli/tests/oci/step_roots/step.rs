@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use synconce_testkit::harness::{Place, StartedCommand, eventually, finish};
 use synconce_testkit::process::Finished;
 
@@ -27,6 +27,10 @@ impl Drop for Running {
         self.0.wait().unwrap();
     }
 }
+
+/// Options of strace(1) by which synconce, and not the runtime, fails to read the mount table.
+pub const WITHOUT_MOUNTS: [&str; 2] =
+    ["--trace-path=/proc/self/mountinfo", "--inject=openat:error=EMFILE:when=1"];
 
 /// The files of the layer below.
 pub const FILES: usize = 200;
@@ -178,6 +182,24 @@ impl<'a> StepOnDisk<'a> {
         let started = StartedCommand::new(&mut self.command(words));
         eventually("the step begins", || started.text().contains("begun"));
         started
+    }
+
+    /// Ends a step that waits for the file `/end`.
+    fn end(&self, running: &StartedCommand) -> ExitStatus {
+        fs::write(self.root().join("end"), "").unwrap();
+        running.end()
+    }
+
+    /// Ends a step that waits for the file `/end`, and succeeds.
+    pub fn end_well(&self, running: &StartedCommand) {
+        assert!(self.end(running).success(), "{}", running.text());
+    }
+
+    /// Ends a step that waits for the file `/end`, and whose files cannot be synced.
+    pub fn end_unsynced(&self, running: &StartedCommand) {
+        let (status, text) = (self.end(running), running.text());
+        assert_eq!(status.code(), Some(125), "{text}");
+        assert!(text.contains("synconce-oci: cannot sync the file system of "), "{text}");
     }
 
     /// Changes the owner of the files of the layer below.
