@@ -3,6 +3,7 @@
 use crate::support::{isolated, sh};
 use fastrand::Rng;
 use rustix::fs::{Mode, OFlags, open};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -234,6 +235,27 @@ fn what_writes_to_a_snapshot_past_its_being_read_only_is_found() {
         btrfs::delete_subvolume(above.as_fd(), "tree".as_ref()).unwrap();
         btrfs::snapshot(readable(&layer).as_fd(), above.as_fd(), "tree".as_ref(), true).unwrap();
         assert!(site.is_altered("replaced"));
+    });
+}
+
+#[test]
+fn a_fingerprint_of_the_transaction_before_or_after_or_of_another_snapshot_is_no_match() {
+    isolated(|| {
+        let site = Site::new();
+        let (layer, ()) = site.commit("new", |_| ());
+        let path = layer.with_file_name("fingerprint.json");
+        let frozen: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let change = frozen["last_change"].as_u64().expect("a number");
+        let with = |key: &str, value: Value| {
+            let mut other = frozen.clone();
+            other[key] = value;
+            fs::write(&path, other.to_string()).unwrap();
+            site.is_altered("new")
+        };
+        assert!(with("last_change", (change - 1).into()), "changed since");
+        assert!(with("last_change", (change + 1).into()), "the disk lost a change");
+        assert!(with("uuid", "0".repeat(32).into()));
+        assert!(!with("last_change", change.into()));
     });
 }
 
