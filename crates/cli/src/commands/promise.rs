@@ -28,15 +28,13 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             | TreeVerb::Unprotect(_)
             | TreeVerb::Rename(_)
             | TreeVerb::Restore(_)
-            | TreeVerb::Squash(_) => real(),
+            | TreeVerb::Squash(_)
+            // btrfs counts a change only when it is written.
+            | TreeVerb::Verify(_)
+            | TreeVerb::Fsck => real(),
             TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
-            // Their sync only shows changes that are not written yet: it works in a sealed run, too.
-            TreeVerb::Verify(_) | TreeVerb::Fsck => {
-                let _ = real();
-                Ok(())
-            }
             TreeVerb::Remove(_)
             | TreeVerb::Run(_)
             | TreeVerb::Umount(_)

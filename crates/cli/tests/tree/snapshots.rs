@@ -6,10 +6,10 @@ use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use synconce_testkit::harness::{Place, binary, trial};
-use synconce_testkit::process::run;
+use synconce_testkit::process;
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
@@ -29,12 +29,6 @@ fn layer(site: &Site<'_>, tree: &str) -> PathBuf {
     site.store().join("layers").join(record["layers"][0]["id"].as_str().unwrap()).join("tree")
 }
 
-fn set_read_only(layer: &Path, value: &str) {
-    let mut command = Command::new("btrfs");
-    command.args(["property", "set"]).arg(layer).args(["ro", value]);
-    assert!(run(&mut command, limit()).unwrap().status.success());
-}
-
 fn a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it(place: &Place) {
     let rig = Rig::builder().fs(FsKind::Btrfs).size(600 << 20).up().unwrap();
     let site = Site::new(place, rig.path(), Some("snapshot"));
@@ -48,21 +42,28 @@ fn a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it(place: 
     site.well(&["verify", "kept"]);
     assert!(own(&site, "kept") > Some(0), "each entry was looked at");
 
+    // What was appended is not written yet. A held sync in `verify` would leave it so, and btrfs
+    // counts it as a change only once it is written.
     let layer = layer(&site, "changed");
-    set_read_only(&layer, "false");
-    let append = format!("echo more >>{}", layer.join("data/directory/inner").display());
-    assert!(Command::new("sh").args(["-c", &append]).status().unwrap().success());
-    set_read_only(&layer, "true");
-    // What was appended is not written yet, and btrfs counts it once it is.
-    let mut in_run = place.command(binary());
-    in_run.args(["run", "--", binary(), "tree", "--store"]).arg(site.store());
-    let found = run(in_run.args(["verify", "changed"]), limit()).unwrap();
+    let ro = format!("btrfs property set -f {} ro", layer.display());
+    let file = layer.join("data/directory/inner").display().to_string();
+    let verify = format!("{} tree --store {} verify changed", binary(), site.store().display());
+    let script = format!("{ro} false; echo more >>{file}; {ro} true; {verify}");
+    let in_run = |options: &[&str]| {
+        let mut run = place.command(binary());
+        // The run holds the syncs of the disk that it begins on.
+        run.current_dir(&site.dir).arg("run").args(options).args(["--", "sh", "-c", &script]);
+        process::run(&mut run, limit()).unwrap()
+    };
+    let refused = in_run(&["--sealed"]);
+    assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+    let found = in_run(&[]);
     assert_eq!(found.status.code(), Some(1), "{found:?}");
     let found = site.ends(&["verify", "changed"]);
     assert_eq!(found.status.code(), Some(1), "{found:?}");
     let hint = found.stderr.lines().find_map(|line| line.strip_prefix("synconce: hint: `"));
     let (find, _) = hint.and_then(|hint| hint.split_once('`')).expect("a hint");
-    let listed = run(Command::new("sh").args(["-c", find]), limit()).unwrap();
+    let listed = process::run(Command::new("sh").args(["-c", find]), limit()).unwrap();
     assert_eq!(listed.stdout.trim(), layer.join("data/directory/inner").display().to_string());
     rig.down().unwrap();
 }
