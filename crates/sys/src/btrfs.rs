@@ -1,6 +1,6 @@
 //! Subvolumes and snapshots of btrfs, by the ioctls of `linux/btrfs.h`.
 
-use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, NoArg, Opcode, Setter, Updater, ioctl, opcode};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,6 +28,10 @@ const SYNC: Opcode = opcode::none(MAGIC, 8);
 const GET_FLAGS: Opcode = opcode::read::<u64>(MAGIC, 25);
 /// `BTRFS_IOC_SUBVOL_SETFLAGS`.
 const SET_FLAGS: Opcode = opcode::write::<u64>(MAGIC, 26);
+/// `BTRFS_IOC_GET_SUBVOL_INFO` (Linux 4.18).
+const GET_INFORMATION: Opcode = opcode::read::<Information>(MAGIC, 60);
+/// `BTRFS_IOC_GET_SUBVOL_ROOTREF` (Linux 4.18).
+const GET_NESTED: Opcode = opcode::read_write::<Nested>(MAGIC, 61);
 
 /// `struct btrfs_ioctl_vol_args`, with `BTRFS_PATH_NAME_MAX` and its terminator.
 #[repr(C)]
@@ -46,8 +50,47 @@ struct Flagged {
     name: [u8; 4040],
 }
 
-// The kernel's own assertions about both structures (fs/btrfs/ioctl.c).
+/// `struct btrfs_ioctl_get_subvol_info_args`.
+#[repr(C)]
+struct Information {
+    /// The subvolume's id and name, the id of the parent, and the directory there.
+    place: [u64; 35],
+    generation: u64,
+    flags: u64,
+    uuid: [u8; 16],
+    parent_uuid: [u8; 16],
+    received_uuid: [u8; 16],
+    /// `ctransid`.
+    last_change: u64,
+    /// Three more transactions, four times, and reserved fields.
+    rest: [u64; 19],
+}
+
+/// `struct btrfs_ioctl_get_subvol_rootref_args`.
+#[repr(C)]
+struct Nested {
+    first: u64,
+    found: [[u64; 2]; 255],
+    count: u8,
+    align: [u8; 7],
+}
+
+// The kernel's own assertions about these structures (fs/btrfs/ioctl.c, linux/btrfs.h).
 const _: () = assert!(size_of::<VolumeArguments>() == 4096 && size_of::<Flagged>() == 4096);
+const _: () = assert!(size_of::<Information>() == 504 && size_of::<Nested>() == 4096);
+
+/// What btrfs keeps of a subvolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subvolume {
+    /// Its UUID, which no other subvolume has.
+    pub uuid: [u8; 16],
+    /// Whether the subvolume was made as a snapshot.
+    pub is_snapshot: bool,
+    /// The transaction that last changed an inode of the subvolume. Every change of a file or
+    /// directory raises this number: written data at its write-back, all else at once. The replay
+    /// of a log of fsync(2) after a crash does not raise the number.
+    pub last_change: u64,
+}
 
 /// Makes the empty subvolume `name` in the directory `dir`.
 ///
@@ -125,6 +168,31 @@ fn flags(subvolume: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(unsafe { ioctl(subvolume, Getter::<GET_FLAGS, u64>::new()) }?)
 }
 
+/// Returns what btrfs keeps of the subvolume that `fd` is in. Needs no privilege.
+///
+/// # Errors
+/// `ENOTTY` if the file system is not btrfs, or before Linux 4.18.
+pub fn subvolume(fd: BorrowedFd<'_>) -> io::Result<Subvolume> {
+    // SAFETY: the opcode writes a `btrfs_ioctl_get_subvol_info_args`, which this is.
+    let information = unsafe { ioctl(fd, Getter::<GET_INFORMATION, Information>::new()) }?;
+    let Information { uuid, parent_uuid, last_change, .. } = information;
+    Ok(Subvolume { uuid, is_snapshot: parent_uuid != [0; 16], last_change })
+}
+
+/// Whether other subvolumes are in the subvolume with the root `fd`. Needs no privilege.
+///
+/// # Errors
+/// `ENOTTY` if the file system is not btrfs, or before Linux 4.18.
+pub fn has_nested(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut nested = Nested { first: 0, found: [[0; 2]; 255], count: 0, align: [0; 7] };
+    // SAFETY: the opcode reads and writes a `btrfs_ioctl_get_subvol_rootref_args`, which this is.
+    match unsafe { ioctl(fd, Updater::<GET_NESTED, _>::new(&mut nested)) } {
+        // There are more than 255.
+        Err(rustix::io::Errno::OVERFLOW) => Ok(true),
+        asked => Ok(asked.map(|()| nested.count > 0)?),
+    }
+}
+
 /// Commits the file system of `fd`, and starts at once to free what was deleted, instead of
 /// within half a minute: this ioctl wakes the cleaner thread, which syncfs(2) does not.
 ///
@@ -177,6 +245,7 @@ mod tests {
         // As printed by a C program with linux/btrfs.h, on x86-64 and arm64.
         let numbers: [u32; 5] = [CREATE, DESTROY, SNAPSHOT, GET_FLAGS, SET_FLAGS];
         assert_eq!(numbers, [0x5000_940e, 0x5000_940f, 0x5000_9417, 0x8008_9419, 0x4008_941a]);
+        assert_eq!([GET_INFORMATION, GET_NESTED], [0x81f8_943c, 0xd000_943d]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use synconce_fs::Progress;
 pub struct Altered {
     /// The layer's content.
     pub layer: PathBuf,
+    /// The layer's fingerprint: each entry that has changed has a later ctime than this file.
+    pub fingerprint: PathBuf,
     /// The directories below the content in which something differs.
     pub directories: Vec<PathBuf>,
     /// The files whose content differs, if contents were compared.
@@ -71,8 +73,9 @@ pub fn verify(
             }
         }
         if !directories.is_empty() || !files.is_empty() {
+            let fingerprint = layer::fingerprint_path(store, &layer.id);
             let layer = store.content(&layer.id);
-            verified.altered.push(Altered { layer, directories, files });
+            verified.altered.push(Altered { layer, fingerprint, directories, files });
         }
     }
     Ok(verified)

@@ -1,69 +1,143 @@
 //! Layers: working copies that became immutable.
 
+mod snapshot;
+
+use self::snapshot::SnapshotFingerprint;
+use crate::pin::Pin;
 use crate::record::Layer;
 use crate::store::{LAYERS, Store, encode, names_in, open_directory, read, write_lightly};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, syncfs};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::replace;
 use synconce_fs::{Fingerprint, FingerprintOptions, Progress};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
 
+/// By what the changes of a layer are found.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum LayerFingerprint {
+    /// A snapshot that was not verified yet.
+    Snapshot(SnapshotFingerprint),
+    /// All entries.
+    Entries(Fingerprint),
+}
+
 /// Takes the fingerprint of each of `layers` that has none yet. A layer that only the note
-/// of a run names may have none, because a fingerprint costs one statx(2) per entry.
+/// of a run names may have none, because a fingerprint costs one statx(2) per entry, and that of a
+/// snapshot a sync.
 pub(crate) fn fingerprint_all(
     store: &Store,
     layers: &[Layer],
     progress: &dyn Progress,
 ) -> Result<(), Error> {
     for layer in layers {
-        let path = store.layer(&layer.id).join(FINGERPRINT);
+        let path = fingerprint_path(store, &layer.id);
         if !path.exists() {
-            let frozen = store.content(&layer.id);
-            let content = open_directory(&frozen)?;
-            lock_subvolume(content.as_fd(), &frozen)?;
-            let options = FingerprintOptions::default();
-            let fingerprint = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
+            let fingerprint = take_fingerprint(store, &layer.id, progress)?;
             write_lightly(&path, &encode(&fingerprint, &path)?)?;
         }
     }
     Ok(())
 }
 
+fn take_fingerprint(
+    store: &Store,
+    id: &str,
+    progress: &dyn Progress,
+) -> Result<LayerFingerprint, Error> {
+    let path = store.content(id);
+    let content = open_directory(&path)?;
+    lock_subvolume(content.as_fd(), &path)?;
+    if SnapshotFingerprint::read(content.as_fd(), &path)?.is_some() {
+        Pin::new(store.path())?.sync(store)?;
+        if let Some(snapshot) = SnapshotFingerprint::read(content.as_fd(), &path)? {
+            return Ok(LayerFingerprint::Snapshot(snapshot));
+        }
+    }
+    let options = FingerprintOptions::default();
+    let entries = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
+    Ok(LayerFingerprint::Entries(entries))
+}
+
+/// Returns the file with the fingerprint of layer `id`.
+pub(crate) fn fingerprint_path(store: &Store, id: &str) -> PathBuf {
+    store.layer(id).join(FINGERPRINT)
+}
+
 /// Returns whether layer `id` has a fingerprint.
 pub(crate) fn has_fingerprint(store: &Store, id: &str) -> bool {
-    store.layer(id).join(FINGERPRINT).exists()
+    fingerprint_path(store, id).exists()
+}
+
+/// Returns the bytes that layer `id` takes on the disk, if its entries were looked at.
+pub(crate) fn bytes(store: &Store, id: &str) -> Option<u64> {
+    match frozen_fingerprint(store, id) {
+        Ok(LayerFingerprint::Entries(entries)) => Some(entries.bytes),
+        Ok(LayerFingerprint::Snapshot(_)) | Err(_) => None,
+    }
 }
 
 /// Returns the fingerprint that layer `id` got when it was frozen.
 ///
 /// # Errors
 /// The error names the act and the path; `ENOENT` when the layer has no fingerprint.
-pub(crate) fn fingerprint(store: &Store, id: &str) -> Result<Fingerprint, Error> {
-    let path = store.layer(id).join(FINGERPRINT);
+fn frozen_fingerprint(store: &Store, id: &str) -> Result<LayerFingerprint, Error> {
+    let path = fingerprint_path(store, id);
     let missing = || Error::new("cannot open", &path, Errno::NOENT);
     read(&path)?.ok_or_else(missing)
 }
 
-/// Returns the directories of layer `id` that differ from its fingerprint.
+/// Returns the directories of layer `id` that differ from its fingerprint. Of a snapshot, the first
+/// call returns its root if anything differs, and otherwise takes the fingerprint of its entries.
 pub(crate) fn altered(
     store: &Store,
     id: &str,
     progress: &dyn Progress,
 ) -> Result<Vec<PathBuf>, Error> {
-    let frozen = fingerprint(store, id)?;
-    let content = open_directory(&store.content(id))?;
+    let frozen = frozen_fingerprint(store, id)?;
+    let path = store.content(id);
+    let content = open_directory(&path)?;
     // Earlier versions made hard links from one layer to another.
-    let ignore_links = frozen.ignores_links;
+    let ignore_links =
+        matches!(&frozen, LayerFingerprint::Entries(entries) if entries.ignores_links);
     let options = FingerprintOptions { ignore_links, ..FingerprintOptions::default() };
     let now = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
-    let altered = synconce_fs::compare_fingerprints(&frozen, &now);
-    Ok(altered.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+    match frozen {
+        LayerFingerprint::Entries(frozen) => {
+            let altered = synconce_fs::compare_fingerprints(&frozen, &now);
+            Ok(altered.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+        }
+        LayerFingerprint::Snapshot(frozen) => {
+            // After the entries were looked at: `now` then has no change either.
+            syncfs(&content)
+                .on("cannot sync the file system of", &path)
+                .inspect_err(|_| drop(store.note_loss()))?;
+            if SnapshotFingerprint::read(content.as_fd(), &path)? != Some(frozen) {
+                return Ok(vec![PathBuf::new()]);
+            }
+            try_replace_fingerprint(store, id, now);
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// Best effort: replaces the fingerprint of a snapshot by that of its entries. A store may be
+/// read-only; the next call tries again.
+fn try_replace_fingerprint(store: &Store, id: &str, entries: Fingerprint) {
+    let path = fingerprint_path(store, id);
+    if let Ok(_lock) = store.lock()
+        && let Ok(text) = encode(&LayerFingerprint::Entries(entries), &path)
+    {
+        let _ = replace::replace(&path, &text);
+    }
 }
 
 /// Returns the ids of all layers.

@@ -12,8 +12,8 @@ use synconce_sys::reason;
 pub struct ListedTree {
     /// The tree's record.
     pub record: TreeRecord,
-    /// Bytes on the disk in layers that no other tree uses. None if a layer has no fingerprint
-    /// yet: a whole copy that is not committed.
+    /// Bytes on the disk in layers that no other tree uses. None if the entries of a layer were
+    /// not looked at yet: a whole copy that is not committed, or a snapshot that was not verified.
     pub own: Option<u64>,
     /// Bytes on the disk in layers that other trees use as well.
     pub shared: Option<u64>,
@@ -71,11 +71,7 @@ impl<'a> Sizes<'a> {
         for layer in stacks.into_iter().flatten() {
             *users.entry(&layer.id).or_default() += 1;
         }
-        let bytes = |id: &&'a str| {
-            let bytes = layer::fingerprint(store, id).ok().map(|fingerprint| fingerprint.bytes);
-            (*id, bytes)
-        };
-        let bytes = users.keys().map(bytes).collect();
+        let bytes = users.keys().map(|id| (*id, layer::bytes(store, id))).collect();
         Self { users, bytes }
     }
 

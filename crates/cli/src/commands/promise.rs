@@ -28,7 +28,10 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             | TreeVerb::Unprotect(_)
             | TreeVerb::Rename(_)
             | TreeVerb::Restore(_)
-            | TreeVerb::Squash(_) => real(),
+            | TreeVerb::Squash(_)
+            // btrfs counts a change only when it is written.
+            | TreeVerb::Verify(_)
+            | TreeVerb::Fsck => real(),
             TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
@@ -39,9 +42,7 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             | TreeVerb::Diff(_)
             | TreeVerb::Export(_)
             | TreeVerb::List
-            | TreeVerb::Verify(_)
             | TreeVerb::Gc(_)
-            | TreeVerb::Fsck
             | TreeVerb::Enter(_) => Ok(()),
         },
         Command::Hold(hold) => match &hold.verb {

@@ -31,6 +31,7 @@ mod rooms;
 mod roots;
 mod runs;
 mod site;
+mod snapshots;
 mod sparse;
 mod terminals;
 mod users;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         differences::trials(),
         mounts::trials(),
         options::trials(),
+        snapshots::trials(),
         sparse::trials(),
         users::trials(),
         probes::trials(),

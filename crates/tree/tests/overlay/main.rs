@@ -6,5 +6,6 @@ mod btrfs;
 mod freezing;
 mod mounting;
 mod random;
+mod snapshots;
 mod support;
 mod trials;

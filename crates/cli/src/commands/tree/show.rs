@@ -6,7 +6,7 @@ use crate::arguments::tree::{Diff, Verify};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
 use crate::table;
-use crate::text::{bytes, notice, say};
+use crate::text::{bytes, notice, say, shell};
 use serde::Serialize;
 use serde_json::json;
 use std::io;
@@ -35,7 +35,8 @@ struct ShownTree<'a> {
     strategy: &'a str,
     /// Why this strategy was chosen.
     reason: &'a str,
-    /// Bytes that a removal of this tree frees; null for a whole copy that is not committed.
+    /// Bytes that a removal of this tree frees; null for a whole copy that is not committed, and
+    /// for a snapshot that was not verified.
     own: Option<u64>,
     /// Bytes that other trees use as well.
     shared: Option<u64>,
@@ -231,6 +232,11 @@ pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitC
             None => format!("{} has other content than its checksum says", path(&file.path)),
         });
         say_some(files.collect(), "files");
+    }
+    if let Some(one) = altered.iter().find(|one| !one.directories.is_empty()) {
+        let [layer, since] = [&one.layer, &one.fingerprint].map(|path| path.display().to_string());
+        let find = shell(&["find".to_owned(), layer, "-cnewer".to_owned(), since]);
+        say(&format!("hint: `{find}` lists what has changed there"));
     }
     let layers = altered.iter().map(|one| {
         let directories = one.directories.iter().map(|path| path.to_string_lossy());
