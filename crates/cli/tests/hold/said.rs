@@ -337,7 +337,7 @@ fn the_states_of_many_holds_need_one_look_at_the_processes() {
             assert_eq!(finish(&mut place.synconce(&start)).status.code(), Some(0));
         }
         let script = "strace -f -e trace=openat -o trace \"$0\" hold status --json";
-        let shown = place.bare(&["sh", "-c", script, synconce_testkit::harness::binary()]);
+        let shown = place.bare(&["sh", "-c", script, binary()]);
         let shown: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
         let states: Vec<_> =
             shown.as_array().expect("holds").iter().map(|it| &it["state"]).collect();

@@ -1,14 +1,17 @@
 //! Working containers of Buildah, which last from one `buildah run` to the next.
 
-use crate::engines::daemonless::{BUILDAH, Buildah};
-use crate::engines::{Given, ImageBuilder, Site, prepare, report};
+use crate::engines::daemonless::{BOTH, BUILDAH, Buildah, Podman};
+use crate::engines::{Given, ImageBuilder, STEPS, Site, USERS, assert_steps_held, prepare, report};
 use libtest_mimic::Trial;
 use synconce_testkit::harness::{Place, finish, trial, without_foreign_syncs};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial(a_volume_of_the_image_is_synced_at_the_end_of_each_run, &BUILDAH)]
+    vec![
+        trial(a_volume_of_the_image_is_synced_at_the_end_of_each_run, &BUILDAH),
+        trial(steps_of_an_image_with_volumes_are_held_and_end_well, &BOTH),
+    ]
 }
 
 const SYNCS: u64 = 2000;
@@ -48,6 +51,22 @@ fn a_volume_of_the_image_is_synced_at_the_end_of_each_run(place: &Place) {
     assert!(lost.stderr.contains("cannot sync the file system of "), "{lost:?}");
     well(&finish(buildah.command().args(["rm", "work"])));
     rig.down().unwrap();
+}
+
+fn steps_of_an_image_with_volumes_are_held_and_end_well(place: &Place) {
+    prepare(place);
+    let volumes = STEPS.replace("COPY probe step /\n", "COPY probe step /\nVOLUME /data /more\n");
+    place.write("context/Dockerfile", &volumes);
+    for driver in ["vfs", "overlay"] {
+        let disk = Rig::builder().size(1 << 30).up().unwrap();
+        let mut site = Site::with(place, Given::Us, &disk.path().join("ours"));
+        site.driver = driver;
+        let builders: [&dyn ImageBuilder; 2] = [&Buildah(&site), &Podman(&site)];
+        for builder in builders {
+            assert_steps_held(driver, &builder.build(&[]), USERS);
+        }
+        disk.down().unwrap();
+    }
 }
 
 fn well(finished: &Finished) {
