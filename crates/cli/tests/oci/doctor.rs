@@ -129,8 +129,8 @@ fn assert_copy_ups_wait(report: &Value, least: f64) {
     assert_eq!(finding["workload"], workload);
     // 1,000 flushes of 8 ms, less what a volatile overlay takes on a busy machine.
     assert!(finding["seconds"].as_f64() > Some(3.0), "{finding:#}");
-    let remedy = finding["remedy"].as_str().unwrap();
-    assert!(remedy.starts_with("synconce setup docker && mkdir -p /etc/synconce && "), "{remedy}");
+    // The roots of held steps are volatile by default.
+    assert_eq!(finding["remedy"], "synconce setup docker");
 }
 
 /// Returns the file system of the layers, as dockerd names that of ext4.
