@@ -225,7 +225,11 @@ impl HoldRecord {
     pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
         self.failed = true;
         let places = (0..self.held().len()).filter_map(|index| self.place(index).ok());
-        let noted = lost_writes::note(&self.name, &places.collect::<Vec<_>>());
+        let mut noted = lost_writes::note(&self.name, &places.collect::<Vec<_>>());
+        // A place may be covered by another disk by now.
+        for system in &self.file_systems {
+            noted = noted.and(lost_writes::note_for_restore(&self.name, system));
+        }
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
             && replace::remove(&intact_path(&self.name)).is_ok();

@@ -150,9 +150,10 @@ impl BundleMount {
     }
 
     /// Whether the top of the mount is read-only. Runtimes apply `ro` and `rw` in their order, and
-    /// then `rro` and `rrw` (`parseMountOptions` of runc 1.1 to 1.3).
+    /// then, to bind mounts alone, `rro` and `rrw` (`parseMountOptions` and `mountToRootfs` of runc 1.1
+    /// to 1.3).
     fn is_read_only(&self) -> bool {
-        let of_all = self.last_of(["rro", "rrw"]);
+        let of_all = self.last_of(["rro", "rrw"]).filter(|_| self.is_bound());
         of_all.or_else(|| self.last_of(["ro", "rw"])).is_some_and(|last| last.ends_with("ro"))
     }
 

@@ -145,8 +145,9 @@ fn a_loss_in_an_earlier_boot_refuses_no_restore_if_the_marker_is_lost() {
             lose_container(fixture);
             // The super block of another boot can have the same number.
             let root = fixture.rig.path().display();
-            let change = "boot=$(cat /proc/sys/kernel/random/boot_id)
-                 for note in $(find ROOT -name started); do
+            let change = "set -e; boot=$(cat /proc/sys/kernel/random/boot_id)
+                 notes=$(find ROOT -name started); [ -n \"$notes\" ]
+                 for note in $notes; do
                      text=$(readlink $note); rm $note
                      ln -s \"$(echo \"$text\" | sed s/$boot/another/)\" $note
                      readlink $note | grep -q 'failed .* another '

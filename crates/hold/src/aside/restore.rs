@@ -208,8 +208,9 @@ fn sync_disks(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let mut done = Ok(());
     for parent in parents(chosen) {
         if let Err(error) = sync_file_system(parent) {
-            lost_writes::note_for_restore(name, &file_system_of(parent)?)?;
-            done = done.and(Err(error));
+            let noted = file_system_of(parent)
+                .and_then(|system| lost_writes::note_for_restore(name, &system));
+            done = done.and(Err::<(), _>(error)).and(noted);
         }
     }
     done
