@@ -18,7 +18,7 @@ use synconce_fs::Progress;
 pub struct Altered {
     /// The layer's content.
     pub layer: PathBuf,
-    /// The layer's fingerprint: each entry that has changed has a later ctime than this file.
+    /// The layer's fingerprint: an entry that a call has changed since has a later ctime than this file.
     pub fingerprint: PathBuf,
     /// The directories below the content in which something differs.
     pub directories: Vec<PathBuf>,

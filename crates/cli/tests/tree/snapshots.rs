@@ -1,7 +1,7 @@
 //! Snapshots of btrfs, of which a commit looks at no entry.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, limit, on};
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -13,7 +13,10 @@ use synconce_testkit::process;
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial(a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it, &NEEDS)]
+    vec![trial(
+        a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it,
+        &on(FsKind::Btrfs, &NEEDS),
+    )]
 }
 
 /// Returns the bytes of `tree` alone, in `list`.

@@ -224,8 +224,7 @@ fn what_writes_to_a_snapshot_past_its_being_read_only_is_found() {
         file.write_all_at(b"stray", 4096).expect("written");
         assert!(site.is_altered("descriptor"));
         drop(file);
-        // The replay of a log after a crash changes files without a number; only a snapshot that
-        // was made writable has such a log.
+        // The replay of a log after a crash changes files without a number.
         let (writable, ()) = site.commit("writable", |_| ());
         btrfs::set_read_only(readable(&writable).as_fd(), false).unwrap();
         assert!(site.is_altered("writable"));

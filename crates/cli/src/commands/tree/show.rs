@@ -236,7 +236,7 @@ pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitC
     if let Some(one) = altered.iter().find(|one| !one.directories.is_empty()) {
         let [layer, since] = [&one.layer, &one.fingerprint].map(|path| path.display().to_string());
         let find = shell(&["find".to_owned(), layer, "-cnewer".to_owned(), since]);
-        say(&format!("hint: `{find}` lists what has changed there"));
+        say(&format!("hint: `{find}` lists the entries that changed later"));
     }
     let layers = altered.iter().map(|one| {
         let directories = one.directories.iter().map(|path| path.to_string_lossy());
