@@ -10,8 +10,7 @@
 mod ending;
 mod volatile;
 
-pub(crate) use ending::VolatileRoot;
-pub(crate) use volatile::{MARK, NotVolatile};
+pub(crate) use volatile::{MARK, NotVolatile, VolatileRoot};
 
 use rustix::mount::MountFlags;
 use std::fmt;

@@ -3,14 +3,13 @@
 //! The engine's work directory has the kernel's mark only during the sync of a `delete`, and after
 //! a failed sync. An engine that ignores how a `delete` ended cannot mount such a layer.
 
-use super::volatile::{MARK, NOTE, NotVolatile, open};
+use super::volatile::{MARK, NOTE, NotVolatile, VolatileRoot, open};
 use super::{Kept, StepRoot, failed};
-use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::Mount;
@@ -20,22 +19,6 @@ use synconce_sys::ustat;
 /// How long the end of a step waits for processes of the host that have a file of the root open.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// A root that is volatile while the step runs.
-#[derive(Debug)]
-pub(crate) struct VolatileRoot {
-    /// The overlay as the engine mounted it, or why it cannot be mounted so again.
-    pub(super) root: Result<StepRoot, Kept>,
-    pub(super) point: PathBuf,
-    /// The device number of the volatile overlay.
-    pub(super) device: u64,
-    pub(super) upper_path: PathBuf,
-    /// The engine's work directory.
-    pub(super) work: PathBuf,
-    /// The upper directory. syncfs(2) reports the write-back errors since this descriptor was
-    /// opened (errseq, Linux 5.8); [`VolatileRoot::sync`] asks for earlier ones.
-    pub(super) upper: Result<OwnedFd, Errno>,
-}
 
 impl VolatileRoot {
     /// Finds the root that an earlier call of synconce has made volatile among `mounts`: at `root`,

@@ -5,7 +5,6 @@
 //! overlay has a work directory of its own, inside the engine's. The kernel uses only the entries
 //! `work` and `index` of a work directory, and the engine removes all of it with the layer.
 
-use super::ending::VolatileRoot;
 use super::{Kept, StepRoot, VOLATILE, failed};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -32,6 +31,22 @@ pub(crate) enum NotVolatile {
     Kept(Kept),
     /// The root is not mounted any more. The message is for the user.
     Lost(String),
+}
+
+/// A root that is volatile while the step runs.
+#[derive(Debug)]
+pub(crate) struct VolatileRoot {
+    /// The overlay as the engine mounted it, or why it cannot be mounted so again.
+    pub(super) root: Result<StepRoot, Kept>,
+    pub(super) point: PathBuf,
+    /// The device number of the volatile overlay.
+    pub(super) device: u64,
+    pub(super) upper_path: PathBuf,
+    /// The engine's work directory.
+    pub(super) work: PathBuf,
+    /// The upper directory. syncfs(2) reports the write-back errors since this descriptor was
+    /// opened (errseq, Linux 5.8); [`VolatileRoot::sync`] asks for earlier ones.
+    pub(super) upper: Result<OwnedFd, Errno>,
 }
 
 impl StepRoot {
