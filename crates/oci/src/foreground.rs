@@ -3,8 +3,7 @@
 //! An engine that calls `run` takes the pid of this process for the runtime's. So signals are
 //! passed on to the runtime, and this process ends as the runtime ends.
 
-use crate::runtime::Tried;
-use crate::wrap::RuntimeEnd;
+use crate::runtime::{RuntimeEnd, Tried};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 use std::ffi::OsString;

@@ -3,9 +3,13 @@
 //! runc (urfave/cli) takes `-flag` for `--flag`, crun (argp) `-bDIR` for
 //! `-b DIR`; both take `--flag VALUE` and `--flag=VALUE`.
 
+use serde_json::json;
 use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// The parts of an engine's call of a runtime that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,6 +99,37 @@ impl Invocation {
             pid_file: self.pid_file.map(file),
             ..self
         }
+    }
+
+    /// Returns the bundle if a shim calls. A shim gives the log `BUNDLE/log.json` to each call, and
+    /// the bundle has the name of the container (containerd 1.6 to 2.4).
+    pub(crate) fn bundle_of_shim(&self) -> Option<&Path> {
+        let log = self.log.as_deref().filter(|log| log.is_absolute())?;
+        let bundle = log.parent()?;
+        let is_bundle = log.file_name() == Some(OsStr::new("log.json"))
+            && bundle.file_name() == self.id.as_ref().map(OsStr::new);
+        is_bundle.then_some(bundle)
+    }
+
+    /// Writes a line for the operator to the runtime's log, if that is a JSON file, because standard
+    /// error may be the container's own. Engines treat only lines of the level `error` as failures.
+    /// Without such a log, warnings are written to standard error.
+    pub(crate) fn note(&self, level: &str, message: &str) {
+        let line = json!({
+            "level": level,
+            "msg": format!("synconce-oci: {message}"),
+            "time": humantime::format_rfc3339_nanos(SystemTime::now()).to_string(),
+        });
+        // crun also logs to journald:NAME, syslog:NAME and file:PATH.
+        let is_file = |log: &&PathBuf| self.logs_json && !log.to_string_lossy().contains(':');
+        let log = self.log.as_ref().filter(is_file);
+        let log = log.and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
+        // Best effort: there is no other place for an error.
+        let _ = match log {
+            Some(mut log) => writeln!(log, "{line}"),
+            None if level == "info" => Ok(()),
+            None => writeln!(std::io::stderr(), "synconce-oci: {message}"),
+        };
     }
 
     fn set(&mut self, name: &str, value: &OsStr) {

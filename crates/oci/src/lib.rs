@@ -40,4 +40,4 @@ mod step_sync;
 pub mod wrap;
 
 pub use config::are_step_roots_volatile;
-pub use runtime::is_runtime;
+pub use runtime::{RuntimeEnd, is_runtime};

@@ -1,4 +1,4 @@
-//! Finds the real runtime.
+//! The real runtime: how it is found, and how a call of it ends.
 
 use crate::config::Settings;
 use std::ffi::{OsStr, OsString};
@@ -17,6 +17,17 @@ const DIRECTORIES: [&str; 6] =
 /// name of a runtime itself.
 pub fn is_runtime(name: &str) -> bool {
     name.starts_with("synconce-oci") || NAMES.contains(&name)
+}
+
+/// How a call of the runtime ended.
+#[derive(Debug)]
+pub enum RuntimeEnd {
+    /// synconce-oci failed. The message is for the user.
+    Failed(String),
+    /// The runtime exited with this code.
+    Exited(u8),
+    /// The runtime was killed by this signal.
+    Killed(i32),
 }
 
 /// Runtimes whose containers run on another kernel, and why the hold has no effect there.

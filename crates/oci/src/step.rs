@@ -11,15 +11,13 @@ use crate::config::StepRoot as Setting;
 use crate::foreground;
 use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
-use crate::runtime::Tried;
+use crate::runtime::{RuntimeEnd, Tried};
 use crate::step_root::{Kept, NotVolatile, StepRoot, VolatileRoot};
 use crate::step_sync::{self, Unsynced};
-use crate::wrap::{RuntimeEnd, note};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use synconce_durable::mutant;
-use synconce_probe::mounts::{self, Mount};
 use synconce_sys::reason;
 
 /// Returns the root of the step of `context`, or why the root stays as the engine mounted it.
@@ -45,7 +43,8 @@ fn find(context: &CallContext<'_>, is_of_shim: bool) -> Result<StepRoot, Kept> {
     if context.settings.step_root == Setting::AsMounted {
         return Err(Kept::Settings);
     }
-    if context.call.detaches || is_of_shim && bundle_of_shim(context.call) != Some(context.bundle) {
+    if context.call.detaches || is_of_shim && context.call.bundle_of_shim() != Some(context.bundle)
+    {
         return Err(Kept::Detached);
     }
     let facts = context.facts;
@@ -61,16 +60,6 @@ fn find(context: &CallContext<'_>, is_of_shim: bool) -> Result<StepRoot, Kept> {
     StepRoot::find(&root, context.mounts)
 }
 
-/// Returns the bundle of a shim's call. A shim gives the log `BUNDLE/log.json` to each call, and
-/// the bundle has the name of the container (containerd 1.6 to 2.4).
-pub(crate) fn bundle_of_shim(call: &Invocation) -> Option<&Path> {
-    let log = call.log.as_deref().filter(|log| log.is_absolute())?;
-    let bundle = log.parent()?;
-    let is_bundle = log.file_name() == Some(OsStr::new("log.json"))
-        && bundle.file_name() == call.id.as_ref().map(OsStr::new);
-    is_bundle.then_some(bundle)
-}
-
 /// Makes the root of a step of `engine` volatile. Returns `None` if the root stays as the engine
 /// mounted it. A line in the runtime's log says which. `unheld` is a step that is not held.
 ///
@@ -82,10 +71,10 @@ pub(crate) fn make_volatile(
     unheld: Option<&LastStep>,
     root: Result<StepRoot, Kept>,
 ) -> Result<Option<VolatileRoot>, String> {
-    let bundle = bundle_of_shim(call).map(canonical);
+    let bundle = call.bundle_of_shim().map(canonical);
     let why = match root.map(|root| root.make_volatile(bundle.as_deref())) {
         Ok(Ok(root)) => {
-            note(call, "info", "the root of this step is volatile");
+            call.note("info", "the root of this step is volatile");
             held_steps::note_volatile(engine, unheld);
             return Ok(Some(root));
         }
@@ -93,7 +82,7 @@ pub(crate) fn make_volatile(
         Ok(Err(NotVolatile::Kept(why))) | Err(why) => why,
     };
     if why != Kept::Settings {
-        note(call, "info", &format!("the root of this step is as the engine mounted it: {why}"));
+        call.note("info", &format!("the root of this step is as the engine mounted it: {why}"));
     }
     Ok(None)
 }
@@ -229,8 +218,8 @@ fn execute(runtime: &Path, arguments: &[OsString], tried: &Tried) -> RuntimeEnd 
 /// # Errors
 /// It is not known whether there is such a root. The message is for the user.
 fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
-    let Some(bundle) = bundle_of_shim(call) else { return Ok(None) };
-    let found = read_mounts().and_then(|mounts| {
+    let Some(bundle) = call.bundle_of_shim() else { return Ok(None) };
+    let found = step_sync::read_mounts().and_then(|mounts| {
         let facts = Bundle::read(&bundle.join("config.json")).and_then(|read| read.facts());
         let root = facts.ok().and_then(|facts| bundle.join(facts.root.path).canonicalize().ok());
         VolatileRoot::find(root.as_deref(), &canonical(bundle), &mounts)
@@ -240,15 +229,6 @@ fn left_volatile(call: &Invocation) -> Result<Option<VolatileRoot>, String> {
         rustix::fs::sync();
     }
     found
-}
-
-/// Reads the mounts in the namespace of this process.
-///
-/// # Errors
-/// A message for the user.
-pub(crate) fn read_mounts() -> Result<Vec<Mount>, String> {
-    mounts::read("self")
-        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))
 }
 
 fn canonical(path: &Path) -> PathBuf {

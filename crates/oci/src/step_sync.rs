@@ -10,9 +10,8 @@ use crate::bundle::{Bundle, Facts};
 use crate::invocation::Invocation;
 use crate::outliving::{self, covering};
 use crate::profile;
-use crate::step;
+use crate::runtime::RuntimeEnd;
 use crate::step_root::MARK;
-use crate::wrap::RuntimeEnd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -21,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::{file_system, mutant};
 use synconce_probe::filesystem::{SyncKind, stores_nothing};
-use synconce_probe::mounts::Mount;
+use synconce_probe::mounts::{self, Mount};
 use synconce_sys::reason;
 
 /// Where the files of a step are that are to be synced.
@@ -171,18 +170,27 @@ pub(crate) fn of_delete(call: &Invocation) -> Result<Unsynced, String> {
         return nothing;
     }
     // Buildah calls the runtime in the bundle.
-    let of_shim = step::bundle_of_shim(call).map(Path::to_owned);
+    let of_shim = call.bundle_of_shim().map(Path::to_owned);
     let mounted_by = if of_shim.is_some() { MountedBy::Shim } else { MountedBy::Engine };
     let Some(bundle) = of_shim.or_else(|| std::env::current_dir().ok()) else { return nothing };
     // Engines remove a bundle after this call.
     let Ok(config) = Bundle::read(&bundle.join("config.json")) else { return nothing };
     let is_held = matches!(config.seccomp(), Ok(Some(seccomp)) if profile::is_of_step(&seccomp));
     let (true, Ok(facts)) = (is_held, config.facts()) else { return nothing };
-    let mounts = step::read_mounts().inspect_err(|_| {
+    let mounts = read_mounts().inspect_err(|_| {
         // Any file system can be the layer's, and an engine may ignore the error.
         rustix::fs::sync();
     })?;
     Ok(unsynced(&bundle, &facts, &mounts, mounted_by))
+}
+
+/// Reads the mounts in the namespace of this process.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn read_mounts() -> Result<Vec<Mount>, String> {
+    mounts::read("self")
+        .map_err(|error| format!("cannot read /proc/self/mountinfo: {}", reason(&error)))
 }
 
 /// Ends a step whose root is `unsynced`, by a `call` of `delete`, which `delete` executes. Returns

@@ -6,28 +6,13 @@ use crate::config::Settings;
 use crate::held_steps::{self, LastStep};
 use crate::invocation::Invocation;
 use crate::profile::{self, Edited, Purpose};
-use crate::runtime::{self, Tried};
+use crate::runtime::{self, RuntimeEnd, Tried};
 use crate::step;
 use crate::step_root::{Kept, StepRoot, VolatileRoot};
 use crate::step_sync::{self, MountedBy, Unsynced};
-use serde_json::json;
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 use synconce_sys::reason;
-
-/// How a call of the runtime ended.
-#[derive(Debug)]
-pub enum RuntimeEnd {
-    /// synconce-oci failed. The message is for the user.
-    Failed(String),
-    /// The runtime exited with this code.
-    Exited(u8),
-    /// The runtime was killed by this signal.
-    Killed(i32),
-}
 
 /// Executes the runtime for an engine that called it as `name`: in this process, or, if the root
 /// of a step has to be mounted back afterwards, in a child process.
@@ -69,33 +54,12 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
             },
             // The container's syncs are done. If the bundle is invalid, the runtime reports it
             // as usual.
-            Err(error) => note(&call, "warning", &format!("{error}; this container is not held")),
+            Err(error) => call.note("warning", &format!("{error}; this container is not held")),
         }
     }
     let mark = (Tried::VARIABLE, tried.with(&runtime, pid));
     let error = synconce_sys::process::replace_by(&runtime, arguments, mark);
     RuntimeEnd::Failed(format!("cannot execute {}: {}", runtime.display(), reason(&error)))
-}
-
-/// Writes a line for the operator to the runtime's log, if that is a JSON file, because standard
-/// error may be the container's own. Engines treat only lines of the level `error` as failures.
-/// Without such a log, warnings are written to standard error.
-pub(crate) fn note(call: &Invocation, level: &str, message: &str) {
-    let line = json!({
-        "level": level,
-        "msg": format!("synconce-oci: {message}"),
-        "time": humantime::format_rfc3339_nanos(SystemTime::now()).to_string(),
-    });
-    // crun also logs to journald:NAME, syslog:NAME and file:PATH.
-    let is_file = |log: &&PathBuf| call.logs_json && !log.to_string_lossy().contains(':');
-    let log = call.log.as_ref().filter(is_file);
-    let log = log.and_then(|log| OpenOptions::new().append(true).create(true).open(log).ok());
-    // Best effort: there is no other place for an error.
-    let _ = match log {
-        Some(mut log) => writeln!(log, "{line}"),
-        None if level == "info" => Ok(()),
-        None => writeln!(std::io::stderr(), "synconce-oci: {message}"),
-    };
 }
 
 /// What the calls after the one that makes the container have to do for a build step.
@@ -129,7 +93,7 @@ fn hold(call: &Invocation, settings: &Settings) -> Result<Option<BegunStep>, Str
         }
         (Treatment::Leave(why @ Reason::Unclear(_)), _) => Err(why.to_string()),
         (Treatment::Leave(why @ Reason::Outliving(_)), _) => {
-            note(call, "info", &format!("the syncs of this step are not held: {why}"));
+            call.note("info", &format!("the syncs of this step are not held: {why}"));
             let root = plan.root.zip(plan.step);
             let root = root.map(|(root, (engine, step))| (engine, Some(step), root));
             Ok(Some(BegunStep { root, ..BegunStep::default() }))
@@ -203,7 +167,7 @@ impl WrapPlan {
             PlanError::Content
         })?;
         let facts = bundle.facts().map_err(PlanError::Content)?;
-        let mounts = step::read_mounts().map_err(PlanError::Content)?;
+        let mounts = step_sync::read_mounts().map_err(PlanError::Content)?;
         let context = CallContext {
             call: &call,
             bundle: &place,

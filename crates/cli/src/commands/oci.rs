@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_oci::wrap::{RuntimeEnd, wrap};
-use synconce_oci::{explain, is_runtime};
+use synconce_oci::wrap::wrap;
+use synconce_oci::{RuntimeEnd, explain, is_runtime};
 
 /// Acts as an OCI runtime if the program was called by the name of one. Called before anything
 /// else, because an engine waits for the runtime at every start of a container.
