@@ -181,7 +181,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     for (path, kind) in wanted_places(spec)? {
         places.make(&path, kind)?;
     }
-    let devpts = Devpts::new()?;
+    let devpts = Devpts::new(furnish::new_devpts()?)?;
     let before = SignalSet::of(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.

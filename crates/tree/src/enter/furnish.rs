@@ -169,14 +169,15 @@ fn mount_dev(places: &mut MountPoints, devpts: &Devpts) -> Result<(), Error> {
 }
 
 /// Makes an instance of devpts that is not attached yet.
-pub(super) fn new_devpts() -> rustix::io::Result<OwnedFd> {
+pub(super) fn new_devpts() -> Result<OwnedFd, Error> {
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let terminals = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", TTY_GROUP)];
-    match new_mount("devpts", &terminals, quiet) {
+    let mount = match new_mount("devpts", &terminals, quiet) {
         // The group is not mapped in the user namespace.
         Err(Errno::INVAL) => new_mount("devpts", &terminals[..2], quiet),
         other => other,
-    }
+    };
+    mount.on("cannot mount", Path::new("/dev/pts"))
 }
 
 /// Makes a device node, or bind-mounts the host's where mknod(2) is not permitted.

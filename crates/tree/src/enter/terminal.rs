@@ -4,7 +4,6 @@
 //! The caller's terminal is in raw mode while its foreground job is this one: each key, Ctrl-C
 //! too, goes to the pseudo-terminal, which sends the signals of its keys to the processes inside.
 
-use super::furnish;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -42,16 +41,14 @@ pub(super) struct Devpts {
 }
 
 impl Devpts {
-    /// Makes an instance, with a terminal if standard input and output are a terminal.
-    pub(super) fn new() -> Result<Self, Error> {
-        let path = Path::new("/dev/pts");
-        let mount = furnish::new_devpts().on("cannot mount", path)?;
+    /// Makes a terminal in the instance `mount` if standard input and output are a terminal.
+    pub(super) fn new(mount: OwnedFd) -> Result<Self, Error> {
         let master = has_terminal().then(|| {
             let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let master = openat(&mount, "ptmx", flags, Mode::empty())?;
             unlockpt(&master).map(|()| master)
         });
-        let master = master.transpose().on("cannot make a terminal in", path)?;
+        let master = master.transpose().on("cannot make a terminal in", Path::new("/dev/pts"))?;
         Ok(Self { mount, master })
     }
 
