@@ -1,8 +1,9 @@
 //! Makes clones of trees.
 
 use crate::choose;
+use crate::guard::refuse;
 use crate::record::{BadName, Parent, TreeName, TreeRecord};
-use crate::source::{self, refuse};
+use crate::source;
 use crate::store::{self, Store};
 use crate::strategy::Strategy;
 use std::io;

@@ -1,15 +1,16 @@
 //! Makes changes durable: the uncommitted changes of a tree, or a frozen session.
 
 use crate::freeze::Frozen;
+use crate::guard::{self, refuse};
 use crate::layer;
 use crate::pin::Pin;
 use crate::read::read_source;
 use crate::record::{self, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::session::{Session, leave};
-use crate::source::{self, Base, refuse};
+use crate::source::{self, Base};
 use crate::store::Store;
 use crate::strategy::Choice;
-use crate::{choose, guard, unneeded};
+use crate::{choose, unneeded};
 use std::io;
 use synconce_durable::error::Error;
 use synconce_durable::mutant;

@@ -1,11 +1,10 @@
 //! Why a tree is kept from a slip, and what allows the act.
 
 use crate::record::{TreeName, TreeRecord};
-use crate::source::refuse;
 use crate::store::{Opened, Store};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 
 /// What keeps a tree from an act: the cause of an error, found by [`Guarded::in_error`].
@@ -111,4 +110,9 @@ pub(crate) fn generation(store: &Store, name: &TreeName) -> Error {
 fn error(store: &Store, act: &'static str, tree: &TreeName, by: Guard) -> Error {
     let (path, name) = (store.path().to_owned(), tree.to_string());
     refuse(act, tree, io::Error::other(Guarded { store: path, tree: name, by }))
+}
+
+/// Makes an error about a tree in place of a path.
+pub(crate) fn refuse(act: &'static str, name: &TreeName, why: impl Into<io::Error>) -> Error {
+    Error::new(act, Path::new(name.as_str()), why)
 }

@@ -1,8 +1,9 @@
 //! Keeps what a session did as the uncommitted changes of its tree.
 
 use crate::freeze::Frozen;
+use crate::guard::refuse;
 use crate::session::{Session, leave};
-use crate::source::{self, refuse};
+use crate::source;
 use crate::strategy::Strategy;
 use rustix::io::Errno;
 use std::io;

@@ -1,9 +1,9 @@
 //! Removes trees.
 
+use crate::guard::{self, refuse};
 use crate::record::{Generation, TreeName, TreeRecord};
-use crate::source::refuse;
 use crate::store::{Opened, Store};
-use crate::{guard, source, unneeded};
+use crate::{source, unneeded};
 use std::io;
 use synconce_durable::error::Error;
 

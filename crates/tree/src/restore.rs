@@ -1,9 +1,10 @@
 //! Makes an older generation the newest.
 
+use crate::guard::{self, refuse};
 use crate::record::{TreeName, TreeRecord};
-use crate::source::{self, refuse};
+use crate::source;
 use crate::store::Store;
-use crate::{guard, unneeded};
+use crate::unneeded;
 use std::io;
 use synconce_durable::error::Error;
 

@@ -1,10 +1,11 @@
 //! The stack of a tree: committed, or with uncommitted changes; and whether a session uses it.
 
 use crate::busy::{Busy, TreeUser};
+use crate::choose;
+use crate::guard::{self, refuse};
 use crate::record::{self, Generation, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::store::{Opened, Store};
 use crate::strategy::{Choice, Strategy};
-use crate::{choose, guard};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use synconce_durable::error::Error;
@@ -246,9 +247,4 @@ pub fn absent(name: &TreeName) -> Error {
 pub(crate) fn exists(act: &'static str, name: &TreeName) -> Error {
     let why = "a tree of this name already exists";
     refuse(act, name, io::Error::new(ErrorKind::AlreadyExists, why))
-}
-
-/// Makes an error about a tree in place of a path.
-pub(crate) fn refuse(act: &'static str, name: &TreeName, why: impl Into<io::Error>) -> Error {
-    Error::new(act, Path::new(name.as_str()), why)
 }
