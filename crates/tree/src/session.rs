@@ -8,7 +8,7 @@ mod copy;
 mod mounting;
 
 pub(crate) use self::copy::settled;
-pub(crate) use self::mounting::{is_busy, is_of};
+pub(crate) use self::mounting::is_busy;
 
 use crate::overlay::{self, Features};
 use crate::pin::Pin;

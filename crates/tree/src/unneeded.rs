@@ -1,7 +1,6 @@
 //! Layers that nothing needs: what refers to a layer, and its way to the trash.
 
 use crate::record::Layer;
-use crate::session::is_of;
 use crate::store::{Opened, Store, open_directory, try_lock};
 use crate::trash;
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -11,7 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::mutant;
-use synconce_probe::{mounts, namespaces};
+use synconce_probe::mounts::{self, Mount};
+use synconce_probe::namespaces;
 
 /// A mark in the directory of a layer: the layer is to be removed when its last reader has
 /// ended.
@@ -70,7 +70,7 @@ pub(crate) fn unreferenced(
     namespaces.extend(others.map(|namespace| (Some(namespace.pid), namespace.mounts)));
     let mount_of = |id: &str| {
         namespaces.iter().find_map(|(pid, mounts)| {
-            let mount = mounts.iter().find(|mount| is_of(mount, id))?;
+            let mount = mounts.iter().find(|mount| shows_part_of(mount, id))?;
             Some(LayerMount { pid: *pid, point: mount.point.clone() })
         })
     };
@@ -84,6 +84,12 @@ pub(crate) fn unreferenced(
     found.mounted.sort();
     found.mounted.dedup();
     Ok(found)
+}
+
+/// Returns whether `mount` shows something of the layer or session `id`: an overlay over its
+/// directory, or a bind mount of the directory or of a part. An id is a random number.
+pub(crate) fn shows_part_of(mount: &Mount, id: &str) -> bool {
+    mount.root.iter().any(|name| name == id) || mount.options.contains(&format!("/{id}/"))
 }
 
 /// Best effort: moves the unreferenced layers among `candidates` to the trash.

@@ -6,6 +6,7 @@ use crate::overlay::{self, DetachedMount};
 use crate::record::Purpose;
 use crate::store::{CONTENT, LAYERS, SESSIONS, Store, is_id, open_directory, write_lightly};
 use crate::strategy::Strategy;
+use crate::unneeded::shows_part_of;
 use crate::view::{self, top_first};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
@@ -148,7 +149,7 @@ impl Session<'_> {
     /// Returns a mount namespace with a copy of the mount at `point`. A copy that umount(8) cannot
     /// end there comes first: it has to be waited for in any case.
     fn copy_elsewhere(&self, point: &Path) -> Option<TreeUser> {
-        let has_copy = |mount: &&Seen| self.is_ours(mount) || is_of(mount, &self.id);
+        let has_copy = |mount: &&Seen| self.is_ours(mount) || shows_part_of(mount, &self.id);
         let mut inherited = None;
         for other in namespaces::others() {
             let Some(copy) = other.mounts.iter().rfind(has_copy) else { continue };
@@ -250,12 +251,6 @@ fn is_in_a_store(path: &Path) -> bool {
             && is_id(names[1])
             && [CONTENT, UPPER].contains(&names[2])
     })
-}
-
-/// Returns whether `mount` shows something of the layer or session `id`: an overlay over its
-/// directory, or a bind mount of the directory or of a part. An id is a random number.
-pub(crate) fn is_of(mount: &Seen, id: &str) -> bool {
-    mount.root.iter().any(|name| name == id) || mount.options.contains(&format!("/{id}/"))
 }
 
 pub(crate) fn is_busy(error: &Error) -> bool {
