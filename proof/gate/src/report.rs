@@ -1,8 +1,11 @@
 //! The last lines of a run: every failure, and the counts.
 
 use crate::checks::{Check, CheckOutcome, Priority};
-use crate::tests::UNSTEADY;
 use std::time::{Duration, Instant};
+
+/// How many tests may fail at first and pass later. With more, the run fails, so that a second
+/// look decides nothing.
+pub(crate) const UNSTEADY: usize = 5;
 
 /// How many lines of a failure's output are shown.
 const LINES: usize = 40;

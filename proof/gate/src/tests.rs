@@ -2,16 +2,12 @@
 
 use crate::pool::{self, TestResult};
 use crate::programs::{Scope, Test, TestProgram};
-use crate::report::Report;
+use crate::report::{Report, UNSTEADY};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A test that waits for a disk or a process leaves the processor to others.
 const WORKERS_PER_CORE: usize = 3;
-
-/// How many tests may fail at first and pass later. With more, the run fails, so that a second
-/// look decides nothing.
-pub(crate) const UNSTEADY: usize = 5;
 
 /// How often a failed test is run in all.
 const TRIES: usize = 3;
