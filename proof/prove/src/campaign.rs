@@ -1,10 +1,10 @@
 //! The campaign of a row: as many recordings as its cuts need, and the cuts of each.
 
 use crate::Result;
-use crate::cuts::CutPoint;
 use crate::tool::Tool;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -64,11 +64,11 @@ impl Campaign {
 
     /// Like [`Self::at_each`], on all `disks` beside each other: each takes the next of `places`.
     /// `look` returns what it has seen, and whether something is promised there.
-    pub(crate) fn on_each<D: Sync>(
+    pub(crate) fn on_each<D: Sync, P: Copy + Debug + Sync>(
         self,
         disks: &[D],
-        places: &[CutPoint],
-        look: impl Fn(&D, CutPoint) -> Result<(Seen, bool)> + Sync,
+        places: &[P],
+        look: impl Fn(&D, P) -> Result<(Seen, bool)> + Sync,
     ) -> Result<Findings> {
         let began = Instant::now();
         let (findings, next) = (Mutex::new(Findings::default()), AtomicUsize::new(0));
@@ -189,29 +189,24 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use synconce_testkit::rig::{Granularity, Survivors};
-
-    fn places(count: usize) -> Vec<CutPoint> {
-        let (survivors, granularity) = (Survivors::None, Granularity::Block);
-        (0..count).map(|disk| CutPoint { disk, other: 0, survivors, granularity }).collect()
-    }
 
     #[test]
     fn each_place_is_seen_once_and_a_mutant_ends_with_the_first_finding() {
         let seen = Mutex::new(Vec::new());
-        let look = |_: &u8, place: CutPoint| {
-            seen.lock().unwrap().push(place.disk);
-            Ok((Ok((place.disk.is_multiple_of(2)).then_some(("lost", String::new()))), true))
+        let look = |_: &u8, place: usize| {
+            seen.lock().unwrap().push(place);
+            Ok((Ok((place.is_multiple_of(2)).then_some(("lost", String::new()))), true))
         };
+        let places: Vec<_> = (0..100).collect();
         let campaign = Campaign { count: 100, seed: 1, until_broken: false };
-        let findings = campaign.on_each(&[0, 1, 2], &places(100), look).unwrap();
+        let findings = campaign.on_each(&[0, 1, 2], &places, look).unwrap();
         assert_eq!((findings.cuts, findings.broken()), (100, 50));
         let mut all = std::mem::take(&mut *seen.lock().unwrap());
         all.sort_unstable();
-        assert_eq!(all, (0..100).collect::<Vec<_>>());
+        assert_eq!(all, places);
 
         let campaign = Campaign { until_broken: true, ..campaign };
-        let findings = campaign.on_each(&[0], &places(100), look).unwrap();
+        let findings = campaign.on_each(&[0], &places, look).unwrap();
         assert_eq!((findings.cuts, findings.broken()), (1, 1));
     }
 
@@ -220,6 +215,6 @@ mod tests {
         let campaign = Campaign { count: 9, seed: 1, until_broken: false };
         let fails =
             |disk: &u8, _| if *disk == 1 { Err("gone".into()) } else { Ok((Ok(None), true)) };
-        assert!(campaign.on_each(&[1, 1], &places(9), fails).is_err());
+        assert!(campaign.on_each(&[1, 1], &[0; 9], fails).is_err());
     }
 }
