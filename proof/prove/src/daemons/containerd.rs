@@ -1,10 +1,9 @@
 //! containerd, with its own client.
 
-use super::engine::{
-    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepAct, spawn, succeed, terminate,
-};
+use super::engine::{DaemonKind, DatabaseSyncs, RunningDaemon, Seen, spawn, succeed, terminate};
 use super::fixture::{IMAGES, ImageArchives, content, name, sha256};
 use super::hold::Hold;
+use super::script::StepAct;
 use super::world::World;
 use crate::Result;
 use std::fs;

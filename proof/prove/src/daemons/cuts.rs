@@ -1,10 +1,10 @@
 //! Cuts a recorded script, and counts what is found.
 
-use super::engine::{DatabaseSyncs, StepAct};
+use super::engine::DatabaseSyncs;
 use super::fixture::IMAGES;
 use super::judge::{CutVerdict, RequiredAtCut, judge};
 use super::recording::{RecordedDaemon, Subject, mark};
-use super::script::{Images, ScriptStep, states};
+use super::script::{Images, ScriptStep, StepAct, states};
 use super::world::World;
 use crate::Result;
 use crate::cuts::{CutPoint, cut_at, instants, mount, random_survivors};

@@ -1,11 +1,11 @@
 //! dockerd with its own BuildKit, whose databases are held.
 
 use super::engine::{
-    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepAct, StepRootKind, spawn, succeed,
-    terminate,
+    DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepRootKind, spawn, succeed, terminate,
 };
 use super::fixture::{IMAGES, ImageArchives, name};
 use super::hold::Hold;
+use super::script::StepAct;
 use super::world::World;
 use crate::{Error, Result};
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use super::fixture::ImageArchives;
 use super::hold::Hold;
-use super::script::{BUILDS, SCRIPT, ScriptStep};
+use super::script::{BUILDS, SCRIPT, ScriptStep, StepAct};
 use super::world::World;
 use crate::Result;
 use std::collections::BTreeSet;
@@ -78,21 +78,6 @@ impl DatabaseSyncs {
             Self::Steps(StepRootKind::Unsynced) => "steps with unsynced roots",
         }
     }
-}
-
-/// What a step does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StepAct {
-    /// Import or build an image.
-    Add(usize),
-    /// Start a container of an image, which goes on.
-    Start(usize),
-    /// Kill and remove all containers.
-    End,
-    /// Remove the name of an image.
-    Remove(usize),
-    /// Remove what nothing refers to.
-    Collect,
 }
 
 /// What a daemon shows.

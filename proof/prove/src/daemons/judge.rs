@@ -1,10 +1,10 @@
 //! Judges what a power cut left of a daemon's state.
 
-use super::engine::{DatabaseSyncs, RunningDaemon, Seen, StepAct, StepRootKind};
+use super::engine::{DatabaseSyncs, RunningDaemon, Seen, StepRootKind};
 use super::fixture::{IMAGES, name};
 use super::hold::output;
 use super::recording::Subject;
-use super::script::Images;
+use super::script::{Images, StepAct};
 use super::world::World;
 use crate::Result;
 

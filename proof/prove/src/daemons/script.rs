@@ -1,6 +1,5 @@
 //! What is recorded: steps, and the images that have to be listed after each.
 
-use super::engine::StepAct;
 use std::collections::BTreeSet;
 
 /// One step.
@@ -17,6 +16,21 @@ pub(super) enum ScriptStep {
     Crash,
     /// The hold is settled: what was set aside is removed.
     Settle,
+}
+
+/// What a daemon does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepAct {
+    /// Import or build an image.
+    Add(usize),
+    /// Start a container of an image, which goes on.
+    Start(usize),
+    /// Kill and remove all containers.
+    End,
+    /// Remove the name of an image.
+    Remove(usize),
+    /// Remove what nothing refers to.
+    Collect,
 }
 
 /// Imports, container starts, removals and garbage collection, an orderly restart, and a crash
