@@ -1,32 +1,7 @@
-//! What each row has to show.
+//! Whether each row shows what it has to.
 
-use crate::row::{Role, Row};
+use crate::row::{Expected, Row};
 use std::collections::BTreeSet;
-
-/// What a row has to show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
-    /// The promise is kept at every cut.
-    Kept,
-    /// The promise is broken at a cut; otherwise the rig would miss a lost flush.
-    Broken,
-    /// The promise is broken in at least one of the rows of this name.
-    BrokenSomewhere,
-    /// Any result is accepted and printed.
-    Shown,
-}
-
-impl Role {
-    /// Returns what rows of this role have to show.
-    pub(crate) fn expected(self) -> Expected {
-        match self {
-            Self::Promise => Expected::Kept,
-            Self::Control => Expected::Broken,
-            Self::Mutant => Expected::BrokenSomewhere,
-            Self::NeedlessMutant | Self::Rival => Expected::Shown,
-        }
-    }
-}
 
 /// Whether every row shows what is expected.
 pub(crate) fn passes(rows: &[Row], allow_missing: bool) -> bool {
@@ -83,6 +58,7 @@ mod tests {
     use super::*;
     use crate::campaign::Findings;
     use crate::config::{DiskKind, MarkerPlace, RunConfig};
+    use crate::row::Role;
 
     fn row(role: Role, findings: Findings) -> Row {
         let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);

@@ -1,9 +1,9 @@
 //! Prints the table of all rows.
 
 use crate::Result;
-use crate::expected::{Expected, failures};
+use crate::expected::failures;
 use crate::mutants::MUTANTS;
-use crate::row::{Role, Row};
+use crate::row::{Expected, Role, Row};
 use std::path::Path;
 
 /// Prints the table, its sums and what is not as expected.

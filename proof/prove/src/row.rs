@@ -1,8 +1,7 @@
-//! A row of the table: its role and its findings.
+//! A row of the table: its role, what it has to show, and its findings.
 
 use crate::campaign::Findings;
 use crate::config::RunConfig;
-use crate::expected::Expected;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::fmt;
@@ -26,6 +25,19 @@ pub(crate) enum Role {
     Rival,
 }
 
+/// What a row has to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The promise is kept at every cut.
+    Kept,
+    /// The promise is broken at a cut; otherwise the rig would miss a lost flush.
+    Broken,
+    /// The promise is broken in at least one of the rows of this name.
+    BrokenSomewhere,
+    /// Any result is accepted and printed.
+    Shown,
+}
+
 impl Role {
     /// Returns the role's word in the table and in `--only`.
     pub(crate) fn group(self) -> &'static str {
@@ -34,6 +46,16 @@ impl Role {
             Self::Control => "control",
             Self::Mutant | Self::NeedlessMutant => "mutant",
             Self::Rival => "rival",
+        }
+    }
+
+    /// Returns what rows of this role have to show.
+    pub(crate) fn expected(self) -> Expected {
+        match self {
+            Self::Promise => Expected::Kept,
+            Self::Control => Expected::Broken,
+            Self::Mutant => Expected::BrokenSomewhere,
+            Self::NeedlessMutant | Self::Rival => Expected::Shown,
         }
     }
 }
