@@ -8,11 +8,10 @@ mod mount_facts;
 pub(crate) use self::mount_facts::listed;
 use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::accounts::PassReason;
-use crate::lookups::LookupError;
 use crate::mapping::{MappedFile, Mapping};
 use crate::paths::{self, FoundPath, Start};
 use crate::process_tree::proc_is_ours;
-use crate::rules::{Candidate, RuleVerdict, Rules};
+use crate::rules::{Candidate, MayBlock, RuleVerdict, Rules};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -72,6 +71,31 @@ impl Target {
 
     fn is_at_choice(&self) -> bool {
         self.not_held.is_none() && self.verdict.file
+    }
+}
+
+/// Why a look-up returns nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookupError {
+    /// The descriptor is closed or `O_PATH`, or the path leads nowhere.
+    NoFile,
+    /// This process may not examine the caller (ptrace(2), "Ptrace access mode checking"), or
+    /// the caller has exited.
+    Unseen,
+    /// The look-up may wait for another process ([`MayBlock`]).
+    MayBlock,
+}
+
+impl From<MayBlock> for LookupError {
+    fn from(MayBlock: MayBlock) -> Self {
+        Self::MayBlock
+    }
+}
+
+impl From<Errno> for LookupError {
+    /// Returns the error of a look into the caller's directory in /proc.
+    fn from(errno: Errno) -> Self {
+        if matches!(errno, Errno::ACCESS | Errno::PERM) { Self::Unseen } else { Self::NoFile }
     }
 }
 

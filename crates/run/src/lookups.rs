@@ -4,7 +4,7 @@
 use crate::accounts::PassReason;
 use crate::active::{How, Unmounting};
 use crate::caller::Memory;
-use crate::fd_info::{FdInfo, Target};
+use crate::fd_info::{FdInfo, LookupError, Target};
 use crate::mapping::{self, Mapping};
 use crate::paths::Start;
 use crate::real::RealTrees;
@@ -12,36 +12,6 @@ use crate::tracee_locks::TraceeLocks;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::path::Path;
-
-/// A look-up may wait for another process, and the calling thread may not: retry on a worker
-/// thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MayBlock;
-
-/// Why a look-up returns nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LookupError {
-    /// The descriptor is closed or `O_PATH`, or the path leads nowhere.
-    NoFile,
-    /// This process may not examine the caller (ptrace(2), "Ptrace access mode checking"), or
-    /// the caller has exited.
-    Unseen,
-    /// The look-up may wait for another process ([`MayBlock`]).
-    MayBlock,
-}
-
-impl From<MayBlock> for LookupError {
-    fn from(MayBlock: MayBlock) -> Self {
-        Self::MayBlock
-    }
-}
-
-impl From<Errno> for LookupError {
-    /// Returns the error of a look into the caller's directory in /proc.
-    fn from(errno: Errno) -> Self {
-        if matches!(errno, Errno::ACCESS | Errno::PERM) { Self::Unseen } else { Self::NoFile }
-    }
-}
 
 /// Looks up what a decision needs, about one call.
 pub(crate) trait Lookups {

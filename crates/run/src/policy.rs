@@ -6,15 +6,15 @@ mod open;
 mod own_filter;
 mod unseen;
 
-pub use self::own_filter::OwnFilter;
-
 use crate::accounts::PassReason;
 use crate::active::{How, Unmounting};
 use crate::caller::program;
-use crate::fd_info::Target;
+use crate::fd_info::{LookupError, Target};
 use crate::held::Request;
-use crate::lookups::{LookupError, Lookups, MayBlock};
+use crate::lookups::Lookups;
 use crate::options::RunOptions;
+use crate::protocol::OwnFilter;
+use crate::rules::MayBlock;
 use std::os::fd::AsRawFd;
 use synconce_filter::{Abi, Call, HANDSHAKE_FLAGS, args};
 use synconce_probe::mounts::DeviceId;

@@ -3,7 +3,6 @@
 
 use crate::accounts::Accounts;
 use crate::balance::Balance;
-use crate::policy::OwnFilter;
 use crate::run_error::RunError;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -105,6 +104,18 @@ pub enum Notice {
     EarlierInterrupted,
     /// Not everything became durable at a checkpoint of `--commit-every`. Sent once.
     CheckpointFailed(CommitReport),
+}
+
+/// A filter that does not work in a supervised run as it does without synconce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum OwnFilter {
+    /// The filter stops calls for a tracer (`SECCOMP_RET_TRACE`), which does not see the calls
+    /// that the run stops.
+    Tracer,
+    /// The filter has a listener: the kernel refuses it with `EBUSY`.
+    Listener,
+    /// The strict mode, which the kernel refuses with `EINVAL`, also in a sealed run.
+    Strict,
 }
 
 /// The result of the commit.

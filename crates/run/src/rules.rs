@@ -20,15 +20,15 @@ mod resolve;
 pub use self::error::{RuleError, RuleKind, RuleReason};
 use self::matches::{Inherited, Matches};
 use self::pattern::Pattern;
-use self::places::{Located, MountFinder};
-use crate::lookups::MayBlock;
+pub(crate) use self::places::{Candidate, MayBlock};
+use self::places::{Located, MountFinder, points_above};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use synconce_durable::mutant;
-use synconce_probe::mounts::{DeviceId, Mount};
+use synconce_probe::mounts::DeviceId;
 
 /// The end of the kernel's path of an unlinked file (`d_path`, fs/d_path.c).
 const DELETED: &[u8] = b" (deleted)";
@@ -60,25 +60,6 @@ impl Rule {
 pub(crate) struct Rules {
     rules: Vec<Rule>,
     places: MountFinder,
-}
-
-/// A file that a call syncs.
-#[derive(Debug)]
-pub(crate) struct Candidate<'a> {
-    /// The caller.
-    pub thread: u32,
-    /// The mount through which the file was reached; the number may be reused.
-    pub mount: u64,
-    /// The mount's unique id, from Linux 6.8 on.
-    pub unique: Option<u64>,
-    /// The kernel's path of the file, relative to this process's root.
-    pub path: &'a Path,
-    /// The name of a file that does not exist yet; `path` is its directory.
-    pub new_name: Option<&'a OsStr>,
-    /// What is at `path`.
-    pub file_type: FileType,
-    /// The number of names of what is at `path`.
-    pub links: u32,
 }
 
 /// What the rules say about a file.
@@ -195,18 +176,4 @@ fn name_of<'a>(file: &Candidate<'a>) -> (&'a Path, bool) {
         (_, Some(stripped)) => (plain(stripped), false),
         (links, None) => (file.path, links <= 1),
     }
-}
-
-/// Returns the place that the mount point of `mount` has on the file system of its parent, on
-/// that of the mount above, and so on up to the root, as far as `mounts` lists them.
-fn points_above(mount: &Mount, mounts: &[Mount]) -> Vec<(DeviceId, PathBuf)> {
-    let (mut places, mut at) = (Vec::new(), mount);
-    while let Some(parent) = mounts.iter().find(|other| other.id == at.parent && other.id != at.id)
-        && places.len() < mounts.len()
-    {
-        let Ok(below) = mount.point.strip_prefix(&parent.point) else { break };
-        places.push((parent.device, parent.root.join(below)));
-        at = parent;
-    }
-    places
 }

@@ -8,9 +8,9 @@
 use crate::accounts::{Accounts, End, PassReason};
 use crate::active::{Active, Done, PATIENCE, TICK, Via, Work, WorkKind};
 use crate::balance::HeldSyncs;
-use crate::lookups::MayBlock;
-use crate::policy::OwnFilter;
 use crate::protocol::Notice;
+use crate::protocol::OwnFilter;
+use crate::rules::MayBlock;
 use crate::run_error::RunError;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,8 @@
 
 use super::{CallChange, Decided, Decision, Patch, PendingCall};
 use crate::accounts::PassReason;
-use crate::lookups::{LookupError, Lookups};
+use crate::fd_info::LookupError;
+use crate::lookups::Lookups;
 use synconce_filter::args;
 use synconce_probe::mounts::DeviceId;
 

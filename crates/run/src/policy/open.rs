@@ -2,8 +2,9 @@
 
 use super::{CallChange, Decided, Decision, Patch, PendingCall};
 use crate::caller::Memory;
+use crate::fd_info::LookupError;
 use crate::fd_info::Target;
-use crate::lookups::{LookupError, Lookups};
+use crate::lookups::Lookups;
 use crate::paths::Start;
 use crate::rules::RuleVerdict;
 use rustix::fs::{CWD, FileType, OFlags};

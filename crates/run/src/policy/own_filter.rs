@@ -7,20 +7,8 @@
 use super::{Decision, PendingCall};
 use crate::caller::Memory;
 use crate::lookups::Lookups;
-use serde::{Deserialize, Serialize};
+use crate::protocol::OwnFilter;
 use synconce_filter::{Abi, Call, args};
-
-/// A filter that does not work in a supervised run as it does without synconce.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum OwnFilter {
-    /// The filter stops calls for a tracer (`SECCOMP_RET_TRACE`), which does not see the calls
-    /// that the run stops.
-    Tracer,
-    /// The filter has a listener: the kernel refuses it with `EBUSY`.
-    Listener,
-    /// The strict mode, which the kernel refuses with `EINVAL`, also in a sealed run.
-    Strict,
-}
 
 /// `PR_SET_SECCOMP` has modes of its own (`SECCOMP_MODE_STRICT`).
 const MODE_STRICT: u32 = 1;

@@ -3,8 +3,8 @@
 use super::Responder;
 use crate::accounts::PassReason;
 use crate::active::Unmounting;
-use crate::lookups::MayBlock;
 use crate::policy::PendingCall;
+use crate::rules::MayBlock;
 use crate::state::Admission;
 
 impl Responder {

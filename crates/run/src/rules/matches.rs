@@ -1,6 +1,7 @@
 //! Which kinds of rules match a file.
 
-use super::{Pattern, RuleKind};
+use super::error::RuleKind;
+use super::pattern::Pattern;
 use std::path::Component;
 
 /// The kinds of rules that match.

@@ -6,9 +6,7 @@
 //! `/proc/PID/mountinfo` relative to the root of `PID`.
 
 use super::matches::Inherited;
-use super::{Candidate, points_above};
-use crate::lookups::MayBlock;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -18,6 +16,30 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount, mount_id};
+
+/// A look-up may wait for another process, and the calling thread may not: retry on a worker
+/// thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MayBlock;
+
+/// A file that a call syncs.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    /// The caller.
+    pub thread: u32,
+    /// The mount through which the file was reached; the number may be reused.
+    pub mount: u64,
+    /// The mount's unique id, from Linux 6.8 on.
+    pub unique: Option<u64>,
+    /// The kernel's path of the file, relative to this process's root.
+    pub path: &'a Path,
+    /// The name of a file that does not exist yet; `path` is its directory.
+    pub new_name: Option<&'a OsStr>,
+    /// What is at `path`.
+    pub file_type: FileType,
+    /// The number of names of what is at `path`.
+    pub links: u32,
+}
 
 /// Where a mount is.
 #[derive(Debug)]
@@ -203,4 +225,18 @@ fn open(path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
 fn identity(file: &OwnedFd) -> Result<(u64, u64), Errno> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_dev, stat.st_ino))
+}
+
+/// Returns the place that the mount point of `mount` has on the file system of its parent, on
+/// that of the mount above, and so on up to the root, as far as `mounts` lists them.
+pub(super) fn points_above(mount: &Mount, mounts: &[Mount]) -> Vec<(DeviceId, PathBuf)> {
+    let (mut places, mut at) = (Vec::new(), mount);
+    while let Some(parent) = mounts.iter().find(|other| other.id == at.parent && other.id != at.id)
+        && places.len() < mounts.len()
+    {
+        let Ok(below) = mount.point.strip_prefix(&parent.point) else { break };
+        places.push((parent.device, parent.root.join(below)));
+        at = parent;
+    }
+    places
 }
