@@ -61,4 +61,4 @@ pub use request::{RequestError, commit, in_flight};
 pub use rules::{RuleError, RuleKind, RuleReason};
 pub use run_error::{FailedAct, NoRules, RunError};
 pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
-pub use watch::Recording;
+pub use watch::line::Recording;

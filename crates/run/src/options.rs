@@ -2,7 +2,7 @@
 
 use crate::held::is_in_step;
 use crate::run_error::NoRules;
-use crate::watch::Recording;
+use crate::watch::line::Recording;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -7,12 +7,12 @@
 //! left to the kernel and recorded without a time.
 
 mod callers;
-mod line;
+pub(crate) mod line;
 mod programs;
 mod sampler;
 
 use self::callers::Callers;
-use self::line::{Call as CallLine, LastLine, Start, Would};
+use self::line::{Call as CallLine, LastLine, Recording, Start, Would};
 use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
 use crate::caller::Memory;
@@ -24,9 +24,7 @@ use crate::responder::callers_file;
 use crate::rules::MayBlock;
 use crate::serve::released_answer;
 use rustix::io::Errno;
-use serde::Serialize;
 use std::collections::HashMap;
-use std::fmt;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,42 +32,6 @@ use std::time::{Duration, Instant};
 use synconce_filter::{Call, args};
 use synconce_sys::file_sync;
 use synconce_sys::notify::{Answer, Listener};
-
-/// Where the times of a command are written, one JSON object a line.
-pub struct Recording {
-    writer: Mutex<Box<dyn Write + Send>>,
-    began: Instant,
-}
-
-impl fmt::Debug for Recording {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recording").field("began", &self.began).finish_non_exhaustive()
-    }
-}
-
-impl Recording {
-    /// Returns a recording of a command that starts now. The supervisor, a process of its own,
-    /// writes to its copy of `writer`, and flushes the copy after the last line.
-    pub fn to(writer: impl Write + Send + 'static) -> Self {
-        Self { writer: Mutex::new(Box::new(writer)), began: Instant::now() }
-    }
-
-    /// Writes one line. A disk that is full makes the record incomplete, and its reader says so.
-    fn write(&self, line: &impl Serialize) {
-        let Ok(mut text) = serde_json::to_vec(line) else { return };
-        text.push(b'\n');
-        let _ = self.writer().write_all(&text);
-    }
-
-    fn writer(&self) -> MutexGuard<'_, Box<dyn Write + Send>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the microseconds since the start.
-    fn micros(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-}
 
 /// Answers the calls of a command that is watched, from any worker thread.
 pub(crate) struct Watch {
