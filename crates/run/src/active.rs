@@ -1,6 +1,6 @@
 //! A run in progress: its record, its pins, and what it has held.
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod commit;
 mod coverage;
 mod hidden;
@@ -10,16 +10,14 @@ mod scope;
 mod sealed_scope;
 mod turn;
 mod unmount_sync;
-mod unmounting;
+pub(crate) mod unmounting;
 mod work;
 
-pub(crate) use self::checkpoint::Extent;
 use self::markers::RunMarkers;
 use self::scope::Scope;
 use self::sealed_scope::SealedScope;
 use self::turn::Checkpoints;
 use self::unmount_sync::UnmountSync;
-pub(crate) use self::unmounting::{How, Unmounting};
 use crate::accounts::PassReason;
 use crate::options::RunOptions;
 use crate::protocol::Notice;
@@ -29,7 +27,6 @@ use std::collections::HashSet;
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use synconce_durable::earlier::Interrupted;
 use synconce_durable::marker::Marker;
 use synconce_durable::mutant;
@@ -38,15 +35,7 @@ use synconce_durable::record::{FileSystem, Private, RunRecord, VERSION, boot_id,
 use synconce_probe::device::Writes;
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId};
-pub(crate) use work::{Done, Via, Work, WorkKind};
-
-/// How long a call waits for work. The calling process may be the server that the work waits
-/// for. A call that waited too long goes to the kernel: an extra sync is safe.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How often a thread that waits checks whether its call still waits. The repetitions of a call
-/// that many signals interrupt would otherwise occupy a thread each.
-pub(crate) const TICK: Duration = Duration::from_millis(5);
+pub(crate) use work::{Done, PATIENCE, TICK, Via, Work, WorkKind};
 
 /// The state of a run in progress.
 pub(crate) struct Active {

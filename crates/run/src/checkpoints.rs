@@ -1,7 +1,7 @@
 //! Makes checkpoints for the processes that ask for one, and at intervals. Each is made by a
 //! thread of its own, because it waits for disks.
 
-use crate::active::Extent;
+use crate::active::checkpoint::Extent;
 use crate::directory::Directory;
 use crate::presence;
 use crate::protocol::{CommitReport, Message, Notice, Summary, refuse, send, try_send};

@@ -2,7 +2,7 @@
 //! memory lead to.
 
 use crate::accounts::PassReason;
-use crate::active::{How, Unmounting};
+use crate::active::unmounting::{How, Unmounting};
 use crate::caller::Memory;
 use crate::fd_info::{FdInfo, LookupError, Target};
 use crate::mapping::{self, Mapping};

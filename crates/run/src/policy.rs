@@ -7,7 +7,7 @@ mod own_filter;
 mod unseen;
 
 use crate::accounts::PassReason;
-use crate::active::{How, Unmounting};
+use crate::active::unmounting::{How, Unmounting};
 use crate::caller::program;
 use crate::fd_info::{LookupError, Target};
 use crate::held::Request;

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use synconce_durable::commit::FileSystemOutcome;
+use synconce_durable::synced::Synced;
 use synconce_durable::text;
 
 /// A message. Its paths are for people to read.
@@ -213,6 +215,28 @@ fn after_reset<T>(mut read: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno
     match read() {
         Err(Errno::CONNRESET) => read(),
         other => other,
+    }
+}
+
+impl From<FileSystemOutcome> for Committed {
+    fn from(outcome: FileSystemOutcome) -> Self {
+        let error = outcome.result.as_ref().err().map(ToString::to_string);
+        Self {
+            mount_point: outcome.point,
+            type_name: outcome.type_name,
+            source: outcome.source,
+            micros: outcome.result.ok().map(|time| time.as_micros() as u64),
+            error,
+        }
+    }
+}
+
+impl From<Synced> for CommittedEverything {
+    fn from(synced: Synced) -> Self {
+        Self {
+            error: synced.as_ref().err().map(ToString::to_string),
+            micros: synced.ok().map(|time| time.as_micros() as u64),
+        }
     }
 }
 

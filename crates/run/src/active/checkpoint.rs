@@ -8,14 +8,13 @@
 //! held meanwhile, and what they are about is left to the commit at the end.
 
 use super::Active;
-use super::commit::{committed, committed_everything};
 use super::coverage::Coverage;
 use super::sealed_scope::SealedScope;
 use super::turn::{Checkpoints, Turn};
 use super::unmount_sync::UnmountSync;
 use crate::directory::DirectoryDevice;
 use crate::process_tree;
-use crate::protocol::{CommitReport, Notice};
+use crate::protocol::{CommitReport, Committed, CommittedEverything, Notice};
 use crate::run_error::RunError;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -151,8 +150,8 @@ impl Checkpoint {
         let has_begun =
             |outcome: &FileSystemOutcome| !matches!(outcome.result, Err(SyncFailure::NotBegun(_)));
         let begun: Vec<_> = report.file_systems.iter().map(has_begun).collect();
-        let synced: Vec<_> = report.file_systems.into_iter().map(committed).collect();
-        let everything = report.everything.map(committed_everything);
+        let synced: Vec<_> = report.file_systems.into_iter().map(Committed::from).collect();
+        let everything = report.everything.map(CommittedEverything::from);
         let found = devices.into_iter().zip(synced.iter().cloned()).zip(begun);
         let found = found.filter(|((_, one), has_begun)| one.error.is_some() && *has_begun);
         let lost = found.map(|(found, _)| found).collect();

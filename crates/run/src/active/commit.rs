@@ -8,11 +8,10 @@ use crate::runfile::Phase;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use synconce_durable::commit::{self, FileSystemOutcome, Progress};
+use synconce_durable::commit::{self, Progress};
 use synconce_durable::everything::Everything;
 use synconce_durable::mutant;
 use synconce_durable::pins::Pins;
-use synconce_durable::synced::Synced;
 use synconce_probe::device;
 use synconce_probe::mounts::DeviceId;
 
@@ -60,9 +59,9 @@ impl Active {
             micros: began.elapsed().as_micros() as u64,
             file_systems: left
                 .into_iter()
-                .chain(report.file_systems.into_iter().map(committed))
+                .chain(report.file_systems.into_iter().map(Committed::from))
                 .collect(),
-            everything: failures.everything.or(report.everything.map(committed_everything)),
+            everything: failures.everything.or(report.everything.map(CommittedEverything::from)),
         };
         if !report.is_durable()
             && let Some(file) = &self.run_file
@@ -124,24 +123,6 @@ impl Active {
 fn report_wait(began: Instant, point: &Path, progress: &mut dyn FnMut(&Progress<'_>)) {
     let (waiting, dirty) = (vec![point], device::dirty_bytes());
     progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
-}
-
-pub(super) fn committed(outcome: FileSystemOutcome) -> Committed {
-    let error = outcome.result.as_ref().err().map(ToString::to_string);
-    Committed {
-        mount_point: outcome.point,
-        type_name: outcome.type_name,
-        source: outcome.source,
-        micros: outcome.result.ok().map(|time| time.as_micros() as u64),
-        error,
-    }
-}
-
-pub(super) fn committed_everything(synced: Synced) -> CommittedEverything {
-    CommittedEverything {
-        error: synced.as_ref().err().map(ToString::to_string),
-        micros: synced.ok().map(|time| time.as_micros() as u64),
-    }
 }
 
 /// Returns what is committed: everything except what a mutant leaves out.

@@ -1,8 +1,8 @@
 //! The file systems that a commit covers.
 
-use super::PATIENCE;
 use super::hidden;
 use super::sealed_scope::SealedScope;
+use super::work::PATIENCE;
 use crate::process_tree::Process;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;

@@ -1,68 +1,18 @@
 //! Syncs file systems that the run unmounts, before the unmount. The sync runs outside the
 //! lock of the run, because a device may be slow and must not delay other calls.
 
-use super::commit::committed;
 use super::markers::Markers;
 use super::turn::Checkpoints;
-use super::unmounting::Unmounting;
-use super::{Active, PATIENCE, TICK};
+use super::work::PATIENCE;
 use crate::protocol::Committed;
 use rustix::io::Errno;
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use synconce_durable::commit::commit;
 use synconce_durable::pins::{Pin, Pins};
 use synconce_probe::mounts::DeviceId;
 use synconce_sys::reason;
-
-/// What is left to do before an unmount, while the call that is passed waits for an answer. A
-/// sync that has begun goes on without the call.
-pub(crate) type Unpinning = Box<dyn FnOnce(&dyn Fn() -> bool) + Send>;
-
-impl Active {
-    /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
-    /// unpinning and may take long.
-    pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Unpinning {
-        // The device numbers may be reused.
-        self.volatile.clear();
-        let before = Arc::make_mut(&mut self.before);
-        for device in unmounting.last_of() {
-            before.remove(&device);
-        }
-        // An earlier call for the same mount may have taken the pin.
-        let earlier = self.unmounts.iter().filter(|sync| unmounting.has_begun(sync));
-        let earlier: Vec<_> = earlier.cloned().collect();
-        let pins = self.pins.take(|pin| unmounting.takes(pin));
-        let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
-        self.early_taken.extend(early);
-        let is_synced =
-            |pin: &Pin| self.scope.takes_all() || self.scope.devices.contains(&pin.device);
-        let (synced, unneeded): (Vec<_>, Vec<_>) = pins.into_iter().partition(is_synced);
-        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
-        let syncs: Vec<_> = syncs.collect();
-        self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
-        let (markers, patience) = (self.markers.files.clone(), self.options.patience);
-        let checkpoints = self.checkpoints.clone();
-        Box::new(move |call_waits| {
-            // A checkpoint in progress has file systems open.
-            let end = Instant::now() + PATIENCE;
-            let waits = || (!syncs.is_empty() || call_waits()) && Instant::now() < end;
-            while !checkpoints.is_idle_within(TICK) && waits() {}
-            drop(unneeded);
-            for (sync, pin) in syncs {
-                match unmounting.opened(pin) {
-                    Ok(Some(pin)) => sync.sync(pin, &checkpoints, &markers, patience),
-                    Ok(None) => sync.end_unopened(None),
-                    Err(error) => sync.end_unopened(Some(error)),
-                }
-            }
-            for sync in earlier {
-                while !sync.is_over_within(TICK) && call_waits() {}
-            }
-        })
-    }
-}
 
 /// An unmount, from the call until the file system is durable or was given up.
 pub(super) struct UnmountSync {
@@ -116,7 +66,7 @@ impl UnmountSync {
         loop {
             if durable && self.begins() {
                 let report = commit(Pins::from(pin.clone()), None, patience, &mut |_| {});
-                outcome = report.file_systems.into_iter().next().map(committed);
+                outcome = report.file_systems.into_iter().next().map(Committed::from);
                 durable = outcome.as_ref().is_some_and(|outcome| outcome.error.is_none());
             }
             if let Some(marker) = marker.take().filter(|_| durable) {

@@ -1,12 +1,16 @@
-//! What a call of umount2(2) ends.
+//! What a call of umount2(2) ends, and what the run gives up before the call.
 
+use super::Active;
 use super::unmount_sync::UnmountSync;
+use super::work::{PATIENCE, TICK};
 use crate::paths::{self, Start};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 use synconce_durable::pins::Pin;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
@@ -98,6 +102,54 @@ impl Unmounting {
     /// that ends.
     pub(super) fn has_begun(&self, sync: &UnmountSync) -> bool {
         self.ends(sync.mount) || self.last_of().any(|device| device == sync.device)
+    }
+}
+
+/// What is left to do before an unmount, while the call that is passed waits for an answer. A
+/// sync that has begun goes on without the call.
+pub(crate) type Unpinning = Box<dyn FnOnce(&dyn Fn() -> bool) + Send>;
+
+impl Active {
+    /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
+    /// unpinning and may take long.
+    pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Unpinning {
+        // The device numbers may be reused.
+        self.volatile.clear();
+        let before = Arc::make_mut(&mut self.before);
+        for device in unmounting.last_of() {
+            before.remove(&device);
+        }
+        // An earlier call for the same mount may have taken the pin.
+        let earlier = self.unmounts.iter().filter(|sync| unmounting.has_begun(sync));
+        let earlier: Vec<_> = earlier.cloned().collect();
+        let pins = self.pins.take(|pin| unmounting.takes(pin));
+        let early = pins.iter().filter(|pin| pin.early).map(|pin| pin.device);
+        self.early_taken.extend(early);
+        let is_synced =
+            |pin: &Pin| self.scope.takes_all() || self.scope.devices.contains(&pin.device);
+        let (synced, unneeded): (Vec<_>, Vec<_>) = pins.into_iter().partition(is_synced);
+        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
+        let syncs: Vec<_> = syncs.collect();
+        self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
+        let (markers, patience) = (self.markers.files.clone(), self.options.patience);
+        let checkpoints = self.checkpoints.clone();
+        Box::new(move |call_waits| {
+            // A checkpoint in progress has file systems open.
+            let end = Instant::now() + PATIENCE;
+            let waits = || (!syncs.is_empty() || call_waits()) && Instant::now() < end;
+            while !checkpoints.is_idle_within(TICK) && waits() {}
+            drop(unneeded);
+            for (sync, pin) in syncs {
+                match unmounting.opened(pin) {
+                    Ok(Some(pin)) => sync.sync(pin, &checkpoints, &markers, patience),
+                    Ok(None) => sync.end_unopened(None),
+                    Err(error) => sync.end_unopened(Some(error)),
+                }
+            }
+            for sync in earlier {
+                while !sync.is_over_within(TICK) && call_waits() {}
+            }
+        })
     }
 }
 

@@ -9,11 +9,20 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 use synconce_durable::pins::{Pins, uppers_of};
 use synconce_durable::record::FileSystem;
 use synconce_probe::mounts::{self, DeviceId, mount_id};
 
 const STACK: usize = 256 * 1024;
+
+/// How long a call waits for work. The calling process may be the server that the work waits
+/// for. A call that waited too long goes to the kernel: an extra sync is safe.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a thread that waits checks whether its call still waits. The repetitions of a call
+/// that many signals interrupt would otherwise occupy a thread each.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// A path to a file: the descriptor `fd` of `thread`.
 #[derive(Clone, Copy, Debug)]

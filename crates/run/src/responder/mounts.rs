@@ -2,7 +2,7 @@
 
 use super::Responder;
 use crate::accounts::PassReason;
-use crate::active::Unmounting;
+use crate::active::unmounting::Unmounting;
 use crate::policy::PendingCall;
 use crate::rules::MayBlock;
 use crate::state::Admission;
