@@ -203,6 +203,10 @@ fn in_a_sealed_run_each_verb_is_refused(place: &Place) {
     // What promises nothing works.
     let listed = world.synconce(SEALED[0], &["tree", "list"]);
     assert!(listed.status.success() && listed.stdout.contains("work"), "{listed:?}");
+    for verb in [&["tree", "verify", "base"][..], &["tree", "fsck"]] {
+        let checked = world.synconce(SEALED[0], verb);
+        assert!(checked.status.success(), "{verb:?}: {checked:?}");
+    }
     world.rig.down().unwrap();
 }
 
