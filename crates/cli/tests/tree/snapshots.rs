@@ -7,9 +7,9 @@ use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Place, binary, trial};
+use synconce_testkit::harness::{Place, binary, eventually, trial};
 use synconce_testkit::process::{self, Finished};
-use synconce_testkit::rig::{FsKind, Rig};
+use synconce_testkit::rig::{Cut, FsKind, Rig, RigBuilder, Survivors};
 
 pub fn trials() -> Vec<Trial> {
     let needs = on(FsKind::Btrfs, &NEEDS);
@@ -17,12 +17,17 @@ pub fn trials() -> Vec<Trial> {
         trial(a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it, &needs),
         trial(in_a_sealed_run_only_what_needs_a_sync_is_refused, &needs),
         trial(each_layer_that_differs_has_its_reason_and_can_be_accepted, &needs),
+        trial(what_was_accepted_stays_so_after_a_power_cut, &needs),
     ]
 }
 
 /// Makes a site with the tree `base`, whose clones are snapshots.
 fn site(place: &Place) -> (Rig, Site<'_>) {
-    let rig = disk(place, Rig::builder().fs(FsKind::Btrfs).size(600 << 20));
+    site_on(place, Rig::builder().size(600 << 20))
+}
+
+fn site_on(place: &Place, builder: RigBuilder) -> (Rig, Site<'_>) {
+    let rig = disk(place, builder.fs(FsKind::Btrfs));
     let site = Site::new(place, rig.path(), Some("snapshot"));
     site.import("base", &roots::small(place, "source"));
     (rig, site)
@@ -164,4 +169,27 @@ fn each_layer_that_differs_has_its_reason_and_can_be_accepted(place: &Place) {
     assert!(fs::write(first.join("data/new"), "again").is_err(), "it is read-only again");
     drop(site);
     rig.down().unwrap();
+}
+
+fn what_was_accepted_stays_so_after_a_power_cut(place: &Place) {
+    let (rig, site) = site_on(place, Rig::builder().size(320 << 20).record(true));
+    site.keep("base", "new", &["/bin/sh", "-c", "echo x >/data/new"]);
+    let layer = layer(&site, "new");
+    place.sh(&format!("btrfs property set -f {} ro false", layer.display()));
+    fs::write(layer.join("data/new"), "changed").unwrap();
+    assert_eq!(site.ends(&["verify", "new"]).status.code(), Some(1));
+    site.well(&["verify", "--accept", "new"]);
+    rig.disk().mark("cut").unwrap();
+    eventually("no process has the disk open", || rig.unmount().is_ok());
+    rig.mount().unwrap();
+    let tape = rig.finish().unwrap();
+    let at = tape.log().unwrap().mark("cut").unwrap();
+    for survivors in [Survivors::None, Survivors::All] {
+        let replay = tape.replay().at(place.path("rig")).up().unwrap();
+        let cut = replay.mounted(Cut::at(at).survivors(survivors)).unwrap();
+        site.well(&["verify", "new"]);
+        assert_eq!(fs::read_to_string(layer.join("data/new")).unwrap(), "changed");
+        cut.unmount().unwrap();
+        replay.down().unwrap();
+    }
 }
