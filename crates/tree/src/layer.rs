@@ -73,18 +73,19 @@ fn take_fingerprint(
     Ok(LayerFingerprint::Entries(entries))
 }
 
-/// Returns what `read` returns before and after the same `sync`. A sync begins write-back that may
-/// end in the next transaction of btrfs. Returns `None` if there is nothing to read, or if the
-/// value still changes after [`MOST_SYNCS`].
+/// Syncs until `read` returns the same value after two syncs in a row: a sync may return before what
+/// it began is done, which then counts as a change in btrfs's next transaction. Returns `None` if
+/// there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
 fn settled<T: PartialEq>(
     read: impl Fn() -> Result<Option<T>, Error>,
     sync: impl Fn() -> Result<(), Error>,
 ) -> Result<Option<T>, Error> {
+    if read()?.is_none() {
+        return Ok(None);
+    }
+    sync()?;
     let mut before = read()?;
-    for _ in 0..MOST_SYNCS {
-        if before.is_none() {
-            break;
-        }
+    for _ in 1..MOST_SYNCS {
         sync()?;
         let after = read()?;
         if after == before {

@@ -57,11 +57,11 @@ fn settle(values: &[Option<u64>]) -> (Option<u64>, u32) {
 
 #[test]
 fn a_number_is_taken_when_a_sync_does_not_change_it_any_more() {
-    assert_eq!(settle(&[Some(7)]), (Some(7), 1));
-    assert_eq!(settle(&[Some(7), Some(8)]), (Some(8), 2));
+    assert_eq!(settle(&[Some(7)]), (Some(7), 2));
+    assert_eq!(settle(&[Some(7), Some(7), Some(8)]), (Some(8), 3), "the first sync was too short");
     assert_eq!(settle(&[Some(7), Some(8), Some(9)]), (Some(9), 3));
     assert_eq!(settle(&[None]), (None, 0), "no snapshot needs no sync");
-    assert_eq!(settle(&[Some(7), None]), (None, 1));
+    assert_eq!(settle(&[Some(7), None]), (None, 2));
     let rising: Vec<_> = (0..100).map(Some).collect();
     assert_eq!(settle(&rising), (None, MOST_SYNCS));
 }
