@@ -30,7 +30,9 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             | TreeVerb::Rename(_)
             | TreeVerb::Restore(_)
             | TreeVerb::Squash(_)
-            | TreeVerb::Verify(Verify { accept: true, .. }) => real(),
+            | TreeVerb::Verify(Verify { accept: true, .. } | Verify { content: true, .. }) => {
+                real()
+            }
             TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),

@@ -207,6 +207,11 @@ fn in_a_sealed_run_each_verb_is_refused(place: &Place) {
         let checked = world.synconce(SEALED[0], verb);
         assert!(checked.status.success(), "{verb:?}: {checked:?}");
     }
+    // These keep something durably.
+    for option in ["--content", "--accept"] {
+        let refused = world.synconce(SEALED[0], &["tree", "verify", option, "base"]);
+        assert_eq!(refused.status.code(), Some(125), "{option}: {refused:?}");
+    }
     world.rig.down().unwrap();
 }
 
