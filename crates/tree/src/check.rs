@@ -2,26 +2,52 @@
 
 use crate::content::{self, AlteredFile};
 use crate::layer;
-use crate::read::read_all;
+use crate::read::{Reading, read_all};
 use crate::record::{Layer, TreeName, TreeRecord};
 use crate::store::{CONTENT, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::Progress;
 
-/// A layer that differs from its fingerprint.
+/// How a layer differs from its fingerprint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alteration {
+    /// Entries differ in these directories below the content.
+    Entries(Vec<PathBuf>),
+    /// btrfs has counted a change of the snapshot.
+    Counted,
+    /// The snapshot is no longer read-only.
+    Writable,
+    /// The content is not the snapshot that was frozen.
+    Replaced,
+}
+
+impl fmt::Display for Alteration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Entries(_) | Self::Counted => "has changed since it was frozen",
+            Self::Writable => "was made writable after it was frozen",
+            Self::Replaced => "is another subvolume or directory than was frozen",
+        })
+    }
+}
+
+/// A layer that is not as it was frozen.
 #[derive(Clone, Debug)]
 pub struct Altered {
+    /// The layer's name in the store.
+    id: String,
     /// The layer's content.
     pub layer: PathBuf,
     /// The layer's fingerprint: an entry that a call has changed since has a later ctime than this file.
     pub fingerprint: PathBuf,
-    /// The directories below the content in which something differs.
-    pub directories: Vec<PathBuf>,
+    /// How the layer differs from its fingerprint, if it does.
+    pub alteration: Option<Alteration>,
     /// The files whose content differs, if contents were compared.
     pub files: Vec<AlteredFile>,
 }
@@ -54,17 +80,15 @@ pub fn verify(
     let reading = read_all(store, name)?;
     let (committed, older) = (reading.committed(), reading.older());
     let is_durable = |layer: &Layer| committed.contains(layer) || older.contains(layer);
-    let is_due = |layer: &&Layer| is_durable(layer) || layer::has_fingerprint(store, &layer.id);
-    let current = reading.source().layers.iter().filter(is_due);
     let mut looked_at = HashSet::new();
-    for layer in current.chain(older) {
+    for layer in due(store, &reading) {
         if !looked_at.insert(&layer.id) {
             continue;
         }
-        let directories = layer::altered(store, &layer.id, progress)?;
+        let alteration = layer::alteration(store, &layer.id, progress)?;
         let mut files = Vec::new();
         if contents && is_durable(layer) {
-            if !content::has_sums(store, &layer.id) && directories.is_empty() {
+            if !content::has_sums(store, &layer.id) && alteration.is_none() {
                 files = content::take(store, &layer.id, progress)?;
                 verified.summed += usize::from(files.is_empty());
             }
@@ -72,13 +96,55 @@ pub fn verify(
                 files = content::altered(store, &layer.id, progress)?;
             }
         }
-        if !directories.is_empty() || !files.is_empty() {
+        if alteration.is_some() || !files.is_empty() {
             let fingerprint = layer::fingerprint_path(store, &layer.id);
-            let layer = store.content(&layer.id);
-            verified.altered.push(Altered { layer, fingerprint, directories, files });
+            let (id, layer) = (layer.id.clone(), store.content(&layer.id));
+            verified.altered.push(Altered { id, layer, fingerprint, alteration, files });
         }
     }
     Ok(verified)
+}
+
+/// Returns the layers that have a fingerprint: committed ones, and those of runs that have taken one.
+/// A layer may occur several times.
+fn due<'a>(store: &'a Store, reading: &'a Reading<'_>) -> impl Iterator<Item = &'a Layer> {
+    let open = reading.source().layers.iter();
+    let open = open.filter(|layer| layer::has_fingerprint(store, &layer.id));
+    reading.committed().iter().chain(open).chain(reading.older())
+}
+
+/// Returns whether [`verify`] of the tree `name`, or [`fsck`] without a name, syncs: a layer is a
+/// snapshot that was not verified yet.
+///
+/// # Errors
+/// The error names the act and the path.
+pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Error> {
+    let names = match name {
+        Some(name) => vec![name.clone()],
+        None => store.records()?.0.into_iter().map(|record| record.name).collect(),
+    };
+    for name in &names {
+        match read_all(store, name) {
+            // The tree was removed meanwhile.
+            Err(error) if error.io().kind() == io::ErrorKind::NotFound => {}
+            reading => {
+                let reading = reading?;
+                if due(store, &reading).any(|layer| layer::is_by_number(store, &layer.id)) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Takes the fingerprints of `altered` anew, durably: the content of these layers is right as it is.
+/// A snapshot that was made writable becomes read-only.
+///
+/// # Errors
+/// The error names the act and the path.
+pub fn accept(store: &Store, altered: &[Altered], progress: &dyn Progress) -> Result<(), Error> {
+    altered.iter().try_for_each(|one| layer::accept(store, &one.id, progress))
 }
 
 /// Returns what is wrong with the store, in the order in which it was found. Each tree is
@@ -95,15 +161,12 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
             Err(error) if error.io().kind() == io::ErrorKind::NotFound => continue,
             other => other?,
         };
-        let committed = reading.committed();
-        let open = reading.source().layers.iter();
-        let open = open.filter(|layer| layer::has_fingerprint(store, &layer.id));
-        for layer in committed.iter().chain(open).chain(reading.older()) {
+        for layer in due(store, &reading) {
             if looked_at.insert(layer.id.clone()) {
                 faults.extend(fault_of(store, layer, progress));
             }
         }
-        if committed.is_empty() {
+        if reading.committed().is_empty() {
             let path = store.path().join(TREES).join(name.as_str());
             faults.push(Error::new("no layer in", &path, Errno::NOENT));
         }
@@ -115,14 +178,17 @@ fn fault_of(store: &Store, layer: &Layer, progress: &dyn Progress) -> Option<Err
     if let Err(error) = is_there(store, layer) {
         return Some(error);
     }
-    match layer::altered(store, &layer.id, progress) {
+    let altered =
+        |path: &Path, why: String| Some(Error::new("altered below", path, io::Error::other(why)));
+    let content = store.content(&layer.id);
+    match layer::alteration(store, &layer.id, progress) {
         Err(error) => Some(error),
-        Ok(altered) if altered.is_empty() => None,
-        Ok(altered) => {
-            let path = store.content(&layer.id).join(&altered[0]);
-            let why = format!("{} directories are not as they were frozen", altered.len());
-            Some(Error::new("altered below", &path, io::Error::other(why)))
+        Ok(None) => None,
+        Ok(Some(Alteration::Entries(directories))) => {
+            let why = format!("{} directories are not as they were frozen", directories.len());
+            altered(&content.join(&directories[0]), why)
         }
+        Ok(Some(other)) => altered(&content, format!("it {other}")),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::freeze::Frozen;
 use crate::guard::{self, refuse};
 use crate::layer;
-use crate::pin::Pin;
+use crate::pin::{Pin, TO_COMMIT};
 use crate::read::read_source;
 use crate::record::{self, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::session::{Session, leave};
@@ -41,7 +41,7 @@ pub fn commit(
     layer::fingerprint_all(store, &source.layers, progress)?;
     let mut pin = Some(pin);
     let late = pin.take_if(|_| mutant::is("tree-record-first"));
-    pin.map_or(Ok(()), |pin| pin.sync(store))?;
+    pin.map_or(Ok(()), |pin| pin.sync(store, TO_COMMIT))?;
     drop(reading);
     let _lock = store.lock()?;
     let now_there = source::current(store, name)?;
@@ -58,7 +58,7 @@ pub fn commit(
         let mut record = TreeRecord::first(new.clone(), source.layers, choice, Some(parent));
         record.keep = keep.unwrap_or_default();
         store.write(&record)?;
-        late.map_or(Ok(()), |pin| pin.sync(store))?;
+        late.map_or(Ok(()), |pin| pin.sync(store, TO_COMMIT))?;
         store.close_durably(name)?;
         return Ok(record);
     }
@@ -69,7 +69,7 @@ pub fn commit(
         return Ok(record);
     }
     store.write(&record)?;
-    late.map_or(Ok(()), |pin| pin.sync(store))?;
+    late.map_or(Ok(()), |pin| pin.sync(store, TO_COMMIT))?;
     store.close(name)?;
     unneeded::try_drop_unreferenced(store, &before.layer_ids());
     Ok(record)
@@ -120,9 +120,9 @@ impl Session<'_, Frozen> {
         let Self { store, id, note, pin, lease, state: Frozen { layers } } = self;
         let publish = || publish(store, name, base, (layers, choice, keep), (&id, &note));
         let committed = if mutant::is("tree-record-first") {
-            publish().and_then(|record| pin.sync(store).map(|()| record))
+            publish().and_then(|record| pin.sync(store, TO_COMMIT).map(|()| record))
         } else {
-            pin.sync(store).and_then(|()| publish())
+            pin.sync(store, TO_COMMIT).and_then(|()| publish())
         };
         if committed.is_err() {
             leave(store, &id, &[]);

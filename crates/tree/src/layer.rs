@@ -1,12 +1,15 @@
 //! Layers: working copies that became immutable.
 
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 use self::snapshot::SnapshotFingerprint;
-use crate::pin::Pin;
+use crate::check::Alteration;
+use crate::pin::{Pin, TO_COMMIT};
 use crate::record::Layer;
 use crate::store::{LAYERS, Store, encode, names_in, open_directory, read, write_lightly};
-use rustix::fs::{Mode, syncfs};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -19,6 +22,10 @@ use synconce_fs::{Fingerprint, FingerprintOptions, Progress};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
+/// The act of a sync after which btrfs's number can be compared.
+const TO_COMPARE: &str = "cannot sync the file system of";
+/// The most syncs before btrfs's number of a snapshot is given up.
+const MOST_SYNCS: u32 = 4;
 
 /// By what the changes of a layer are found.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,7 +48,7 @@ pub(crate) fn fingerprint_all(
     for layer in layers {
         let path = fingerprint_path(store, &layer.id);
         if !path.exists() {
-            let fingerprint = take_fingerprint(store, &layer.id, progress)?;
+            let fingerprint = take_fingerprint(store, &layer.id, TO_COMMIT, progress)?;
             write_lightly(&path, &encode(&fingerprint, &path)?)?;
         }
     }
@@ -51,20 +58,42 @@ pub(crate) fn fingerprint_all(
 fn take_fingerprint(
     store: &Store,
     id: &str,
+    act: &'static str,
     progress: &dyn Progress,
 ) -> Result<LayerFingerprint, Error> {
     let path = store.content(id);
     let content = open_directory(&path)?;
     lock_subvolume(content.as_fd(), &path)?;
-    if SnapshotFingerprint::read(content.as_fd(), &path)?.is_some() {
-        Pin::new(store.path())?.sync(store)?;
-        if let Some(snapshot) = SnapshotFingerprint::read(content.as_fd(), &path)? {
-            return Ok(LayerFingerprint::Snapshot(snapshot));
-        }
+    let read = || SnapshotFingerprint::read(content.as_fd(), &path);
+    if let Some(snapshot) = settled(read, || Pin::new(store.path())?.sync(store, act))? {
+        return Ok(LayerFingerprint::Snapshot(snapshot));
     }
     let options = FingerprintOptions::default();
     let entries = synconce_fs::fingerprint(content.as_fd(), &options, progress)?;
     Ok(LayerFingerprint::Entries(entries))
+}
+
+/// Syncs until `read` returns the same value after two syncs in a row: a sync may return before what
+/// it began is done, which then counts as a change in btrfs's next transaction. Returns `None` if
+/// there is nothing to read, or if the value still changes after [`MOST_SYNCS`].
+fn settled<T: PartialEq>(
+    read: impl Fn() -> Result<Option<T>, Error>,
+    sync: impl Fn() -> Result<(), Error>,
+) -> Result<Option<T>, Error> {
+    if read()?.is_none() {
+        return Ok(None);
+    }
+    sync()?;
+    let mut before = read()?;
+    for _ in 1..MOST_SYNCS {
+        sync()?;
+        let after = read()?;
+        if after == before {
+            return Ok(after);
+        }
+        before = after;
+    }
+    Ok(None)
 }
 
 /// Returns the file with the fingerprint of layer `id`.
@@ -75,6 +104,12 @@ pub(crate) fn fingerprint_path(store: &Store, id: &str) -> PathBuf {
 /// Returns whether layer `id` has a fingerprint.
 pub(crate) fn has_fingerprint(store: &Store, id: &str) -> bool {
     fingerprint_path(store, id).exists()
+}
+
+/// Returns whether layer `id` is a snapshot with btrfs's number as its fingerprint, which only a
+/// sync makes comparable.
+pub(crate) fn is_by_number(store: &Store, id: &str) -> bool {
+    matches!(frozen_fingerprint(store, id), Ok(LayerFingerprint::Snapshot(_)))
 }
 
 /// Returns the bytes that layer `id` takes on the disk, if its entries were looked at.
@@ -95,13 +130,13 @@ fn frozen_fingerprint(store: &Store, id: &str) -> Result<LayerFingerprint, Error
     read(&path)?.ok_or_else(missing)
 }
 
-/// Returns the directories of layer `id` that differ from its fingerprint. Of a snapshot, the first
-/// call returns its root if anything differs, and otherwise takes the fingerprint of its entries.
-pub(crate) fn altered(
+/// Returns how layer `id` differs from its fingerprint. The first call for a snapshot that is as it
+/// was frozen takes the fingerprint of its entries.
+pub(crate) fn alteration(
     store: &Store,
     id: &str,
     progress: &dyn Progress,
-) -> Result<Vec<PathBuf>, Error> {
+) -> Result<Option<Alteration>, Error> {
     let frozen = frozen_fingerprint(store, id)?;
     let path = store.content(id);
     let content = open_directory(&path)?;
@@ -113,20 +148,29 @@ pub(crate) fn altered(
     match frozen {
         LayerFingerprint::Entries(frozen) => {
             let altered = synconce_fs::compare_fingerprints(&frozen, &now);
-            Ok(altered.into_iter().map(|path| OsString::from_vec(path).into()).collect())
+            let altered: Vec<_> =
+                altered.into_iter().map(|path| OsString::from_vec(path).into()).collect();
+            Ok((!altered.is_empty()).then_some(Alteration::Entries(altered)))
         }
         LayerFingerprint::Snapshot(frozen) => {
             // After the entries were looked at: `now` then has no change either.
-            syncfs(&content)
-                .on("cannot sync the file system of", &path)
-                .inspect_err(|_| drop(store.note_loss()))?;
-            if SnapshotFingerprint::read(content.as_fd(), &path)? != Some(frozen) {
-                return Ok(vec![PathBuf::new()]);
+            let read = || SnapshotFingerprint::read(content.as_fd(), &path);
+            settled(read, || Pin::new(store.path())?.sync(store, TO_COMPARE))?;
+            let alteration = frozen.alteration(content.as_fd(), &path)?;
+            if alteration.is_none() {
+                try_replace_fingerprint(store, id, now);
             }
-            try_replace_fingerprint(store, id, now);
-            Ok(Vec::new())
+            Ok(alteration)
         }
     }
+}
+
+/// Takes the fingerprint of layer `id` anew, and keeps it durably.
+pub(crate) fn accept(store: &Store, id: &str, progress: &dyn Progress) -> Result<(), Error> {
+    let fingerprint = take_fingerprint(store, id, TO_COMPARE, progress)?;
+    let path = fingerprint_path(store, id);
+    let _lock = store.lock()?;
+    replace::replace(&path, &encode(&fingerprint, &path)?)
 }
 
 /// Best effort: replaces the fingerprint of a snapshot by that of its entries. A store may be

@@ -51,7 +51,7 @@ mod unneeded;
 mod view;
 
 pub use busy::{Busy, TreeUser};
-pub use check::{Altered, Verified, fsck, verify};
+pub use check::{Alteration, Altered, Verified, accept, fsck, verify, verify_syncs};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};

@@ -13,7 +13,9 @@ use synconce_durable::pins::{self, Pins};
 use synconce_probe::mounts;
 
 /// How long the device may complete no request before the sync is given up.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
+/// The act of a sync before a commit.
+pub(crate) const TO_COMMIT: &str = "cannot commit, sync of the file system of";
 
 /// Descriptors that were opened before the first write, so that they report every write-back
 /// error (`syncfs(2)`, Linux 5.8).
@@ -26,12 +28,17 @@ pub(crate) struct Pin {
 impl Pin {
     pub(crate) fn new(path: &Path) -> Result<Self, Error> {
         let mounts = mounts::ours().on("cannot read the mounts for", path)?;
-        let is_disk = pins::mount_of(path, &mounts).is_ok_and(|mount| mount.kind().is_held());
-        let pins = if is_disk {
-            Ok(Pins::open_only(&[path.to_owned()], &mounts)?)
-        } else {
+        let mount = pins::mount_of(path, &mounts).ok().filter(|mount| mount.kind().is_held());
+        let pins = match mount {
+            Some(mount) if mount.writable => Ok(Pins::open_only(&[path.to_owned()], &mounts)?),
+            // Another mount of the file system may be writable.
+            Some(mount) => {
+                let mut pins = Pins::default();
+                pins.adopt(mount, open_directory(path)?);
+                Ok(pins)
+            }
             // tmpfs, or a file system whose server alone can sync it.
-            Err(open_directory(path)?)
+            None => Err(open_directory(path)?),
         };
         Ok(Self { path: path.to_owned(), pins })
     }
@@ -40,12 +47,11 @@ impl Pin {
     /// commits to come: see [`Store::note_loss`].
     ///
     /// # Errors
-    /// The error names the act and the path.
-    pub(crate) fn sync(self, store: &Store) -> Result<(), Error> {
+    /// The error names `act` and the path.
+    pub(crate) fn sync(self, store: &Store, act: &'static str) -> Result<(), Error> {
         if mutant::is("tree-unsynced") {
             return Ok(());
         }
-        let act = "cannot commit, sync of the file system of";
         // The failure matters more; on a read-only disk a note is impossible.
         let note = || drop(store.note_loss());
         let pins = match self.pins {

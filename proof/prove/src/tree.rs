@@ -25,6 +25,7 @@ use kills::KillCampaign;
 pub(crate) use kills::Trigger;
 use mutants::CaughtBy;
 pub(crate) use mutants::MUTANTS;
+use mutants::OF_SNAPSHOTS;
 use walk::Injection;
 pub(crate) use walk::{Alter, RunChild, alter, run_child};
 
@@ -125,7 +126,9 @@ fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
                 CaughtBy::Kill => kills::kill(disk, None, &tool, kills, seed),
                 CaughtBy::Walk => walk::walk(disk, &tool, arguments.seconds, Injection::None, seed),
             };
-            let (role, name) = (Role::Mutant, mutant.name.to_owned());
+            let is_own = disk == DiskKind::Btrfs && OF_SNAPSHOTS.contains(&mutant.name);
+            let by = if is_own { ", snapshot" } else { "" };
+            let (role, name) = (Role::Mutant, format!("{}{by}", mutant.name));
             jobs.push(Job { role, name, config: config(disk), make: Box::new(make) });
         }
     }

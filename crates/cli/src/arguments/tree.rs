@@ -245,6 +245,9 @@ pub struct Verify {
     /// checksums are taken
     #[arg(long)]
     pub content: bool,
+    /// Print what has changed, and take the content of these layers as it is from now on
+    #[arg(long, conflicts_with = "content")]
+    pub accept: bool,
 }
 
 /// `synconce tree rename`

@@ -4,10 +4,11 @@
 //! commit of the run comes too late for that, or never. So each of them asks for real syncs.
 
 use crate::arguments::hold::{HoldVerb, Restore};
-use crate::arguments::tree::TreeVerb;
+use crate::arguments::tree::{TreeVerb, Verify};
 use crate::arguments::{Command, Configured};
 use crate::commands::error::CommandError;
 use crate::commands::real::sealed;
+use synconce_run::RealError;
 
 /// Makes the syncs of this process real if `command` promises that something is durable.
 ///
@@ -29,12 +30,14 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
             | TreeVerb::Rename(_)
             | TreeVerb::Restore(_)
             | TreeVerb::Squash(_)
-            // btrfs counts a change only when it is written.
-            | TreeVerb::Verify(_)
-            | TreeVerb::Fsck => real(),
+            | TreeVerb::Verify(Verify { accept: true, .. } | Verify { content: true, .. }) => {
+                real()
+            }
             TreeVerb::Remove(remove) if !remove.dry_run => real(),
             // The syncs of the command stay held: `tree run` asks after the command's end.
             TreeVerb::Run(run) if run.commit.is_some() => synconce_run::refuse_if_sealed(),
+            // They call `keep_if`.
+            TreeVerb::Verify(_) | TreeVerb::Fsck => Ok(()),
             TreeVerb::Remove(_)
             | TreeVerb::Run(_)
             | TreeVerb::Umount(_)
@@ -59,6 +62,22 @@ pub fn keep(command: &Command) -> Result<(), CommandError> {
         Command::Status(status) if status.clear.is_some() => real(),
         _ => Ok(()),
     };
-    let hint = "type it outside of the run, or start the run without --sealed";
-    kept.map_err(|error| sealed(&error, hint))
+    kept.map_err(refused)
+}
+
+/// Like [`keep`], for a command that promises something only if `syncs`: in a sealed run the
+/// others work.
+///
+/// # Errors
+/// Why the syncs stay held; the error of `syncs`.
+pub fn keep_if(syncs: impl Fn() -> Result<bool, CommandError>) -> Result<(), CommandError> {
+    match synconce_run::make_syncs_real() {
+        Ok(_) => Ok(()),
+        Err(RealError::Sealed | RealError::BuildStep) if !syncs()? => Ok(()),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn refused(error: RealError) -> CommandError {
+    sealed(&error, "type it outside of the run, or start the run without --sealed")
 }

@@ -1,6 +1,7 @@
 //! `synconce tree`
 
 mod bar;
+mod check;
 mod enter;
 mod environment;
 mod export;
@@ -94,9 +95,9 @@ fn go_on(
         TreeVerb::Squash(arguments) => make::squash(store, &arguments.name, output)?,
         TreeVerb::Remove(arguments) => trash::remove(store, &arguments, output)?,
         TreeVerb::List => show::list(store, output)?,
-        TreeVerb::Verify(arguments) => return show::verify(store, &arguments, output),
+        TreeVerb::Verify(arguments) => return check::verify(store, &arguments, output),
         TreeVerb::Gc(arguments) => trash::gc(store, &arguments, output)?,
-        TreeVerb::Fsck => return show::fsck(store, output),
+        TreeVerb::Fsck => return check::fsck(store, output),
         TreeVerb::Init(_) | TreeVerb::Enter(_) => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::harness::{
-    Place, StartedCommand, binary, eventually, exists, finish, stall, trial,
+    Place, StartedCommand, binary, eventually, exists, finish, stall, trial, without_foreign_syncs,
 };
 use synconce_testkit::process::{self, Finished};
 use synconce_testkit::rig::{Fault, FsKind, Rig, RigBuilder};
@@ -44,8 +44,7 @@ fn a_loss_that_a_commit_meets_is_not_forgotten_on_xfs(place: &Place) {
 /// Changes three trees of one store before the disk loses writes, one by a mount that stays.
 fn no_commit_forgets(place: &Place, rig: RigBuilder) {
     let source = roots::small(place, "source");
-    let rig = rig.passthrough(false).up().unwrap();
-    let site = Site::new(place, rig.path(), None);
+    let (rig, site) = Site::on_disk(place, rig.passthrough(false));
     site.import("base", &source);
     let trees = ["met", "other", "mounted"];
     for tree in trees {
@@ -76,6 +75,8 @@ fn no_commit_forgets(place: &Place, rig: RigBuilder) {
 }
 
 fn a_loss_that_another_store_meets_is_not_forgotten(place: &Place) {
+    // A sync(2) between the write and the end of the run would meet the loss first.
+    let _barrier = without_foreign_syncs();
     a_loss_elsewhere_is_not_forgotten(place, |_, rig| {
         let other = Site::new(place, &rig.path().join("elsewhere"), None);
         other.import("tree", &place.path("source"));
@@ -249,9 +250,8 @@ fn counted(directory: &Path) -> u64 {
 /// Changes a tree of a store, lets `meets` meet a lost write with another command, and commits.
 fn a_loss_elsewhere_is_not_forgotten(place: &Place, meets: impl Fn(&Site<'_>, &Rig)) {
     let source = roots::small(place, "source");
-    let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
+    let (rig, site) = Site::on_disk(place, Rig::builder().size(64 << 20).passthrough(false));
     fs::create_dir(rig.path().join("elsewhere")).unwrap();
-    let site = Site::new(place, rig.path(), None);
     site.import("base", &source);
     site.clone_of("base", "tree");
     site.sh("tree", "echo change >/data/new");

@@ -203,6 +203,15 @@ fn in_a_sealed_run_each_verb_is_refused(place: &Place) {
     // What promises nothing works.
     let listed = world.synconce(SEALED[0], &["tree", "list"]);
     assert!(listed.status.success() && listed.stdout.contains("work"), "{listed:?}");
+    for verb in [&["tree", "verify", "base"][..], &["tree", "fsck"]] {
+        let checked = world.synconce(SEALED[0], verb);
+        assert!(checked.status.success(), "{verb:?}: {checked:?}");
+    }
+    // These keep something durably.
+    for option in ["--content", "--accept"] {
+        let refused = world.synconce(SEALED[0], &["tree", "verify", option, "base"]);
+        assert_eq!(refused.status.code(), Some(125), "{option}: {refused:?}");
+    }
     world.rig.down().unwrap();
 }
 

@@ -1,6 +1,7 @@
 //! Fingerprints of snapshots, which btrfs itself takes: each subvolume has the number of its last
 //! change. No entry is looked at.
 
+use crate::check::Alteration;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -36,13 +37,40 @@ impl SnapshotFingerprint {
             Err(error) if is_unsupported(&error) => Ok(None),
             subvolume => {
                 let snapshot = subvolume.on("cannot look at", path)?.filter(|one| one.is_snapshot);
-                Ok(snapshot.map(|one| Self {
-                    uuid: format!("{:032x}", u128::from_be_bytes(one.uuid)),
-                    last_change: one.last_change,
-                }))
+                Ok(snapshot.map(|one| Self { uuid: text(one.uuid), last_change: one.last_change }))
             }
         }
     }
+
+    /// Returns how the directory `content` differs from the snapshot of this fingerprint. The file
+    /// system must have been synced, as for [`Self::read`].
+    pub(super) fn alteration(
+        &self,
+        content: BorrowedFd<'_>,
+        path: &Path,
+    ) -> Result<Option<Alteration>, Error> {
+        let alteration = || -> io::Result<_> {
+            if !btrfs::is_subvolume(content)? {
+                return Ok(Some(Alteration::Replaced));
+            }
+            let now = btrfs::subvolume(content)?;
+            Ok(if text(now.uuid) != self.uuid {
+                Some(Alteration::Replaced)
+            } else if !btrfs::is_read_only(content)? {
+                Some(Alteration::Writable)
+            } else if now.last_change != self.last_change || btrfs::has_nested(content)? {
+                Some(Alteration::Counted)
+            } else {
+                None
+            })
+        };
+        alteration().on("cannot look at", path)
+    }
+}
+
+/// Returns `uuid` in hexadecimal digits.
+fn text(uuid: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(uuid))
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

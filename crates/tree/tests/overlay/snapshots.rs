@@ -14,7 +14,7 @@ use synconce_fs::{Fingerprint, FingerprintOptions, compare_fingerprints};
 use synconce_sys::btrfs;
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::record::TreeName;
-use synconce_tree::{Error, ImportReport, Store, Strategy, Verified};
+use synconce_tree::{Alteration, Error, ImportReport, Store, Strategy, Verified};
 
 const SEED: u64 = 0xb_7f5;
 const ROUNDS: usize = 24;
@@ -110,8 +110,13 @@ impl Site {
         synconce_tree::verify(&self.store, &name(tree), false, &()).expect("verified")
     }
 
+    /// Returns how the layer of `tree` differs from its fingerprint.
+    fn alteration(&self, tree: &str) -> Option<Alteration> {
+        self.verify(tree).altered.into_iter().next()?.alteration
+    }
+
     fn is_altered(&self, tree: &str) -> bool {
-        !self.verify(tree).altered.is_empty()
+        self.alteration(tree).is_some()
     }
 }
 
@@ -209,8 +214,7 @@ fn a_snapshot_that_was_verified_once_has_the_fingerprint_of_its_entries() {
         assert!(!is_of_snapshot(&layer));
         assert!(size() > Some(400_000), "{:?}", size());
         altered_by(&layer, || sh(&layer, "echo z >directory/in"));
-        let altered = site.verify("new").altered;
-        assert_eq!(altered[0].directories, [Path::new("directory")]);
+        assert_eq!(site.alteration("new"), Some(Alteration::Entries(vec!["directory".into()])));
     });
 }
 
@@ -222,18 +226,97 @@ fn what_writes_to_a_snapshot_past_its_being_read_only_is_found() {
         let open = |copy: &Path| File::options().write(true).open(copy.join("big")).unwrap();
         let (layer, file) = site.commit("descriptor", open);
         file.write_all_at(b"stray", 4096).expect("written");
-        assert!(site.is_altered("descriptor"));
+        assert_eq!(site.alteration("descriptor"), Some(Alteration::Counted));
         drop(file);
         // The replay of a log after a crash changes files without a number.
         let (writable, ()) = site.commit("writable", |_| ());
         btrfs::set_read_only(readable(&writable).as_fd(), false).unwrap();
-        assert!(site.is_altered("writable"));
+        assert_eq!(site.alteration("writable"), Some(Alteration::Writable));
         // Another snapshot of the same content in its place.
         let (other, ()) = site.commit("replaced", |_| ());
         let above = readable(other.parent().unwrap());
         btrfs::delete_subvolume(above.as_fd(), "tree".as_ref()).unwrap();
         btrfs::snapshot(readable(&layer).as_fd(), above.as_fd(), "tree".as_ref(), true).unwrap();
-        assert!(site.is_altered("replaced"));
+        assert_eq!(site.alteration("replaced"), Some(Alteration::Replaced));
+        // A copy in its place, which is no subvolume.
+        let (other, ()) = site.commit("copied", |_| ());
+        btrfs::delete_subvolume(readable(other.parent().unwrap()).as_fd(), "tree".as_ref())
+            .unwrap();
+        sh(&layer, &format!("cp -a . {}", other.display()));
+        assert_eq!(site.alteration("copied"), Some(Alteration::Replaced));
+    });
+}
+
+#[test]
+fn deduplication_counts_as_a_change_until_the_first_verify_and_can_be_accepted() {
+    isolated(|| {
+        let site = Site::new();
+        let twins = |copy: &Path| sh(copy, "head -c 65536 /dev/zero | tr '\\0' x | tee one >two");
+        let dedupe = |layer: &Path| {
+            let before = walked(layer);
+            sh(layer, "xfs_io -r -c 'dedupe one 0 0 65536' two | grep -q '^deduped 65536'");
+            assert!(compare_fingerprints(&before, &walked(layer)).is_empty(), "no entry changes");
+        };
+        let (first, ()) = site.commit("first", twins);
+        let (late, ()) = site.commit("late", twins);
+        assert!(!site.is_altered("late"));
+        for layer in [&first, &late] {
+            dedupe(layer);
+        }
+        assert_eq!(site.alteration("first"), Some(Alteration::Counted));
+        assert_eq!(site.alteration("late"), None, "its entries are compared");
+        synconce_tree::accept(&site.store, &site.verify("first").altered, &()).expect("accepted");
+        assert_eq!(site.alteration("first"), None);
+        altered_by(&first, || sh(&first, "echo z >directory/in"));
+        assert_eq!(site.alteration("first"), Some(Alteration::Entries(vec!["directory".into()])));
+    });
+}
+
+#[test]
+fn what_was_accepted_is_read_only_again_and_its_next_change_is_found() {
+    isolated(|| {
+        let site = Site::new();
+        let (layer, ()) = site.commit("new", |_| ());
+        btrfs::set_read_only(readable(&layer).as_fd(), false).unwrap();
+        sh(&layer, "echo accepted >f1");
+        synconce_tree::accept(&site.store, &site.verify("new").altered, &()).expect("accepted");
+        assert!(btrfs::is_read_only(readable(&layer).as_fd()).unwrap());
+        altered_by(&layer, || sh(&layer, "echo more >f1"));
+        assert_eq!(site.alteration("new"), Some(Alteration::Counted));
+    });
+}
+
+#[test]
+fn a_committed_layer_of_an_open_tree_is_verified_too() {
+    isolated(|| {
+        let site = Site::new();
+        let (layer, ()) = site.commit("new", |_| ());
+        let session = synconce_tree::open_session(&site.store, &name("new"), None).expect("opened");
+        let session = session.prepare(&()).expect("a snapshot").freeze(&()).expect("frozen");
+        session.keep(&()).expect("kept");
+        altered_by(&layer, || sh(&layer, "echo z >directory/in"));
+        assert_eq!(site.alteration("new"), Some(Alteration::Counted));
+    });
+}
+
+#[test]
+fn a_snapshot_is_verified_on_a_read_only_mount() {
+    isolated(|| {
+        let site = Site::new();
+        let (layer, ()) = site.commit("new", |_| ());
+        let (changed, ()) = site.commit("changed", |_| ());
+        altered_by(&changed, || sh(&changed, "echo more >>f1"));
+        let disk = site.rig.path();
+        // The file system itself stays writable: what was appended is not written yet.
+        sh(disk, "mount --bind . . && mount -o remount,bind,ro .");
+        let store = Store::open(&disk.join("store")).expect("opened");
+        let altered =
+            |tree| synconce_tree::verify(&store, &name(tree), false, &()).unwrap().altered;
+        assert!(altered("new").is_empty());
+        assert!(is_of_snapshot(&layer), "a store without writes keeps its fingerprints");
+        assert_eq!(altered("changed")[0].alteration, Some(Alteration::Counted));
+        drop(store);
+        sh(Path::new("/"), &format!("umount {}", disk.display()));
     });
 }
 
@@ -269,7 +352,7 @@ fn changes_in_a_subvolume_in_a_snapshot_are_found() {
         assert!(!is_of_snapshot(&layer), "btrfs counts the changes in it separately");
         assert!(!site.is_altered("new"));
         fs::write(layer.join("inner/file"), "changed").expect("it is not read-only");
-        assert_eq!(site.verify("new").altered[0].directories, [Path::new("inner")]);
+        assert_eq!(site.alteration("new"), Some(Alteration::Entries(vec!["inner".into()])));
     });
 }
 

@@ -31,6 +31,10 @@ const fn walked(name: &'static str, about: &'static str) -> TreeMutant {
     TreeMutant { name, about, caught_by: CaughtBy::Walk }
 }
 
+/// The mutants that a commit of a snapshot of btrfs must have a row of its own for, which has to catch
+/// them: it syncs the disk once more, for the layer's fingerprint.
+pub(crate) const OF_SNAPSHOTS: [&str; 2] = ["tree-unsynced", "tree-record-first"];
+
 /// All mutants; the names are those of the crate `tree`.
 pub(crate) const MUTANTS: [TreeMutant; 15] = [
     cut("tree-unsynced", "a tree's file system not synced before its record is written"),

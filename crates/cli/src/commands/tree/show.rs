@@ -1,27 +1,20 @@
-//! Verbs that read trees: `list`, `log`, `diff`, `verify`, `fsck`.
+//! Verbs that read trees: `list`, `log`, `diff`.
 
 use super::bar::Bar;
-use super::failure::verb_on;
-use crate::arguments::tree::{Diff, Verify};
+use crate::arguments::tree::Diff;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
 use crate::table;
-use crate::text::{bytes, notice, say, shell};
+use crate::text::{bytes, notice, say};
 use serde::Serialize;
 use serde_json::json;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::ExitCode;
-use synconce_durable::error::Error;
 use synconce_durable::record::time;
 use synconce_fs::{ChangeKind, TreeDifference};
-use synconce_sys::reason;
 use synconce_tree::record::TreeName;
-use synconce_tree::{ListedTree, Store, Verified};
-
-/// How many paths are listed.
-const NAMED: usize = 10;
+use synconce_tree::{ListedTree, Store};
 
 /// A tree, as `list` shows it.
 #[derive(Serialize)]
@@ -215,89 +208,4 @@ fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), CommandError
         text.push(end);
     }
     print(&text)
-}
-
-pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitCode, CommandError> {
-    let (name, bar) = (&arguments.tree.name, Bar::new("looked at"));
-    let Verified { altered, summed } = synconce_tree::verify(store, name, arguments.content, &bar)?;
-    drop(bar);
-    for one in &altered {
-        let path = |path: &Path| one.layer.join(path).display().to_string();
-        let directories = one.directories.iter();
-        let directories =
-            directories.map(|at| format!("{} has changed since it was frozen", path(at)));
-        say_some(directories.collect(), "directories");
-        let files = one.files.iter().map(|file| match file.unread {
-            Some(errno) => format!("cannot read {}: {}", path(&file.path), reason(&errno.into())),
-            None => format!("{} has other content than its checksum says", path(&file.path)),
-        });
-        say_some(files.collect(), "files");
-    }
-    if let Some(one) = altered.iter().find(|one| !one.directories.is_empty()) {
-        let [layer, since] = [&one.layer, &one.fingerprint].map(|path| path.display().to_string());
-        let find = shell(&["find".to_owned(), layer, "-cnewer".to_owned(), since]);
-        say(&format!("hint: `{find}` lists the entries that changed later"));
-    }
-    let layers = altered.iter().map(|one| {
-        let directories = one.directories.iter().map(|path| path.to_string_lossy());
-        let mut layer = json!({
-            "layer": one.layer.to_string_lossy(),
-            "directories": directories.collect::<Vec<_>>(),
-        });
-        if arguments.content {
-            let files = one.files.iter().map(|file| {
-                let error = file.unread.map(|errno| reason(&errno.into()));
-                json!({ "path": file.path.to_string_lossy(), "error": error })
-            });
-            layer["files"] = files.collect();
-        }
-        layer
-    });
-    output.write_or(&layers.collect::<Vec<_>>(), || {
-        if altered.is_empty() {
-            notice(&format!("the layers of {name} are as they were frozen"));
-        }
-        if summed > 0 {
-            let layers = if summed == 1 { "layer" } else { "layers" };
-            notice(&format!("checksums taken of {summed} {layers}: the next call compares them"));
-        }
-        Ok(())
-    })?;
-    Ok(if altered.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Says the first of `lines`, and how many more `things` there are.
-fn say_some(lines: Vec<String>, things: &str) {
-    lines.iter().take(NAMED).for_each(|line| say(line));
-    if lines.len() > NAMED {
-        say(&format!("and {} more {things}", lines.len() - NAMED));
-    }
-}
-
-pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, CommandError> {
-    let bar = Bar::new("looked at");
-    let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
-    drop(bar);
-    let all = faults.iter().map(|fault| json!({ "fault": fault.to_string() }));
-    output.write_or(&all.collect::<Vec<_>>(), || {
-        faults.iter().for_each(|fault| say(&fault.to_string()));
-        if faults.is_empty() {
-            notice(&format!("no faults in {}", store.path().display()));
-        }
-        Ok(())
-    })?;
-    if faults.is_empty() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    let (path, count) = (store.path().display(), faults.len());
-    say(&format!("{count} {} in {path}", if count == 1 { "fault" } else { "faults" }));
-    let verb = |verb: &[&str]| verb_on(store.path(), verb);
-    say(&format!(
-        "hint: `{} NAME` removes a damaged tree; `{} NAME@N` removes only generation N, if `{} \
-         NAME@N` finds the fault there",
-        verb(&["remove", "--force"]),
-        verb(&["remove"]),
-        verb(&["verify"]),
-    ));
-    Ok(ExitCode::FAILURE)
 }

@@ -1,0 +1,90 @@
+//! The first verify of a snapshot syncs the disk.
+
+use super::{MOST_SYNCS, settled};
+use crate::check::verify;
+use crate::import::{ImportReport, import};
+use crate::init::init;
+use crate::record::TreeName;
+use crate::store::Store;
+use crate::strategy::Strategy;
+use std::cell::Cell;
+use std::fs;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+use synconce_testkit::harness::stall;
+use synconce_testkit::isolation::isolated;
+use synconce_testkit::patiently;
+use synconce_testkit::rig::{FsKind, Rig};
+
+/// Content without whiteouts.
+struct Plain;
+
+impl ImportReport for Plain {
+    fn has_whiteouts(&self) -> bool {
+        false
+    }
+}
+
+fn name(text: &str) -> TreeName {
+    text.parse().expect("a good name")
+}
+
+/// Makes a store on a btrfs, with the snapshot `new` of an empty tree.
+fn store() -> (Rig, Store) {
+    let rig = Rig::builder().fs(FsKind::Btrfs).up().expect("a rig");
+    let store = init(&rig.path().join("store")).expect("a store");
+    import(&store, &name("base"), Some(Strategy::Snapshot), &(), |_| Ok(Plain)).expect("imported");
+    let (session, base) = crate::open_anonymous(&store, &name("base"), None).expect("a session");
+    let frozen = session.prepare(&()).expect("a snapshot").freeze(&()).expect("frozen");
+    frozen.commit_as(&name("new"), Some(base), None, &()).expect("committed");
+    (rig, store)
+}
+
+/// Lets [`settled`] read `values`, one after the other. Returns its result, and the syncs it made.
+fn settle(values: &[Option<u64>]) -> (Option<u64>, u32) {
+    let (reads, syncs) = (Cell::new(0), Cell::new(0));
+    let read = || {
+        let value = values[reads.replace(reads.get() + 1).min(values.len() - 1)];
+        Ok(value)
+    };
+    let settled = settled(read, || {
+        syncs.set(syncs.get() + 1);
+        Ok(())
+    });
+    (settled.expect("no call fails"), syncs.get())
+}
+
+#[test]
+fn a_number_is_taken_when_a_sync_does_not_change_it_any_more() {
+    assert_eq!(settle(&[Some(7)]), (Some(7), 2));
+    assert_eq!(settle(&[Some(7), Some(7), Some(8)]), (Some(8), 3), "the first sync was too short");
+    assert_eq!(settle(&[Some(7), Some(8), Some(9)]), (Some(9), 3));
+    assert_eq!(settle(&[None]), (None, 0), "no snapshot needs no sync");
+    assert_eq!(settle(&[Some(7), None]), (None, 2));
+    let rising: Vec<_> = (0..100).map(Some).collect();
+    assert_eq!(settle(&rising), (None, MOST_SYNCS));
+}
+
+#[test]
+fn a_verify_on_a_disk_that_hangs_gives_up() {
+    isolated(
+        || {
+            let (rig, store) = store();
+            let path = store.path().to_owned();
+            fs::write(rig.path().join("dirty"), "to be written").expect("a file");
+            let stalled = stall(&rig);
+            let (sender, receiver) = mpsc::channel();
+            thread::spawn(move || sender.send(verify(&store, &name("new"), false, &())));
+            let verified = receiver.recv_timeout(patiently(Duration::from_secs(20)));
+            rig.disk().release_flushes().expect("released");
+            drop(stalled);
+            let error = verified.expect("it gives up").expect_err("nothing is known");
+            let said = format!("cannot sync the file system of {}: no answer for ", path.display());
+            assert!(error.to_string().starts_with(&said), "{error}");
+            let store = Store::open(&path).expect("opened");
+            assert!(verify(&store, &name("new"), false, &()).expect("verified").altered.is_empty());
+        },
+        |_, test| test(),
+    );
+}
