@@ -18,6 +18,7 @@ pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub(crate) use self::restore::finish_restore;
 pub use self::restore::{RestoreError, Restored, restore};
 pub use self::settle::settle;
+pub use crate::lost_writes::Loss;
 
 use crate::safe_directory::{self, SafeDirectory};
 use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};

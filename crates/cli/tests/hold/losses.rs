@@ -259,7 +259,7 @@ fn stop_with(place: &Place, inject: &str) -> Finished {
 }
 
 /// Runs the verb of `words` under strace(1) with `options`.
-fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
+pub fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     let mut strace = place.command("strace");
     strace.args(["-f", "-o", "calls"]).args(options).args([binary(), "hold"]);
     finish(strace.args(words).arg("./t.toml"))

@@ -91,9 +91,9 @@ impl MarkedState {
     ///
     /// # Errors
     /// If no note could be made.
-    pub(super) fn note_loss(&self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
+    pub(super) fn note_loss(&mut self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
         match self {
-            Self::Unclean { record: Some(record), .. } => HoldRecord::clone(record).note_failure(),
+            Self::Unclean { record: Some(record), .. } => record.note_failure(),
             _ => lost_writes::note(name, places),
         }
     }
