@@ -13,17 +13,24 @@ use synconce_testkit::rig::{Fault, Rig};
 
 #[test]
 fn a_kill_between_two_notes_of_losses_leaves_one() {
-    isolated_alone(|place| {
-        let fixture = with_one_note(place);
-        fixture.ok("start");
-        lose_data(&fixture);
-        stop_that_fails(&fixture);
-        fixture.rig.disk().recover().unwrap();
-        lose_again_and_kill(place, 1);
-        lose_container(&fixture);
-        wipe_and_restore(&fixture);
-        fixture.rig.down().unwrap();
-    });
+    isolated_alone(|place| kill_between_two_notes(place, "symlinkat"));
+}
+
+#[test]
+fn a_kill_before_the_rename_of_a_note_of_a_loss_leaves_the_old_one() {
+    isolated_alone(|place| kill_between_two_notes(place, "/^renameat"));
+}
+
+fn kill_between_two_notes(place: &Place, call: &str) {
+    let fixture = with_one_note(place);
+    fixture.ok("start");
+    lose_data(&fixture);
+    stop_that_fails(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    lose_again_and_kill(place, call, 1);
+    lose_container(&fixture);
+    wipe_and_restore(&fixture);
+    fixture.rig.down().unwrap();
 }
 
 /// Makes a hold of one path.
@@ -33,12 +40,12 @@ fn with_one_note(place: &Place) -> HoldOnRig<'_> {
     fixture
 }
 
-/// Lets a recovery meet another loss, and kills it at its link number `link`.
-fn lose_again_and_kill(place: &Place, link: usize) {
-    let kill = format!("inject=symlinkat:signal=SIGKILL:when={link}");
-    let changes = ["-e", "inject=syncfs:error=EIO", "-e", &kill];
-    let trace = ["-e", "trace=syncfs,symlinkat"];
-    killed(traced(place, &[&trace[..], &changes].concat(), &["recover", "--keep"]));
+/// Lets a recovery meet another loss, and kills it at its call number `when` of `call`.
+fn lose_again_and_kill(place: &Place, call: &str, when: usize) {
+    let (trace, kill) =
+        (format!("trace=syncfs,{call}"), format!("inject={call}:signal=SIGKILL:when={when}"));
+    let options = ["-e", &trace, "-e", "inject=syncfs:error=EIO", "-e", &kill];
+    killed(traced(place, &options, &["recover", "--keep"]));
 }
 
 /// Loses data on a disk that `fill` fills. After `then`, the marker is lost.
@@ -73,7 +80,7 @@ fn a_loss_on_a_disk_without_free_blocks_is_not_forgotten_by_a_restore_if_the_mar
             // The block of the first note.
             sh(place, &fill.replace("DISK", &fixture.rig.path().display().to_string()));
             // The second link is the shorter one.
-            lose_again_and_kill(place, 2);
+            lose_again_and_kill(place, "symlinkat", 2);
         });
     });
 }
