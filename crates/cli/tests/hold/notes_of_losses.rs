@@ -139,8 +139,8 @@ fn a_loss_that_a_restore_meets_beside_a_read_only_state_disk_is_not_forgotten() 
     });
 }
 
-/// Loses data while sysfs does not show the disk, and the container with the marker goes on in a
-/// container that mounts the same disk anew. Then `shown` recovers.
+/// Loses data while sysfs does not show the disk. Then `recover` recovers in another container, which
+/// has the markers, and has the disk by another mount. The restore is to be made in a third one.
 fn without_sysfs(place: &Place, recover: impl FnOnce(&HoldOnRig<'_>)) -> HoldOnRig<'_> {
     let fixture = on_a_late_disk(place);
     sh(place, "mount -t tmpfs nothing /sys");
