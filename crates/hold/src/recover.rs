@@ -175,9 +175,7 @@ fn recover_from(
     let places = places(&state, held)?;
     overlay::refuse_held(&places)?;
     if matches!(fate, Fate::Wipe(_)) {
-        // The guard has the files open, too.
-        lock.end_guard()?;
-        present::refuse_used(then)?;
+        prepare_wipe(then, lock)?;
     }
     // Before the notes beside the files go: the marker may be lost with its container.
     sync_for(&fate, name, &mut state, &places)?;
@@ -189,6 +187,22 @@ fn recover_from(
         Fate::Wipe(reason) => wipe(then, reason),
         _ => keep(name, &mut state, &places, reason),
     }
+}
+
+/// Returns what a wipe of the hold that had `config` sets aside. `set_aside` may leave a held path out.
+fn paths_to_wipe(config: &Config) -> Vec<PathBuf> {
+    let mut paths = config.to_set_aside();
+    paths.extend(config.hold.iter().map(|held| held.path.clone()));
+    paths
+}
+
+/// Refuses what would keep a wipe of the hold that had `config` from its renames, while the marks are
+/// beside the files: the marker may be lost before the next call.
+fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
+    // The guard has the files open, too.
+    lock.end_guard()?;
+    present::refuse_used(config)?;
+    Ok(aside::refuse_mounts(&paths_to_wipe(config))?)
 }
 
 /// Syncs the disks of `places`. A lost write is an error for files that are used as they are. A wipe
@@ -314,9 +328,7 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     if mutant::is("hold-recover-marker-first") {
         HoldRecord::clear(name)?;
     }
-    // `set_aside` may leave a held path out.
-    let mut paths = config.to_set_aside();
-    paths.extend(held.iter().map(|held| held.path.clone()));
+    let paths = paths_to_wipe(config);
     let request =
         |paths, reason| AsideRequest { name, unit: config.unit.as_deref(), paths, reason };
     let mut journal = aside::set_aside(&request(&paths, &reason))?;

@@ -218,21 +218,39 @@ fn a_loss_is_not_forgotten_by_a_restore_if_the_wipe_is_cut_short_with_its_contai
 }
 
 #[test]
-fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_fails_and_the_next() {
+fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_is_cut_short_and_the_next() {
     isolated_alone(|place| {
         let fixture = lose_before_a_wipe(place, |_| {}, stop_that_fails);
         lose_container(&fixture);
-        let inside = fixture.directory().join("inside");
-        sh(place, &format!("mkdir {0}; mount -t tmpfs inside {0}", inside.display()));
-        fixture.fails("recover --wipe", &["a file system is mounted on "]);
+        // The first such call is for the marker; the second one for the journal with the set.
+        let kill = ["-e", "trace=renameat", "-e", "inject=renameat:signal=SIGKILL:when=2"];
+        killed(traced(place, &kill, &["recover", "--wipe"]));
+        let all = fixture.everything();
+        assert!(fixture.file().exists() && !all.contains(".synconce"), "{all}");
         fixture.ok("settle");
-        sh(place, &format!("umount {}", inside.display()));
         lose_memory(&fixture);
         wipe_and_restore(&fixture);
         // What is left of it is settled.
         fs::write(fixture.file(), "written").unwrap();
         fixture.ok("settle");
         assert!(!place.path("state/holds/t.aside.json").exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_wipe_that_a_mount_keeps_from_its_renames_leaves_the_marks_beside_the_files() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        unmount_below(&fixture);
+        let inside = fixture.directory().join("inside");
+        sh(place, &format!("mkdir {0}; mount -t tmpfs inside {0}", inside.display()));
+        fixture.fails("recover --wipe", &["a file system is mounted on "]);
+        sh(place, &format!("umount {}", inside.display()));
+        lose_container(&fixture);
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --wipe");
         fixture.rig.down().unwrap();
     });
 }
