@@ -115,3 +115,35 @@ fn in_state_directory(name: &str, end: &str) -> Result<Option<String>, Error> {
     let directory = FileId::of(&record::directory())?;
     Ok(directory.map(|id| format!("{name}.{}.{end}", id.word())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_of_a_disk_that_has_been_mounted_since() {
+        let block = |number: Option<u64>| {
+            number.map(|number| SuperBlock { directory: "/sys/fs/ext4/sda1".into(), number })
+        };
+        let now = boot_id().unwrap();
+        for (boot, then, mounted, is_of) in [
+            (&*now, Some(1), Some(1), Some(true)),
+            (&*now, Some(1), Some(2), Some(false)),
+            (&*now, None, Some(1), None),
+            (&*now, Some(1), None, None),
+            ("another", Some(1), Some(1), Some(false)),
+            ("another", None, None, Some(false)),
+            ("", Some(1), Some(2), Some(false)),
+            ("", Some(1), Some(1), None),
+        ] {
+            let system = FileSystem {
+                point: "/".into(),
+                mount: 1,
+                super_block: block(mounted),
+                errors: None,
+            };
+            let loss = Loss { boot: boot.to_owned(), super_block: block(then) };
+            assert_eq!(loss.is_of(&system), is_of, "{loss:?} {system:?}");
+        }
+    }
+}
