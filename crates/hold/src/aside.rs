@@ -18,7 +18,9 @@ pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub(crate) use self::restore::finish_restore;
 pub use self::restore::{RestoreError, Restored, restore};
 pub use self::settle::settle;
+pub use crate::lost_writes::Loss;
 
+use crate::overlay::SCRATCH;
 use crate::safe_directory::{self, SafeDirectory};
 use rustix::fs::{AtFlags, Dir, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -193,6 +195,21 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
         journal.write()?;
     }
     Ok(())
+}
+
+/// Refuses, as [`set_aside`] of `paths` does, if a file system is mounted on or below what would be
+/// renamed. The directory of an overlay may have a mount still, which the removal of that directory
+/// ends.
+///
+/// # Errors
+/// [`AsideError::Mounted`], or names a directory that cannot be read.
+pub(crate) fn refuse_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
+    match mount_below(&expand::all(paths)?)? {
+        Some((path, point)) if !point.iter().any(|name| name == SCRATCH) => {
+            Err(AsideError::Mounted { path, point })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses if a file system is mounted on or below one of `paths`.

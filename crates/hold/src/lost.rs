@@ -18,6 +18,8 @@ use synconce_probe::super_block;
 
 /// The link with the note, in the directory of the overlay.
 pub(crate) const NOTE: &str = "started";
+/// The link that takes the place of [`NOTE`].
+pub(crate) const NEW_NOTE: &str = "started.new";
 /// The first word of a note after a lost write.
 const FAILED: &str = "failed";
 
@@ -84,8 +86,8 @@ fn super_block_of(place: &ResolvedPath) -> Result<String, Error> {
 }
 
 /// Replaces the note beside `place` after a lost write. If the marker is lost later, with its
-/// container, [`unclean`] still finds the hold interrupted, and [`has_lost_writes`] the loss. A full
-/// disk may be left without a note, and a read-only one keeps the old note.
+/// container, [`unclean`] still finds the hold interrupted, and [`has_lost_writes`] the loss. A
+/// read-only disk keeps the old note.
 ///
 /// # Errors
 /// Names the act and path.
@@ -98,10 +100,24 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
         return Ok(());
     };
     let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
-    let target = format!("{FAILED} {directory_id} {}{}", boot_id()?, super_block_of(place)?);
-    rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())
-        .and_then(|()| rustix::fs::symlinkat(target, &scratch, NOTE))
-        .on("cannot change a note in", scratch.path())
+    let short = format!("{FAILED} {directory_id}");
+    let target = format!("{short} {}{}", boot_id()?, super_block_of(place)?);
+    // A link with less than 60 bytes is in its inode: a full ext4 has no block for a longer one.
+    let replaced = replace_note(&scratch, &target).or_else(|_| replace_note(&scratch, &short));
+    // Or there is no inode for a second link. A kill between the two steps loses the note.
+    let replaced = replaced.or_else(|_| {
+        rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())?;
+        rustix::fs::symlinkat(&short, &scratch, NOTE)
+    });
+    replaced.on("cannot change a note in", scratch.path())
+}
+
+/// Replaces the note in `scratch` in one step: after a kill the old one is there, or the new one.
+fn replace_note(scratch: &SafeDirectory, target: &str) -> Result<(), Errno> {
+    // A kill may have left one.
+    let _ = rustix::fs::unlinkat(scratch, NEW_NOTE, AtFlags::empty());
+    rustix::fs::symlinkat(target, scratch, NEW_NOTE)?;
+    rustix::fs::renameat(scratch, NEW_NOTE, scratch, NOTE)
 }
 
 /// Returns the identity of the directory that has the note, as a word.

@@ -8,10 +8,42 @@ use crate::file_id::FileId;
 use crate::lost;
 use crate::mounted::file_system_of;
 use crate::overlay::ResolvedPath;
-use crate::record::{self, FileSystem};
+use crate::record::{self, FileSystem, SuperBlock};
 use crate::runtime;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use synconce_durable::error::Error;
+use synconce_durable::record::boot_id;
+
+/// A disk that lost writes, as it was mounted then. The journal of what is set aside has it, for a
+/// restore in a container that is made anew.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// The kernel's boot id. Empty if it could not be read.
+    pub boot: String,
+    /// The super block. `None` if sysfs did not show it.
+    pub super_block: Option<SuperBlock>,
+}
+
+impl Loss {
+    /// Returns a loss of `system`, in this boot.
+    pub(crate) fn of(system: &FileSystem) -> Self {
+        Self { boot: boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
+    }
+
+    /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
+    /// boot or mount shows what the disk has.
+    pub(crate) fn is_of(&self, system: &FileSystem) -> Option<bool> {
+        let now = boot_id().unwrap_or_default();
+        let is_boot_known = !self.boot.is_empty() && !now.is_empty();
+        if is_boot_known && self.boot != now {
+            return Some(false);
+        }
+        let is_same = self.super_block.as_ref()?.number == system.super_block.as_ref()?.number;
+        // Each boot can give the same numbers.
+        if is_same && !is_boot_known { None } else { Some(is_same) }
+    }
+}
 
 /// Notes that the disks of `places`, as they are mounted now, have lost writes of the hold `name`:
 /// for the next recovery ([`is_noted`]), for a restore ([`is_noted_for_restore`]), and beside the
@@ -82,4 +114,36 @@ fn has(name: &str, end: &str) -> bool {
 fn in_state_directory(name: &str, end: &str) -> Result<Option<String>, Error> {
     let directory = FileId::of(&record::directory())?;
     Ok(directory.map(|id| format!("{name}.{}.{end}", id.word())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_of_a_disk_that_has_been_mounted_since() {
+        let block = |number: Option<u64>| {
+            number.map(|number| SuperBlock { directory: "/sys/fs/ext4/sda1".into(), number })
+        };
+        let now = boot_id().unwrap();
+        for (boot, then, mounted, is_of) in [
+            (&*now, Some(1), Some(1), Some(true)),
+            (&*now, Some(1), Some(2), Some(false)),
+            (&*now, None, Some(1), None),
+            (&*now, Some(1), None, None),
+            ("another", Some(1), Some(1), Some(false)),
+            ("another", None, None, Some(false)),
+            ("", Some(1), Some(2), Some(false)),
+            ("", Some(1), Some(1), None),
+        ] {
+            let system = FileSystem {
+                point: "/".into(),
+                mount: 1,
+                super_block: block(mounted),
+                errors: None,
+            };
+            let loss = Loss { boot: boot.to_owned(), super_block: block(then) };
+            assert_eq!(loss.is_of(&system), is_of, "{loss:?} {system:?}");
+        }
+    }
 }

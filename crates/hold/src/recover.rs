@@ -17,7 +17,7 @@ use crate::config::{AfterCrash, Config, Held};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
 use crate::lost;
-use crate::lost_writes;
+use crate::lost_writes::{self, Loss};
 use crate::mounted::file_system_of;
 use crate::overlay::{self, ResolvedPath};
 use crate::record::HoldRecord;
@@ -134,7 +134,7 @@ pub fn recover(
 fn recover_from(
     config: &Config,
     decision: Decision,
-    state: MarkedState,
+    mut state: MarkedState,
     has_begun: bool,
     lock: &Lock,
 ) -> Result<Recovered, RecoverError> {
@@ -151,11 +151,11 @@ fn recover_from(
             present::refuse_elsewhere(record, decision)?;
             present::refuse_others(record, decision)?;
             record.take_back()?;
-            (&record.config, noting_edits(reason, &record.config, config))
+            (record.config.clone(), noting_edits(reason, &record.config, config))
         }
-        _ => (config, reason),
+        _ => (config.clone(), reason),
     };
-    let held = then.hold.as_slice();
+    let (then, held) = (&then, then.hold.as_slice());
     let fate = match has_begun {
         // Some files are set aside already: the others no longer agree with them.
         true if decision == Decision::Keep && !aside::abandon(name)? => {
@@ -175,45 +175,85 @@ fn recover_from(
     let places = places(&state, held)?;
     overlay::refuse_held(&places)?;
     if matches!(fate, Fate::Wipe(_)) {
-        // The guard has the files open, too.
-        lock.end_guard()?;
-        present::refuse_used(then)?;
-        keep_loss(name, &state, &places)?;
-    } else {
-        // Before the notes beside the files go: the marker may be lost with its container.
-        sync(name, &state, &places)?;
+        prepare_wipe(then, lock)?;
     }
+    // Before the notes beside the files go: the marker may be lost with its container.
+    sync_for(&fate, name, &mut state, &places)?;
     state.note_ending();
     // Before a rename: the links and attributes that the hold added are beside and on the files.
     overlay::clean(&places)?;
     present::look_at(held)?;
     match fate {
         Fate::Wipe(reason) => wipe(then, reason),
-        _ => keep(name, &state, &places, reason),
+        _ => keep(name, &mut state, &places, reason),
     }
 }
 
-/// Notes for [`aside::restore`] that a disk of the hold `name` has lost writes since it was mounted:
-/// the marker and the notes beside the files go. The verb that met the loss has noted it
-/// ([`lost_writes::note`]), but perhaps in a container that is gone.
-fn keep_loss(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
-    if let MarkedState::Unclean { record: Some(record), .. } = state
-        && unclean(record) == Some(Unclean::WriteBack)
-    {
-        for system in &record.file_systems {
-            lost_writes::note_for_restore(name, system)?;
+/// Returns what a wipe of the hold that had `config` sets aside. `set_aside` may leave a held path out.
+fn paths_to_wipe(config: &Config) -> Vec<PathBuf> {
+    let mut paths = config.to_set_aside();
+    paths.extend(config.hold.iter().map(|held| held.path.clone()));
+    paths
+}
+
+/// Refuses what would keep a wipe of the hold that had `config` from its renames, while the marks are
+/// beside the files: the marker may be lost before the next call.
+fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
+    // The guard has the files open, too.
+    lock.end_guard()?;
+    present::refuse_used(config)?;
+    Ok(aside::refuse_mounts(&paths_to_wipe(config))?)
+}
+
+/// Syncs the disks of `places`. A lost write is an error for files that are used as they are. A wipe
+/// goes on without them, and leaves the loss to a restore.
+fn sync_for(
+    fate: &Fate,
+    name: &str,
+    state: &mut MarkedState,
+    places: &[ResolvedPath],
+) -> Result<(), Error> {
+    if !matches!(fate, Fate::Wipe(_)) {
+        return sync(name, state, places);
+    }
+    if !mutant::is("hold-wipe-unsynced") {
+        let _ = sync(name, state, places);
+    }
+    keep_losses(name, state, places)
+}
+
+/// Notes durably for [`aside::restore`] which disks of the hold `name` have lost writes since they
+/// were mounted: the marker and the notes beside the files go, and what is in memory may go with its
+/// container.
+fn keep_losses(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
+    let then = match state {
+        MarkedState::Unclean { record: Some(record), .. }
+            if unclean(record) == Some(Unclean::WriteBack) =>
+        {
+            record.file_systems.as_slice()
+        }
+        _ => &[],
+    };
+    let known = then.iter().filter(|system| system.super_block.is_some());
+    let mut losses: Vec<_> = known.map(Loss::of).collect();
+    // The marker may be of a container that did not see them.
+    let are_all_known = losses.len() == then.len();
+    for place in places {
+        let system = file_system_of(place.parent())?;
+        if !are_all_known
+            || lost::has_lost_writes(place)
+            || lost_writes::is_noted_for_restore(name, &system)
+        {
+            losses.push(Loss::of(&system));
         }
     }
-    for place in places.iter().filter(|place| lost::has_lost_writes(place)) {
-        lost_writes::note_for_restore(name, &file_system_of(place.parent())?)?;
-    }
-    Ok(())
+    Journal::read(name)?.note_losses(losses)
 }
 
 /// Uses the files as they are, and removes the marker, after what the hold added is durably gone.
 fn keep(
     name: &str,
-    state: &MarkedState,
+    state: &mut MarkedState,
     places: &[ResolvedPath],
     reason: String,
 ) -> Result<Recovered, RecoverError> {
@@ -224,7 +264,7 @@ fn keep(
 
 /// Syncs the file systems of `places`: without a marker no command reports a loss of what was in
 /// memory alone. The kernel reports a lost write once, so a failure is noted for the next recovery.
-fn sync(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
+fn sync(name: &str, state: &mut MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
     overlay::sync(places).inspect_err(|_| {
         // The failure matters more than that of its note.
         let _ = state.note_loss(name, places);
@@ -288,9 +328,7 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
     if mutant::is("hold-recover-marker-first") {
         HoldRecord::clear(name)?;
     }
-    // `set_aside` may leave a held path out.
-    let mut paths = config.to_set_aside();
-    paths.extend(held.iter().map(|held| held.path.clone()));
+    let paths = paths_to_wipe(config);
     let request =
         |paths, reason| AsideRequest { name, unit: config.unit.as_deref(), paths, reason };
     let mut journal = aside::set_aside(&request(&paths, &reason))?;

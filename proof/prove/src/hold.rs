@@ -76,7 +76,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [HoldMutant; 20] = [
+pub(crate) const MUTANTS: [HoldMutant; 22] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -140,6 +140,18 @@ pub(crate) const MUTANTS: [HoldMutant; 20] = [
     mutant(
         "hold-loss-unmarked",
         "a lost write not noted beside the files",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-loss-unjournaled",
+        "a lost write not noted for a restore in another container",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-wipe-unsynced",
+        "disks not synced before their files are set aside",
         HoldCut::Faults,
         FAULTS,
     ),

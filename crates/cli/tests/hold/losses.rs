@@ -117,7 +117,8 @@ fn a_lost_write_is_not_forgotten_if_the_marker_is_lost_with_the_container() {
         sh(place, "rm -r state runtime");
         assert_eq!(fixture.state(), "interrupted");
         fixture.fails("start", &["its marker is lost"]);
-        fixture.ok("recover --keep");
+        let said = fixture.ok("recover --keep");
+        assert!(said.contains("the disk lost writes"), "{said}");
         fixture.ok("start");
         fixture.ok("stop");
         fixture.rig.down().unwrap();
@@ -137,7 +138,8 @@ fn a_loss_that_only_the_sync_after_the_unmounts_finds_is_not_forgotten_with_the_
         sh(place, "rm -r state runtime");
         assert_eq!(fixture.state(), "interrupted");
         fixture.fails("start", &["its marker is lost"]);
-        fixture.ok("recover --keep");
+        let said = fixture.ok("recover --keep");
+        assert!(said.contains("the disk lost writes"), "{said}");
         fixture.rig.down().unwrap();
     });
 }
@@ -259,7 +261,7 @@ fn stop_with(place: &Place, inject: &str) -> Finished {
 }
 
 /// Runs the verb of `words` under strace(1) with `options`.
-fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
+pub fn traced(place: &Place, options: &[&str], words: &[&str]) -> Finished {
     let mut strace = place.command("strace");
     strace.args(["-f", "-o", "calls"]).args(options).args([binary(), "hold"]);
     finish(strace.args(words).arg("./t.toml"))

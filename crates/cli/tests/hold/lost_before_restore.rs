@@ -1,13 +1,20 @@
 //! Writes that the disk loses before files are restored: memory still shows what the disk does not
 //! have, until the disk is mounted anew.
 
-use crate::crashes::{crash, unmount_below};
-use crate::losses::{lose_data, on_a_late_disk, stop_that_fails};
+use crate::crashes::{crash, crash_at, take_away, unmount_below};
+use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
 use crate::support::{HoldOnRig, configure, sh};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use synconce_testkit::harness::{Place, finish, isolated_alone};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{Fault, Rig};
+
+pub const LOST: &[&str] = &["a disk of the hold lost writes"];
 
 /// Loses data of a hold, which `meet` finds. After `then`, sets the files aside and restores them:
-/// that fails until the disk is mounted anew.
+/// that fails until the disk is mounted anew, also in a container that is made anew meanwhile.
 fn lose_before_a_restore(
     place: &Place,
     interrupt: impl FnOnce(&HoldOnRig<'_>),
@@ -16,14 +23,20 @@ fn lose_before_a_restore(
 ) {
     let fixture = lose_before_a_wipe(place, interrupt, meet);
     then(&fixture);
-    fixture.ok("recover --wipe");
-    fixture.fails("restore", &["a disk of the hold lost writes"]);
-    mount_anew(&fixture);
-    fixture.ok("restore");
+    wipe_and_restore(&fixture);
     fixture.rig.down().unwrap();
 }
 
-fn lose_before_a_wipe(
+pub fn wipe_and_restore(fixture: &HoldOnRig<'_>) {
+    fixture.ok("recover --wipe");
+    fixture.fails("restore", LOST);
+    lose_memory(fixture);
+    fixture.fails("restore", LOST);
+    mount_anew(fixture);
+    fixture.ok("restore");
+}
+
+pub fn lose_before_a_wipe(
     place: &Place,
     interrupt: impl FnOnce(&HoldOnRig<'_>),
     meet: impl FnOnce(&HoldOnRig<'_>),
@@ -41,18 +54,27 @@ fn keep_that_fails(fixture: &HoldOnRig<'_>) {
     fixture.fails("recover --keep", &["cannot sync", "Input/output error"]);
 }
 
-fn mount_anew(fixture: &HoldOnRig<'_>) {
+pub fn mount_anew(fixture: &HoldOnRig<'_>) {
     fixture.rig.unmount().unwrap();
     fixture.rig.mount().unwrap();
 }
 
-fn damage_marker(fixture: &HoldOnRig<'_>) {
+pub fn damage_marker(fixture: &HoldOnRig<'_>) {
     fixture.place.write("state/holds/t.json", "nonsense");
 }
 
+pub fn killed(traced: Finished) {
+    assert_eq!(traced.status.signal(), Some(Signal::KILL.as_raw()), "{traced:?}");
+}
+
 /// Removes the marker and what is in memory. The next container has the disk, in the same boot.
-fn lose_container(fixture: &HoldOnRig<'_>) {
+pub fn lose_container(fixture: &HoldOnRig<'_>) {
     sh(fixture.place, "rm -r state runtime");
+}
+
+/// Removes what is in memory. The next container has the disk and the markers, in the same boot.
+pub fn lose_memory(fixture: &HoldOnRig<'_>) {
+    sh(fixture.place, "rm -r runtime");
 }
 
 #[test]
@@ -175,7 +197,116 @@ fn a_loss_of_a_hold_in_another_state_directory_refuses_no_restore() {
         sh(place, "sed -i 's/\"boot\": \"[^\"]*\"/\"boot\": \"another\"/' elsewhere/holds/t.json");
         other("recover", &["--wipe"]);
         other("restore", &[]);
-        fixture.fails("restore", &["a disk of the hold lost writes"]);
+        fixture.fails("restore", LOST);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_restore_if_the_wipe_is_cut_short_with_its_container() {
+    isolated_alone(|place| {
+        let fixture = lose_before_a_wipe(place, |_| {}, stop_that_fails);
+        lose_container(&fixture);
+        // The first rename makes the marker anew, the second one the journal.
+        let kill = ["-e", "trace=renameat2", "-e", "inject=renameat2:signal=SIGKILL:when=2"];
+        killed(traced(place, &kill, &["recover", "--wipe"]));
+        assert!(!place.path("state/holds/t.aside.json").exists());
+        lose_memory(&fixture);
+        wipe_and_restore(&fixture);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_is_cut_short_and_the_next() {
+    isolated_alone(|place| {
+        let fixture = lose_before_a_wipe(place, |_| {}, stop_that_fails);
+        lose_container(&fixture);
+        // The first such call is for the marker; the second one for the journal with the set.
+        let kill = ["-e", "trace=renameat", "-e", "inject=renameat:signal=SIGKILL:when=2"];
+        killed(traced(place, &kill, &["recover", "--wipe"]));
+        let all = fixture.everything();
+        assert!(fixture.file().exists() && !all.contains(".synconce"), "{all}");
+        fixture.ok("settle");
+        lose_memory(&fixture);
+        wipe_and_restore(&fixture);
+        // What is left of it is settled.
+        fs::write(fixture.file(), "written").unwrap();
+        fixture.ok("settle");
+        assert!(!place.path("state/holds/t.aside.json").exists());
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_wipe_that_a_mount_keeps_from_its_renames_leaves_the_marks_beside_the_files() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        unmount_below(&fixture);
+        let inside = fixture.directory().join("inside");
+        sh(place, &format!("mkdir {0}; mount -t tmpfs inside {0}", inside.display()));
+        fixture.fails("recover --wipe", &["a file system is mounted on "]);
+        sh(place, &format!("umount {}", inside.display()));
+        lose_container(&fixture);
+        fixture.fails("start", &["its marker is lost"]);
+        fixture.ok("recover --wipe");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_that_only_the_wipe_can_meet_is_not_forgotten_by_a_restore() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        take_away(place, &[fixture.file(), fixture.directory()]);
+        damage_marker(&fixture);
+        lose_data(&fixture);
+        fixture.ok("recover --wipe");
+        // Any other program may be the one to which the kernel reports the loss.
+        let disk = File::open(fixture.rig.path()).unwrap();
+        let _ = rustix::fs::syncfs(&disk);
+        drop(disk);
+        fixture.rig.disk().recover().unwrap();
+        fixture.fails("restore", LOST);
+        lose_memory(&fixture);
+        fixture.fails("restore", LOST);
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_restore_that_two_disks_fail_waits_for_both() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        let second = place.path("second");
+        fs::create_dir(&second).unwrap();
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+        let other = rig.at(&second).up().unwrap();
+        let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", second.join("held"));
+        place.write("t.toml", &(place.read("t.toml") + &hold));
+        fixture.ok("start");
+        crash_at(place, &[fixture.file(), fixture.directory(), second.join("held")]);
+        fixture.ok("recover --wipe");
+        for disk in [&fixture.rig, &other] {
+            fs::write(disk.path().join("lost"), "these bytes are lost".repeat(200)).unwrap();
+            disk.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+        }
+        fixture.fails("restore", &["cannot sync the file system of "]);
+        for disk in [&fixture.rig, &other] {
+            disk.disk().recover().unwrap();
+            fixture.fails("restore", LOST);
+            lose_memory(&fixture);
+            let said = format!("{} was not mounted again", disk.path().display());
+            fixture.fails("restore", &[&said]);
+            disk.unmount().unwrap();
+            disk.mount().unwrap();
+        }
+        fixture.ok("restore");
+        other.down().unwrap();
         fixture.rig.down().unwrap();
     });
 }

@@ -18,6 +18,7 @@ mod losses;
 mod lost_before_restore;
 mod names;
 mod namespaces;
+mod notes_of_losses;
 mod owners;
 mod places;
 mod private;

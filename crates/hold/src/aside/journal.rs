@@ -1,12 +1,13 @@
 //! The journal of what is set aside.
 
+mod path;
+
 use super::{README, REPLACED, directory_name, exists, split};
 use crate::file_id::FileId;
+use crate::lost_writes::Loss;
 use crate::record;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights};
@@ -23,6 +24,9 @@ pub struct Journal {
     /// The commands that put everything back, for a reader without synconce.
     #[serde(default)]
     pub put_back: Vec<String>,
+    /// The disks that lost writes of the hold: a restore waits until they are mounted anew.
+    #[serde(default)]
+    pub losses: Vec<Loss>,
 }
 
 /// What was set aside at one time.
@@ -123,7 +127,8 @@ impl Journal {
         let path = record::aside_path(name);
         match state_file::open(&path) {
             Err(error) if error == rustix::io::Errno::NOENT => {
-                Ok(Self { name: name.to_owned(), sets: Vec::new(), put_back: Vec::new() })
+                let name = name.to_owned();
+                Ok(Self { name, sets: Vec::new(), put_back: Vec::new(), losses: Vec::new() })
             }
             file => {
                 let journal = state_file::read::<Self>(&file.on("cannot open", &path)?);
@@ -163,6 +168,19 @@ impl Journal {
         let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
         let text = text.on("cannot write", &path)?;
         replace::write(&path, &text, Rights::common())
+    }
+
+    /// Adds `losses` durably.
+    ///
+    /// # Errors
+    /// Names the journal.
+    pub(crate) fn note_losses(&mut self, losses: Vec<Loss>) -> Result<(), Error> {
+        let losses: Vec<_> = losses.into_iter().filter(|it| !self.losses.contains(it)).collect();
+        if losses.is_empty() || mutant::is("hold-loss-unjournaled") {
+            return Ok(());
+        }
+        self.losses.extend(losses);
+        self.write()
     }
 
     /// Chooses the renames that a restore undoes: of a file that was set aside more than once, the
@@ -370,31 +388,4 @@ fn command(one: &Move, directory: &Path, inode: u64) -> String {
          mv -T {to} {from}; else {from_is_there}; fi) || \
          {{ printf '%s was not put back: look at %s\\n' {path} {directory} >&2; false; }}"
     )
-}
-
-/// Paths in JSON: a string, or an array of bytes if the path is not UTF-8.
-mod path {
-    use super::*;
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Either {
-        Text(String),
-        Bytes(Vec<u8>),
-    }
-
-    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        let name: &OsStr = path.as_os_str();
-        match name.to_str() {
-            Some(text) => to.serialize_str(text),
-            None => name.as_bytes().serialize(to),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(match Either::deserialize(from)? {
-            Either::Text(text) => PathBuf::from(text),
-            Either::Bytes(bytes) => PathBuf::from(OsString::from_vec(bytes)),
-        })
-    }
 }

@@ -11,7 +11,7 @@ pub use self::error::RestoreError;
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
-use crate::lost_writes;
+use crate::lost_writes::{self, Loss};
 use crate::mounted::file_system_of;
 use crate::record::{self, HoldRecord};
 use crate::runtime::{self, Lock};
@@ -98,7 +98,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
-    refuse_lost(&journal.name, &chosen)?;
+    refuse_lost(&journal, &chosen)?;
     if is_new && !mutant::is("hold-restore-journal-late") {
         journal.write()?;
     }
@@ -113,7 +113,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         }
     }
     if !mutant::is("hold-restore-unsynced") {
-        sync_disks(&journal.name, &chosen)?;
+        sync_disks(&mut journal, &chosen)?;
     }
     journal.end_restore();
     journal.write()?;
@@ -203,25 +203,34 @@ fn move_away(
 /// Syncs the file systems of the files, and so the names. The hold has answered syncs of the files
 /// without doing them. After a restore no marker says so any more.
 ///
-/// The kernel reports a lost write once, so a failure is noted for the next call.
-fn sync_disks(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
+/// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too, for
+/// a journal on a disk that is full or read-only.
+fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let mut done = Ok(());
     for parent in parents(chosen) {
         if let Err(error) = sync_file_system(parent) {
-            let noted = file_system_of(parent)
-                .and_then(|system| lost_writes::note_for_restore(name, &system));
-            done = done.and(Err::<(), _>(error)).and(noted);
+            // The failure matters more than that of its notes.
+            if let Ok(system) = file_system_of(parent) {
+                let _ = lost_writes::note_for_restore(&journal.name, &system);
+                let _ = journal.note_losses(vec![Loss::of(&system)]);
+            }
+            done = done.and(Err(error));
         }
     }
     done
 }
 
 /// Refuses while a file system is mounted that may have lost writes.
-fn refuse_lost(name: &str, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
+fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
-        if lost_writes::is_noted_for_restore(name, &system) {
-            return Err(RestoreError::Lost { name: name.to_owned(), point: system.point });
+        let known: Vec<_> = journal.losses.iter().map(|loss| loss.is_of(&system)).collect();
+        let (name, point) = (journal.name.clone(), system.point.clone());
+        if known.contains(&Some(true)) || lost_writes::is_noted_for_restore(&name, &system) {
+            return Err(RestoreError::Lost { name, point });
+        }
+        if known.contains(&None) {
+            return Err(RestoreError::MaybeLost { name, point });
         }
     }
     Ok(())

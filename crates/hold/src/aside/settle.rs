@@ -34,17 +34,14 @@ pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
         }
     }
     let froms = || journal.sets.iter().flat_map(|set| set.moves.iter().map(|one| &one.from));
-    if let Some(first) = froms().next() {
-        let since = last_restore(&journal)?;
-        let mut is_made = false;
-        for from in froms() {
-            is_made = is_made || exists(from)? && has_content(from, since)?;
-        }
-        if !is_made {
-            return Err(AsideError::NotStarted(first.clone()));
-        }
+    // A wipe that failed may have noted a loss in the journal: the next one needs it.
+    let Some(first) = froms().next() else { return Ok(0) };
+    let since = last_restore(&journal)?;
+    let mut is_made = false;
+    for from in froms() {
+        is_made = is_made || exists(from)? && has_content(from, since)?;
     }
-    Ok(remove_all(&journal)?)
+    if is_made { Ok(remove_all(&journal)?) } else { Err(AsideError::NotStarted(first.clone())) }
 }
 
 /// Removes the directories of `journal` with their content, and the journal. Returns the number of

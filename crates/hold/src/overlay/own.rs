@@ -11,8 +11,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 
 /// The entries of the directory of an overlay that are symbolic links.
-const LINKS: [&str; 2] = [attributes::STRIPPED, lost::NOTE];
-const ENTRIES: [&str; 5] = [UPPER, WORK, POINT, LINKS[0], LINKS[1]];
+const LINKS: [&str; 3] = [attributes::STRIPPED, lost::NOTE, lost::NEW_NOTE];
+const ENTRIES: [&str; 6] = [UPPER, WORK, POINT, LINKS[0], LINKS[1], LINKS[2]];
 
 /// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold
 /// is missing, and a removal would lose data. A hold that a crash has ended may have left no note.
@@ -32,7 +32,7 @@ pub(super) fn refuse_foreign(scratch: &SafeDirectory) -> Result<(), Error> {
 }
 
 /// Whether `scratch` has more than a hold that a crash has ended leaves: directories, empty files
-/// of the kernel, links to the held file, and the two entries that are symbolic links.
+/// of the kernel, links to the held file, and the entries that are symbolic links.
 fn has_data(scratch: &SafeDirectory) -> Result<bool, Error> {
     let top = scratch.path();
     let mut has_data = false;

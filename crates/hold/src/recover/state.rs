@@ -57,6 +57,8 @@ impl MarkedState {
     pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
         let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
         let is_certain = why.is_certain();
+        let has_lost_writes =
+            |held| ResolvedPath::of(held).is_ok_and(|place| lost::has_lost_writes(&place));
         let record = HoldRecord {
             name: config.name.clone(),
             started: now(),
@@ -64,7 +66,7 @@ impl MarkedState {
             boot: if is_certain { "lost".to_owned() } else { String::new() },
             file_systems: Vec::new(),
             config: config.clone(),
-            failed: false,
+            failed: config.hold.iter().any(has_lost_writes),
             has_intact: false,
             lost: true,
             ending: false,
@@ -73,8 +75,7 @@ impl MarkedState {
             namespace: 0,
         };
         record.write()?;
-        let reason = why.to_string();
-        Ok(Self::Unclean { reason, record: Some(Box::new(record)), is_certain })
+        Ok(Self::of(record))
     }
 
     /// Notes durably that this recovery removes the marks beside the files: see
@@ -91,9 +92,9 @@ impl MarkedState {
     ///
     /// # Errors
     /// If no note could be made.
-    pub(super) fn note_loss(&self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
+    pub(super) fn note_loss(&mut self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
         match self {
-            Self::Unclean { record: Some(record), .. } => HoldRecord::clone(record).note_failure(),
+            Self::Unclean { record: Some(record), .. } => record.note_failure(),
             _ => lost_writes::note(name, places),
         }
     }

@@ -32,11 +32,13 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 12] = [
+const SCENARIOS: [FaultScenario; 14] = [
     FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
     FaultScenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
+    FaultScenario { mutant: "hold-loss-unjournaled", run: lost_before_a_restore },
+    FaultScenario { mutant: "hold-wipe-unsynced", run: lost_before_a_wipe },
     FaultScenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
     FaultScenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
     FaultScenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
@@ -159,6 +161,38 @@ fn start_without_the_marker(
     // A start refuses this file, which no database made.
     fs::remove_file(fixture.data().join("jobs/data"))?;
     start_anew(fixture)
+}
+
+fn lost_before_a_restore(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
+    lose_a_write(fixture, rig)?;
+    if fixture.verb("stop")?.status.success() {
+        return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
+    }
+    rig.disk().recover()?;
+    fixture.must("recover")?;
+    restore_in_another_container(fixture)
+}
+
+/// The recovery is the first to sync the disk.
+fn lost_before_a_wipe(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
+    lose_a_write(fixture, rig)?;
+    fixture.crash()?;
+    fixture.must("recover")?;
+    // Any program may be the one to which the kernel reports a loss.
+    let _ = rustix::fs::syncfs(fs::File::open(fixture.disk())?);
+    rig.disk().recover()?;
+    restore_in_another_container(fixture)
+}
+
+/// Restores, which has to be refused, without what is in memory.
+fn restore_in_another_container(fixture: &HoldFixture) -> Result<Option<BrokenPromise>> {
+    fixture.boot()?;
+    let restored = fixture.verb("restore")?;
+    match restored.status.success() {
+        true => Ok(Some(("forgotten", "a restore succeeds after a lost write".to_owned()))),
+        false if restored.stderr.contains("a disk of the hold lost writes") => Ok(None),
+        false => Err(failed("restore", &restored).into()),
+    }
 }
 
 /// Lets a start, which has to be refused, find no marker.

@@ -49,6 +49,14 @@ pub enum RestoreError {
         /// The mount point of the file system.
         point: PathBuf,
     },
+    /// A disk of the hold lost writes, perhaps since this file system was mounted: sysfs does not show
+    /// its super block, or did not when the writes were lost.
+    MaybeLost {
+        /// The name of the hold.
+        name: String,
+        /// The mount point of the file system.
+        point: PathBuf,
+    },
     /// An act failed. The next call goes on.
     Failed(Error),
 }
@@ -72,7 +80,7 @@ impl RestoreError {
             Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
             Self::Failed(error) => return safe_directory::remedy(error),
-            Self::Gone { .. } | Self::Lost { .. } => return None,
+            Self::Gone { .. } | Self::Lost { .. } | Self::MaybeLost { .. } => return None,
         })
     }
 
@@ -95,6 +103,9 @@ impl RestoreError {
                 (format!("umount {}", quote(point)), "and mount it again, or boot the machine"),
                 (format!("synconce hold restore {name}"), "then put back what the disk has"),
             ],
+            Self::MaybeLost { name, .. } => {
+                vec![(format!("synconce hold restore {name}"), "after the machine has booted")]
+            }
             _ => Vec::new(),
         }
     }
@@ -131,6 +142,14 @@ impl fmt::Display for RestoreError {
                     f,
                     "cannot put back what is set aside: a disk of the hold lost writes, and \
                      {point} was not mounted again since"
+                )
+            }
+            Self::MaybeLost { point, .. } => {
+                let point = point.display();
+                write!(
+                    f,
+                    "cannot put back what is set aside: a disk of the hold lost writes, and nothing \
+                     shows whether {point} was mounted again since"
                 )
             }
             Self::Failed(error) => error.fmt(f),

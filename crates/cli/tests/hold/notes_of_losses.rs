@@ -1,0 +1,194 @@
+//! Where the notes of lost writes are, when a note cannot be written or says less than it should.
+
+use crate::crashes::{crash, take_away};
+use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
+use crate::lost_before_restore::{
+    LOST, damage_marker, killed, lose_container, lose_memory, mount_anew, wipe_and_restore,
+};
+use crate::support::{HoldOnRig, configure, sh};
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use synconce_testkit::harness::{Place, isolated_alone};
+use synconce_testkit::rig::{Fault, Rig};
+
+#[test]
+fn a_kill_between_two_notes_of_losses_leaves_one() {
+    isolated_alone(|place| kill_between_two_notes(place, "symlinkat"));
+}
+
+#[test]
+fn a_kill_before_the_rename_of_a_note_of_a_loss_leaves_the_old_one() {
+    isolated_alone(|place| kill_between_two_notes(place, "/^renameat"));
+}
+
+fn kill_between_two_notes(place: &Place, call: &str) {
+    let fixture = with_one_note(place);
+    fixture.ok("start");
+    lose_data(&fixture);
+    stop_that_fails(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    lose_again_and_kill(place, call, 1);
+    lose_container(&fixture);
+    wipe_and_restore(&fixture);
+    fixture.rig.down().unwrap();
+}
+
+/// Makes a hold of one path.
+fn with_one_note(place: &Place) -> HoldOnRig<'_> {
+    let fixture = on_a_late_disk(place);
+    configure(place, "t", "", &fixture.directory());
+    fixture
+}
+
+/// Lets a recovery meet another loss, and kills it at its call number `when` of `call`.
+fn lose_again_and_kill(place: &Place, call: &str, when: usize) {
+    let (trace, kill) =
+        (format!("trace=syncfs,{call}"), format!("inject={call}:signal=SIGKILL:when={when}"));
+    let options = ["-e", &trace, "-e", "inject=syncfs:error=EIO", "-e", &kill];
+    killed(traced(place, &options, &["recover", "--keep"]));
+}
+
+/// Loses data on a disk that `fill` fills. After `then`, the marker is lost.
+fn lose_on_a_full_disk(place: &Place, fill: &str, then: impl FnOnce(&HoldOnRig<'_>)) {
+    let fixture = with_one_note(place);
+    fixture.ok("start");
+    let data = fixture.directory().join("lost");
+    fs::write(&data, "these bytes are kept".repeat(200)).unwrap();
+    let disk = fixture.rig.path().display().to_string();
+    sh(place, &format!("mkdir {disk}/fill; sync -f {disk}"));
+    sh(place, &fill.replace("DISK", &disk));
+    let file = File::options().write(true).open(&data).unwrap();
+    file.write_all_at("these bytes are lost".repeat(200).as_bytes(), 0).unwrap();
+    drop(file);
+    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+    stop_that_fails(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    then(&fixture);
+    sh(place, &format!("rm -r {disk}/fill"));
+    lose_container(&fixture);
+    assert_eq!(fixture.state(), "interrupted");
+    wipe_and_restore(&fixture);
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_loss_on_a_disk_without_free_blocks_is_not_forgotten_by_a_restore_if_the_marker_is_lost() {
+    isolated_alone(|place| {
+        let fill = "for turn in 1 2; do cat /dev/zero >>DISK/fill/0 2>other || sync -f DISK; done
+             while echo >DISK/fill/$((n += 1)) && sync -f DISK; do :; done 2>other";
+        lose_on_a_full_disk(place, fill, |fixture| {
+            // The block of the first note.
+            sh(place, &fill.replace("DISK", &fixture.rig.path().display().to_string()));
+            // The second link is the shorter one.
+            lose_again_and_kill(place, "symlinkat", 2);
+        });
+    });
+}
+
+#[test]
+fn a_loss_on_a_disk_without_free_inodes_is_not_forgotten_by_a_restore_if_the_marker_is_lost() {
+    isolated_alone(|place| {
+        let fill = "while true >DISK/fill/$((n += 1)); do :; done 2>other";
+        lose_on_a_full_disk(place, fill, |_| {});
+    });
+}
+
+#[test]
+fn a_loss_on_a_disk_that_is_covered_is_not_forgotten_by_a_restore() {
+    isolated_alone(|place| {
+        let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
+        let fixture = HoldOnRig { place, rig: rig.up().unwrap() };
+        let above = fixture.rig.path().join("above");
+        configure(place, "t", "", &above.join("databases"));
+        fixture.ok("start");
+        take_away(place, &[above.join("databases")]);
+        fs::write(above.join("lost"), "these bytes are lost".repeat(200)).unwrap();
+        fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+        sh(place, &format!("mount -t tmpfs cover {}", above.display()));
+        stop_that_fails(&fixture);
+        sh(place, &format!("umount {}", above.display()));
+        fixture.rig.disk().recover().unwrap();
+        // What is in memory is all that names the disk.
+        damage_marker(&fixture);
+        wipe_and_restore(&fixture);
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// The note of the loss is in memory alone: nothing can be written beside the journal.
+#[test]
+fn a_loss_that_a_restore_meets_beside_a_read_only_state_disk_is_not_forgotten() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        sh(place, "mkdir -p state; mount -t tmpfs state state");
+        fixture.ok("start");
+        crash(&fixture);
+        fixture.ok("recover --wipe");
+        let kill = ["-e", "trace=syncfs", "-e", "inject=syncfs:signal=SIGKILL"];
+        killed(traced(place, &kill, &["restore"]));
+        sh(place, "mount -o remount,ro state");
+        lose_data(&fixture);
+        fixture.fails("restore", &["cannot sync the file system of "]);
+        fixture.rig.disk().recover().unwrap();
+        sh(place, "mount -o remount,rw state");
+        fixture.fails("restore", LOST);
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        sh(place, "umount state");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Loses data while sysfs does not show the disk. Then `recover` recovers in another container, which
+/// has the markers, and has the disk by another mount. The restore is to be made in a third one.
+fn without_sysfs(place: &Place, recover: impl FnOnce(&HoldOnRig<'_>)) -> HoldOnRig<'_> {
+    let fixture = on_a_late_disk(place);
+    sh(place, "mount -t tmpfs nothing /sys");
+    fixture.ok("start");
+    lose_data(&fixture);
+    stop_that_fails(&fixture);
+    fixture.rig.disk().recover().unwrap();
+    let other_mount = "mkdir other; mount --bind DISK other; umount DISK
+         mount --bind other DISK; umount other";
+    sh(place, &other_mount.replace("DISK", &fixture.rig.path().display().to_string()));
+    lose_memory(&fixture);
+    recover(&fixture);
+    lose_memory(&fixture);
+    fixture
+}
+
+fn show_sysfs(fixture: &HoldOnRig<'_>) {
+    sh(fixture.place, "umount /sys");
+}
+
+#[test]
+fn a_loss_without_sysfs_refuses_a_restore_until_the_machine_boots() {
+    isolated_alone(|place| {
+        let fixture = without_sysfs(place, |fixture| drop(fixture.ok("recover --wipe")));
+        let said = ["a disk of the hold lost writes, and nothing shows whether "];
+        fixture.fails("restore", &said);
+        show_sysfs(&fixture);
+        mount_anew(&fixture);
+        fixture.fails("restore", &said);
+        let journal = place.read("state/holds/t.aside.json");
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        assert!(journal.contains(boot.trim()));
+        place.write("state/holds/t.aside.json", &journal.replace(boot.trim(), "another"));
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_without_sysfs_is_one_of_the_disk_that_a_recovery_sees() {
+    isolated_alone(|place| {
+        let fixture = without_sysfs(place, |fixture| {
+            show_sysfs(fixture);
+            fixture.ok("recover --wipe");
+        });
+        fixture.fails("restore", &["was not mounted again since"]);
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
