@@ -1,10 +1,11 @@
 //! Subvolumes and snapshots of btrfs, by the ioctls of `linux/btrfs.h`.
 
 use rustix::ioctl::{Getter, NoArg, Opcode, Setter, Updater, ioctl, opcode};
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// `BTRFS_IOCTL_MAGIC`.
 const MAGIC: u8 = 0x94;
@@ -32,6 +33,8 @@ const SET_FLAGS: Opcode = opcode::write::<u64>(MAGIC, 26);
 const GET_INFORMATION: Opcode = opcode::read::<Information>(MAGIC, 60);
 /// `BTRFS_IOC_GET_SUBVOL_ROOTREF` (Linux 4.18).
 const GET_NESTED: Opcode = opcode::read_write::<Nested>(MAGIC, 61);
+/// `BTRFS_IOC_INO_LOOKUP_USER` (Linux 4.18).
+const LOOK_UP: Opcode = opcode::read_write::<LookUp>(MAGIC, 62);
 
 /// `struct btrfs_ioctl_vol_args`, with `BTRFS_PATH_NAME_MAX` and its terminator.
 #[repr(C)]
@@ -69,15 +72,28 @@ struct Information {
 /// `struct btrfs_ioctl_get_subvol_rootref_args`.
 #[repr(C)]
 struct Nested {
+    /// The lowest id to return. The kernel sets it to the first that is left.
     first: u64,
+    /// The ids of the subvolumes, and of the directories that they are in.
     found: [[u64; 2]; 255],
     count: u8,
     align: [u8; 7],
 }
 
+/// `struct btrfs_ioctl_ino_lookup_user_args`.
+#[repr(C)]
+struct LookUp {
+    directory: u64,
+    subvolume: u64,
+    name: [u8; 256],
+    /// The path of the directory below the inode that was asked, with a slash at its end.
+    path: [u8; 3824],
+}
+
 // The kernel's own assertions about these structures (fs/btrfs/ioctl.c, linux/btrfs.h).
 const _: () = assert!(size_of::<VolumeArguments>() == 4096 && size_of::<Flagged>() == 4096);
 const _: () = assert!(size_of::<Information>() == 504 && size_of::<Nested>() == 4096);
+const _: () = assert!(size_of::<LookUp>() == 4096);
 
 /// What btrfs keeps of a subvolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,17 +195,54 @@ pub fn subvolume(fd: BorrowedFd<'_>) -> io::Result<Subvolume> {
     Ok(Subvolume { uuid, is_snapshot: parent_uuid != [0; 16], last_change })
 }
 
+/// Returns the paths of the subvolumes in the subvolume with the root `fd`, below `fd`. Those that are
+/// in another one of them are left out.
+///
+/// # Errors
+/// `ENOTTY` if the file system is not btrfs, or before Linux 4.18; `EACCES` if the caller may not enter
+/// the directory of one; `ENAMETOOLONG` if its path has more than 3,823 bytes.
+pub fn nested(fd: BorrowedFd<'_>) -> io::Result<Vec<PathBuf>> {
+    let mut asked = Nested { first: 0, found: [[0; 2]; 255], count: 0, align: [0; 7] };
+    let mut paths = Vec::new();
+    loop {
+        let has_more = ask_nested(fd, &mut asked)?;
+        for [subvolume, directory] in &asked.found[..usize::from(asked.count)] {
+            paths.push(path_of(fd, *subvolume, *directory)?);
+        }
+        if !has_more {
+            return Ok(paths);
+        }
+    }
+}
+
+/// Returns the path of the subvolume `subvolume`, which is in the directory `directory` below `fd`.
+fn path_of(fd: BorrowedFd<'_>, subvolume: u64, directory: u64) -> io::Result<PathBuf> {
+    let mut asked = LookUp { directory, subvolume, name: [0; 256], path: [0; 3824] };
+    // SAFETY: the opcode reads and writes a `btrfs_ioctl_ino_lookup_user_args`, which this is.
+    unsafe { ioctl(fd, Updater::<LOOK_UP, _>::new(&mut asked)) }?;
+    let text = |bytes: &[u8]| {
+        let text = CStr::from_bytes_until_nul(bytes).map_err(io::Error::other)?;
+        Ok::<_, io::Error>(PathBuf::from(OsStr::from_bytes(text.to_bytes())))
+    };
+    Ok(text(&asked.path)?.join(text(&asked.name)?))
+}
+
 /// Whether other subvolumes are in the subvolume with the root `fd`. Needs no privilege.
 ///
 /// # Errors
 /// `ENOTTY` if the file system is not btrfs, or before Linux 4.18.
 pub fn has_nested(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut nested = Nested { first: 0, found: [[0; 2]; 255], count: 0, align: [0; 7] };
+    let mut asked = Nested { first: 0, found: [[0; 2]; 255], count: 0, align: [0; 7] };
+    ask_nested(fd, &mut asked)?;
+    Ok(asked.count > 0)
+}
+
+/// Fills `asked` with the next 255 subvolumes in that with the root `fd`. Returns whether there are more.
+fn ask_nested(fd: BorrowedFd<'_>, asked: &mut Nested) -> io::Result<bool> {
     // SAFETY: the opcode reads and writes a `btrfs_ioctl_get_subvol_rootref_args`, which this is.
-    match unsafe { ioctl(fd, Updater::<GET_NESTED, _>::new(&mut nested)) } {
-        // There are more than 255.
+    match unsafe { ioctl(fd, Updater::<GET_NESTED, _>::new(asked)) } {
         Err(rustix::io::Errno::OVERFLOW) => Ok(true),
-        asked => Ok(asked.map(|()| nested.count > 0)?),
+        answer => Ok(answer.map(|()| false)?),
     }
 }
 
@@ -245,7 +298,7 @@ mod tests {
         // As printed by a C program with linux/btrfs.h, on x86-64 and arm64.
         let numbers: [u32; 5] = [CREATE, DESTROY, SNAPSHOT, GET_FLAGS, SET_FLAGS];
         assert_eq!(numbers, [0x5000_940e, 0x5000_940f, 0x5000_9417, 0x8008_9419, 0x4008_941a]);
-        assert_eq!([GET_INFORMATION, GET_NESTED], [0x81f8_943c, 0xd000_943d]);
+        assert_eq!([GET_INFORMATION, GET_NESTED, LOOK_UP], [0x81f8_943c, 0xd000_943d, 0xd000_943e]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod freeze;
 mod trial;
 mod upper;
 
+pub(crate) use self::freeze::own_times;
 pub use self::freeze::{Frozen, freeze};
 pub(crate) use self::trial::TRIAL_PREFIX;
 pub use self::trial::trial;

@@ -6,6 +6,7 @@
 
 mod copy;
 mod mounting;
+mod snapshot;
 
 pub(crate) use self::copy::settled;
 pub(crate) use self::mounting::is_busy;

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use synconce_testkit::harness::{
     Place, StartedCommand, Terminal, children, eventually, exists, finish, perl, trial,
-    under_a_listener,
+    under_a_listener, without_foreign_syncs,
 };
 use synconce_testkit::rig::FsKind;
 
@@ -107,11 +107,14 @@ fn a_killed_doctor_ends_the_command(place: &Place) {
 }
 
 fn the_wait_of_a_caller_that_was_killed_counts(place: &Place) {
+    let _barrier = without_foreign_syncs();
     let rig = rig(FsKind::Ext4, 0);
+    // Before the stall: a commit of the journal that waits for a flush would keep the shell from it.
+    std::fs::write(rig.path().join("file"), "x").unwrap();
     rig.disk().stall_flushes().unwrap();
     let [go, gone] = ["go", "gone"].map(|name| place.text(name));
     let wait = format!("until [ -e {go} ]; do :; done; kill -9 $!; wait; echo >{gone}");
-    let script = format!("echo >file; sync file & {wait}");
+    let script = format!("sync file & {wait}");
     let started = StartedCommand::new(&mut watched(place, rig.path(), &[], &["sh", "-c", &script]));
     rig.disk().wait_for_waiting_flush(Duration::from_secs(60)).unwrap();
     place.write("go", "");

@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
     let needs = on(FsKind::Btrfs, &NEEDS);
     vec![
         trial(a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it, &needs),
+        trial(subvolumes_in_a_tree_are_in_its_clones, &needs),
         trial(in_a_sealed_run_only_what_needs_a_sync_is_refused, &needs),
         trial(each_layer_that_differs_has_its_reason_and_can_be_accepted, &needs),
         trial(what_was_accepted_stays_so_after_a_power_cut, &needs),
@@ -192,4 +193,46 @@ fn what_was_accepted_stays_so_after_a_power_cut(place: &Place) {
         cut.unmount().unwrap();
         replay.down().unwrap();
     }
+}
+
+/// Makes subvolumes in the working directory, as systemd-tmpfiles, snapper and engines of containers do.
+const MAKE: &str = "
+    btrfs -q subvolume create volume; chmod 700 volume; chown 1000 volume; echo kept >volume/file
+    mkdir volume/below; btrfs -q subvolume create volume/below/inner; echo deep >volume/below/inner/file
+    btrfs -q subvolume snapshot -r volume/below/inner locked
+    mkdir many
+    for number in $(seq 300); do btrfs -q subvolume create many/$number; done
+    touch -d @1000000000 .";
+
+/// Of a subvolume in its source, btrfs's own snapshot has an empty directory.
+fn subvolumes_in_a_tree_are_in_its_clones(place: &Place) {
+    let (rig, site) = site(place);
+    let volumes =
+        || place.sh(&format!("btrfs subvolume list {} | wc -l", rig.path().display())).stdout;
+    let before = volumes();
+    site.clone_of("base", "work");
+    let point = site.fresh("point");
+    fs::create_dir(&point).unwrap();
+    let point = point.display().to_string();
+    site.well(&["mount", "work", &point]);
+    place.sh(&format!("cd {point}/data; {MAKE}"));
+    site.well(&["umount", &point]);
+    site.well(&["commit", "work"]);
+
+    let look =
+        "cd /data; cat volume/file volume/below/inner/file locked/file; stat -c '%a %u' volume
+                stat -c %Y .; ls many | wc -l; ! touch locked/new 2>/dev/null";
+    let wanted = "kept\ndeep\ndeep\n700 1000\n1000000000\n300\n";
+    let add = "echo more >>/data/volume/file; touch /data/volume/below/inner/new";
+    assert_eq!(site.from("work", &format!("{look}; {add}")), wanted);
+    site.keep("work", "next", &["/bin/sh", "-ec", add]);
+    assert_eq!(site.from("work", look), wanted, "a clone changes nothing in its base");
+    let seen = site.from("next", "cat /data/volume/file; ls /data/volume/below/inner");
+    assert_eq!(seen, "kept\nmore\nfile\nnew\n");
+    for tree in ["work", "next"] {
+        site.well(&["verify", tree]);
+        site.well(&["remove", "--wait", tree]);
+    }
+    assert_eq!(volumes(), before, "no subvolume is left");
+    rig.down().unwrap();
 }

@@ -172,7 +172,8 @@ fn unflag_file(dir: &OwnedFd, name: &CStr, data: &Stat) -> bool {
             .is_ok_and(|file| unflag(file.as_fd()))
 }
 
-fn own_times(data: &Stat) -> Timestamps {
+/// Returns the times that a change behind the back of a program is to leave.
+pub(crate) fn own_times(data: &Stat) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: data.st_mtime, tv_nsec: data.st_mtime_nsec as _ },

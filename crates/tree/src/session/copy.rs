@@ -1,5 +1,6 @@
 //! The copy that a session writes in.
 
+use super::snapshot::snapshot;
 use super::{Begun, ROOT, Session, UPPER, WORK, Working, nothing};
 use crate::record::{LayerContent, Purpose};
 use crate::store::{CONTENT, open_directory};
@@ -68,8 +69,7 @@ impl<'a> Session<'a, Begun> {
         let path = self.store.content(&base.id);
         let base = open_directory(&path)?;
         let directory = open_directory(&self.directory())?;
-        btrfs::snapshot(base.as_fd(), directory.as_fd(), OsStr::new(CONTENT), false)
-            .on("cannot make a snapshot of", &path)
+        snapshot(base.as_fd(), &path, directory.as_fd(), OsStr::new(CONTENT))
     }
 
     fn copy(&self, mode: CopyMode, progress: &dyn Progress) -> Result<(), Error> {
