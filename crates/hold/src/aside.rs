@@ -32,6 +32,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::exists;
+use synconce_durable::text::quote;
 use synconce_durable::{mutant, record};
 use synconce_probe::mounts;
 
@@ -87,8 +88,9 @@ impl AsideError {
     /// Returns a command that helps.
     pub fn remedy(&self) -> Option<String> {
         match self {
+            Self::Mounted { point, .. } => Some(format!("umount {}", quote(point))),
             Self::Failed(error) => safe_directory::remedy(error),
-            _ => None,
+            Self::Unfinished(_) | Self::NotStarted(_) => None,
         }
     }
 }
@@ -198,36 +200,40 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
 }
 
 /// Refuses, as [`set_aside`] of `paths` does, if a file system is mounted on or below what would be
-/// renamed. The directory of an overlay may have a mount still, which the removal of that directory
-/// ends.
+/// renamed. Mounts in the directory of an overlay do not count: the recovery ends them.
 ///
 /// # Errors
 /// [`AsideError::Mounted`], or names a directory that cannot be read.
 pub(crate) fn refuse_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
-    match mount_below(&expand::all(paths)?)? {
-        Some((path, point)) if !point.iter().any(|name| name == SCRATCH) => {
-            Err(AsideError::Mounted { path, point })
-        }
-        _ => Ok(()),
-    }
+    let counts = |point: &Path| !point.iter().any(|name| name == SCRATCH);
+    refuse(mount_below(&expand::all(paths)?, counts)?)
 }
 
 /// Refuses if a file system is mounted on or below one of `paths`.
 fn check_mounts<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), AsideError> {
-    match mount_below(paths)? {
+    refuse(mount_below(paths, |_| true)?)
+}
+
+fn refuse(mounted: Option<(PathBuf, PathBuf)>) -> Result<(), AsideError> {
+    match mounted {
         None => Ok(()),
         Some((path, point)) => Err(AsideError::Mounted { path, point }),
     }
 }
 
-/// Returns the first of `paths` on or below which a file system is mounted, and the mount point.
+/// Returns the first of `paths` on or below which a file system is mounted at a point that `counts`,
+/// and the mount point.
 fn mount_below<'a>(
     paths: impl IntoIterator<Item = &'a PathBuf>,
+    counts: impl Fn(&Path) -> bool,
 ) -> Result<Option<(PathBuf, PathBuf)>, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let below = |path: &PathBuf| mounts.iter().find(|mount| mount.point.starts_with(path));
-    let mut found = paths.into_iter().filter_map(|path| Some((path, below(path)?)));
-    Ok(found.next().map(|(path, mount)| (path.clone(), mount.point.clone())))
+    let points = || mounts.iter().map(|mount| &mount.point).filter(|point| counts(point));
+    let mut found = paths.into_iter().filter_map(|path| {
+        let point = points().find(|point| point.starts_with(path))?;
+        Some((path.clone(), point.clone()))
+    });
+    Ok(found.next())
 }
 
 /// Returns the first number above those of the journal that no directory beside `paths` has.

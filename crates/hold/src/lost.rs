@@ -101,10 +101,11 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
     };
     let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
     let short = format!("{FAILED} {directory_id}");
-    let target = format!("{short} {}{}", boot_id()?, super_block_of(place)?);
+    let long = boot_id().and_then(|boot| Ok(format!("{short} {boot}{}", super_block_of(place)?)));
+    let replaced = long.map_or(Err(Errno::NODATA), |long| replace_note(&scratch, &long));
     // A link with less than 60 bytes is in its inode: a full ext4 has no block for a longer one.
-    let replaced = replace_note(&scratch, &target).or_else(|_| replace_note(&scratch, &short));
-    // Or there is no inode for a second link. A kill between the two steps loses the note.
+    let replaced = replaced.or_else(|_| replace_note(&scratch, &short));
+    // A full disk may have no inode for a second link. A kill between the two steps loses the note.
     let replaced = replaced.or_else(|_| {
         rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())?;
         rustix::fs::symlinkat(&short, &scratch, NOTE)

@@ -196,8 +196,8 @@ fn paths_to_wipe(config: &Config) -> Vec<PathBuf> {
     paths
 }
 
-/// Refuses what would keep a wipe of the hold that had `config` from its renames, while the marks are
-/// beside the files: the marker may be lost before the next call.
+/// Refuses a wipe of the hold that had `config` if its renames would fail. The marks are still beside the
+/// files then, and show the hold if the marker is lost before the next call.
 fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
     // The guard has the files open, too.
     lock.end_guard()?;
@@ -206,7 +206,7 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
 }
 
 /// Syncs the disks of `places`. A lost write is an error for files that are used as they are. A wipe
-/// goes on without them, and leaves the loss to a restore.
+/// does not use them: it notes the loss for a restore.
 fn sync_for(
     fate: &Fate,
     name: &str,
@@ -216,16 +216,19 @@ fn sync_for(
     if !matches!(fate, Fate::Wipe(_)) {
         return sync(name, state, places);
     }
-    if !mutant::is("hold-wipe-unsynced") {
-        let _ = sync(name, state, places);
-    }
-    keep_losses(name, state, places)
+    let has_failed = !mutant::is("hold-wipe-unsynced") && sync(name, state, places).is_err();
+    keep_losses(name, state, places, if has_failed { places } else { &[] })
 }
 
 /// Notes durably for [`aside::restore`] which disks of the hold `name` have lost writes since they
 /// were mounted: the marker and the notes beside the files go, and what is in memory may go with its
-/// container.
-fn keep_losses(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
+/// container. The sync of `failed`, which are some of `places`, has just failed.
+fn keep_losses(
+    name: &str,
+    state: &MarkedState,
+    places: &[ResolvedPath],
+    failed: &[ResolvedPath],
+) -> Result<(), Error> {
     let then = match state {
         MarkedState::Unclean { record: Some(record), .. }
             if unclean(record) == Some(Unclean::WriteBack) =>
@@ -246,6 +249,9 @@ fn keep_losses(name: &str, state: &MarkedState, places: &[ResolvedPath]) -> Resu
         {
             losses.push(Loss::of(&system));
         }
+    }
+    for place in failed {
+        losses.push(Loss::of(&file_system_of(place.parent())?));
     }
     Journal::read(name)?.note_losses(losses)
 }

@@ -11,7 +11,7 @@ use synconce_testkit::harness::{Place, finish, isolated_alone};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
-pub const LOST: &[&str] = &["a disk of the hold lost writes"];
+pub const LOST: &[&str] = &["a disk of the hold lost writes", "was not mounted again since"];
 
 /// Loses data of a hold, which `meet` finds. After `then`, sets the files aside and restores them:
 /// that fails until the disk is mounted anew, also in a container that is made anew meanwhile.
@@ -271,6 +271,28 @@ fn a_loss_that_only_the_wipe_can_meet_is_not_forgotten_by_a_restore() {
         fixture.rig.disk().recover().unwrap();
         fixture.fails("restore", LOST);
         lose_memory(&fixture);
+        fixture.fails("restore", LOST);
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_that_only_the_wipe_can_meet_needs_no_note_but_the_journal() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        take_away(place, &[fixture.file(), fixture.directory()]);
+        damage_marker(&fixture);
+        let no_notes = "find $1 -name started -delete; mv runtime before; mkdir runtime
+                        mount -t tmpfs -o nr_inodes=40,mode=755 notes runtime; cp -a before/. runtime
+                        while touch runtime/fill.$((n += 1)) 2>other; do :; done";
+        sh(place, &format!("set -- {}; {no_notes}", fixture.rig.path().display()));
+        lose_data(&fixture);
+        fixture.ok("recover --wipe");
+        sh(place, "umount runtime");
+        fixture.rig.disk().recover().unwrap();
         fixture.fails("restore", LOST);
         mount_anew(&fixture);
         fixture.ok("restore");

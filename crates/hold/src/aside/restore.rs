@@ -93,7 +93,7 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Ok(restored);
     }
     if let Some((path, point)) =
-        mount_below(chosen.iter().flat_map(|(_, one)| [&one.from, &one.to]))?
+        mount_below(chosen.iter().flat_map(|(_, one)| [&one.from, &one.to]), |_| true)?
     {
         return Err(RestoreError::Mounted { path, point });
     }
