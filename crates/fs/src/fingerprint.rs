@@ -13,6 +13,7 @@ use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use synconce_sys::btrfs;
 
 pub use self::order::compare_fingerprints;
 use crate::Progress;
@@ -100,6 +101,7 @@ pub fn fingerprint(
     let fingerprinting = Fingerprinting {
         tree,
         ignores_links: options.ignore_links,
+        is_btrfs: btrfs::is_btrfs(tree).unwrap_or(false),
         progress,
         next: AtomicU32::new(1),
         sum: Mutex::default(),
@@ -123,6 +125,7 @@ pub fn fingerprint(
 struct Fingerprinting<'a> {
     tree: BorrowedFd<'a>,
     ignores_links: bool,
+    is_btrfs: bool,
     progress: &'a dyn Progress,
     /// The next directory's number, which is above its parent's number.
     next: AtomicU32,
@@ -178,9 +181,12 @@ impl Fingerprinting<'_> {
     /// as the device number, are left out.
     fn digest(&self, name: &CStr, stat: &Statx) -> [u8; 32] {
         let mut text = [0; 64];
-        let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
+        let (mut mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
         let (mut changed, mut nanoseconds) = (ctime.tv_sec, ctime.tv_nsec);
         let mut links = stat.stx_nlink;
+        if self.is_btrfs && stat.stx_ino == btrfs::EMPTY_DIRECTORY {
+            (mtime.tv_sec, mtime.tv_nsec, changed, nanoseconds) = (0, 0, 0, 0);
+        }
         if self.ignores_links {
             (changed, nanoseconds, links) = (0, 0, 0);
         }

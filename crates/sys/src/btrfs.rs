@@ -14,6 +14,9 @@ const SUPER_MAGIC: u64 = 0x9123_683E;
 /// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root
 /// (linux/btrfs_tree.h).
 const SUBVOLUME_ROOT: u64 = 256;
+/// `BTRFS_EMPTY_SUBVOL_DIR_OBJECTID`: the inode number of the empty directory that a snapshot has in the
+/// place of a subvolume. It is on no disk: its times are those at which the kernel made the inode.
+pub const EMPTY_DIRECTORY: u64 = 2;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
 

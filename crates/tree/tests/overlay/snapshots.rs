@@ -356,6 +356,25 @@ fn changes_in_a_subvolume_in_a_snapshot_are_found() {
     });
 }
 
+/// The kernel gives the directory new times each time it makes its inode.
+#[test]
+fn the_empty_directory_of_a_subvolume_in_a_snapshot_does_not_change() {
+    isolated(|| {
+        let site = Site::new();
+        let (_, ()) = site.commit("new", |copy| {
+            btrfs::create_subvolume(readable(copy).as_fd(), "inner".as_ref()).unwrap();
+            let copy = readable(copy);
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref(), false).unwrap();
+        });
+        let Site { rig, store } = site;
+        drop(store);
+        rig.unmount().expect("unmounted");
+        rig.mount().expect("mounted");
+        let store = Store::open(&rig.path().join("store")).expect("opened");
+        assert!(!Site { rig, store }.is_altered("new"));
+    });
+}
+
 #[test]
 fn a_snapshot_that_nothing_has_changed_is_as_it_was_frozen() {
     isolated(|| {
