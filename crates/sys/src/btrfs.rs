@@ -198,8 +198,8 @@ pub fn subvolume(fd: BorrowedFd<'_>) -> io::Result<Subvolume> {
     Ok(Subvolume { uuid, is_snapshot: parent_uuid != [0; 16], last_change })
 }
 
-/// Returns the paths of the subvolumes in the subvolume with the root `fd`, below `fd`. Those that are
-/// in another one of them are left out.
+/// Returns the paths, below `fd`, of the subvolumes in the subvolume with the root `fd`. Subvolumes in
+/// these subvolumes are left out.
 ///
 /// # Errors
 /// `ENOTTY` if the file system is not btrfs, or before Linux 4.18; `EACCES` if the caller may not enter

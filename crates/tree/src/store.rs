@@ -9,7 +9,8 @@ pub(crate) use self::records::{Opened, SESSION, encode, read, write_lightly};
 
 use crate::boot_epoch;
 use crate::record::{BootEpoch, FORMAT};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::env;
 use std::fmt::Write as _;
@@ -160,6 +161,13 @@ pub(crate) fn is_id(name: &str) -> bool {
 pub(crate) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::open(path, flags, Mode::empty()).on("cannot open", path)
+}
+
+/// Opens the directory `path` below `directory`, without following links and into no mount.
+pub(crate) fn open_below(directory: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    rustix::fs::openat2(directory, path, flags, Mode::empty(), within)
 }
 
 /// Returns the names in `directory` that do not begin with a dot.

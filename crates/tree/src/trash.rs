@@ -1,12 +1,12 @@
 //! The trash: entries are moved there in one step, and removed later.
 
-use crate::store::{self, CONTENT, Store, TRASH, names_in, open_directory, try_lease};
+use crate::store::{self, CONTENT, Store, TRASH, names_in, open_below, open_directory, try_lease};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_fs::Progress;
@@ -96,17 +96,32 @@ fn lease_of(trash: &Path, wait: bool, progress: &dyn Progress) -> Result<Option<
     }
 }
 
-/// Deletes the subvolume in `directory` at once. If that is not permitted, or `directory` is
-/// no subvolume, its entries are removed one by one later.
+/// Deletes the subvolume in `directory` at once, with those in it. If that is not permitted, or
+/// `directory` is no subvolume, its entries are removed one by one later.
 fn delete_subvolume(directory: &Path) {
-    let content = directory.join(CONTENT);
-    let Ok(opened) = open_directory(&content) else { return };
-    if !btrfs::is_subvolume(opened.as_fd()).unwrap_or(false) {
-        return;
+    let Ok(directory) = open_directory(directory) else { return };
+    let _ = try_delete(directory.as_fd(), OsStr::new(CONTENT));
+}
+
+/// Deletes the subvolume `name` of `above`, and first the subvolumes in it. Where that fails, makes the
+/// subvolume writable.
+fn try_delete(above: BorrowedFd<'_>, name: &OsStr) -> Result<(), io::Error> {
+    let opened = open_below(above, name.as_ref())?;
+    let opened = opened.as_fd();
+    if !btrfs::is_subvolume(opened)? {
+        return Ok(());
     }
-    let deleted = open_directory(directory)
-        .is_ok_and(|above| btrfs::delete_subvolume(above.as_fd(), OsStr::new(CONTENT)).is_ok());
-    if !deleted {
-        let _ = btrfs::set_read_only(opened.as_fd(), false);
+    let nested = btrfs::nested(opened).unwrap_or_default();
+    if !nested.is_empty() {
+        btrfs::set_read_only(opened, false)?;
     }
+    for inner in nested {
+        if let (Some(parent), Some(name)) = (inner.parent(), inner.file_name()) {
+            let parent = open_below(opened, &Path::new(".").join(parent))?;
+            try_delete(parent.as_fd(), name)?;
+        }
+    }
+    btrfs::delete_subvolume(above, name).inspect_err(|_| {
+        let _ = btrfs::set_read_only(opened, false);
+    })
 }

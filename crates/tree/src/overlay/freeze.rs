@@ -172,7 +172,7 @@ fn unflag_file(dir: &OwnedFd, name: &CStr, data: &Stat) -> bool {
             .is_ok_and(|file| unflag(file.as_fd()))
 }
 
-/// Returns the times that a change behind the back of a program is to leave.
+/// Returns the times that a change must leave if programs are not to see the change.
 pub(crate) fn own_times(data: &Stat) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

@@ -1,11 +1,12 @@
-//! Snapshots of subvolumes with the subvolumes in them, of each of which btrfs makes an empty
-//! directory.
+//! Snapshots of subvolumes with the subvolumes in them. btrfs itself makes an empty directory in the
+//! place of each subvolume in a subvolume.
 
 use crate::overlay::own_times;
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
+use crate::store::open_below;
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_sys::btrfs;
@@ -27,7 +28,7 @@ pub(super) fn snapshot(
     if nested.is_empty() {
         return Ok(());
     }
-    let copy = open(above, name.as_ref()).on("cannot open the snapshot of", path)?;
+    let copy = open_below(above, name.as_ref()).on("cannot open the snapshot of", path)?;
     for inner in nested {
         snapshot_nested(source, copy.as_fd(), &inner, &path.join(&inner))?;
     }
@@ -42,25 +43,18 @@ fn snapshot_nested(
     inner: &Path,
     path: &Path,
 ) -> Result<(), Error> {
-    let nested = open(source, inner).on("cannot open", path)?;
+    let nested = open_below(source, inner).on("cannot open", path)?;
     let (Some(parent), Some(name)) = (inner.parent(), inner.file_name()) else {
         return Err(Error::new("cannot make a snapshot of", path, Errno::INVAL));
     };
     let act = "cannot make a snapshot of";
-    let above = open(copy, &Path::new(".").join(parent)).on(act, path)?;
+    let above = open_below(copy, &Path::new(".").join(parent)).on(act, path)?;
     let before = rustix::fs::fstat(&above).on(act, path)?;
     rustix::fs::unlinkat(&above, name, AtFlags::REMOVEDIR).on(act, path)?;
     snapshot(nested.as_fd(), path, above.as_fd(), name)?;
     if btrfs::is_read_only(nested.as_fd()).on("cannot look at", path)? {
-        let made = open(above.as_fd(), name.as_ref()).on(act, path)?;
+        let made = open_below(above.as_fd(), name.as_ref()).on(act, path)?;
         btrfs::set_read_only(made.as_fd(), true).on(act, path)?;
     }
     rustix::fs::futimens(&above, &own_times(&before)).on(act, path)
-}
-
-/// Opens the directory `path` below `directory`, without following links and into no mount.
-fn open(directory: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    rustix::fs::openat2(directory, path, flags, Mode::empty(), within)
 }

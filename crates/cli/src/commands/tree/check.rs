@@ -23,14 +23,12 @@ pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitC
     promise::keep_if(|| Ok(synconce_tree::verify_syncs(store, Some(name))?))?;
     let bar = Bar::new("looked at");
     let Verified { altered, summed } = synconce_tree::verify(store, name, arguments.content, &bar)?;
-    if arguments.accept {
-        synconce_tree::accept(store, &altered, &bar)?;
-    }
     drop(bar);
+    // Before the differences are accepted: later calls do not find them.
     altered.iter().for_each(say_altered);
-    if !arguments.accept
-        && let Some(hint) = hint_of(store, name, &altered)
-    {
+    if arguments.accept {
+        synconce_tree::accept(store, &altered, &Bar::new("looked at"))?;
+    } else if let Some(hint) = hint_of(store, name, &altered) {
         say(&format!("hint: {hint}"));
     }
     let layers = altered.iter().map(|one| altered_json(one, arguments.content));
@@ -70,6 +68,9 @@ fn say_altered(one: &Altered) {
 /// Returns the commands that show what has changed, and that accept it.
 fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String> {
     let changed = altered.iter().filter(|one| one.alteration.is_some());
+    let is_copied = changed.clone().any(|one| one.alteration == Some(Alteration::Replaced));
+    // The times of another subvolume say nothing of the one that was frozen.
+    let changed = changed.filter(|one| one.alteration != Some(Alteration::Replaced));
     let finds = changed.take(NAMED).map(|one| {
         let path = |path: &Path| path.display().to_string();
         let (layer, fingerprint) = (path(&one.layer), path(&one.fingerprint));
@@ -77,13 +78,15 @@ fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String
     });
     let finds: Vec<_> = finds.collect();
     let accept = verb_on(store.path(), &["verify", "--accept", name.as_str()]);
-    (!finds.is_empty()).then(|| {
-        format!(
-            "`{}` lists the entries that changed after the layer was frozen; `{accept}` takes the \
-             content as it is",
-            finds.join("; ")
-        )
-    })
+    if finds.is_empty() {
+        let copied = || format!("after a copy of the store, `{accept}` takes the content as it is");
+        return is_copied.then(copied);
+    }
+    Some(format!(
+        "`{}` lists the entries that changed after the layer was frozen; `{accept}` takes the content \
+         as it is",
+        finds.join("; ")
+    ))
 }
 
 fn altered_json(one: &Altered, with_files: bool) -> Value {
@@ -135,11 +138,11 @@ pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, CommandError> {
     say(&format!("{count} {} in {path}", if count == 1 { "fault" } else { "faults" }));
     let verb = |verb: &[&str]| verb_on(store.path(), verb);
     say(&format!(
-        "hint: `{} NAME` removes a damaged tree; `{} NAME@N` removes only generation N, if `{} \
-         NAME@N` finds the fault there",
+        "hint: `{} NAME` shows what has changed; `{} NAME` removes a damaged tree, and `{} NAME@N` only \
+         its generation N",
+        verb(&["verify"]),
         verb(&["remove", "--force"]),
         verb(&["remove"]),
-        verb(&["verify"]),
     ));
     Ok(ExitCode::FAILURE)
 }
