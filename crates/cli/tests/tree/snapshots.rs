@@ -155,6 +155,8 @@ fn each_layer_that_differs_has_its_reason_and_can_be_accepted(place: &Place) {
     let why = format!("{} is another subvolume or directory than was frozen\n", other.display());
     let found = site.ends(&["verify", "other"]);
     assert!(found.stderr.contains(&why), "{found:?}");
+    let hint = found.stderr.split_once("hint: ").unwrap().1;
+    assert!(hint.starts_with("after a copy of the store, `synconce tree --store "), "{found:?}");
     let found = site.ends(&["fsck"]);
     for why in ["it is another subvolume", "it was made writable", "it has changed since"] {
         assert!(found.stderr.contains(why), "{why}: {found:?}");

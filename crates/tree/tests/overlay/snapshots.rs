@@ -14,7 +14,7 @@ use synconce_fs::{Fingerprint, FingerprintOptions, compare_fingerprints};
 use synconce_sys::btrfs;
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::record::TreeName;
-use synconce_tree::{Alteration, Error, ImportReport, Store, Strategy, Verified};
+use synconce_tree::{Alteration, Changes, Error, ImportReport, Store, Strategy, Verified};
 
 const SEED: u64 = 0xb_7f5;
 const ROUNDS: usize = 24;
@@ -353,6 +353,23 @@ fn changes_in_a_subvolume_in_a_snapshot_are_found() {
         assert!(!site.is_altered("new"));
         fs::write(layer.join("inner/file"), "changed").expect("it is not read-only");
         assert_eq!(site.alteration("new"), Some(Alteration::Entries(vec!["inner".into()])));
+    });
+}
+
+#[test]
+fn a_snapshot_with_subvolumes_in_it_is_removed_without_a_walk() {
+    isolated(|| {
+        let site = Site::new();
+        site.commit("new", |copy| {
+            let copy = readable(copy);
+            btrfs::create_subvolume(copy.as_fd(), "inner".as_ref()).unwrap();
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "frozen".as_ref(), true).unwrap();
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref(), false).unwrap();
+        });
+        synconce_tree::remove(&site.store, &name("new"), Changes::Kept).expect("removed");
+        let emptied = synconce_tree::empty_trash(&site.store, true, 1, &()).expect("emptied");
+        assert!(emptied.left.is_empty(), "{emptied:?}");
+        assert!(emptied.entries < 8, "the layer's own files: {emptied:?}");
     });
 }
 
