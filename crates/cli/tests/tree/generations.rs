@@ -277,7 +277,7 @@ fn damage_in_an_older_generation_is_found(place: &Place) {
     let faults = site.ends(&["fsck"]).stderr;
     assert!(faults.contains("1 fault in "), "{faults}");
     // The tree itself is whole.
-    assert!(faults.contains(" remove NAME@N` removes only generation N"), "{faults}");
+    assert!(faults.contains(" remove NAME@N` only its generation N"), "{faults}");
     fs::remove_dir_all(content).unwrap();
     let ended = site.ends(&["fsck"]);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
