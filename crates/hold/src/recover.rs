@@ -238,6 +238,7 @@ fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Err
     if !are_all_known && !seen.is_empty() {
         losses.retain(|loss| !loss.is_unseen());
     }
+    seen.retain(|loss| !losses.contains(loss));
     losses.extend(seen);
     Ok(losses)
 }

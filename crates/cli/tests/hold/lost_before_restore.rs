@@ -303,13 +303,15 @@ fn a_restore_that_two_disks_fail_waits_for_both() {
         for disk in [&fixture.rig, &other] {
             disk.disk().recover().unwrap();
         }
-        let points = [&fixture.rig, &other].map(|disk| disk.path().display().to_string());
-        let mut sorted = points.to_vec();
+        let points = [&fixture.rig, &other].map(|disk| disk.path().to_owned());
+        let mut sorted = points.clone();
         sorted.sort();
-        fixture.fails("restore", &[LOST[0], &format!("since: {}\n", sorted.join(", "))]);
+        let [first, last] = sorted.each_ref().map(|point| point.display());
+        fixture.fails("restore", &[LOST[0], &format!("since: {first}, {last}\n")]);
         lose_memory(&fixture);
         for (disk, point) in [&fixture.rig, &other].into_iter().zip(&points) {
-            fixture.fails("restore", &[LOST[1], &format!("  umount {point} ")]);
+            let umount = format!("  umount {} ", point.display());
+            fixture.fails("restore", &[LOST[1], &umount]);
             disk.unmount().unwrap();
             disk.mount().unwrap();
         }

@@ -179,3 +179,23 @@ fn named_points(points: &[PathBuf]) -> String {
 }
 
 impl std::error::Error for RestoreError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_of_the_root_directory_is_mounted_anew_by_a_boot() {
+        let commands = |points: &[&str], has_root| {
+            let points = points.iter().map(PathBuf::from).collect();
+            let error = RestoreError::Lost { name: "t".to_owned(), points, has_root };
+            let commands = error.commands().into_iter().map(|(command, _)| command);
+            Vec::from_iter(commands).join("; ")
+        };
+        assert_eq!(commands(&["/", "/data"], true), "reboot; synconce hold restore t");
+        assert_eq!(
+            commands(&["/a b", "/data"], false),
+            "umount '/a b'; umount /data; synconce hold restore t"
+        );
+    }
+}
