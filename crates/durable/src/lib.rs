@@ -7,6 +7,7 @@
 //! covered (see docs/durability.md).
 #![forbid(unsafe_code)]
 
+pub mod boot;
 pub mod commit;
 mod directories;
 pub mod earlier;

@@ -58,6 +58,8 @@ pub struct AsideRequest<'a> {
     pub paths: &'a [PathBuf],
     /// Why: text for the README beside the files.
     pub reason: &'a str,
+    /// The disks that lost writes of these files.
+    pub losses: &'a [Loss],
 }
 
 /// Why nothing more was set aside.
@@ -129,9 +131,13 @@ impl std::error::Error for AsideError {}
 /// Names the path. The next call continues.
 pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     let mut journal = Journal::read(request.name)?;
+    let has_new_losses = journal.add_losses(request.losses);
     finish(&mut journal)?;
     let paths = expand::all(request.paths)?;
     if paths.is_empty() {
+        if has_new_losses && !journal.sets.is_empty() {
+            journal.write()?;
+        }
         return Ok(journal);
     }
     check_mounts(&paths)?;
@@ -206,7 +212,15 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
 /// [`AsideError::Mounted`], or names a directory that cannot be read.
 pub(crate) fn refuse_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
     let counts = |point: &Path| !point.iter().any(|name| name == SCRATCH);
-    refuse(mount_below(&expand::all(paths)?, counts)?)
+    refuse(mount_below(&expanded(paths)?, counts)?)
+}
+
+/// Returns what [`set_aside`] of `paths` would rename.
+///
+/// # Errors
+/// Names a path that cannot be looked at.
+pub(crate) fn expanded(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    expand::all(paths)
 }
 
 /// Refuses if a file system is mounted on or below one of `paths`.

@@ -1,5 +1,6 @@
 //! Why a hold cannot start or stop.
 
+use crate::boot;
 use crate::kind::Refusal;
 use crate::live::Obstacle;
 use crate::open_files::{FileUser, named};
@@ -162,10 +163,7 @@ impl HoldFailure {
             Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
             Self::HeldAlready(path) => Some(format!("umount {}", quote(path))),
             Self::Refused(refusal) => refusal.remedy(),
-            Self::Boot(_) => Some(
-                "in a unit of systemd say ProcSubset=all; in a container leave /proc/sys in sight"
-                    .to_owned(),
-            ),
+            Self::Boot(_) => Some(boot::REMEDY.to_owned()),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(error) => safe_directory::remedy(error),
             Self::Again(_, error) => error.remedy(),

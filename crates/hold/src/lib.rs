@@ -11,6 +11,7 @@
 pub mod aside;
 mod attributes;
 pub mod awaited_lock;
+mod boot;
 pub mod config;
 mod directories;
 pub mod docker_layers;

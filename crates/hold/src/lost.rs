@@ -2,6 +2,7 @@
 //! anew, or in another state directory.
 
 use crate::aside::Journal;
+use crate::boot::{self, boot_id};
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::file_id::FileId;
@@ -11,15 +12,17 @@ use crate::record::{HoldRecord, SuperBlock};
 use crate::safe_directory::{SafeDirectory, if_there};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
-use synconce_durable::record::boot_id;
 use synconce_probe::super_block;
 
 /// The link with the note, in the directory of the overlay.
 pub(crate) const NOTE: &str = "started";
 /// The link that takes the place of [`NOTE`].
 pub(crate) const NEW_NOTE: &str = "started.new";
+/// The name that [`NOTE`] gets after a lost write, if it cannot be replaced.
+pub(crate) const FAILED_NOTE: &str = "failed";
 /// The first word of a note after a lost write.
 const FAILED: &str = "failed";
 
@@ -100,17 +103,21 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
         return Ok(());
     };
     let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
-    let short = format!("{FAILED} {directory_id}");
-    let long = boot_id().and_then(|boot| Ok(format!("{short} {boot}{}", super_block_of(place)?)));
-    let replaced = long.map_or(Err(Errno::NODATA), |long| replace_note(&scratch, &long));
-    // A link with less than 60 bytes is in its inode: a full ext4 has no block for a longer one.
-    let replaced = replaced.or_else(|_| replace_note(&scratch, &short));
-    // A full disk may have no inode for a second link. A kill between the two steps loses the note.
-    let replaced = replaced.or_else(|_| {
-        rustix::fs::unlinkat(&scratch, NOTE, AtFlags::empty())?;
-        rustix::fs::symlinkat(&short, &scratch, NOTE)
+    let note = format!("{FAILED} {directory_id} {}{}", boot_id()?, super_block_of(place)?);
+    // A full disk has no block or no inode for a second link, and room for another name.
+    let replaced = replace_note(&scratch, &note).or_else(|error| {
+        match rustix::fs::renameat(&scratch, NOTE, &scratch, FAILED_NOTE) {
+            // An earlier loss has renamed it.
+            Err(Errno::NOENT) => Ok(()),
+            renamed => renamed.map_err(|_| error),
+        }
     });
     replaced.on("cannot change a note in", scratch.path())
+}
+
+/// Whether a note may have the `name`.
+pub(crate) fn is_note(name: &OsStr) -> bool {
+    name == NOTE || name == FAILED_NOTE
 }
 
 /// Replaces the note in `scratch` in one step: after a kill the old one is there, or the new one.
@@ -118,7 +125,18 @@ fn replace_note(scratch: &SafeDirectory, target: &str) -> Result<(), Errno> {
     // A kill may have left one.
     let _ = rustix::fs::unlinkat(scratch, NEW_NOTE, AtFlags::empty());
     rustix::fs::symlinkat(target, scratch, NEW_NOTE)?;
-    rustix::fs::renameat(scratch, NEW_NOTE, scratch, NOTE)
+    rustix::fs::renameat(scratch, NEW_NOTE, scratch, NOTE)?;
+    // The new note says more.
+    let _ = rustix::fs::unlinkat(scratch, FAILED_NOTE, AtFlags::empty());
+    Ok(())
+}
+
+/// Returns the text of the note in `scratch`, and whether its name says that writes were lost.
+fn read_note(scratch: &SafeDirectory) -> Result<(CString, bool), Errno> {
+    match rustix::fs::readlinkat(scratch, FAILED_NOTE, Vec::new()) {
+        Err(Errno::NOENT) => Ok((rustix::fs::readlinkat(scratch, NOTE, Vec::new())?, false)),
+        note => Ok((note?, true)),
+    }
 }
 
 /// Returns the identity of the directory that has the note, as a word.
@@ -132,10 +150,10 @@ fn id_of(scratch: &SafeDirectory) -> Result<String, Errno> {
 /// Names the note that cannot be read.
 pub(crate) fn is_noted(scratch: &SafeDirectory) -> Result<bool, Error> {
     let id = id_of(scratch).on("cannot look at", scratch.path())?;
-    match rustix::fs::readlinkat(scratch, NOTE, Vec::new()) {
+    match read_note(scratch) {
         Err(Errno::NOENT | Errno::INVAL) => Ok(false),
         note => {
-            let note = note.on("cannot read a note in", scratch.path())?;
+            let (note, _) = note.on("cannot read a note in", scratch.path())?;
             Ok(note.to_str().is_ok_and(|note| note.split(' ').nth(1) == Some(&*id)))
         }
     }
@@ -158,7 +176,7 @@ pub(crate) fn has_lost_writes(place: &ResolvedPath) -> bool {
 struct Note {
     /// The disk lost a write: see [`void_note`].
     has_failed: bool,
-    /// The boot in which the note was made. `None` in notes of older versions, after a loss.
+    /// The boot in which the note was made. `None` if another boot may have lost the writes.
     boot: Option<String>,
     super_block: Option<SuperBlock>,
 }
@@ -167,10 +185,11 @@ impl Note {
     /// Returns the note beside `place`, unless it is a copy.
     fn read(place: &ResolvedPath) -> Option<Self> {
         let scratch = place.scratch().ok()??;
-        let note = rustix::fs::readlinkat(&scratch, NOTE, Vec::new()).ok()?;
+        let (note, is_renamed) = read_note(&scratch).ok()?;
         let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
         let (has_failed, directory_id, boot, rest) = match *words {
-            [FAILED, id] => (true, id, None, &[][..]),
+            // It says which mount the hold had, and not which one lost writes.
+            [_, id, ..] if is_renamed => (true, id, None, &[][..]),
             [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),
             [boot, id, ref rest @ ..] => (false, id, Some(boot), rest),
             _ => return None,
@@ -189,7 +208,7 @@ impl Note {
 
     /// Whether the note was made in this boot, and its super block has been mounted since.
     fn is_of_this_mount(&self) -> Option<bool> {
-        if *self.boot.as_ref()? != boot_id().ok()? {
+        if !boot::is_now(self.boot.as_ref()?)? {
             return Some(false);
         }
         let SuperBlock { directory, number } = self.super_block.as_ref()?;

@@ -4,19 +4,19 @@
 //! The notes in memory are of one boot: the next boot drops the pages of memory that the disk does not
 //! have.
 
+use crate::boot;
 use crate::file_id::FileId;
 use crate::lost;
-use crate::mounted::file_system_of;
+use crate::mounted::is_in;
 use crate::overlay::ResolvedPath;
 use crate::record::{self, FileSystem, SuperBlock};
 use crate::runtime;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use synconce_durable::error::Error;
-use synconce_durable::record::boot_id;
 
-/// A disk that lost writes, as it was mounted then. The journal of what is set aside has it, for a
-/// restore in a container that is made anew.
+/// A disk that lost writes, as it was mounted then. The marker has it, and then the journal of what is
+/// set aside, for a restore in a container that is made anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// The kernel's boot id. Empty if it could not be read.
@@ -28,34 +28,50 @@ pub struct Loss {
 impl Loss {
     /// Returns a loss of `system`, in this boot.
     pub(crate) fn of(system: &FileSystem) -> Self {
-        Self { boot: boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
+        Self { boot: boot::boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
     }
 
     /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
     /// boot or mount shows what the disk has.
     pub(crate) fn is_of(&self, system: &FileSystem) -> Option<bool> {
-        let now = boot_id().unwrap_or_default();
-        let is_boot_known = !self.boot.is_empty() && !now.is_empty();
-        if is_boot_known && self.boot != now {
+        let is_of_boot = self.is_of_boot();
+        if is_of_boot == Some(false) {
             return Some(false);
         }
         let is_same = self.super_block.as_ref()?.number == system.super_block.as_ref()?.number;
         // Each boot can give the same numbers.
-        if is_same && !is_boot_known { None } else { Some(is_same) }
+        if is_same && is_of_boot.is_none() { None } else { Some(is_same) }
+    }
+
+    /// Whether the writes were lost in this boot; `None` if that is unknown.
+    pub(crate) fn is_of_boot(&self) -> Option<bool> {
+        boot::is_now(&self.boot)
+    }
+
+    /// Whether sysfs did not show the disk, whose next mount cannot be told from this one.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.super_block.is_none() && self.is_of_boot() != Some(false)
     }
 }
 
-/// Notes that the disks of `places`, as they are mounted now, have lost writes of the hold `name`:
-/// for the next recovery ([`is_noted`]), for a restore ([`is_noted_for_restore`]), and beside the
-/// files, for a hold whose marker is lost with its container.
+/// Notes that `systems` have lost writes of the hold `name`: for the next recovery ([`is_noted`]), for a
+/// restore ([`is_noted_for_restore`]), and beside the files at those of `places` that are there, for a
+/// hold whose marker is lost with its container.
 ///
 /// # Errors
 /// Names the first note in memory that could not be made.
-pub(crate) fn note(name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
+pub(crate) fn note(
+    name: &str,
+    systems: &[FileSystem],
+    places: &[ResolvedPath],
+) -> Result<(), Error> {
     let mut noted = make(name, FAILED);
-    for place in places {
-        let system = file_system_of(place.parent());
-        noted = noted.and(system.and_then(|system| note_for_restore(name, &system)));
+    for system in systems {
+        noted = noted.and(note_for_restore(name, system));
+    }
+    let is_there =
+        |place: &ResolvedPath| systems.iter().any(|system| is_in(place.parent(), system));
+    for place in places.iter().filter(|place| is_there(place)) {
         let _ = lost::void_note(place);
     }
     noted
@@ -125,7 +141,7 @@ mod tests {
         let block = |number: Option<u64>| {
             number.map(|number| SuperBlock { directory: "/sys/fs/ext4/sda1".into(), number })
         };
-        let now = boot_id().unwrap();
+        let now = boot::boot_id().unwrap();
         for (boot, then, mounted, is_of) in [
             (&*now, Some(1), Some(1), Some(true)),
             (&*now, Some(1), Some(2), Some(false)),

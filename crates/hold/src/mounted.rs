@@ -4,7 +4,7 @@ use crate::record::{FileSystem, HoldRecord, SuperBlock};
 use crate::runtime::guard;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system::find_aborted_journal;
@@ -18,21 +18,22 @@ struct MountId {
     is_unique: bool,
 }
 
-/// Returns the file system of `path`, or of the nearest directory above that exists.
+/// Returns the file system of `path`, or of the nearest directory above that can be opened.
 ///
 /// # Errors
-/// Names the path; `ENOSYS` on kernels without the ids of mounts (before Linux 5.8).
+/// Names the path, or the file of /proc.
 pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
-    let existing = path.ancestors().find(|above| above.exists()).unwrap_or(path);
-    let mount = id_of(existing).on("cannot find the file system of", path)?;
+    let (existing, opened) = nearest(path).on("cannot find the file system of", path)?;
+    let id = mounts::id_in_fdinfo(opened).on("cannot find the mount of", existing)?;
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    let listed = mounts.iter().rev().find(|one| is_listed_as(one, existing, mount));
+    let listed = mounts.iter().find(|mount| mount.id == id);
     // A mount that is listed nowhere is outside of this process' root.
     let point = listed.map_or(existing, |one| &one.point).to_owned();
+    let mount = id_of(existing).map_or(id, |unique| unique.id);
     let super_block = listed.and_then(super_block::of);
     let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
     let errors = super_block.as_ref().and_then(errors_of);
-    Ok(FileSystem { point, mount: mount.id, super_block, errors })
+    Ok(FileSystem { point, mount, super_block, errors })
 }
 
 /// Returns the number of errors that the ext4 of `super_block` has counted. Only e2fsck(8) sets the
@@ -42,15 +43,17 @@ fn errors_of(super_block: &SuperBlock) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Whether `mount` is the one with the id `wanted`, which `path` is on.
-fn is_listed_as(mount: &Mount, path: &Path, wanted: MountId) -> bool {
-    if wanted.is_unique {
-        // The list has the older ids. Of mounts that are covered, the point leads to another.
-        let above = path.canonicalize().is_ok_and(|path| path.starts_with(&mount.point));
-        above && id_of(&mount.point) == Ok(wanted)
-    } else {
-        mount.id == wanted.id
+/// Opens `path`, or the nearest directory above that can be opened: on a file system that was shut
+/// down at least the root can be.
+fn nearest(path: &Path) -> Result<(&Path, OwnedFd), Errno> {
+    let mut last = Errno::NOENT;
+    for above in path.ancestors() {
+        match rustix::fs::open(above, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(opened) => return Ok((above, opened)),
+            Err(error) => last = error,
+        }
     }
+    Err(last)
 }
 
 /// Whether each file system of `record` has been mounted all the time since the record was

@@ -13,7 +13,7 @@ mod clean;
 mod own;
 mod take_back;
 
-pub use self::clean::{clean, sync};
+pub use self::clean::{clean, restore_attributes, sync};
 
 use crate::config::Held;
 use crate::lost;

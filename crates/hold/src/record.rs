@@ -2,7 +2,8 @@
 
 use crate::config::{Config, Held};
 use crate::file_id::FileId;
-use crate::lost_writes;
+use crate::lost_writes::{self, Loss};
+use crate::mounted::file_system_of;
 use crate::overlay::ResolvedPath;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -34,10 +35,10 @@ pub struct HoldRecord {
     pub file_systems: Vec<FileSystem>,
     /// What is held, and what a crash costs, as the hold's file said at the start.
     pub config: Config,
-    /// A write-back error was found: what is on the disk may be damaged, in this boot, too.
+    /// The disks that lost writes: what is on them may be damaged, in this boot, too.
     #[serde(default)]
-    pub failed: bool,
-    /// Whether a file beside the marker shows that no write was lost: [`HoldRecord::note_failure`]
+    pub losses: Vec<Loss>,
+    /// Whether a file beside the marker shows that no write was lost: [`HoldRecord::note_losses`]
     /// removes it. Markers of older versions have no such file.
     #[serde(default)]
     pub has_intact: bool,
@@ -129,6 +130,11 @@ impl HoldRecord {
         (0..self.held().len()).map(|index| self.place(index)).collect()
     }
 
+    /// Returns the places of the held paths that can be found.
+    fn known_places(&self) -> Vec<ResolvedPath> {
+        (0..self.held().len()).filter_map(|index| self.place(index).ok()).collect()
+    }
+
     /// Makes root the owner of the directories of all overlays again: see [`ResolvedPath::take_back`].
     ///
     /// # Errors
@@ -213,8 +219,20 @@ impl HoldRecord {
         self.write().inspect_err(|_| drop(Self::clear(&self.name)))
     }
 
-    /// Notes that the disk lost writes. The kernel reports a lost write once, so the next stop
-    /// would not see the error.
+    /// Notes that each disk of the hold may have lost writes: see [`HoldRecord::note_losses`].
+    ///
+    /// # Errors
+    /// As for [`HoldRecord::note_losses`].
+    pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
+        let places = self.known_places();
+        let systems = places.iter().filter_map(|place| file_system_of(place.parent()).ok());
+        // A place may be covered by another disk by now.
+        let systems: Vec<_> = systems.chain(self.file_systems.iter().cloned()).collect();
+        self.note_losses(&systems)
+    }
+
+    /// Notes that `systems` lost writes. The kernel reports a lost write once, so the next stop would
+    /// not see the error.
     ///
     /// The disk of the marker may be full. So a file is removed, for which btrfs needs no free
     /// space either. The disk may also be read-only: then a note in memory is enough. After the
@@ -222,14 +240,13 @@ impl HoldRecord {
     ///
     /// # Errors
     /// Names the marker, if no note could be made.
-    pub(crate) fn note_failure(&mut self) -> Result<(), Error> {
-        self.failed = true;
-        let places = (0..self.held().len()).filter_map(|index| self.place(index).ok());
-        let mut noted = lost_writes::note(&self.name, &places.collect::<Vec<_>>());
-        // A place may be covered by another disk by now.
-        for system in &self.file_systems {
-            noted = noted.and(lost_writes::note_for_restore(&self.name, system));
+    pub(crate) fn note_losses(&mut self, systems: &[FileSystem]) -> Result<(), Error> {
+        for loss in systems.iter().map(Loss::of) {
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
         }
+        let noted = lost_writes::note(&self.name, systems, &self.known_places());
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
             && replace::remove(&intact_path(&self.name)).is_ok();
@@ -238,11 +255,11 @@ impl HoldRecord {
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 
-    /// Whether [`HoldRecord::note_failure`] was called for this hold, or may have been: the state
+    /// Whether [`HoldRecord::note_losses`] was called for this hold, or may have been: the state
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
-        self.failed || !is_intact || lost_writes::is_noted(&self.name)
+        !self.losses.is_empty() || !is_intact || lost_writes::is_noted(&self.name)
     }
 
     /// Removes the marker of the hold `name` durably.

@@ -13,7 +13,8 @@ pub use self::error::RecoverError;
 use self::state::MarkedState;
 use crate::aside::{self, AsideRequest, Journal, Restored};
 use crate::awaited_lock::OnWait;
-use crate::config::{AfterCrash, Config, Held};
+use crate::boot::boot_id;
+use crate::config::{AfterCrash, Config};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
 use crate::lost;
@@ -115,11 +116,13 @@ pub fn recover(
     on_wait: OnWait<'_>,
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
+    // Without it a crash could not be told from the kill of a container.
+    boot_id().map_err(RecoverError::Boot)?;
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
     let restored = aside::finish_restore(name)?;
     let has_begun = Journal::read(name)?.is_setting_aside();
-    let state = match (MarkedState::read(name)?, restored) {
+    let state = match (MarkedState::read(config)?, restored) {
         (MarkedState::Clean, Some(restored)) if !has_begun => {
             return Ok(Recovered::PutBack(restored));
         }
@@ -134,28 +137,23 @@ pub fn recover(
 fn recover_from(
     config: &Config,
     decision: Decision,
-    mut state: MarkedState,
+    state: MarkedState,
     has_begun: bool,
     lock: &Lock,
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
-    let reason = match &state {
+    let (reason, mut record, is_certain) = match state {
         MarkedState::Clean => return Ok(Recovered::Clean),
         MarkedState::Untouched => return Ok(Recovered::Untouched),
-        MarkedState::Unclean { reason, .. } => reason.clone(),
+        MarkedState::Unclean { reason, record, is_certain } => (reason, record, is_certain),
     };
+    present::refuse_unmounted(&record)?;
+    present::refuse_elsewhere(&record, decision)?;
+    present::refuse_others(&record, decision)?;
+    record.take_back()?;
     // What was held when the crash came. The hold's file may name files by now that never were.
-    let (then, reason) = match &state {
-        MarkedState::Unclean { record: Some(record), .. } => {
-            present::refuse_unmounted(record)?;
-            present::refuse_elsewhere(record, decision)?;
-            present::refuse_others(record, decision)?;
-            record.take_back()?;
-            (record.config.clone(), noting_edits(reason, &record.config, config))
-        }
-        _ => (config.clone(), reason),
-    };
-    let (then, held) = (&then, then.hold.as_slice());
+    let then = &record.config.clone();
+    let reason = noting_edits(reason, then, config);
     let fate = match has_begun {
         // Some files are set aside already: the others no longer agree with them.
         true if decision == Decision::Keep && !aside::abandon(name)? => {
@@ -163,29 +161,32 @@ fn recover_from(
             return Err(refused(then, reason, true));
         }
         true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
-        _ => decide(config, decision, &state, reason.clone()),
+        _ => decide(config, decision, is_certain, reason.clone()),
     };
-    let doubt = present::doubt(name, &state, held)?;
+    let doubt = present::doubt(&record)?;
     if let Some(why) = doubt.filter(|_| decision == Decision::ByFile) {
         return Err(refused(then, format!("{reason}, and {why}"), false));
     }
     if let Fate::Refuse(reason) = fate {
         return Err(refused(then, reason, false));
     }
-    let places = places(&state, held)?;
+    let places = places(&record)?;
     overlay::refuse_held(&places)?;
     if matches!(fate, Fate::Wipe(_)) {
         prepare_wipe(then, lock)?;
     }
     // Before the notes beside the files go: the marker may be lost with its container.
-    sync_for(&fate, name, &mut state, &places)?;
-    state.note_ending();
-    // Before a rename: the links and attributes that the hold added are beside and on the files.
-    overlay::clean(&places)?;
-    present::look_at(held)?;
+    match &fate {
+        Fate::Wipe(_) => sync_for_wipe(&mut record, &places)?,
+        _ => sync(&mut record, &places)?,
+    }
+    // On a full disk the marker stays as it is: if the machine stops before the end, the next recovery
+    // asks.
+    record.ending = true;
+    let _ = record.write();
     match fate {
-        Fate::Wipe(reason) => wipe(then, reason),
-        _ => keep(name, &mut state, &places, reason),
+        Fate::Wipe(reason) => wipe(&record, places, reason),
+        _ => keep(&mut record, &places, reason),
     }
 }
 
@@ -205,87 +206,80 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
     Ok(aside::refuse_mounts(&paths_to_wipe(config))?)
 }
 
-/// Syncs the disks of `places`. A lost write is an error for files that are used as they are. A wipe
-/// does not use them: it notes the loss for a restore.
-fn sync_for(
-    fate: &Fate,
-    name: &str,
-    state: &mut MarkedState,
-    places: &[ResolvedPath],
-) -> Result<(), Error> {
-    if !matches!(fate, Fate::Wipe(_)) {
-        return sync(name, state, places);
+/// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is for a
+/// restore, and durable in the marker until the journal has it.
+fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
+    // The marker may not have them: its disk was full, or only the journal of a disk shows the loss.
+    if record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack) {
+        record.losses = record.file_systems.iter().map(Loss::of).collect();
     }
-    let has_failed = !mutant::is("hold-wipe-unsynced") && sync(name, state, places).is_err();
-    keep_losses(name, state, places, if has_failed { places } else { &[] })
+    if !mutant::is("hold-wipe-unsynced") {
+        note_losses(record, &overlay::sync(places)?);
+    }
+    record.losses = losses(record, places)?;
+    if record.losses.is_empty() { Ok(()) } else { record.write() }
 }
 
-/// Notes durably for [`aside::restore`] which disks of the hold `name` have lost writes since they
-/// were mounted: the marker and the notes beside the files go, and what is in memory may go with its
-/// container. The sync of `failed`, which are some of `places`, has just failed.
-fn keep_losses(
-    name: &str,
-    state: &MarkedState,
-    places: &[ResolvedPath],
-    failed: &[ResolvedPath],
-) -> Result<(), Error> {
-    let then = match state {
-        MarkedState::Unclean { record: Some(record), .. }
-            if unclean(record) == Some(Unclean::WriteBack) =>
-        {
-            record.file_systems.as_slice()
-        }
-        _ => &[],
-    };
-    let known = then.iter().filter(|system| system.super_block.is_some());
-    let mut losses: Vec<_> = known.map(Loss::of).collect();
-    // The marker may be of a container that did not see them.
-    let are_all_known = losses.len() == then.len();
+/// Returns which disks of the hold of `record`, which was at `places`, have lost writes, as they are
+/// mounted now if an earlier call did not see how they were.
+fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Error> {
+    let mut losses = record.losses.clone();
+    let are_all_known = !losses.iter().any(Loss::is_unseen);
+    let mut seen = Vec::new();
     for place in places {
         let system = file_system_of(place.parent())?;
         if !are_all_known
             || lost::has_lost_writes(place)
-            || lost_writes::is_noted_for_restore(name, &system)
+            || lost_writes::is_noted_for_restore(&record.name, &system)
         {
-            losses.push(Loss::of(&system));
+            seen.push(Loss::of(&system));
         }
     }
-    for place in failed {
-        losses.push(Loss::of(&file_system_of(place.parent())?));
+    if !are_all_known && !seen.is_empty() {
+        losses.retain(|loss| !loss.is_unseen());
     }
-    Journal::read(name)?.note_losses(losses)
+    seen.retain(|loss| !losses.contains(loss));
+    losses.extend(seen);
+    Ok(losses)
 }
 
 /// Uses the files as they are, and removes the marker, after what the hold added is durably gone.
 fn keep(
-    name: &str,
-    state: &mut MarkedState,
+    record: &mut HoldRecord,
     places: &[ResolvedPath],
     reason: String,
 ) -> Result<Recovered, RecoverError> {
-    sync(name, state, places)?;
-    HoldRecord::clear(name)?;
+    overlay::clean(places)?;
+    present::look_at(record.held())?;
+    sync(record, places)?;
+    HoldRecord::clear(&record.name)?;
     Ok(Recovered::Kept { reason })
 }
 
 /// Syncs the file systems of `places`: without a marker no command reports a loss of what was in
 /// memory alone. The kernel reports a lost write once, so a failure is noted for the next recovery.
-fn sync(name: &str, state: &mut MarkedState, places: &[ResolvedPath]) -> Result<(), Error> {
-    overlay::sync(places).inspect_err(|_| {
-        // The failure matters more than that of its note.
-        let _ = state.note_loss(name, places);
-    })
+fn sync(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
+    let failed = overlay::sync(places)?;
+    note_losses(record, &failed);
+    failed.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Returns where the overlays of `held` were. A path whose directory is gone has none.
-fn places(state: &MarkedState, held: &[Held]) -> Result<Vec<ResolvedPath>, Error> {
+/// Notes the disks that lost writes, as the errors of their syncs say. The failure matters more than
+/// that of its note.
+fn note_losses(record: &mut HoldRecord, failed: &[Error]) {
+    let systems = failed.iter().map(|error| file_system_of(error.path()));
+    let _ = match systems.collect::<Result<Vec<_>, _>>() {
+        Ok(systems) if systems.is_empty() => Ok(()),
+        Ok(systems) => record.note_losses(&systems),
+        Err(_) => record.note_failure(),
+    };
+}
+
+/// Returns where the overlays of `record` were. A path whose directory is gone has none.
+fn places(record: &HoldRecord) -> Result<Vec<ResolvedPath>, Error> {
     let mut places = Vec::new();
-    for (index, held) in held.iter().enumerate() {
-        let place = match state {
-            MarkedState::Unclean { record: Some(record), .. } => record.place(index),
-            _ => ResolvedPath::of(held),
-        };
-        match place {
+    for index in 0..record.held().len() {
+        match record.place(index) {
             Err(error) if error.io().kind() == ErrorKind::NotFound => {}
             place => places.push(place?),
         }
@@ -316,8 +310,7 @@ fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }
 
-fn decide(config: &Config, decision: Decision, state: &MarkedState, reason: String) -> Fate {
-    let is_certain = !matches!(state, MarkedState::Unclean { is_certain: false, .. });
+fn decide(config: &Config, decision: Decision, is_certain: bool, reason: String) -> Fate {
     match (decision, config.after_crash) {
         (Decision::Keep, _) => Fate::Keep,
         (Decision::Wipe, _) => Fate::Wipe(reason),
@@ -326,17 +319,34 @@ fn decide(config: &Config, decision: Decision, state: &MarkedState, reason: Stri
     }
 }
 
-/// Sets aside the files of the hold that had `config`, and removes the marker after all renames
-/// are durable.
-fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
+/// Sets aside the files of the hold of `record`, which was at `places`, and removes the marker after all
+/// renames are durable.
+fn wipe(
+    record: &HoldRecord,
+    places: Vec<ResolvedPath>,
+    reason: String,
+) -> Result<Recovered, RecoverError> {
+    let config = &record.config;
     let held = config.hold.as_slice();
     let name = config.name.as_str();
     if mutant::is("hold-recover-marker-first") {
         HoldRecord::clear(name)?;
     }
     let paths = paths_to_wipe(config);
-    let request =
-        |paths, reason| AsideRequest { name, unit: config.unit.as_deref(), paths, reason };
+    // Until the renames are durable, the marks beside the files show the hold: the marker may be lost
+    // with its container. Marks in a directory that is renamed itself would go with it.
+    let moved = aside::expanded(&paths)?;
+    let (moving, staying): (Vec<_>, Vec<_>) = places
+        .into_iter()
+        .partition(|place| moved.iter().any(|path| place.parent().starts_with(path)));
+    overlay::clean(&moving)?;
+    if mutant::is("hold-wipe-marks-first") {
+        overlay::clean(&staying)?;
+    }
+    overlay::restore_attributes(&staying)?;
+    present::look_at(held)?;
+    let (unit, losses) = (config.unit.as_deref(), record.losses.as_slice());
+    let request = |paths, reason| AsideRequest { name, unit, paths, reason, losses };
     let mut journal = aside::set_aside(&request(&paths, &reason))?;
     let mut layers = Layers::NotAsked;
     if let Some(root) = &config.docker_root {
@@ -350,6 +360,7 @@ fn wipe(config: &Config, reason: String) -> Result<Recovered, RecoverError> {
         };
     }
     present::expect_none(held)?;
+    overlay::clean(&staying)?;
     HoldRecord::clear(name)?;
     let (paths, commands) = (journal.paths(), journal.commands());
     Ok(Recovered::SetAside(SetAside { reason, paths, commands, layers }))

@@ -16,12 +16,13 @@ use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_fs::{remove, threads};
+use synconce_probe::mounts;
 use synconce_sys::overlay::link_to;
 
 /// Permission to write, for the group and for others.
@@ -99,11 +100,7 @@ impl SafeDirectory {
     /// Returns the id of the mount that `name` is on.
     pub fn mount_of(&self, name: &OsStr) -> Result<u64, Error> {
         let file = self.open_file(name, OFlags::PATH)?;
-        // A disk that was shut down answers no statx(2).
-        let info = format!("/proc/self/fdinfo/{}", file.as_raw_fd());
-        let text = std::fs::read_to_string(&info).on("cannot read", Path::new(&info))?;
-        let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        id.ok_or_else(|| Error::new("cannot read", Path::new(&info), ErrorKind::InvalidData))
+        mounts::id_in_fdinfo(file).on("cannot find the mount of", &self.path.join(name))
     }
 
     /// Opens `name`, which is no link, with `flags`. Does not wait for the other end of a FIFO.
@@ -301,11 +298,15 @@ impl SafeDirectory {
     }
 }
 
-/// Syncs the file system of the directory `path`, if there is such a directory.
-pub(crate) fn sync_file_system(path: &Path) -> Result<(), Error> {
-    let Some(directory) = SafeDirectory::open_if_there(path)? else { return Ok(()) };
+/// Syncs the file system of the directory `path`, if there is such a directory. Returns the error of a
+/// sync that failed: the disk lost writes.
+///
+/// # Errors
+/// Names the directory that cannot be opened. Nothing shows that writes were lost then.
+pub(crate) fn sync_file_system(path: &Path) -> Result<Option<Error>, Error> {
+    let Some(directory) = SafeDirectory::open_if_there(path)? else { return Ok(None) };
     let synced = file_system::sync(directory.readable()?.as_fd());
-    synced.on("cannot sync the file system of", path)
+    Ok(synced.on("cannot sync the file system of", path).err())
 }
 
 /// Whether `one` and `other` are the same file.

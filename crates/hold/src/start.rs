@@ -2,6 +2,7 @@
 
 use crate::aside::{self, Journal};
 use crate::awaited_lock::OnWait;
+use crate::boot::boot_id;
 use crate::config::{Config, Held, HeldKind};
 use crate::error::{HoldFailure, Unclean};
 use crate::file_id::FileId;
@@ -31,7 +32,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::pins::mount_of;
-use synconce_durable::record::{boot_id, now};
+use synconce_durable::record::now;
 use synconce_probe::mounts::{self, device};
 use synconce_probe::namespaces;
 
@@ -206,7 +207,7 @@ fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
         boot,
         file_systems,
         config: config.clone(),
-        failed: false,
+        losses: Vec::new(),
         has_intact: true,
         lost: false,
         ending: false,

@@ -1,6 +1,7 @@
 //! The end of a hold.
 
 use crate::awaited_lock::OnWait;
+use crate::boot::boot_id;
 use crate::error::HoldFailure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
@@ -18,7 +19,6 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_durable::record::boot_id;
 use synconce_durable::{file_system, mutant};
 use synconce_probe::mounts::{self, Mount, mount_id};
 

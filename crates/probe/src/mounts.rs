@@ -5,7 +5,7 @@ use rustix::fs::{AtFlags, StatVfsMountFlags, Statx, StatxFlags};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -173,6 +173,17 @@ fn look(path: &Path) -> Option<(u64, DeviceId)> {
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     id_of(&rustix::fs::statx(file, "", flags, StatxFlags::MNT_ID).ok()?)
+}
+
+/// Returns the id of the mount through which `file` was opened, also on a disk that was shut down,
+/// which answers no statx(2).
+///
+/// # Errors
+/// Those of reading `/proc/self/fdinfo`.
+pub fn id_in_fdinfo(file: impl AsFd) -> io::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Returns the id of the mount in `stat`, if the kernel has given it.

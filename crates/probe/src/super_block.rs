@@ -53,6 +53,11 @@ pub fn is_alive(directory: &Path, number: u64) -> Option<bool> {
     }
 }
 
+/// Whether sysfs is mounted on `/sys`.
+pub fn is_sysfs_shown() -> bool {
+    is_of_sysfs(Path::new("/sys"))
+}
+
 fn is_of_sysfs(directory: &Path) -> bool {
     rustix::fs::statfs(directory).is_ok_and(|system| system.f_type as u64 == SYSFS_MAGIC)
 }

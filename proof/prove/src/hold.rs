@@ -76,7 +76,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [HoldMutant; 22] = [
+pub(crate) const MUTANTS: [HoldMutant; 24] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -152,6 +152,18 @@ pub(crate) const MUTANTS: [HoldMutant; 22] = [
     mutant(
         "hold-wipe-unsynced",
         "disks not synced before their files are set aside",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-wipe-marks-first",
+        "marks beside the files removed before the files are set aside",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-boot-of-container",
+        "the boot id of a container taken for that of the kernel",
         HoldCut::Faults,
         FAULTS,
     ),

@@ -6,10 +6,16 @@ use std::fs;
 use synconce_testkit::harness::{binary, finish};
 use synconce_testkit::process::Finished;
 
-/// Runs the verb where /proc shows processes only (proc(5), subset=pid).
+/// Runs the verb where /proc shows processes only (proc(5), subset=pid), and no other procfs can be made.
 fn sandboxed(fixture: &HoldOnRig<'_>, verb: &str) -> Finished {
-    let script = "mount -t proc -o subset=pid none /proc; exec \"$0\" hold \"$1\" ./t.toml";
-    let words = ["--mount", "sh", "-ec", script, binary(), verb];
+    in_sandbox(fixture, "strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM", verb)
+}
+
+/// Runs the verb by the program `by` where /proc shows processes only.
+fn in_sandbox(fixture: &HoldOnRig<'_>, by: &str, verb: &str) -> Finished {
+    let script =
+        format!("mount -t proc -o subset=pid none /proc; exec {by} \"$0\" hold $1 ./t.toml");
+    let words = ["--mount", "sh", "-ec", &script, binary(), verb];
     finish(fixture.place.command("unshare").args(words))
 }
 
@@ -23,28 +29,39 @@ fn a_verb_that_cannot_read_the_boot_changes_nothing_and_names_the_setting() {
         assert_eq!(fixture.everything(), at_first);
         assert!(!place.path("state/holds/t.json").exists());
         fixture.ok("start");
-        says("start");
-        says("stop");
+        for verb in ["start", "stop", "recover", "recover --wipe", "restore"] {
+            says(verb);
+        }
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
     });
 }
 
 #[test]
-fn an_unknown_boot_is_no_reason_to_wipe_without_asking() {
+fn a_verb_looks_for_the_boot_in_a_procfs_of_its_own() {
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
+        fixture.ok("start");
+        let recovered = in_sandbox(fixture, "", "recover");
+        assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+        assert_eq!(fixture.state(), "held");
+        crash(fixture);
+        let recovered = in_sandbox(fixture, "", "recover");
+        assert_eq!(recovered.status.code(), Some(0), "{recovered:?}");
+        assert!(recovered.stderr.contains("the machine stopped"), "{recovered:?}");
+    });
+}
+
+#[test]
+fn a_marker_without_a_boot_is_no_reason_to_wipe_without_asking() {
     with_hold("after_crash = \"wipe\"\n", |place, fixture| {
-        let asks = |finished: Finished| {
-            let decide = ["hold recover t --keep", "hold recover t --wipe"];
-            failed(finished, &[&["it is unknown whether"], &decide[..]].concat());
-            assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
-        };
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
-        asks(sandboxed(fixture, "recover"));
         crash(fixture);
         // As an older version wrote it in such a sandbox.
         edit(place, |record| record["boot"] = "".into());
-        asks(fixture.hold("recover"));
+        let decide = ["hold recover t --keep", "hold recover t --wipe"];
+        fixture.fails("recover", &[&["it is unknown whether"], &decide[..]].concat());
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         fixture.ok("recover --keep");
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         assert_eq!(fixture.state(), "off");

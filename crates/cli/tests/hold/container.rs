@@ -141,3 +141,39 @@ fn a_hold_whose_volume_is_elsewhere_is_not_over() {
         fixture.rig.down().unwrap();
     });
 }
+
+/// As systemd-nspawn and LXC do.
+const OWN_BOOT: &str = "cat /proc/sys/kernel/random/uuid >id
+     mount --bind id /proc/sys/kernel/random/boot_id";
+
+#[test]
+fn the_kill_of_a_container_with_a_boot_id_of_its_own_costs_nothing() {
+    isolated(|place| {
+        let (fixture, mount) = volume(place, FsKind::Ext4);
+        let mount = format!("{mount}; {OWN_BOOT}");
+        killed(&fixture, &mount);
+        // The kernel refuses a procfs of its own.
+        let refuse = "strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM";
+        for verb in ["recover", "recover --keep", "start", "stop", "restore"] {
+            let said = "cannot look below the mount on /proc/sys/kernel/random/boot_id: ";
+            let umount = "umount /proc/sys/kernel/random/boot_id\n";
+            let verb = format!("{refuse} synconce hold {verb} ./t.toml");
+            failed(next(&fixture, &mount, &verb), &[said, umount]);
+        }
+        let recovered = next(&fixture, &mount, "synconce hold recover ./t.toml");
+        assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));
+        assert_eq!(fs::read_to_string(data(&fixture)).unwrap(), "old\n");
+        // The note beside the files shows the same.
+        place.remove("state/holds/t.json");
+        let verbs = "synconce hold recover ./t.toml; synconce hold start ./t.toml
+                     cat volume/databases/data
+                     strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM \
+                         synconce hold status ./t.toml
+                     synconce hold stop ./t.toml";
+        let again = next(&fixture, &mount, verbs);
+        assert_eq!(again.status.code(), Some(0), "{again:?}");
+        assert!(again.stdout.starts_with("old\n") && again.stdout.contains(" held "), "{again:?}");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.down().unwrap();
+    });
+}

@@ -224,6 +224,29 @@ fn a_loss_that_a_recovery_meets_is_not_forgotten_if_an_earlier_one_was_cut_short
 }
 
 #[test]
+fn a_directory_that_a_recovery_cannot_open_is_no_loss() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        unmount_below(fixture);
+        let point = fixture.rig.path().display().to_string();
+        let recover = |inject: &str| {
+            let options = ["-e", "trace=openat,syncfs", "-P", &point, "-e", inject];
+            traced(place, &options, &["recover", "--keep"])
+        };
+        recover("inject=syncfs:signal=SIGKILL");
+        // The last one is for the sync.
+        let count = place.read("calls").matches("openat(").count();
+        let failure = recover(&format!("inject=openat:error=EMFILE:when={count}"));
+        failed(failure, &["cannot open ", "Too many open files"]);
+        let marker: serde_json::Value =
+            serde_json::from_str(&place.read("state/holds/t.json")).expect("JSON");
+        assert_eq!(marker["losses"], serde_json::json!([]));
+        let said = fixture.ok("recover --keep");
+        assert!(!said.contains("lost writes"), "{said}");
+    });
+}
+
+#[test]
 fn a_failed_sync_of_the_removal_is_no_loss_and_the_next_stop_goes_on() {
     with_hold("", |place, fixture| {
         fixture.ok("start");

@@ -3,7 +3,7 @@
 
 use crate::crashes::{crash, crash_at, take_away, unmount_below};
 use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
-use crate::support::{HoldOnRig, configure, sh};
+use crate::support::{HoldOnRig, configure, failed, sh};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -12,20 +12,6 @@ use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
 
 pub const LOST: &[&str] = &["a disk of the hold lost writes", "was not mounted again since"];
-
-/// Loses data of a hold, which `meet` finds. After `then`, sets the files aside and restores them:
-/// that fails until the disk is mounted anew, also in a container that is made anew meanwhile.
-fn lose_before_a_restore(
-    place: &Place,
-    interrupt: impl FnOnce(&HoldOnRig<'_>),
-    meet: impl FnOnce(&HoldOnRig<'_>),
-    then: impl FnOnce(&HoldOnRig<'_>),
-) {
-    let fixture = lose_before_a_wipe(place, interrupt, meet);
-    then(&fixture);
-    wipe_and_restore(&fixture);
-    fixture.rig.down().unwrap();
-}
 
 pub fn wipe_and_restore(fixture: &HoldOnRig<'_>) {
     fixture.ok("recover --wipe");
@@ -69,7 +55,7 @@ pub fn killed(traced: Finished) {
 
 /// Removes the marker and what is in memory. The next container has the disk, in the same boot.
 pub fn lose_container(fixture: &HoldOnRig<'_>) {
-    sh(fixture.place, "rm -r state runtime");
+    sh(fixture.place, "rm -rf state runtime");
 }
 
 /// Removes what is in memory. The next container has the disk and the markers, in the same boot.
@@ -77,105 +63,103 @@ pub fn lose_memory(fixture: &HoldOnRig<'_>) {
     sh(fixture.place, "rm -r runtime");
 }
 
-#[test]
-fn a_loss_during_the_hold_is_not_forgotten_by_a_restore() {
-    isolated_alone(|place| lose_before_a_restore(place, |_| {}, stop_that_fails, |_| {}));
+fn nothing(_: &HoldOnRig<'_>) {}
+
+fn crash_and_mount(fixture: &HoldOnRig<'_>) {
+    crash(fixture);
+    mount_anew(fixture);
 }
 
-#[test]
-fn a_loss_during_the_hold_is_not_forgotten_by_a_restore_if_the_marker_is_damaged() {
-    isolated_alone(|place| lose_before_a_restore(place, |_| {}, stop_that_fails, damage_marker));
+fn unmount_and_damage(fixture: &HoldOnRig<'_>) {
+    unmount_below(fixture);
+    damage_marker(fixture);
 }
 
+/// Loses data of a hold by each way to a wipe. The files come back after the disk is mounted anew
+/// only, also in a container that is made anew meanwhile.
 #[test]
-fn a_loss_during_the_hold_is_not_forgotten_by_a_restore_if_the_marker_is_lost() {
-    isolated_alone(|place| lose_before_a_restore(place, |_| {}, stop_that_fails, lose_container));
-}
-
-#[test]
-fn a_loss_that_a_recovery_meets_after_another_boot_is_not_forgotten_by_a_restore() {
+fn a_loss_is_not_forgotten_by_a_restore() {
+    type Step = fn(&HoldOnRig<'_>);
     isolated_alone(|place| {
-        let interrupt = |fixture: &HoldOnRig<'_>| {
-            crash(fixture);
-            mount_anew(fixture);
-        };
-        lose_before_a_restore(place, interrupt, keep_that_fails, |_| {});
+        let ways: [(&str, Step, Step, Step); 7] = [
+            ("a stop", nothing, stop_that_fails, nothing),
+            ("a damaged marker", nothing, stop_that_fails, damage_marker),
+            ("a lost marker", nothing, stop_that_fails, lose_container),
+            ("a recovery of another boot", crash_and_mount, keep_that_fails, nothing),
+            ("a recovery of another mount", unmount_below, keep_that_fails, nothing),
+            ("a recovery with a damaged marker", unmount_and_damage, keep_that_fails, nothing),
+            ("a marker that is lost later", unmount_below, keep_that_fails, lose_container),
+        ];
+        for (way, interrupt, meet, then) in ways {
+            println!("{way}");
+            let fixture = lose_before_a_wipe(place, interrupt, meet);
+            then(&fixture);
+            wipe_and_restore(&fixture);
+            end_of_way(fixture);
+        }
     });
 }
 
+/// A loss of another mount or boot than the present one.
 #[test]
-fn a_loss_that_a_recovery_meets_after_another_mount_is_not_forgotten_by_a_restore() {
-    isolated_alone(|place| lose_before_a_restore(place, unmount_below, keep_that_fails, |_| {}));
-}
-
-#[test]
-fn a_loss_that_a_recovery_with_a_damaged_marker_meets_is_not_forgotten_by_a_restore() {
+fn a_loss_that_memory_no_longer_shows_refuses_no_restore() {
+    type Step = fn(&HoldOnRig<'_>);
     isolated_alone(|place| {
-        let interrupt = |fixture: &HoldOnRig<'_>| {
-            unmount_below(fixture);
-            damage_marker(fixture);
-        };
-        lose_before_a_restore(place, interrupt, keep_that_fails, |_| {});
+        let ways: [(&str, Step, Step); 5] = [
+            ("a marker", mount_anew, nothing),
+            ("a damaged marker", mount_anew, damage_marker),
+            ("a lost marker", mount_anew, lose_container),
+            ("a marker of an earlier boot", let_another_boot_begin, nothing),
+            ("a lost marker of an earlier boot", let_another_boot_begin, lose_container),
+        ];
+        for (way, begin, then) in ways {
+            println!("{way}");
+            let fixture = lose_before_a_wipe(place, nothing, stop_that_fails);
+            begin(&fixture);
+            then(&fixture);
+            fixture.ok("recover --wipe");
+            fixture.ok("restore");
+            end_of_way(fixture);
+        }
     });
 }
 
-#[test]
-fn a_loss_that_a_recovery_meets_is_not_forgotten_by_a_restore_if_the_marker_is_lost_later() {
-    isolated_alone(|place| {
-        lose_before_a_restore(place, unmount_below, keep_that_fails, lose_container);
-    });
-}
-
-/// Loses data of a hold. After `then`, the files can be set aside and restored.
-fn restores_after(place: &Place, then: impl FnOnce(&HoldOnRig<'_>)) {
-    let fixture = lose_before_a_wipe(place, |_| {}, stop_that_fails);
-    then(&fixture);
-    fixture.ok("recover --wipe");
-    fixture.ok("restore");
+pub fn end_of_way(fixture: HoldOnRig<'_>) {
+    lose_container(&fixture);
     fixture.rig.down().unwrap();
 }
 
-#[test]
-fn a_loss_before_the_disk_was_mounted_anew_refuses_no_restore() {
-    isolated_alone(|place| restores_after(place, mount_anew));
+/// Gives the marker and the notes beside the files an earlier boot, whose super block can have the same
+/// number, and removes what is in memory.
+fn let_another_boot_begin(fixture: &HoldOnRig<'_>) {
+    let change = "set -e; boot=$(cat /proc/sys/kernel/random/boot_id)
+         sed -i s/$boot/another/g state/holds/t.json
+         ! grep -q $boot state/holds/t.json
+         notes=$(find ROOT -name started); [ -n \"$notes\" ]
+         for note in $notes; do
+             text=$(readlink $note); rm $note
+             ln -s \"$(echo \"$text\" | sed s/$boot/another/)\" $note
+             readlink $note | grep -q 'failed .* another '
+         done";
+    sh(fixture.place, &change.replace("ROOT", &fixture.rig.path().display().to_string()));
+    lose_memory(fixture);
 }
 
+/// The notes beside the files are gone then, and what is in memory goes with the container.
 #[test]
-fn a_loss_before_the_disk_was_mounted_anew_refuses_no_restore_if_the_marker_is_damaged() {
+fn a_loss_that_the_last_sync_of_a_recovery_meets_is_not_forgotten_by_a_restore() {
     isolated_alone(|place| {
-        restores_after(place, |fixture| {
-            mount_anew(fixture);
-            damage_marker(fixture);
-        });
-    });
-}
-
-#[test]
-fn a_loss_before_the_disk_was_mounted_anew_refuses_no_restore_if_the_marker_is_lost() {
-    isolated_alone(|place| {
-        restores_after(place, |fixture| {
-            mount_anew(fixture);
-            lose_container(fixture);
-        });
-    });
-}
-
-#[test]
-fn a_loss_in_an_earlier_boot_refuses_no_restore_if_the_marker_is_lost() {
-    isolated_alone(|place| {
-        restores_after(place, |fixture| {
-            lose_container(fixture);
-            // The super block of another boot can have the same number.
-            let root = fixture.rig.path().display();
-            let change = "set -e; boot=$(cat /proc/sys/kernel/random/boot_id)
-                 notes=$(find ROOT -name started); [ -n \"$notes\" ]
-                 for note in $notes; do
-                     text=$(readlink $note); rm $note
-                     ln -s \"$(echo \"$text\" | sed s/$boot/another/)\" $note
-                     readlink $note | grep -q 'failed .* another '
-                 done";
-            sh(place, &change.replace("ROOT", &root.to_string()));
-        });
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        crash(&fixture);
+        // The first three syncs are before the notes are removed: of two directories and of what is above.
+        let fail = ["-e", "trace=syncfs", "-e", "inject=syncfs:error=EIO:when=4"];
+        let kept = traced(place, &fail, &["recover", "--keep"]);
+        failed(kept, &["cannot sync", "Input/output error"]);
+        assert!(!fixture.everything().contains(".synconce"), "{}", fixture.everything());
+        lose_memory(&fixture);
+        wipe_and_restore(&fixture);
+        fixture.rig.down().unwrap();
     });
 }
 
@@ -220,39 +204,37 @@ fn a_loss_is_not_forgotten_by_a_restore_if_the_wipe_is_cut_short_with_its_contai
 #[test]
 fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_is_cut_short_and_the_next() {
     isolated_alone(|place| {
-        let fixture = lose_before_a_wipe(place, |_| {}, stop_that_fails);
-        lose_container(&fixture);
-        // The first such call is for the marker; the second one for the journal with the set.
-        let kill = ["-e", "trace=renameat", "-e", "inject=renameat:signal=SIGKILL:when=2"];
-        killed(traced(place, &kill, &["recover", "--wipe"]));
-        let all = fixture.everything();
-        assert!(fixture.file().exists() && !all.contains(".synconce"), "{all}");
-        fixture.ok("settle");
-        lose_memory(&fixture);
-        wipe_and_restore(&fixture);
-        // What is left of it is settled.
-        fs::write(fixture.file(), "written").unwrap();
-        fixture.ok("settle");
-        assert!(!place.path("state/holds/t.aside.json").exists());
-        fixture.rig.down().unwrap();
+        for has_earlier_set in [false, true] {
+            let fixture = on_a_late_disk(place);
+            if has_earlier_set {
+                fixture.ok("start");
+                crash(&fixture);
+                fixture.ok("recover --wipe");
+            }
+            fixture.ok("start");
+            fs::write(fixture.file(), "written").unwrap();
+            crash(&fixture);
+            lose_data(&fixture);
+            killed(traced(place, &at_the_journal(has_earlier_set), &["recover", "--wipe"]));
+            fixture.rig.disk().recover().unwrap();
+            assert_eq!(place.path("state/holds/t.aside.json").exists(), has_earlier_set);
+            // The set before was settled by the daemon that wrote.
+            fixture.ok("settle");
+            assert!(!place.path("state/holds/t.aside.json").exists());
+            lose_memory(&fixture);
+            wipe_and_restore(&fixture);
+            end_of_way(fixture);
+        }
     });
 }
 
-#[test]
-fn a_wipe_that_a_mount_keeps_from_its_renames_leaves_the_marks_beside_the_files() {
-    isolated_alone(|place| {
-        let fixture = on_a_late_disk(place);
-        fixture.ok("start");
-        unmount_below(&fixture);
-        let inside = fixture.directory().join("inside");
-        sh(place, &format!("mkdir {0}; mount -t tmpfs inside {0}", inside.display()));
-        fixture.fails("recover --wipe", &["a file system is mounted on "]);
-        sh(place, &format!("umount {}", inside.display()));
-        lose_container(&fixture);
-        fixture.fails("start", &["its marker is lost"]);
-        fixture.ok("recover --wipe");
-        fixture.rig.down().unwrap();
-    });
+/// Returns options of strace(1) that kill a verb when it gives the journal its name.
+pub fn at_the_journal(exists: bool) -> [&'static str; 6] {
+    let (trace, kill) = match exists {
+        true => ("trace=renameat", "inject=renameat:signal=SIGKILL"),
+        false => ("trace=renameat2", "inject=renameat2:signal=SIGKILL"),
+    };
+    ["-e", trace, "-e", kill, "-P", "t.aside.json"]
 }
 
 #[test]
@@ -313,20 +295,23 @@ fn a_restore_that_two_disks_fail_waits_for_both() {
         fixture.ok("start");
         crash_at(place, &[fixture.file(), fixture.directory(), second.join("held")]);
         fixture.ok("recover --wipe");
-        // In the order of a restore, wherever this test has its directory.
-        let mut disks = [&fixture.rig, &other];
-        disks.sort_by_key(|disk| disk.path());
-        for disk in disks {
+        for disk in [&fixture.rig, &other] {
             fs::write(disk.path().join("lost"), "these bytes are lost".repeat(200)).unwrap();
             disk.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
         }
         fixture.fails("restore", &["cannot sync the file system of "]);
-        for disk in disks {
+        for disk in [&fixture.rig, &other] {
             disk.disk().recover().unwrap();
-            fixture.fails("restore", LOST);
-            lose_memory(&fixture);
-            let said = format!("{} was not mounted again", disk.path().display());
-            fixture.fails("restore", &[&said]);
+        }
+        let points = [&fixture.rig, &other].map(|disk| disk.path().to_owned());
+        let mut sorted = points.clone();
+        sorted.sort();
+        let [first, last] = sorted.each_ref().map(|point| point.display());
+        fixture.fails("restore", &[LOST[0], &format!("since: {first}, {last}\n")]);
+        lose_memory(&fixture);
+        for (disk, point) in [&fixture.rig, &other].into_iter().zip(&points) {
+            let umount = format!("  umount {} ", point.display());
+            fixture.fails("restore", &[LOST[1], &umount]);
             disk.unmount().unwrap();
             disk.mount().unwrap();
         }

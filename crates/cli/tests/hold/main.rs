@@ -8,6 +8,7 @@ mod after_crash;
 mod boot;
 mod container;
 mod crashes;
+mod cut_short;
 mod faults;
 mod files;
 mod hostile;

@@ -9,7 +9,8 @@ use crate::support::{HoldOnRig, configure, sh};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use synconce_testkit::harness::{Place, isolated_alone};
-use synconce_testkit::rig::{Fault, Rig};
+use synconce_testkit::process::Finished;
+use synconce_testkit::rig::{Fault, FsKind, Rig};
 
 #[test]
 fn a_kill_between_two_notes_of_losses_leaves_one() {
@@ -40,12 +41,16 @@ fn with_one_note(place: &Place) -> HoldOnRig<'_> {
     fixture
 }
 
-/// Lets a recovery meet another loss, and kills it at its call number `when` of `call`.
 fn lose_again_and_kill(place: &Place, call: &str, when: usize) {
+    killed(lose_again(place, call, when));
+}
+
+/// Lets a recovery meet another loss, and kills it at its call number `when` of `call`.
+fn lose_again(place: &Place, call: &str, when: usize) -> Finished {
     let (trace, kill) =
         (format!("trace=syncfs,{call}"), format!("inject={call}:signal=SIGKILL:when={when}"));
     let options = ["-e", &trace, "-e", "inject=syncfs:error=EIO", "-e", &kill];
-    killed(traced(place, &options, &["recover", "--keep"]));
+    traced(place, &options, &["recover", "--keep"])
 }
 
 /// Loses data on a disk that `fill` fills. After `then`, the marker is lost.
@@ -79,8 +84,8 @@ fn a_loss_on_a_disk_without_free_blocks_is_not_forgotten_by_a_restore_if_the_mar
         lose_on_a_full_disk(place, fill, |fixture| {
             // The block of the first note.
             sh(place, &fill.replace("DISK", &fixture.rig.path().display().to_string()));
-            // The second link is the shorter one.
-            lose_again_and_kill(place, "symlinkat", 2);
+            // The old note gets another name, because no other note can be made.
+            lose_again_and_kill(place, "/^renameat", 1);
         });
     });
 }
@@ -89,7 +94,10 @@ fn a_loss_on_a_disk_without_free_blocks_is_not_forgotten_by_a_restore_if_the_mar
 fn a_loss_on_a_disk_without_free_inodes_is_not_forgotten_by_a_restore_if_the_marker_is_lost() {
     isolated_alone(|place| {
         let fill = "while true >DISK/fill/$((n += 1)); do :; done 2>other";
-        lose_on_a_full_disk(place, fill, |_| {});
+        lose_on_a_full_disk(place, fill, |_| {
+            // A link cannot be made before the old one is removed.
+            let _ = lose_again(place, "symlinkat", 3);
+        });
     });
 }
 
@@ -169,7 +177,8 @@ fn a_loss_without_sysfs_refuses_a_restore_until_the_machine_boots() {
         fixture.fails("restore", &said);
         show_sysfs(&fixture);
         mount_anew(&fixture);
-        fixture.fails("restore", &said);
+        let boot = "  synconce hold restore t    # after the machine has booted";
+        fixture.fails("restore", &[said[0], boot]);
         let journal = place.read("state/holds/t.aside.json");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         assert!(journal.contains(boot.trim()));
@@ -188,6 +197,50 @@ fn a_loss_without_sysfs_is_one_of_the_disk_that_a_recovery_sees() {
         });
         fixture.fails("restore", &["was not mounted again since"]);
         mount_anew(&fixture);
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_restore_that_only_needs_sysfs_says_so() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        stop_that_fails(&fixture);
+        fixture.rig.disk().recover().unwrap();
+        fixture.ok("recover --wipe");
+        mount_anew(&fixture);
+        lose_memory(&fixture);
+        sh(place, "mount -t tmpfs nothing /sys");
+        fixture.fails("restore", &["nothing shows whether ", "  mount -t sysfs sysfs /sys "]);
+        sh(place, "mount -t sysfs sysfs /sys");
+        fixture.ok("restore");
+        sh(place, "umount /sys; umount /sys");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// XFS writes no more after it lost a write to its log, and answers no statx(2).
+#[test]
+fn a_loss_of_a_disk_that_was_shut_down_is_noted_for_no_other_disk() {
+    isolated_alone(|place| {
+        let rig = Rig::builder().fs(FsKind::Xfs).size(512 << 20).passthrough(false);
+        let fixture = HoldOnRig::on(place, rig.up().unwrap(), "");
+        fixture.ok("start");
+        fixture.rig.disk().fail_writes(true).unwrap();
+        fs::write(fixture.directory().join("new"), "new").unwrap();
+        fixture.fails("stop", &[]);
+        fixture.rig.disk().fail_writes(false).unwrap();
+        let marker = serde_json::from_str(&place.read("state/holds/t.json")).expect("JSON");
+        let marker: serde_json::Value = marker;
+        let losses = marker["losses"].as_array().expect("a list");
+        assert_eq!(losses.len(), 1, "{losses:?}");
+        let directory = losses[0]["super_block"]["directory"].as_str().expect("a path");
+        assert!(directory.starts_with("/sys/fs/xfs/"), "{directory}");
+        mount_anew(&fixture);
+        fixture.ok("recover --wipe");
         fixture.ok("restore");
         fixture.rig.down().unwrap();
     });

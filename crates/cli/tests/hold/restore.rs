@@ -103,7 +103,7 @@ fn a_lost_write_is_remembered_until_the_disk_is_mounted_again() {
         for verb in ["restore", "recover", "restore"] {
             fixture.fails(
                 verb,
-                &["was not mounted again since\n", &mount, "  synconce hold restore t "],
+                &["was not mounted again since: ", &mount, "  synconce hold restore t "],
             );
             // The next container has the journal.
             fs::remove_dir_all(place.path("runtime")).unwrap();

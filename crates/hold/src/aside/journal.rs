@@ -170,17 +170,15 @@ impl Journal {
         replace::write(&path, &text, Rights::common())
     }
 
-    /// Adds `losses` durably.
-    ///
-    /// # Errors
-    /// Names the journal.
-    pub(crate) fn note_losses(&mut self, losses: Vec<Loss>) -> Result<(), Error> {
-        let losses: Vec<_> = losses.into_iter().filter(|it| !self.losses.contains(it)).collect();
-        if losses.is_empty() || mutant::is("hold-loss-unjournaled") {
-            return Ok(());
+    /// Adds `losses`. Returns whether there are new ones.
+    pub(super) fn add_losses(&mut self, losses: &[Loss]) -> bool {
+        let count = self.losses.len();
+        for loss in losses.iter().filter(|_| !mutant::is("hold-loss-unjournaled")) {
+            if !self.losses.contains(loss) {
+                self.losses.push(loss.clone());
+            }
         }
-        self.losses.extend(losses);
-        self.write()
+        self.losses.len() > count
     }
 
     /// Chooses the renames that a restore undoes: of a file that was set aside more than once, the

@@ -11,8 +11,9 @@ pub use self::error::RestoreError;
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
+use crate::boot::boot_id;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::file_system_of;
+use crate::mounted::{file_system_of, is_in};
 use crate::record::{self, HoldRecord};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{SafeDirectory, sync_file_system};
@@ -24,6 +25,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
+use synconce_probe::super_block;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,8 @@ pub struct Restored {
 /// # Errors
 /// Why nothing was renamed, or which act failed.
 pub fn restore(name: &str, on_wait: OnWait<'_>) -> Result<Restored, RestoreError> {
+    // Without it a loss of this boot could not be told from an older one.
+    boot_id().map_err(RestoreError::Boot)?;
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
     // Between its steps a `hold run` has no lock of the hold.
@@ -208,30 +212,42 @@ fn move_away(
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
     let mut done = Ok(());
     for parent in parents(chosen) {
-        if let Err(error) = sync_file_system(parent) {
-            // The failure matters more than that of its notes.
-            if let Ok(system) = file_system_of(parent) {
-                let _ = lost_writes::note_for_restore(&journal.name, &system);
-                let _ = journal.note_losses(vec![Loss::of(&system)]);
+        let Some(error) = sync_file_system(parent)? else { continue };
+        // The failure matters more than that of its notes.
+        if let Ok(system) = file_system_of(parent) {
+            let _ = lost_writes::note_for_restore(&journal.name, &system);
+            if journal.add_losses(&[Loss::of(&system)]) {
+                let _ = journal.write();
             }
-            done = done.and(Err(error));
         }
+        done = done.and(Err(error));
     }
     done
 }
 
-/// Refuses while a file system is mounted that may have lost writes.
+/// Refuses while file systems are mounted that may have lost writes, and names all of them.
 fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
+    let (mut lost, mut unknown) = (BTreeSet::new(), BTreeSet::new());
+    let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
-        let known: Vec<_> = journal.losses.iter().map(|loss| loss.is_of(&system)).collect();
-        let (name, point) = (journal.name.clone(), system.point.clone());
-        if known.contains(&Some(true)) || lost_writes::is_noted_for_restore(&name, &system) {
-            return Err(RestoreError::Lost { name, point });
+        let is_of = |loss: &Loss| loss.is_of(&system);
+        if journal.losses.iter().any(|loss| is_of(loss) == Some(true))
+            || lost_writes::is_noted_for_restore(&journal.name, &system)
+        {
+            has_root |= is_in(Path::new("/"), &system);
+            lost.insert(system.point);
+        } else if journal.losses.iter().any(|loss| is_of(loss).is_none()) {
+            needs_boot |= journal.losses.iter().any(Loss::is_unseen);
+            unknown.insert(system.point);
         }
-        if known.contains(&None) {
-            return Err(RestoreError::MaybeLost { name, point });
-        }
+    }
+    let name = journal.name.clone();
+    if !lost.is_empty() {
+        return Err(RestoreError::Lost { name, points: Vec::from_iter(lost), has_root });
+    }
+    if !unknown.is_empty() {
+        return Err(RestoreError::MaybeLost { name, points: Vec::from_iter(unknown), needs_boot });
     }
     Ok(())
 }

@@ -34,7 +34,6 @@ pub fn settle(name: &str, on_wait: OnWait<'_>) -> Result<u64, AsideError> {
         }
     }
     let froms = || journal.sets.iter().flat_map(|set| set.moves.iter().map(|one| &one.from));
-    // A wipe that failed may have noted a loss in the journal: the next one needs it.
     let Some(first) = froms().next() else { return Ok(0) };
     let since = last_restore(&journal)?;
     let mut is_made = false;

@@ -34,25 +34,49 @@ impl ResolvedPath {
                 other => other.on("cannot unmount", &scratch.path().join(POINT))?,
             }
             // Before the mark is removed, which shows that an overlay of a hold was mounted.
-            // Without the mark the attributes are not of the hold.
-            let held = parent.look(&self.name)?;
-            let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
-            if !self.is_file && is_directory && has_mark(&scratch)? {
-                let open = || parent.open_directory(&self.name);
-                if attributes::restore(open, &self.path(), &scratch)? {
-                    // The mark first: while it is there, the entry of `restore` must be there, too.
-                    scratch.remove(OsStr::new(WORK))?;
-                    attributes::sync_all(&scratch)?;
-                }
+            if self.restore_attributes_in(parent, &scratch)? {
+                // The mark first: while it is there, the entry of `restore` must be there, too.
+                scratch.remove(OsStr::new(WORK))?;
+                attributes::sync_all(&scratch)?;
             }
             // The note last: until then it shows that the directory is of a hold.
-            for name in scratch.names()?.iter().filter(|name| *name != lost::NOTE) {
+            for name in scratch.names()?.iter().filter(|name| !lost::is_note(name)) {
                 scratch.remove(name)?;
             }
             all.remove(&self.name)?;
         }
         parent.remove_if_empty(OsStr::new(SCRATCH))
     }
+
+    /// Gives the directories of a held directory their own attributes back: see
+    /// [`attributes::restore`]. Without the mark the attributes are not of the hold.
+    fn restore_attributes_in(
+        &self,
+        parent: &SafeDirectory,
+        scratch: &SafeDirectory,
+    ) -> Result<bool, Error> {
+        let held = parent.look(&self.name)?;
+        let is_directory = held.is_some_and(|held| type_of(&held).is_dir());
+        if self.is_file || !is_directory || !has_mark(scratch)? {
+            return Ok(false);
+        }
+        attributes::restore(|| parent.open_directory(&self.name), &self.path(), scratch)
+    }
+}
+
+/// Gives the held directories at `places` their own attributes back, before they are renamed. The marks
+/// of [`ResolvedPath::is_marked`] stay.
+///
+/// # Errors
+/// Names the act and path.
+pub fn restore_attributes(places: &[ResolvedPath]) -> Result<(), Error> {
+    for place in places {
+        let Some(parent) = SafeDirectory::open_if_there(&place.parent)? else { continue };
+        let Some(scratch) = place.scratch()? else { continue };
+        own::refuse_foreign(&scratch)?;
+        place.restore_attributes_in(&parent, &scratch)?;
+    }
+    Ok(())
 }
 
 /// Removes what a hold that a crash ended has added at `places`, durably: the mark of
@@ -74,18 +98,19 @@ pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
 }
 
 /// Syncs the file systems of the files at `places`: the hold has answered syncs of them without
-/// doing them.
+/// doing them. Returns the errors of those that lost writes.
 ///
 /// # Errors
-/// Names the directory.
-pub fn sync(places: &[ResolvedPath]) -> Result<(), Error> {
+/// Names the directory that cannot be opened.
+pub fn sync(places: &[ResolvedPath]) -> Result<Vec<Error>, Error> {
+    let mut failed = Vec::new();
     for place in places {
-        sync_file_system(&place.parent)?;
+        failed.extend(sync_file_system(&place.parent)?);
         // A held directory can be a mount point.
         let path = place.path();
         if !place.is_file && path.is_dir() {
-            sync_file_system(&path)?;
+            failed.extend(sync_file_system(&path)?);
         }
     }
-    Ok(())
+    Ok(failed)
 }

@@ -11,8 +11,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::mutant;
 
 /// The entries of the directory of an overlay that are symbolic links.
-const LINKS: [&str; 3] = [attributes::STRIPPED, lost::NOTE, lost::NEW_NOTE];
-const ENTRIES: [&str; 6] = [UPPER, WORK, POINT, LINKS[0], LINKS[1], LINKS[2]];
+const LINKS: [&str; 4] = [attributes::STRIPPED, lost::NOTE, lost::NEW_NOTE, lost::FAILED_NOTE];
+const ENTRIES: [&str; 7] = [UPPER, WORK, POINT, LINKS[0], LINKS[1], LINKS[2], LINKS[3]];
 
 /// Refuses the directory `scratch` of an overlay if no hold made the directory: the note of a hold
 /// is missing, and a removal would lose data. A hold that a crash has ended may have left no note.

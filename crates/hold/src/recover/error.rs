@@ -1,6 +1,7 @@
 //! Why a hold was not recovered.
 
 use crate::aside::{AsideError, RestoreError};
+use crate::boot;
 use crate::open_files::{FileUser, named};
 use crate::safe_directory;
 use std::fmt;
@@ -75,6 +76,8 @@ pub enum RecoverError {
         /// The daemon's unit.
         unit: Option<String>,
     },
+    /// The boot id cannot be read. No file was changed.
+    Boot(Error),
     /// Files could not be set aside.
     Aside(AsideError),
     /// A restore that was cut short could not be finished.
@@ -90,6 +93,7 @@ impl RecoverError {
             Self::Aside(error) => error.remedy(),
             Self::Restore(error) => error.remedy(),
             Self::Failed(error) => safe_directory::remedy(error),
+            Self::Boot(_) => Some(boot::REMEDY.to_owned()),
             _ => None,
         }
     }
@@ -150,7 +154,7 @@ impl RecoverError {
                 stop.into_iter().chain([(recover, "after the daemon has ended")]).collect()
             }
             Self::Restore(error) => error.commands(),
-            Self::Aside(_) | Self::Failed(_) => Vec::new(),
+            Self::Boot(_) | Self::Aside(_) | Self::Failed(_) => Vec::new(),
         }
     }
 }
@@ -193,7 +197,7 @@ impl fmt::Display for RecoverError {
             }
             Self::Aside(error) => error.fmt(f),
             Self::Restore(error) => error.fmt(f),
-            Self::Failed(error) => error.fmt(f),
+            Self::Boot(error) | Self::Failed(error) => error.fmt(f),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Whether the files of a hold can be seen at all: a file on a disk that is not mounted, or that
 //! cannot be read, is not missing.
 
-use super::state::MarkedState;
 use super::{Decision, RecoverError};
 use crate::aside::Journal;
 use crate::config::{Config, Held};
@@ -150,22 +149,14 @@ pub(super) fn refuse_used(config: &Config) -> Result<(), RecoverError> {
 ///
 /// # Errors
 /// Names the path or the journal.
-pub(super) fn doubt(
-    name: &str,
-    state: &MarkedState,
-    held: &[Held],
-) -> Result<Option<String>, Error> {
-    let restored = match state {
-        MarkedState::Unclean { record: Some(record), .. } => record.restored()?,
-        _ => None,
-    };
-    if let Some(path) = restored {
+pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
+    if let Some(path) = record.restored()? {
         return Ok(Some(format!(
             "the mark of the hold beside {} is gone: a snapshot or a backup may have been restored",
             path.display()
         )));
     }
-    let unseen = out_of_sight(name, state, held)?;
+    let unseen = out_of_sight(record)?;
     let why = |path: PathBuf| {
         format!("{} is missing; its file system may not be mounted", path.display())
     };
@@ -177,13 +168,12 @@ pub(super) fn doubt(
 ///
 /// # Errors
 /// Names the path or the journal.
-fn out_of_sight(name: &str, state: &MarkedState, held: &[Held]) -> Result<Option<PathBuf>, Error> {
-    let MarkedState::Unclean { record, .. } = state else { return Ok(None) };
-    if record.as_ref().is_some_and(|record| !record.file_systems.is_empty()) {
+fn out_of_sight(record: &HoldRecord) -> Result<Option<PathBuf>, Error> {
+    if !record.file_systems.is_empty() {
         return Ok(None);
     }
-    let aside = Journal::read(name)?.paths();
-    for Held { path, .. } in held {
+    let aside = Journal::read(&record.name)?.paths();
+    for Held { path, .. } in record.held() {
         if !exists(path)? && !aside.contains(path) {
             return Ok(Some(path.clone()));
         }

@@ -3,7 +3,8 @@
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::lost;
-use crate::lost_writes;
+use crate::lost_writes::Loss;
+use crate::mounted::file_system_of;
 use crate::overlay::ResolvedPath;
 use crate::record::{self, HoldRecord};
 use crate::unclean::unclean;
@@ -22,28 +23,29 @@ pub(super) enum MarkedState {
     Unclean {
         /// Why, in words.
         reason: String,
-        /// The marker, unless it is damaged.
-        record: Option<Box<HoldRecord>>,
+        /// The marker, or one that takes the place of a damaged one.
+        record: Box<HoldRecord>,
         /// Whether writes may be lost for certain: see [`crate::error::Unclean::is_certain`].
         is_certain: bool,
     },
 }
 
 impl MarkedState {
-    /// Reads the state of the hold `name`.
+    /// Reads the state of the hold of `config`.
     ///
     /// # Errors
     /// Names the marker, which may be in order but cannot be read now.
-    pub(super) fn read(name: &str) -> Result<Self, Error> {
-        match HoldRecord::read(name) {
+    pub(super) fn read(config: &Config) -> Result<Self, Error> {
+        match HoldRecord::read(&config.name) {
             Ok(None) => Ok(Self::Clean),
             Ok(Some(record)) => Ok(Self::of(record)),
             Err(error) if HoldRecord::is_damage(&error) => {
-                let path = record::path(name);
+                let path = record::path(&config.name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                let reason = with_loss(reason, lost_writes::is_noted(name));
-                Ok(Self::Unclean { reason, record: None, is_certain: true })
+                let record = Box::new(in_place_of_lost(config, true));
+                let reason = with_loss(reason, record.has_noted_failure());
+                Ok(Self::Unclean { reason, record, is_certain: true })
             }
             Err(error) => Err(error),
         }
@@ -56,47 +58,9 @@ impl MarkedState {
     /// Names the act and path.
     pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
         let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
-        let is_certain = why.is_certain();
-        let has_lost_writes =
-            |held| ResolvedPath::of(held).is_ok_and(|place| lost::has_lost_writes(&place));
-        let record = HoldRecord {
-            name: config.name.clone(),
-            started: now(),
-            // No boot has this id. An older version asks for a decision if there is none.
-            boot: if is_certain { "lost".to_owned() } else { String::new() },
-            file_systems: Vec::new(),
-            config: config.clone(),
-            failed: config.hold.iter().any(has_lost_writes),
-            has_intact: false,
-            lost: true,
-            ending: false,
-            aside_in: Vec::new(),
-            spots: Vec::new(),
-            namespace: 0,
-        };
+        let record = in_place_of_lost(config, why.is_certain());
         record.write()?;
         Ok(Self::of(record))
-    }
-
-    /// Notes durably that this recovery removes the marks beside the files: see
-    /// [`HoldRecord::restored`]. On a full disk it does not: if the machine then stops before the end,
-    /// the next recovery asks.
-    pub(super) fn note_ending(&self) {
-        if let Self::Unclean { record: Some(record), .. } = self {
-            let _ = HoldRecord { ending: true, ..HoldRecord::clone(record) }.write();
-        }
-    }
-
-    /// Notes that this recovery, of the hold `name` at `places`, met a lost write: see
-    /// [`HoldRecord::note_failure`].
-    ///
-    /// # Errors
-    /// If no note could be made.
-    pub(super) fn note_loss(&mut self, name: &str, places: &[ResolvedPath]) -> Result<(), Error> {
-        match self {
-            Self::Unclean { record: Some(record), .. } => record.note_failure(),
-            _ => lost_writes::note(name, places),
-        }
     }
 
     fn of(record: HoldRecord) -> Self {
@@ -107,9 +71,32 @@ impl MarkedState {
         let is_unsaid = why != Unclean::WriteBack && record.has_noted_failure();
         Self::Unclean {
             reason: with_loss(format!("{why}{since}"), is_unsaid),
-            record: Some(Box::new(record)),
+            record: Box::new(record),
             is_certain: why.is_certain(),
         }
+    }
+}
+
+/// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the
+/// losses that are noted beside the files.
+fn in_place_of_lost(config: &Config, is_certain: bool) -> HoldRecord {
+    let places = config.hold.iter().filter_map(|held| ResolvedPath::of(held).ok());
+    let lost = places.filter(lost::has_lost_writes);
+    let systems = lost.filter_map(|place| file_system_of(place.parent()).ok());
+    HoldRecord {
+        name: config.name.clone(),
+        started: now(),
+        // No boot has this id. An older version asks for a decision if there is none.
+        boot: if is_certain { "lost".to_owned() } else { String::new() },
+        file_systems: Vec::new(),
+        config: config.clone(),
+        losses: systems.map(|system| Loss::of(&system)).collect(),
+        has_intact: false,
+        lost: true,
+        ending: false,
+        aside_in: Vec::new(),
+        spots: Vec::new(),
+        namespace: 0,
     }
 }
 

@@ -65,7 +65,7 @@ pub fn recover_from_crash(config: &Config) -> SetAside {
         boot: "another".to_owned(),
         file_systems: Vec::new(),
         config: config.clone(),
-        failed: false,
+        losses: Vec::new(),
         has_intact: false,
         lost: false,
         ending: false,

@@ -15,7 +15,7 @@ use synconce_hold::record;
 const ALL: [&str; 3] = ["meta.db", "plugin.one", "plugin.two"];
 
 fn request(paths: &[PathBuf]) -> AsideRequest<'_> {
-    AsideRequest { name: "test", unit: None, paths, reason: "a test" }
+    AsideRequest { name: "test", unit: None, paths, reason: "a test", losses: &[] }
 }
 
 fn leftovers() -> String {

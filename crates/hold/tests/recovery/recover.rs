@@ -6,6 +6,7 @@ use crate::support::{
 };
 use std::fs;
 use std::path::Path;
+use synconce_hold::aside::Loss;
 use synconce_hold::config::{AfterCrash, Config, Held, HeldKind};
 use synconce_hold::overlay::{ResolvedPath, SCRATCH};
 use synconce_hold::record::{self, HoldRecord, SuperBlock};
@@ -38,9 +39,10 @@ fn an_unclean_end_is_told_by_the_boot_the_mounts_an_error_or_a_damaged_marker() 
         let unseen = unmounted.clone();
         let super_block = SuperBlock { directory: "/sys/fs/ext4/none".into(), number: 1 };
         unmounted.file_systems[0].super_block = Some(super_block);
+        let loss = Loss { boot: whole.boot.clone(), super_block: None };
         let ends = [
             (HoldRecord { boot: "another".to_owned(), ..whole.clone() }, "the machine stopped"),
-            (HoldRecord { failed: true, ..whole.clone() }, "the disk lost writes"),
+            (HoldRecord { losses: vec![loss], ..whole.clone() }, "the disk lost writes"),
             (unmounted, "unmounted"),
         ];
         for (record, reason) in ends {

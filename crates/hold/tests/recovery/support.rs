@@ -76,7 +76,7 @@ pub fn marker(config: &Config) -> HoldRecord {
         boot: synconce_durable::record::boot_id().expect("a boot id"),
         file_systems: vec![file_system_of(Path::new(DATA)).expect("a file system")],
         config: config.clone(),
-        failed: false,
+        losses: Vec::new(),
         has_intact: false,
         lost: false,
         ending: false,

@@ -6,8 +6,8 @@ use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use std::fs;
 use std::path::{Path, PathBuf};
+use synconce_durable::boot::kernel_boot_id;
 use synconce_durable::error::Context;
-use synconce_durable::record::boot_id;
 
 /// Returns an error if the hold of `daemon` is in force, or was interrupted: without its files,
 /// `synconce` could neither stop it nor recover the databases.
@@ -22,7 +22,7 @@ pub(crate) fn in_force(host: &Host, daemon: HeldDaemon) -> Result<Option<Error>,
         other => other.on("cannot read", &marker)?,
     };
     // Both answers refuse; only the hint depends on the boot.
-    let boot = boot_id().unwrap_or_default();
+    let boot = kernel_boot_id().unwrap_or_default();
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     let stop = stop(host, daemon)?;
     let fault = match of_marker["boot"] == boot {

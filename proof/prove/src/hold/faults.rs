@@ -32,13 +32,15 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 14] = [
+const SCENARIOS: [FaultScenario; 16] = [
     FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
     FaultScenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
     FaultScenario { mutant: "hold-loss-unjournaled", run: lost_before_a_restore },
     FaultScenario { mutant: "hold-wipe-unsynced", run: lost_before_a_wipe },
+    FaultScenario { mutant: "hold-wipe-marks-first", run: wiped_without_the_marker },
+    FaultScenario { mutant: "hold-boot-of-container", run: killed_with_its_boot_id },
     FaultScenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
     FaultScenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
     FaultScenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
@@ -127,12 +129,17 @@ fn kill_at(fixture: &HoldFixture, verb: &str, call: &str, when: usize) -> Result
 
 /// Runs `verb`, whose calls of `call` a tracer changes as `inject` says.
 fn traced(fixture: &HoldFixture, verb: &str, call: &str, inject: &str) -> Result<Finished> {
+    let trace = format!("trace={call}");
+    run_by(fixture, &["strace", "-f", "-o", "/dev/null", "-e", &trace, "-e", inject], verb)
+}
+
+/// Runs `verb` by another program, whose command line begins with `words`.
+fn run_by(fixture: &HoldFixture, words: &[&str], verb: &str) -> Result<Finished> {
     let verb = fixture.command(verb);
-    let mut traced = Command::new("strace");
-    traced.args(["-f", "-o", "/dev/null", "-e", &format!("trace={call}")]);
-    traced.args(["-e", inject]).arg(verb.get_program());
-    traced.args(verb.get_args()).envs(verb.get_envs().filter_map(|(name, it)| Some((name, it?))));
-    Ok(run(&mut traced, patiently(LIMIT))?)
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).arg(verb.get_program()).args(verb.get_args());
+    command.envs(verb.get_envs().filter_map(|(name, it)| Some((name, it?))));
+    Ok(run(&mut command, patiently(LIMIT))?)
 }
 
 fn lost_at_the_last_sync(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
@@ -224,6 +231,30 @@ fn cut_without_the_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<Bro
     rig.disk().fail_writes(false)?;
     rig.mount()?;
     start_anew(fixture)
+}
+
+/// A wipe is killed before its first rename, and its marker is lost.
+fn wiped_without_the_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
+    fixture.must("start")?;
+    fixture.release()?;
+    rig.unmount()?;
+    rig.mount()?;
+    // At the rename that makes the journal.
+    kill_at(fixture, "recover", "renameat2", 1)?;
+    start_anew(fixture)
+}
+
+/// A container with a boot id of its own ends, and the next one has another id: nothing is lost, so
+/// nothing may be set aside.
+fn killed_with_its_boot_id(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), "old")?;
+    fixture.release()?;
+    let before = fixture.content()?;
+    let cover = "cd /proc/sys/kernel/random; mount --bind uuid boot_id; exec \"$@\"";
+    let recovered = run_by(fixture, &["unshare", "--mount", "sh", "-ec", cover, "sh"], "recover")?;
+    let is_whole = fixture.content()? == before;
+    Ok((!is_whole).then(|| ("false alarm", failed("recover", &recovered))))
 }
 
 /// The processes and mounts of a container end, and its marker is lost, while the disk stays

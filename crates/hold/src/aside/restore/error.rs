@@ -1,5 +1,6 @@
 //! Why files that are set aside are not put back.
 
+use crate::boot;
 use crate::open_files::{FileUser, named};
 use crate::safe_directory;
 use std::fmt;
@@ -41,22 +42,28 @@ pub enum RestoreError {
         /// The journal that names it.
         journal: PathBuf,
     },
-    /// A disk of the hold lost writes since the file system was mounted. The files in memory still
+    /// Disks of the hold lost writes since their file systems were mounted. The files in memory still
     /// show them.
     Lost {
         /// The name of the hold.
         name: String,
-        /// The mount point of the file system.
-        point: PathBuf,
+        /// The mount points of the file systems.
+        points: Vec<PathBuf>,
+        /// Whether the file system of the root directory is one of them.
+        has_root: bool,
     },
-    /// A disk of the hold lost writes, perhaps since this file system was mounted: sysfs does not show
-    /// its super block, or did not when the writes were lost.
+    /// A disk of the hold lost writes, perhaps since these file systems were mounted: sysfs does not
+    /// show their super blocks, or did not when the writes were lost.
     MaybeLost {
         /// The name of the hold.
         name: String,
-        /// The mount point of the file system.
-        point: PathBuf,
+        /// The mount points of the file systems.
+        points: Vec<PathBuf>,
+        /// Whether a mount of sysfs would show nothing more.
+        needs_boot: bool,
     },
+    /// The boot id cannot be read. Nothing was renamed.
+    Boot(Error),
     /// An act failed. The next call goes on.
     Failed(Error),
 }
@@ -79,6 +86,7 @@ impl RestoreError {
             }
             Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
+            Self::Boot(_) => boot::REMEDY.to_owned(),
             Self::Failed(error) => return safe_directory::remedy(error),
             Self::Gone { .. } | Self::Lost { .. } | Self::MaybeLost { .. } => return None,
         })
@@ -99,12 +107,24 @@ impl RestoreError {
                     ),
                 ]
             }
-            Self::Lost { name, point } => vec![
-                (format!("umount {}", quote(point)), "and mount it again, or boot the machine"),
-                (format!("synconce hold restore {name}"), "then put back what the disk has"),
-            ],
-            Self::MaybeLost { name, .. } => {
-                vec![(format!("synconce hold restore {name}"), "after the machine has booted")]
+            Self::Lost { name, points, has_root } => {
+                let what = "wherever it is mounted, and mount it again; or boot the machine";
+                let unmount = |point: &PathBuf| (format!("umount {}", quote(point)), what);
+                let mut commands: Vec<_> = points.iter().map(unmount).collect();
+                if *has_root {
+                    commands = vec![("reboot".to_owned(), "the disk of / is mounted anew")];
+                }
+                let restore = format!("synconce hold restore {name}");
+                commands.push((restore, "then put back what the disk has"));
+                commands
+            }
+            Self::MaybeLost { name, needs_boot, .. } => {
+                let restore = format!("synconce hold restore {name}");
+                if *needs_boot {
+                    return vec![(restore, "after the machine has booted")];
+                }
+                let mount = "mount -t sysfs sysfs /sys".to_owned();
+                vec![(mount, "shows which disk it was"), (restore, "then try again")]
             }
             _ => Vec::new(),
         }
@@ -136,25 +156,46 @@ impl fmt::Display for RestoreError {
             Self::Gone { directory, .. } => {
                 write!(f, "cannot put back what is set aside: {} is gone", directory.display())
             }
-            Self::Lost { point, .. } => {
-                let point = point.display();
-                write!(
-                    f,
-                    "cannot put back what is set aside: a disk of the hold lost writes, and \
-                     {point} was not mounted again since"
-                )
-            }
-            Self::MaybeLost { point, .. } => {
-                let point = point.display();
-                write!(
-                    f,
-                    "cannot put back what is set aside: a disk of the hold lost writes, and nothing \
-                     shows whether {point} was mounted again since"
-                )
-            }
-            Self::Failed(error) => error.fmt(f),
+            Self::Lost { points, .. } => write!(
+                f,
+                "cannot put back what is set aside: a disk of the hold lost writes, and was not \
+                 mounted again since: {}",
+                named_points(points)
+            ),
+            Self::MaybeLost { points, .. } => write!(
+                f,
+                "cannot put back what is set aside: a disk of the hold lost writes, and nothing \
+                 shows whether it was mounted again since: {}",
+                named_points(points)
+            ),
+            Self::Boot(error) | Self::Failed(error) => error.fmt(f),
         }
     }
 }
 
+fn named_points(points: &[PathBuf]) -> String {
+    let points: Vec<_> = points.iter().map(|point| point.display().to_string()).collect();
+    points.join(", ")
+}
+
 impl std::error::Error for RestoreError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_disk_of_the_root_directory_is_mounted_anew_by_a_boot() {
+        let commands = |points: &[&str], has_root| {
+            let points = points.iter().map(PathBuf::from).collect();
+            let error = RestoreError::Lost { name: "t".to_owned(), points, has_root };
+            let commands = error.commands().into_iter().map(|(command, _)| command);
+            Vec::from_iter(commands).join("; ")
+        };
+        assert_eq!(commands(&["/", "/data"], true), "reboot; synconce hold restore t");
+        assert_eq!(
+            commands(&["/a b", "/data"], false),
+            "umount '/a b'; umount /data; synconce hold restore t"
+        );
+    }
+}
