@@ -332,6 +332,10 @@ fn what_does_not_work_in_a_fresh_root_is_documented(place: &Place) {
     assert_as_expected(&site, PROBES, &tar);
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trees.md");
     let document = fs::read_to_string(document).unwrap();
+    let devices =
+        document.lines().find_map(|line| line.strip_prefix("| `/dev` | ")).expect("a row");
+    let devices: Vec<_> = devices.split('`').skip(1).step_by(2).collect();
+    assert_eq!(site.from("base", "ls /dev").lines().collect::<Vec<_>>(), devices);
     let section = document.split_once("### What does not work").expect("the section").1;
     let section = section.split_once("\n### ").expect("another section").0;
     let documented: Vec<_> = section.lines().filter(|line| line.starts_with("| `")).collect();
