@@ -2,11 +2,13 @@
 
 use crate::content::{self, AlteredFile};
 use crate::layer;
+use crate::pin::{Pin, TO_COMPARE};
 use crate::read::{Reading, read_all};
 use crate::record::{Layer, TreeName, TreeRecord};
 use crate::store::{CONTENT, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
@@ -52,13 +54,47 @@ pub struct Altered {
     pub files: Vec<AlteredFile>,
 }
 
-/// What [`verify`] found.
-#[derive(Clone, Debug, Default)]
-pub struct Verified {
+/// What [`verify`] found. The layers stay in the store until this value is dropped.
+#[derive(Debug)]
+pub struct Verified<'a> {
     /// The layers that differ.
     pub altered: Vec<Altered>,
     /// The number of layers that had no checksums, and have them now.
     pub summed: usize,
+    store: &'a Store,
+    _reading: Reading<'a>,
+}
+
+impl Verified<'_> {
+    /// Takes the fingerprints of the layers that differ anew, durably: their content is right as it
+    /// is. A snapshot that was made writable becomes read-only. If contents were compared, the
+    /// checksums of layers with other files are taken anew, too.
+    ///
+    /// # Errors
+    /// A file that differs cannot be read. The error names the act and the path.
+    pub fn accept(&self, progress: &dyn Progress) -> Result<(), Error> {
+        for Altered { id, alteration, files, .. } in &self.altered {
+            if !files.is_empty() {
+                content::take_anew(self.store, id, progress)?;
+            }
+            if alteration.is_some() {
+                layer::accept(self.store, id, progress)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the other trees than `name` that have a layer which differs.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn others_with_altered(&self, name: &TreeName) -> Result<Vec<TreeName>, Error> {
+        let (records, _) = self.store.records()?;
+        let is_altered = |id: &String| self.altered.iter().any(|one| one.id == *id);
+        let others = records.into_iter().filter(|record| record.name != *name);
+        let others = others.filter(|record| record.layer_ids().iter().any(is_altered));
+        Ok(others.map(|record| record.name).collect())
+    }
 }
 
 /// Compares each entry of the layers of the tree, of all its generations, with the layer's
@@ -70,13 +106,14 @@ pub struct Verified {
 ///
 /// # Errors
 /// The error names the act and the path.
-pub fn verify(
-    store: &Store,
+pub fn verify<'a>(
+    store: &'a Store,
     name: &TreeName,
     contents: bool,
     progress: &dyn Progress,
-) -> Result<Verified, Error> {
-    let mut verified = Verified::default();
+) -> Result<Verified<'a>, Error> {
+    let (mut all, mut summed) = (Vec::new(), 0);
+    let sync = || Pin::new(store.path())?.sync(store, TO_COMPARE);
     let reading = read_all(store, name)?;
     let (committed, older) = (reading.committed(), reading.older());
     let is_durable = |layer: &Layer| committed.contains(layer) || older.contains(layer);
@@ -85,12 +122,12 @@ pub fn verify(
         if !looked_at.insert(&layer.id) {
             continue;
         }
-        let alteration = layer::alteration(store, &layer.id, progress)?;
+        let alteration = layer::alteration(store, &layer.id, &sync, progress)?;
         let mut files = Vec::new();
         if contents && is_durable(layer) {
             if !content::has_sums(store, &layer.id) && alteration.is_none() {
                 files = content::take(store, &layer.id, progress)?;
-                verified.summed += usize::from(files.is_empty());
+                summed += usize::from(files.is_empty());
             }
             if content::has_sums(store, &layer.id) {
                 files = content::altered(store, &layer.id, progress)?;
@@ -99,10 +136,10 @@ pub fn verify(
         if alteration.is_some() || !files.is_empty() {
             let fingerprint = layer::fingerprint_path(store, &layer.id);
             let (id, layer) = (layer.id.clone(), store.content(&layer.id));
-            verified.altered.push(Altered { id, layer, fingerprint, alteration, files });
+            all.push(Altered { id, layer, fingerprint, alteration, files });
         }
     }
-    Ok(verified)
+    Ok(Verified { altered: all, summed, store, _reading: reading })
 }
 
 /// Returns the layers that have a fingerprint: committed ones, and those of runs that have taken one.
@@ -138,23 +175,20 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
     Ok(false)
 }
 
-/// Takes the fingerprints of `altered` anew, durably: the content of these layers is right as it is.
-/// A snapshot that was made writable becomes read-only.
-///
-/// # Errors
-/// The error names the act and the path.
-pub fn accept(store: &Store, altered: &[Altered], progress: &dyn Progress) -> Result<(), Error> {
-    altered.iter().try_for_each(|one| layer::accept(store, &one.id, progress))
-}
-
 /// Returns what is wrong with the store, in the order in which it was found. Each tree is
-/// checked as of one moment; other commands may change the tree meanwhile.
+/// checked as of one moment; other commands may change the tree meanwhile. After a sync that fails,
+/// no other layer that needs one is checked: a disk that does not answer is waited for once.
 ///
 /// # Errors
 /// The store cannot be read.
 pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
+    let has_failed = Cell::new(false);
+    let sync = || {
+        let synced = Pin::new(store.path()).and_then(|pin| pin.sync(store, TO_COMPARE));
+        synced.inspect_err(|_| has_failed.set(true))
+    };
     for TreeRecord { name, .. } in &records {
         let reading = match read_all(store, name) {
             // The tree was removed meanwhile.
@@ -162,8 +196,9 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
             other => other?,
         };
         for layer in due(store, &reading) {
-            if looked_at.insert(layer.id.clone()) {
-                faults.extend(fault_of(store, layer, progress));
+            let is_left_out = has_failed.get() && layer::is_by_number(store, &layer.id);
+            if !is_left_out && looked_at.insert(layer.id.clone()) {
+                faults.extend(fault_of(store, layer, &sync, progress));
             }
         }
         if reading.committed().is_empty() {
@@ -174,14 +209,19 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
     Ok(faults)
 }
 
-fn fault_of(store: &Store, layer: &Layer, progress: &dyn Progress) -> Option<Error> {
+fn fault_of(
+    store: &Store,
+    layer: &Layer,
+    sync: layer::Sync<'_>,
+    progress: &dyn Progress,
+) -> Option<Error> {
     if let Err(error) = is_there(store, layer) {
         return Some(error);
     }
     let altered =
         |path: &Path, why: String| Some(Error::new("altered below", path, io::Error::other(why)));
     let content = store.content(&layer.id);
-    match layer::alteration(store, &layer.id, progress) {
+    match layer::alteration(store, &layer.id, sync, progress) {
         Err(error) => Some(error),
         Ok(None) => None,
         Ok(Some(Alteration::Entries(directories))) => {

@@ -75,21 +75,44 @@ pub(crate) fn take(
     id: &str,
     progress: &dyn Progress,
 ) -> Result<Vec<AlteredFile>, Error> {
-    let now = of_layer(store, id, ReadFrom::Memory, progress)?;
-    let unread = now.iter().filter_map(|(name, sum)| Some((name, sum.err()?)));
+    match list_of(&of_layer(store, id, ReadFrom::Memory, progress)?) {
+        Err(unread) => Ok(unread),
+        Ok(text) => {
+            let _lock = store.lock()?;
+            // Another command may have taken them meanwhile.
+            if !has_sums(store, id) {
+                replace::create(&list(store, id), &text, Rights::common())?;
+            }
+            Ok(Vec::new())
+        }
+    }
+}
+
+/// Replaces the checksums of layer `id` by those of what the disk has, durably.
+///
+/// # Errors
+/// Names the file that cannot be read, or the list.
+pub(crate) fn take_anew(store: &Store, id: &str, progress: &dyn Progress) -> Result<(), Error> {
+    let now = list_of(&of_layer(store, id, ReadFrom::Disk, progress)?);
+    let text = now.map_err(|unread| {
+        let first = unread.into_iter().next();
+        let (path, errno) = first.map(|file| (file.path, file.unread)).unwrap_or_default();
+        Error::new("cannot accept", &store.content(id).join(path), errno.unwrap_or(Errno::IO))
+    })?;
+    let _lock = store.lock()?;
+    replace::write(&list(store, id), &text, Rights::common())
+}
+
+/// Returns the list of `sums`, or the files that cannot be read.
+fn list_of(sums: &Checksums) -> Result<Vec<u8>, Vec<AlteredFile>> {
+    let unread = sums.iter().filter_map(|(name, sum)| Some((name, sum.err()?)));
     let unread: Vec<_> = unread
         .map(|(name, errno)| AlteredFile { path: path_of(name), unread: Some(errno) })
         .collect();
-    if unread.is_empty() {
-        let sums = now.iter().filter_map(|(name, sum)| Some((&name[..], sum.ok()?)));
-        let text = synconce_fs::to_list(sums);
-        let _lock = store.lock()?;
-        // Another command may have taken them meanwhile.
-        if !has_sums(store, id) {
-            replace::create(&list(store, id), &text, Rights::common())?;
-        }
+    if !unread.is_empty() {
+        return Err(unread);
     }
-    Ok(unread)
+    Ok(synconce_fs::to_list(sums.iter().filter_map(|(name, sum)| Some((&name[..], sum.ok()?)))))
 }
 
 /// Returns the files of layer `id` of which the disk has other content than its checksums say.

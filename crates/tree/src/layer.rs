@@ -6,7 +6,7 @@ mod tests;
 
 use self::snapshot::SnapshotFingerprint;
 use crate::check::Alteration;
-use crate::pin::{Pin, TO_COMMIT};
+use crate::pin::{Pin, TO_COMMIT, TO_COMPARE};
 use crate::record::Layer;
 use crate::store::{LAYERS, Store, encode, names_in, open_directory, read, write_lightly};
 use rustix::fs::Mode;
@@ -22,10 +22,11 @@ use synconce_fs::{Fingerprint, FingerprintOptions, Progress};
 use synconce_sys::btrfs;
 
 const FINGERPRINT: &str = "fingerprint.json";
-/// The act of a sync after which btrfs's number can be compared.
-const TO_COMPARE: &str = "cannot sync the file system of";
 /// The most syncs before btrfs's number of a snapshot is given up.
 const MOST_SYNCS: u32 = 4;
+
+/// Syncs the file system of the store.
+pub(crate) type Sync<'a> = &'a dyn Fn() -> Result<(), Error>;
 
 /// By what the changes of a layer are found.
 #[derive(Debug, Serialize, Deserialize)]
@@ -130,11 +131,12 @@ fn frozen_fingerprint(store: &Store, id: &str) -> Result<LayerFingerprint, Error
     read(&path)?.ok_or_else(missing)
 }
 
-/// Returns how layer `id` differs from its fingerprint. The first call for a snapshot that is as it
-/// was frozen takes the fingerprint of its entries.
+/// Returns how layer `id` differs from its fingerprint. The first call for a snapshot needs `sync`,
+/// and takes the fingerprint of its entries if it is as it was frozen.
 pub(crate) fn alteration(
     store: &Store,
     id: &str,
+    sync: Sync<'_>,
     progress: &dyn Progress,
 ) -> Result<Option<Alteration>, Error> {
     let frozen = frozen_fingerprint(store, id)?;
@@ -150,12 +152,16 @@ pub(crate) fn alteration(
             let altered = synconce_fs::compare_fingerprints(&frozen, &now);
             let altered: Vec<_> =
                 altered.into_iter().map(|path| OsString::from_vec(path).into()).collect();
-            Ok((!altered.is_empty()).then_some(Alteration::Entries(altered)))
+            if altered.is_empty() {
+                let is_writable = is_writable_subvolume(content.as_fd(), &path)?;
+                return Ok(is_writable.then_some(Alteration::Writable));
+            }
+            Ok(Some(Alteration::Entries(altered)))
         }
         LayerFingerprint::Snapshot(frozen) => {
             // After the entries were looked at: `now` then has no change either.
             let read = || SnapshotFingerprint::read(content.as_fd(), &path);
-            settled(read, || Pin::new(store.path())?.sync(store, TO_COMPARE))?;
+            settled(read, sync)?;
             let alteration = frozen.alteration(content.as_fd(), &path)?;
             if alteration.is_none() {
                 try_replace_fingerprint(store, id, now);
@@ -192,11 +198,8 @@ pub(crate) fn layers(store: &Store) -> Result<Vec<String>, Error> {
 /// Makes a subvolume read-only. btrfs commits the kernel's transaction for this, so the call
 /// is left to the tree's commit.
 fn lock_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
-    if !btrfs::is_subvolume(content).on("cannot look at", path)? {
-        return Ok(());
-    }
     // An earlier, interrupted commit may have made the subvolume read-only already.
-    if btrfs::is_read_only(content).on("cannot look at", path)? {
+    if !is_writable_subvolume(content, path)? {
         return Ok(());
     }
     // The rename changed the root's ctime in memory only: btrfs writes the inode of a
@@ -205,4 +208,9 @@ fn lock_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let same = Mode::from_raw_mode(mode & 0o7777);
     rustix::fs::fchmod(content, same).on("cannot freeze", path)?;
     btrfs::set_read_only(content, true).on("cannot freeze", path)
+}
+
+fn is_writable_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<bool, Error> {
+    let is = btrfs::is_subvolume(content).and_then(|is| Ok(is && !btrfs::is_read_only(content)?));
+    is.on("cannot look at", path)
 }

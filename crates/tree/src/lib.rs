@@ -51,7 +51,7 @@ mod unneeded;
 mod view;
 
 pub use busy::{Busy, TreeUser};
-pub use check::{Alteration, Altered, Verified, accept, fsck, verify, verify_syncs};
+pub use check::{Alteration, Altered, Verified, fsck, verify, verify_syncs};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};
@@ -74,7 +74,7 @@ pub use rename::rename;
 pub use restore::restore;
 pub use run::{open_anonymous, open_session, open_to_discard};
 pub use session::{Begun, Session, Working};
-pub use source::{Base, absent};
+pub use source::{Base, NoSuchTree};
 pub use squash::squash;
 pub use store::{Store, VARIABLE, default_path, store_of};
 pub use strategy::{Choice, Strategy};

@@ -16,6 +16,8 @@ use synconce_probe::mounts;
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 120 });
 /// The act of a sync before a commit.
 pub(crate) const TO_COMMIT: &str = "cannot commit, sync of the file system of";
+/// The act of a sync after which btrfs's number can be compared.
+pub(crate) const TO_COMPARE: &str = "cannot sync the file system of";
 
 /// Descriptors that were opened before the first write, so that they report every write-back
 /// error (`syncfs(2)`, Linux 5.8).

@@ -6,8 +6,9 @@ use crate::guard::{self, refuse};
 use crate::record::{self, Generation, Layer, Parent, Purpose, TreeName, TreeRecord};
 use crate::store::{Opened, Store};
 use crate::strategy::{Choice, Strategy};
+use std::fmt;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_probe::mounts;
 
@@ -82,7 +83,9 @@ pub(crate) fn generation(
 ) -> Result<(TreeRecord, Generation), Error> {
     let split = name.generation();
     let record = split.as_ref().map(|(tree, _)| store.record(tree)).transpose()?.flatten();
-    let (Some((_, number)), Some(record)) = (split, record) else { return Err(absent(name)) };
+    let (Some((_, number)), Some(record)) = (split, record) else {
+        return Err(absent(store, name));
+    };
     match record.at(number) {
         Some(generation) => Ok((record, generation)),
         None => {
@@ -238,9 +241,32 @@ fn is_mount_point(path: &Path) -> bool {
     mounts::read("self").map_or(true, |mounts| mounts.iter().any(|mount| mount.point == path))
 }
 
+/// A tree that does not exist: the cause of an error, found by [`NoSuchTree::in_error`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchTree {
+    /// The store that has no such tree.
+    pub store: PathBuf,
+}
+
+impl NoSuchTree {
+    /// Returns the store, if a tree that does not exist is the cause of `error`.
+    pub fn in_error(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl fmt::Display for NoSuchTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such tree")
+    }
+}
+
+impl std::error::Error for NoSuchTree {}
+
 /// Returns the error that the tree `name` does not exist.
-pub fn absent(name: &TreeName) -> Error {
-    refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, "no such tree"))
+fn absent(store: &Store, name: &TreeName) -> Error {
+    let cause = NoSuchTree { store: store.path().to_owned() };
+    refuse("cannot find the tree", name, io::Error::new(ErrorKind::NotFound, cause))
 }
 
 /// Returns the error that `act` needs a new name and the tree `name` exists.

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
+use synconce_sys::namespace::is_first_user_namespace;
 
 /// The environment variable that names a store in place of the user's own.
 pub const VARIABLE: &str = "SYNCONCE_TREES";
@@ -90,8 +91,13 @@ impl Store {
         let owner = fs::metadata(&note).on("cannot look at", &note)?.uid();
         if owner != rustix::process::geteuid().as_raw() {
             // Another user's overlays are written and read with other options.
-            let why = io::Error::other(format!("it is the store of user {owner}"));
-            return Err(Error::new("cannot use the store", path, why));
+            // In another namespace the id is not the owner's, or stands for all that are not mapped.
+            let why = if is_first_user_namespace() {
+                format!("it is the store of user {owner}")
+            } else {
+                "it is another user's store".to_owned()
+            };
+            return Err(Error::new("cannot use the store", path, io::Error::other(why)));
         }
         let read: Note = serde_json::from_slice(&text).on("cannot read", &note)?;
         if read.format != FORMAT {

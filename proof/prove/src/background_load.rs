@@ -5,11 +5,13 @@
 use rustix::fs::{Advice, fadvise};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use synconce_sys::btrfs;
 
 /// Which background load runs. One load is not enough: a file system that another process
 /// keeps syncing hides what a run leaves unsafe.
@@ -42,7 +44,8 @@ const PAUSE: Duration = Duration::from_millis(3);
 
 impl BackgroundLoad {
     /// Starts the threads: one syncs its own files in `own`, one starts the write-back of the
-    /// files below each of `others`.
+    /// files below each of `others`. If `own` is a subvolume of btrfs, each sync also commits btrfs's
+    /// transaction: there fsync(2) alone writes a log, and the changes of other processes stay in memory.
     pub(crate) fn start(load: LoadKind, own: &Path, others: &[PathBuf]) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -86,6 +89,13 @@ fn sync_one(own: &Path, round: u64) {
     });
     // The disk may be full or gone. The recorded run reports such an error itself.
     drop(written);
+    if let Ok(own) = File::open(own)
+        && btrfs::is_subvolume(own.as_fd()).unwrap_or_default()
+    {
+        // Each change of the property is a commit.
+        let changed = btrfs::set_read_only(own.as_fd(), true);
+        drop(changed.and_then(|()| btrfs::set_read_only(own.as_fd(), false)));
+    }
 }
 
 /// Starts the write-back of every file below `path` (`POSIX_FADV_DONTNEED`, posix_fadvise(2)).

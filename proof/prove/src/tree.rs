@@ -31,6 +31,8 @@ pub(crate) use walk::{Alter, RunChild, alter, run_child};
 
 /// Maximum number of cuts of one recorded script.
 const PER_RECORDING: usize = 60;
+/// The same if all cuts are in one verb: between two of its steps, another process has to commit.
+const PER_RECORDING_OF_ONE_VERB: usize = 15;
 /// Seconds within which the walk must find a tree that was altered (the control).
 const CONTROLLED: u64 = 6;
 /// With fewer cuts than this only a few rows are made.
@@ -61,7 +63,7 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     for (index, (disk, strategy)) in ways.enumerate() {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
         let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
-        let cut = move |seed| cut(disk, strategy, &tool, cuts, seed);
+        let cut = move |seed| cut(disk, strategy, &tool, (cuts, None), seed);
         jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) });
         let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
         // A quick look at all disks reaches each verb once.
@@ -72,14 +74,14 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     jobs.extend([DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs].map(|disk| {
         let (name, tool) =
             ("tree: cuts, in a run".to_owned(), Tool::InRun(arguments.synconce.clone()));
-        let cut = move |seed| cut(disk, None, &tool, cuts, seed);
+        let cut = move |seed| cut(disk, None, &tool, (cuts, None), seed);
         Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) }
     }));
     jobs.extend(walks(arguments));
     if is_quick {
         return jobs;
     }
-    let control = move |seed| cut(DiskKind::Ext4NoBarrier, None, &shipped, cuts, seed);
+    let control = move |seed| cut(DiskKind::Ext4NoBarrier, None, &shipped, (cuts, None), seed);
     jobs.push(Job {
         role: Role::Control,
         name: "tree: no flush reaches the disk".to_owned(),
@@ -122,7 +124,7 @@ fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
             let (program, shipped) = (program.clone(), arguments.synconce.clone());
             let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
             let make = move |seed| match mutant.caught_by {
-                CaughtBy::Cut => cut(disk, None, &tool, arguments.mutant_cuts, seed),
+                CaughtBy::Cut(verb) => cut(disk, None, &tool, (arguments.mutant_cuts, verb), seed),
                 CaughtBy::Kill => kills::kill(disk, None, &tool, kills, seed),
                 CaughtBy::Walk => walk::walk(disk, &tool, arguments.seconds, Injection::None, seed),
             };
@@ -136,16 +138,17 @@ fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
 }
 
 /// Records and cuts the script until the row has its cuts; a mutant's row ends when the mutant
-/// is caught.
+/// is caught. With `verb` all cuts are in this verb.
 fn cut(
     disk: DiskKind,
     strategy: Option<&'static str>,
     tool: &Tool,
-    count: usize,
+    (count, verb): (usize, Option<&'static str>),
     seed: u64,
 ) -> Result<Findings> {
-    Campaign::new(tool, count, seed).record(count.div_ceil(PER_RECORDING), |round, part| {
+    let most = if verb.is_some() { PER_RECORDING_OF_ONE_VERB } else { PER_RECORDING };
+    Campaign::new(tool, count, seed).record(count.div_ceil(most), |round, part| {
         let load = LoadKind::of(3 * round);
-        cuts::cut(&recording::record(disk, strategy, tool, load)?, part)
+        cuts::cut(&recording::record(disk, strategy, tool, load)?, verb, part)
     })
 }

@@ -245,8 +245,9 @@ pub struct Verify {
     /// checksums are taken
     #[arg(long)]
     pub content: bool,
-    /// Print what has changed, and take the content of these layers as it is from now on
-    #[arg(long, conflicts_with = "content")]
+    /// Print what has changed, and take the content of these layers as it is from now on; with
+    /// --content also the checksums
+    #[arg(long)]
     pub accept: bool,
 }
 

@@ -1,14 +1,14 @@
 //! Builds that end badly, or are large: the base is as before, and nothing of them is left.
 
 use crate::roots;
-use crate::site::{Site, on, same};
+use crate::site::{CUT, Site, on, same};
 use crate::verbs::{NEEDS, names, set, waiting};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::chown;
 use synconce_testkit::harness::{Need, Place, eventually, postgresql, trial};
-use synconce_testkit::rig::{Cut, FsKind, Rig, Survivors};
+use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
     let server = [NEEDS[0], Need::File("/usr/lib/postgresql", "postgresql")];
@@ -33,10 +33,7 @@ fn count(site: &Site<'_>, directory: &str) -> usize {
 /// `data`.
 fn a_server_that_a_build_leaves_ends_and_has_its_data(place: &Place) {
     let source = roots::small(place, "source");
-    fs::create_dir(source.join("usr")).unwrap();
-    for library in ["lib", "lib64"] {
-        symlink(format!("usr/{library}"), source.join(library)).unwrap();
-    }
+    roots::link_to_usr(&source);
     chown(source.join("data"), Some(1000), Some(1000)).unwrap();
     let site = Site::plain(place);
     site.import("base", &source);
@@ -85,16 +82,10 @@ fn a_power_cut(place: &Place, kind: FsKind) {
     eventually("the build has changed its tree", || place.path("talk/built").exists());
     let synced = place.bare(&["sync", "-f", &place.text("rig")]);
     assert!(synced.status.success(), "{synced:?}");
-    rig.disk().mark("cut").unwrap();
+    rig.disk().mark(CUT).unwrap();
     build.signal(Signal::KILL).unwrap();
     build.end();
-    eventually("no process has the disk open", || rig.unmount().is_ok());
-    rig.mount().unwrap();
-    let tape = rig.finish().unwrap();
-    let at = tape.log().unwrap().mark("cut").unwrap();
-    for survivors in [Survivors::None, Survivors::All] {
-        let replay = tape.replay().at(place.path("rig")).up().unwrap();
-        let cut = replay.mounted(Cut::at(at).survivors(survivors)).unwrap();
+    site.after_the_cut(rig, || {
         let next = site.well(&["list"]);
         let said = ["a run in base, begun ", " was interrupted; its changes are thrown away\n"];
         assert!(said.iter().all(|said| next.stderr.contains(said)), "{next:?}");
@@ -106,9 +97,7 @@ fn a_power_cut(place: &Place, kind: FsKind) {
         assert_eq!(["sessions", "open", "trash"].map(|name| count(&site, name)), [0; 3]);
         assert_eq!(count(&site, "layers"), 1);
         site.well(&["fsck"]);
-        cut.unmount().unwrap();
-        replay.down().unwrap();
-    }
+    });
 }
 
 fn a_build_whose_machine_loses_power_leaves_its_base_on_ext4(place: &Place) {

@@ -6,7 +6,7 @@ use crate::verbs::{NEEDS, waiting};
 use libtest_mimic::Trial;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::{Need, Place, StartedCommand, trial};
 use synconce_testkit::process::{self, Finished};
@@ -17,6 +17,7 @@ const TRACED: [Need; 2] = [NEEDS[0], Need::Program("strace", "strace")];
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_content_that_changes_on_the_disk_is_named, &on_all(&NEEDS)),
+        trial(a_content_that_was_changed_is_accepted_with_its_checksum, &NEEDS),
         trial(a_content_that_only_memory_has_is_named, &NEEDS),
         trial(a_content_that_the_disk_cannot_read_is_named, &NEEDS),
         trial(a_disk_with_sectors_of_4096_bytes_is_read, &on_all(&TRACED)),
@@ -31,11 +32,11 @@ pub fn trials() -> Vec<Trial> {
 const TAKEN: &str = "synconce: checksums taken of 2 layers: the next call compares them\n";
 const FROZEN: &str = "synconce: the layers of tree are as they were frozen\n";
 
-/// Makes a site on `rig` with the tree `tree` of two layers. `/data/content` is in the upper one.
-fn site<'a>(place: &'a Place, rig: &Rig) -> Site<'a> {
+/// Makes a site below `disk` with the tree `tree` of two layers. `/data/content` is in the upper one.
+fn site<'a>(place: &'a Place, disk: impl AsRef<Path>) -> Site<'a> {
     let source = place.path("source");
     let source = if source.exists() { source } else { roots::small(place, "source") };
-    let site = Site::new(place, rig.path(), Some("overlay"));
+    let site = Site::new(place, disk.as_ref(), Some("overlay"));
     site.import("base", &source);
     site.clone_of("base", "tree");
     site
@@ -61,7 +62,7 @@ fn a_content_that_changes_on_the_disk_is_named(place: &Place) {
         let point = place.path(kind.name());
         fs::create_dir(&point).unwrap();
         let rig = Rig::builder().fs(kind).size(512 << 20).at(point).up().unwrap();
-        let site = site(place, &rig);
+        let site = site(place, rig.path());
         write(&site);
         site.well(&["commit", "tree"]);
         assert_eq!(site.well(&["verify", "--content", "tree"]).stderr, format!("{FROZEN}{TAKEN}"));
@@ -83,12 +84,46 @@ fn a_content_that_changes_on_the_disk_is_named(place: &Place) {
             _ => format!("{} has other content than its checksum says", content.display()),
         };
         let found = site.ends(&["verify", "--content", "tree"]);
-        assert_eq!((found.status.code(), found.stderr), (Some(1), format!("synconce: {why}\n")));
+        let hint = if kind == FsKind::Btrfs { String::new() } else { hint(&site) };
+        let wanted = format!("synconce: {why}\n{hint}");
+        assert_eq!((found.status.code(), found.stderr), (Some(1), wanted));
         let found = site.ends(&["verify", "--content", "--json", "tree"]).stdout;
         assert!(found.contains(r#""path": "data/content""#), "{found}");
         drop(site);
         rig.down().unwrap();
     }
+}
+
+/// Returns the hint after another content was found.
+fn hint(site: &Site<'_>) -> String {
+    let store = site.store().display().to_string();
+    format!(
+        "synconce: hint: `synconce tree --store {store} verify --content --accept tree` takes the \
+         content as it is, if it is right\n"
+    )
+}
+
+/// `--accept` alone leaves the checksums: other content may be damage.
+fn a_content_that_was_changed_is_accepted_with_its_checksum(place: &Place) {
+    let site = site(place, place.path(""));
+    write(&site);
+    site.well(&["commit", "tree"]);
+    site.well(&["verify", "--content", "tree"]);
+    let (content, why) = (content(&site), "has other content than its checksum says");
+    fs::write(&content, "these bytes are new").unwrap();
+    site.well(&["verify", "--accept", "tree"]);
+    let found = site.ends(&["verify", "--content", "tree"]);
+    let wanted = format!("synconce: {} {why}\n{}", content.display(), hint(&site));
+    assert_eq!((found.status.code(), found.stderr), (Some(1), wanted));
+    let accepted = site.well(&["verify", "--content", "--accept", "tree"]).stderr;
+    assert!(accepted.contains(why) && accepted.contains("accepted 1 layer of tree"), "{accepted}");
+    assert_eq!(site.well(&["verify", "--content", "tree"]).stderr, FROZEN);
+    // Both at once.
+    fs::write(&content, "these bytes are newer").unwrap();
+    site.well(&["verify", "--content", "--accept", "tree"]);
+    assert_eq!(site.well(&["verify", "--content", "tree"]).stderr, FROZEN);
+    fs::write(&content, "these bytes are other").unwrap();
+    assert_eq!(site.ends(&["verify", "--content", "tree"]).status.code(), Some(1));
 }
 
 /// Replaces the bytes `from` at the beginning of a block of the disk of `rig`, which is not mounted.
@@ -116,7 +151,7 @@ fn replace_on(rig: &Rig, from: &[u8], to: &[u8]) {
 /// Another program gets the error of the lost write, so that the commit cannot know of it.
 fn a_content_that_only_memory_has_is_named(place: &Place) {
     let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
-    let site = site(place, &rig);
+    let site = site(place, rig.path());
     rig.disk().fail(Fault::writes().holding("these bytes are right")).unwrap();
     write(&site);
     rustix::fs::syncfs(File::open(rig.path()).unwrap()).expect_err("the writes are lost");
@@ -139,7 +174,7 @@ fn a_content_that_only_memory_has_is_named(place: &Place) {
 
 fn a_content_that_the_disk_cannot_read_is_named(place: &Place) {
     let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
-    let site = site(place, &rig);
+    let site = site(place, rig.path());
     write(&site);
     site.well(&["commit", "tree"]);
     let content = content(&site);
@@ -154,6 +189,12 @@ fn a_content_that_the_disk_cannot_read_is_named(place: &Place) {
     let why = format!("cannot read {}: Input/output error", content.display());
     assert_eq!(found.status.code(), Some(1), "{found:?}");
     assert!(found.stderr.contains(&why), "{found:?}");
+    assert!(!found.stderr.contains("hint: "), "{found:?}");
+    let refused = site.ends(&["verify", "--content", "--accept", "tree"]);
+    let last = refused.stderr.lines().last().unwrap_or_default();
+    let has_words =
+        last.starts_with("synconce: cannot accept ") && last.ends_with("Input/output error");
+    assert!(refused.status.code() == Some(125) && has_words, "{refused:?}");
     rig.disk().recover().unwrap();
     site.well(&["verify", "--content", "tree"]);
     // No checksums of half a layer are kept.

@@ -19,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_tree_with_open_work_is_removed_only_by_force, &NEEDS),
         trial(a_renamed_tree_is_the_same_tree, &NEEDS),
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
+        trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
     ]
 }
 
@@ -257,4 +258,25 @@ fn a_rename_replaces_nothing_and_loses_nothing(place: &Place) {
     let is_record = |path: &Path| path.extension().is_some_and(|extension| extension == "json");
     assert!(trees.map(|entry| entry.unwrap().path()).all(|path| is_record(&path)));
     assert_eq!(names(&site), set(&["base", "new", "other"]));
+}
+
+/// `--accept` changes no content of a tree, so protection does not forbid it.
+fn what_is_accepted_in_a_clone_is_accepted_in_its_protected_base(place: &Place) {
+    let site = with_base(place);
+    site.clone_of("base", "work");
+    fs::write(site.newest_layer("base").join("data/file"), "changed").unwrap();
+    for tree in ["base", "work"] {
+        assert_eq!(site.ends(&["verify", tree]).status.code(), Some(1), "{tree}");
+    }
+    let accepted = site.well(&["verify", "--accept", "work"]).stderr;
+    let wanted = "synconce: accepted 1 layer of work as found now; also in base\n";
+    assert!(accepted.ends_with(wanted), "{accepted}");
+    site.well(&["verify", "base"]);
+    assert_eq!(listed(&site, "base")["protected"], true);
+    fs::write(site.newest_layer("base").join("data/file"), "changed again").unwrap();
+    let accepted = site.well(&["verify", "--accept", "base"]).stderr;
+    assert!(
+        accepted.ends_with("accepted 1 layer of base as found now; also in work\n"),
+        "{accepted}"
+    );
 }

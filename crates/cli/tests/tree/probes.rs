@@ -249,11 +249,17 @@ q = l.mq_open(b"/probe", 0o102, 0o600, None); exit(q < 0 and str(c.get_errno()))
     for_root("`setcap`", "cp /bin/true $T/t && setcap cap_net_raw+ep $T/t", NOT_PERMITTED),
     always("access lists", "setfacl -m u:1234:rw $T"),
     of_the_host("`ip netns add`", "ip netns add p && ip netns del p", NOT_PERMITTED),
+    never(
+        "`systemd-nspawn`",
+        "mkdir $T/r; mount --bind / $T/r; \
+         systemd-nspawn --quiet --register=no --keep-unit -D $T/r true",
+        "Failed to",
+    ),
 ];
 
 /// The packages of [`OF_PACKAGES`].
 const PACKAGES: &str = "sudo openssh-client python3-minimal libpython3-stdlib bubblewrap strace \
-                        gdb-minimal fakeroot libcap2-bin acl iproute2";
+                        gdb-minimal fakeroot libcap2-bin acl iproute2 systemd-container";
 
 /// The probes that also fail for root of some hosts. They change no host.
 const HOST_DECIDES: [&str; 3] = ["`renice -n -5`", "`chrt --fifo`", "`ionice -c 1`"];
@@ -332,6 +338,10 @@ fn what_does_not_work_in_a_fresh_root_is_documented(place: &Place) {
     assert_as_expected(&site, PROBES, &tar);
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trees.md");
     let document = fs::read_to_string(document).unwrap();
+    let devices =
+        document.lines().find_map(|line| line.strip_prefix("| `/dev` | ")).expect("a row");
+    let devices: Vec<_> = devices.split('`').skip(1).step_by(2).collect();
+    assert_eq!(site.from("base", "ls /dev").lines().collect::<Vec<_>>(), devices);
     let section = document.split_once("### What does not work").expect("the section").1;
     let section = section.split_once("\n### ").expect("another section").0;
     let documented: Vec<_> = section.lines().filter(|line| line.starts_with("| `")).collect();

@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(fsck_finds_a_sound_store_sound_beside_other_commands, &NEEDS),
         trial(fsck_finds_a_tree_sound_that_is_removed_meanwhile, &NEEDS),
         trial(verify_finds_a_tree_sound_that_is_replaced_meanwhile, &NEEDS),
+        trial(a_layer_that_is_removed_meanwhile_is_accepted, &NEEDS),
         trial(an_export_is_whole_although_its_tree_is_replaced_meanwhile, &NEEDS),
         trial(a_diff_is_right_although_both_trees_are_removed_meanwhile, &NEEDS),
         trial(layers_that_a_killed_reader_kept_go_with_the_next_gc, &NEEDS),
@@ -177,6 +178,19 @@ fn verify_finds_a_tree_sound_that_is_replaced_meanwhile(place: &Place) {
     let (status, text) = verify.goes_on(&site);
     assert!(status.success() && is_sound(&text), "{status}: {text}");
     assert_eq!(count_layers(&site), 1, "what verify alone still needed is gone");
+}
+
+fn a_layer_that_is_removed_meanwhile_is_accepted(place: &Place) {
+    let site = with_work(place);
+    let altered = site.newest_layer("work").join("data/new/7/file");
+    fs::write(&altered, "changed").unwrap();
+    // The first write says what differs.
+    let inject = ["-e", "trace=write", "-e", "inject=write:signal=STOP:when=1"];
+    let accept = StoppedReader::at(&site, &inject, &["verify", "--accept", "work"]);
+    remove_work(&site);
+    let (status, text) = accept.goes_on(&site);
+    assert!(status.success() && text.contains("accepted 1 layer of work"), "{status}: {text}");
+    assert_eq!(count_layers(&site), 1, "what accept alone still needed is gone");
 }
 
 fn an_export_is_whole_although_its_tree_is_replaced_meanwhile(place: &Place) {

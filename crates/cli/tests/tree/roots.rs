@@ -46,6 +46,14 @@ pub fn small(place: &Place, name: &str) -> PathBuf {
     root
 }
 
+/// Prepares a small root for the host's `/usr`, which is bound into it.
+pub fn link_to_usr(root: &Path) {
+    fs::create_dir(root.join("usr")).unwrap();
+    for library in ["lib", "lib64"] {
+        symlink(format!("usr/{library}"), root.join(library)).unwrap();
+    }
+}
+
 /// Compiles the program of all ways to write, for any root.
 pub fn ways(place: &Place) -> PathBuf {
     let program = place.path("ways");

@@ -1,5 +1,6 @@
 //! A store on a disk of its own, and the verbs of `synconce tree` on that store.
 
+use serde_json::Value;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,11 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, binary};
+use synconce_testkit::harness::{Need, Place, binary, eventually};
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Finished};
-use synconce_testkit::rig::{FsKind, Rig, RigBuilder};
+use synconce_testkit::rig::{Cut, FsKind, Rig, RigBuilder, Survivors};
+
+/// The mark of a rig at which its power is cut.
+pub const CUT: &str = "cut";
 
 /// Returns a limit that covers installs of packages.
 pub fn limit() -> Duration {
@@ -97,6 +101,31 @@ impl<'a> Site<'a> {
     /// Returns the path of the store.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
+    }
+
+    /// Returns the content of the newest layer of the tree `name`.
+    pub fn newest_layer(&self, name: &str) -> PathBuf {
+        let record = fs::read(self.store().join(format!("trees/{name}.json"))).unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        let layers = record["layers"].as_array().unwrap();
+        let id = layers.last().unwrap()["id"].as_str().unwrap();
+        self.store().join("layers").join(id).join("tree")
+    }
+
+    /// Cuts the power of `rig` at its mark [`CUT`], and calls `check` with the disk as it is then: once
+    /// none of the unflushed writes have survived, once all of them.
+    pub fn after_the_cut(&self, rig: Rig, check: impl Fn()) {
+        eventually("no process has the disk open", || rig.unmount().is_ok());
+        rig.mount().unwrap();
+        let tape = rig.finish().unwrap();
+        let at = tape.log().unwrap().mark(CUT).unwrap();
+        for survivors in [Survivors::None, Survivors::All] {
+            let replay = tape.replay().at(self.place.path("rig")).up().unwrap();
+            let cut = replay.mounted(Cut::at(at).survivors(survivors)).unwrap();
+            check();
+            cut.unmount().unwrap();
+            replay.down().unwrap();
+        }
     }
 
     /// Returns a new path on the disk.

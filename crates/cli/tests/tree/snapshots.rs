@@ -1,21 +1,26 @@
 //! Snapshots of btrfs, of which a commit looks at no entry.
 
 use crate::roots;
-use crate::site::{Site, disk, limit, on};
+use crate::site::{CUT, Site, disk, limit, on};
+use crate::users;
 use crate::verbs::NEEDS;
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Place, binary, eventually, trial};
+use std::os::unix::fs::chown;
+use std::path::Path;
+use synconce_testkit::harness::{Need, Place, binary, eventually, trial};
 use synconce_testkit::process::{self, Finished};
-use synconce_testkit::rig::{Cut, FsKind, Rig, RigBuilder, Survivors};
+use synconce_testkit::rig::{FsKind, Rig, RigBuilder};
 
 pub fn trials() -> Vec<Trial> {
     let needs = on(FsKind::Btrfs, &NEEDS);
+    let traced = on(FsKind::Btrfs, &[NEEDS[0], Need::Program("strace", "strace")]);
     vec![
         trial(a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it, &needs),
         trial(subvolumes_in_a_tree_are_in_its_clones, &needs),
+        trial(a_run_that_is_killed_while_it_copies_subvolumes_leaves_nothing, &traced),
+        trial(subvolumes_of_an_ordinary_user_are_in_clones, &on(FsKind::Btrfs, &users::NEEDS)),
         trial(in_a_sealed_run_only_what_needs_a_sync_is_refused, &needs),
         trial(each_layer_that_differs_has_its_reason_and_can_be_accepted, &needs),
         trial(what_was_accepted_stays_so_after_a_power_cut, &needs),
@@ -46,13 +51,6 @@ fn own(site: &Site<'_>, tree: &str) -> Option<u64> {
     listed.as_array().unwrap().iter().find(|one| one["name"] == tree).unwrap()["own"].as_u64()
 }
 
-/// Returns the content of the newest layer of `tree`.
-fn layer(site: &Site<'_>, tree: &str) -> PathBuf {
-    let record = fs::read(site.store().join(format!("trees/{tree}.json"))).unwrap();
-    let record: Value = serde_json::from_slice(&record).unwrap();
-    site.store().join("layers").join(record["layers"][0]["id"].as_str().unwrap()).join("tree")
-}
-
 fn a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it(place: &Place) {
     let (rig, site) = site(place);
     let words = ["run", "--from", "base", "--commit"];
@@ -66,7 +64,7 @@ fn a_change_after_the_commit_is_found_in_a_run_too_and_the_hint_lists_it(place: 
 
     // What was appended is not written yet. A held sync in `verify` would leave it so, and btrfs
     // counts it as a change only once it is written.
-    let layer = layer(&site, "changed");
+    let layer = site.newest_layer("changed");
     let ro = format!("btrfs property set -f {} ro", layer.display());
     let file = layer.join("data/directory/inner").display().to_string();
     let verify = format!("{} tree --store {} verify changed", binary(), site.store().display());
@@ -125,7 +123,7 @@ fn each_layer_that_differs_has_its_reason_and_can_be_accepted(place: &Place) {
     let keep = |words: &[&str], tree: &str, script: &str| {
         let words = [&["run", "--from"], words, &["--commit", tree, "--", "/bin/sh", "-c", script]];
         site.well(&words.concat());
-        layer(&site, tree)
+        site.newest_layer(tree)
     };
     let first = keep(&["base", "--keep", "1"], "tree", "echo x >/data/new");
     let second = keep(&["tree"], "tree", "echo y >/data/new");
@@ -177,24 +175,16 @@ fn each_layer_that_differs_has_its_reason_and_can_be_accepted(place: &Place) {
 fn what_was_accepted_stays_so_after_a_power_cut(place: &Place) {
     let (rig, site) = site_on(place, Rig::builder().size(320 << 20).record(true));
     site.keep("base", "new", &["/bin/sh", "-c", "echo x >/data/new"]);
-    let layer = layer(&site, "new");
+    let layer = site.newest_layer("new");
     place.sh(&format!("btrfs property set -f {} ro false", layer.display()));
     fs::write(layer.join("data/new"), "changed").unwrap();
     assert_eq!(site.ends(&["verify", "new"]).status.code(), Some(1));
     site.well(&["verify", "--accept", "new"]);
-    rig.disk().mark("cut").unwrap();
-    eventually("no process has the disk open", || rig.unmount().is_ok());
-    rig.mount().unwrap();
-    let tape = rig.finish().unwrap();
-    let at = tape.log().unwrap().mark("cut").unwrap();
-    for survivors in [Survivors::None, Survivors::All] {
-        let replay = tape.replay().at(place.path("rig")).up().unwrap();
-        let cut = replay.mounted(Cut::at(at).survivors(survivors)).unwrap();
+    rig.disk().mark(CUT).unwrap();
+    site.after_the_cut(rig, || {
         site.well(&["verify", "new"]);
         assert_eq!(fs::read_to_string(layer.join("data/new")).unwrap(), "changed");
-        cut.unmount().unwrap();
-        replay.down().unwrap();
-    }
+    });
 }
 
 /// Makes subvolumes in the working directory, as systemd-tmpfiles, snapper and engines of containers do.
@@ -206,20 +196,28 @@ const MAKE: &str = "
     for number in $(seq 300); do btrfs -q subvolume create many/$number; done
     touch -d @1000000000 .";
 
-/// Of a subvolume in its source, btrfs's own snapshot has an empty directory.
-fn subvolumes_in_a_tree_are_in_its_clones(place: &Place) {
-    let (rig, site) = site(place);
-    let volumes =
-        || place.sh(&format!("btrfs subvolume list {} | wc -l", rig.path().display())).stdout;
-    let before = volumes();
+/// Returns how many subvolumes the disk of `rig` has.
+fn volumes(place: &Place, rig: &Rig) -> String {
+    place.sh(&format!("btrfs subvolume list {} | wc -l", rig.path().display())).stdout
+}
+
+/// Makes the tree `work`, a clone of `base` in which `script` was done in the directory `data`.
+fn make_work(site: &Site<'_>, script: &str) {
     site.clone_of("base", "work");
     let point = site.fresh("point");
     fs::create_dir(&point).unwrap();
     let point = point.display().to_string();
     site.well(&["mount", "work", &point]);
-    place.sh(&format!("cd {point}/data; {MAKE}"));
+    site.place.sh(&format!("cd {point}/data; {script}"));
     site.well(&["umount", &point]);
     site.well(&["commit", "work"]);
+}
+
+/// Of a subvolume in its source, btrfs's own snapshot has an empty directory.
+fn subvolumes_in_a_tree_are_in_its_clones(place: &Place) {
+    let (rig, site) = site(place);
+    let before = volumes(place, &rig);
+    make_work(&site, MAKE);
 
     let look =
         "cd /data; cat volume/file volume/below/inner/file locked/file; stat -c '%a %u' volume
@@ -235,6 +233,73 @@ fn subvolumes_in_a_tree_are_in_its_clones(place: &Place) {
         site.well(&["verify", tree]);
         site.well(&["remove", "--wait", tree]);
     }
-    assert_eq!(volumes(), before, "no subvolume is left");
+    assert_eq!(volumes(place, &rig), before, "no subvolume is left");
+    rig.down().unwrap();
+}
+
+/// The directory of a subvolume in a subvolume is removed before a snapshot takes its place.
+fn a_run_that_is_killed_while_it_copies_subvolumes_leaves_nothing(place: &Place) {
+    let (rig, site) = site(place);
+    make_work(&site, "btrfs -q subvolume create volume; echo kept >volume/file");
+    let before = volumes(place, &rig);
+    let sessions = || fs::read_dir(site.store().join("sessions")).unwrap();
+    let (mut kills, mut is_removed) = (0, false);
+    loop {
+        let run = site.tree(&["run", "--from", "work", "--", "/bin/true"]);
+        let mut traced = place.command("strace");
+        let inject = format!("inject=ioctl:signal=KILL:when={}", kills + 1);
+        traced.args(["-qq", "-o", "trace", "-e", "trace=ioctl", "-e", &inject]);
+        traced.arg(run.get_program()).args(run.get_args());
+        if process::run(&mut traced, limit()).unwrap().status.success() {
+            break;
+        }
+        kills += 1;
+        let mut copies = sessions().map(|session| session.unwrap().path().join("tree/data"));
+        is_removed |= copies.any(|copy| copy.exists() && !copy.join("volume").exists());
+        eventually("the killed run is thrown away", || {
+            site.well(&["gc", "--wait"]);
+            sessions().next().is_none()
+        });
+        assert_eq!(volumes(place, &rig), before, "kill {kills}");
+    }
+    assert!(is_removed, "none of {kills} kills was between the removal and the snapshot");
+    assert_eq!(site.from("work", "cat /data/volume/file"), "kept\n");
+    site.well(&["verify", "work"]);
+    drop(site);
+    rig.down().unwrap();
+}
+
+/// The host's btrfs(8) makes the subvolume in the run.
+fn subvolumes_of_an_ordinary_user_are_in_clones(place: &Place) {
+    let rig = disk(place, Rig::builder().fs(FsKind::Btrfs).size(600 << 20));
+    let home = rig.path().join("home");
+    fs::create_dir(&home).unwrap();
+    chown(&home, Some(users::NOBODY), Some(users::NOBODY)).unwrap();
+    let source = roots::small(place, "source");
+    roots::link_to_usr(&source);
+    place.sh("tar --numeric-owner -cf source.tar -C source .");
+    users::subordinate(place, "nobody:100000:65536\n");
+    let store = home.join("store").display().to_string();
+    let well = |words: &[&str]| users::well(place, &[&["--store", &store], words].concat());
+    let script = |words: &[&str], script: &str| {
+        let end = ["--bind", "/usr:/usr:ro", "--", "/bin/sh", "-ec", script];
+        well(&[&["run"], words, &end].concat())
+    };
+    let before = volumes(place, &rig);
+    well(&["init"]);
+    well(&["import", "base", &place.text("source.tar")]);
+    well(&["clone", "base", "work"]);
+    let make = "cd /data; /usr/bin/btrfs -q subvolume create volume; echo kept >volume/file";
+    script(&["work"], make);
+    well(&["commit", "work"]);
+    let more = "cd /data/volume; cat file; echo more >>file";
+    assert_eq!(script(&["--from", "work", "--commit", "next"], more), "kept\n");
+    assert_eq!(script(&["--from", "next"], "cat /data/volume/file"), "kept\nmore\n");
+    assert_eq!(script(&["--from", "work"], "cat /data/volume/file"), "kept\n");
+    for tree in ["next", "work", "base"] {
+        well(&["verify", tree]);
+        well(&["remove", "--wait", tree]);
+    }
+    assert_eq!(volumes(place, &rig), before, "no subvolume is left");
     rig.down().unwrap();
 }

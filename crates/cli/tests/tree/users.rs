@@ -1,7 +1,7 @@
 //! Runs of an unprivileged user with subordinate ids.
 
 use crate::roots;
-use crate::site::limit;
+use crate::site::{Site, limit};
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
@@ -25,6 +25,8 @@ pub fn trials() -> Vec<Trial> {
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
         trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
+        trial(the_store_of_root_is_not_called_that_of_another_user, &NEEDS),
+        trial(a_device_of_the_host_is_there_when_it_is_bound, &NEEDS),
     ]
 }
 
@@ -236,4 +238,28 @@ fn a_user_who_gains_no_privileges_gets_a_hint(place: &Place) {
     let imported = process::run(&mut import, limit()).unwrap();
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
     assert!(imported.stderr.contains("hint: no_new_privs is set"), "{imported:?}");
+}
+
+/// In the user namespace of the command, root has the overflow id, which is also nobody's.
+fn the_store_of_root_is_not_called_that_of_another_user(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let site = Site::plain(place);
+    let store = site.store().display().to_string();
+    let refused = as_nobody(place, &["--store", &store, "list"]);
+    let wanted = format!("synconce: cannot use the store {store}: it is another user's store\n");
+    assert_eq!((refused.status.code(), refused.stderr), (Some(125), wanted));
+}
+
+/// As `/dev/kvm`, `/dev/fuse` and loop devices are, which not each machine has.
+fn a_device_of_the_host_is_there_when_it_is_bound(place: &Place) {
+    subordinate(place, "nobody:100000:65536\n");
+    let tar = tar(place);
+    let script = "echo x >/dev/kvm; stat -c '%F %t:%T' /dev/kvm";
+    let bind = ["--bind", "/dev/null:/dev/kvm", "--", "/bin/sh", "-ec", script];
+    let run = [&["run", "--from", "base"], &bind[..]].concat();
+    let site = Site::plain(place);
+    site.import("base", &tar);
+    assert_eq!(site.well(&run).stdout, "character special file 1:3\n");
+    well(place, &["import", "base", tar.to_str().unwrap()]);
+    assert_eq!(well(place, &run), "character special file 1:3\n");
 }

@@ -239,8 +239,14 @@ fn cut_short(mut run: Command) {
 fn taken_and_missing_names_are_said_in_words(place: &Place) {
     let site = with_base(place);
     site.well(&["clone", "base", "work"]);
-    let missing = site.ends(&["clone", "none", "new"]);
-    assert_eq!(missing.stderr, "synconce: cannot find the tree none: no such tree\n");
+    let store = site.store().display().to_string();
+    for verb in [&["clone", "none", "new"][..], &["verify", "--accept", "none"]] {
+        let wanted = format!(
+            "synconce: cannot find the tree none: no such tree\n\
+             synconce: hint: `synconce tree --store {store} list` lists the trees\n"
+        );
+        assert_eq!(site.ends(verb).stderr, wanted, "{verb:?}");
+    }
     let taken = site.ends(&["clone", "base", "work"]);
     let wanted = "synconce: cannot clone to work: a tree of this name already exists\n";
     assert_eq!(taken.stderr, wanted);

@@ -1,7 +1,7 @@
 //! The first verify of a snapshot syncs the disk.
 
 use super::{MOST_SYNCS, settled};
-use crate::check::verify;
+use crate::check::{fsck, verify};
 use crate::import::{ImportReport, import};
 use crate::init::init;
 use crate::record::TreeName;
@@ -9,6 +9,7 @@ use crate::store::Store;
 use crate::strategy::Strategy;
 use std::cell::Cell;
 use std::fs;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -30,15 +31,35 @@ fn name(text: &str) -> TreeName {
     text.parse().expect("a good name")
 }
 
-/// Makes a store on a btrfs, with the snapshot `new` of an empty tree.
+/// Makes a store on a btrfs, with the snapshots `new` and `other` of an empty tree.
 fn store() -> (Rig, Store) {
     let rig = Rig::builder().fs(FsKind::Btrfs).up().expect("a rig");
     let store = init(&rig.path().join("store")).expect("a store");
     import(&store, &name("base"), Some(Strategy::Snapshot), &(), |_| Ok(Plain)).expect("imported");
-    let (session, base) = crate::open_anonymous(&store, &name("base"), None).expect("a session");
-    let frozen = session.prepare(&()).expect("a snapshot").freeze(&()).expect("frozen");
-    frozen.commit_as(&name("new"), Some(base), None, &()).expect("committed");
+    for tree in ["new", "other"] {
+        let (session, base) =
+            crate::open_anonymous(&store, &name("base"), None).expect("a session");
+        let frozen = session.prepare(&()).expect("a snapshot").freeze(&()).expect("frozen");
+        frozen.commit_as(&name(tree), Some(base), None, &()).expect("committed");
+    }
     (rig, store)
+}
+
+/// Lets `look` at a store on a disk that hangs, and asserts that the result comes. Returns the result
+/// and the path of the store.
+fn on_a_disk_that_hangs<T: Send + 'static>(
+    look: impl FnOnce(&Store) -> T + Send + 'static,
+) -> (Rig, PathBuf, T) {
+    let (rig, store) = store();
+    let path = store.path().to_owned();
+    fs::write(rig.path().join("dirty"), "to be written").expect("a file");
+    let stalled = stall(&rig);
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(look(&store)));
+    let seen = receiver.recv_timeout(patiently(Duration::from_secs(20)));
+    rig.disk().release_flushes().expect("released");
+    drop(stalled);
+    (rig, path, seen.expect("it gives up"))
 }
 
 /// Lets [`settled`] read `values`, one after the other. Returns its result, and the syncs it made.
@@ -70,20 +91,28 @@ fn a_number_is_taken_when_a_sync_does_not_change_it_any_more() {
 fn a_verify_on_a_disk_that_hangs_gives_up() {
     isolated(
         || {
-            let (rig, store) = store();
-            let path = store.path().to_owned();
-            fs::write(rig.path().join("dirty"), "to be written").expect("a file");
-            let stalled = stall(&rig);
-            let (sender, receiver) = mpsc::channel();
-            thread::spawn(move || sender.send(verify(&store, &name("new"), false, &())));
-            let verified = receiver.recv_timeout(patiently(Duration::from_secs(20)));
-            rig.disk().release_flushes().expect("released");
-            drop(stalled);
-            let error = verified.expect("it gives up").expect_err("nothing is known");
+            let look = |store: &Store| verify(store, &name("new"), false, &()).map(drop);
+            let (_rig, path, verified) = on_a_disk_that_hangs(look);
+            let error = verified.expect_err("nothing is known");
             let said = format!("cannot sync the file system of {}: no answer for ", path.display());
             assert!(error.to_string().starts_with(&said), "{error}");
             let store = Store::open(&path).expect("opened");
             assert!(verify(&store, &name("new"), false, &()).expect("verified").altered.is_empty());
+        },
+        |_, test| test(),
+    );
+}
+
+#[test]
+fn an_fsck_waits_once_for_a_disk_that_hangs() {
+    isolated(
+        || {
+            let (_rig, path, faults) = on_a_disk_that_hangs(|store| fsck(store, &()));
+            let faults = faults.expect("the records are read");
+            assert_eq!(faults.len(), 1, "{faults:?}");
+            assert!(faults[0].to_string().contains(": no answer for "), "{faults:?}");
+            let store = Store::open(&path).expect("opened");
+            assert!(fsck(&store, &()).expect("the records are read").is_empty());
         },
         |_, test| test(),
     );

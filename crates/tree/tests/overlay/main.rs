@@ -7,5 +7,6 @@ mod freezing;
 mod mounting;
 mod random;
 mod snapshots;
+mod subvolumes;
 mod support;
 mod trials;

@@ -15,8 +15,12 @@ use synconce_testkit::rig::Log;
 /// because steps follow each other quickly there.
 const NEAR: usize = 30;
 
-/// Cuts `recorded`.
-pub(super) fn cut(recorded: &RecordedScript, campaign: Campaign) -> Result<Findings> {
+/// Cuts `recorded`; if `verb` is given, only in the step with these words.
+pub(super) fn cut(
+    recorded: &RecordedScript,
+    verb: Option<&str>,
+    campaign: Campaign,
+) -> Result<Findings> {
     let log = recorded.disk.log()?;
     let marks = marks(recorded, &log)?;
     let replay = recorded.disk.replay().up()?;
@@ -28,7 +32,12 @@ pub(super) fn cut(recorded: &RecordedScript, campaign: Campaign) -> Result<Findi
         times: true,
         is_random: false,
     };
-    let places = choose(&log, &marks, campaign);
+    let is_wanted = |index: usize| {
+        let step = recorded.steps.get(index).map(|step| step.name());
+        verb.is_none_or(|verb| step.is_some_and(|name| name == verb))
+    };
+    let wanted: Vec<_> = (0..marks.len()).filter(|index| is_wanted(*index)).collect();
+    let places = choose(&log, &marks, &wanted, campaign);
     campaign.at_each(places.into_iter().enumerate(), |findings, (index, place)| {
         let moment = moment(recorded, &marks, place.disk);
         replay.cut(cut_at(place, place.disk))?;
@@ -79,19 +88,19 @@ fn moment<'a>(recorded: &'a RecordedScript, marks: &[usize], place: usize) -> Tr
     }
 }
 
-/// Chooses cuts in ascending order. Every verb gets about as many; if there are fewer cuts than
+/// Chooses cuts of `verbs` in ascending order. Every verb gets about as many; if there are fewer cuts than
 /// verbs, every part of the script does. Half of the cuts are anywhere in the verb, a quarter before
 /// its return and a quarter right after its start.
-fn choose(log: &Log, marks: &[usize], campaign: Campaign) -> Vec<CutPoint> {
+fn choose(log: &Log, marks: &[usize], verbs: &[usize], campaign: Campaign) -> Vec<CutPoint> {
     let Campaign { count, seed, .. } = campaign;
     let mut random = fastrand::Rng::with_seed(seed);
     let end = log.mark(END).unwrap_or(log.len());
     let all: Vec<usize> = log.places(marks[0], end).collect();
-    let verbs = marks.len();
+    let count_of_verbs = verbs.len();
     let mut chosen = Vec::new();
     for index in 0..count {
-        let (first, end) = (index * verbs / count, ((index + 1) * verbs).div_ceil(count));
-        let verb = random.usize(first..end);
+        let first = index * count_of_verbs / count;
+        let verb = verbs[random.usize(first..((index + 1) * count_of_verbs).div_ceil(count))];
         let from = all.partition_point(|place| *place < marks[verb]);
         let to = marks.get(verb + 1).map_or(all.len(), |to| all.partition_point(|at| at < to));
         let range = match random.u8(..4) {

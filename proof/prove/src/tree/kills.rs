@@ -113,7 +113,7 @@ fn scenarios(control: &Path) -> Vec<KillScenario> {
             garbage: true,
             mount: None,
         },
-        clean("verify", vec![], step("verify base", Nothing)),
+        clean("verify", vec![], step("verify --content --accept base", Nothing)),
         clean("export", vec![], step(&export_words, Nothing)),
     ]
 }

@@ -11,8 +11,8 @@ pub(crate) struct TreeMutant {
 /// How the missing step is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CaughtBy {
-    /// By a power cut.
-    Cut,
+    /// By a power cut; if only one verb of the script has the step, in that verb.
+    Cut(Option<&'static str>),
     /// By a kill.
     Kill,
     /// By two processes that work in parallel.
@@ -20,7 +20,12 @@ pub(crate) enum CaughtBy {
 }
 
 const fn cut(name: &'static str, about: &'static str) -> TreeMutant {
-    TreeMutant { name, about, caught_by: CaughtBy::Cut }
+    TreeMutant { name, about, caught_by: CaughtBy::Cut(None) }
+}
+
+/// A mutant of the step of one verb. Cuts anywhere else cannot catch it.
+const fn cut_in(verb: &'static str, name: &'static str, about: &'static str) -> TreeMutant {
+    TreeMutant { name, about, caught_by: CaughtBy::Cut(Some(verb)) }
 }
 
 const fn killed(name: &'static str, about: &'static str) -> TreeMutant {
@@ -46,7 +51,11 @@ pub(crate) const MUTANTS: [TreeMutant; 15] = [
     cut("tree-discard-unsynced", "discarded changes whose note is not durably gone"),
     cut("tree-protect-unsynced", "the record of a protected tree replaced without a sync"),
     cut("tree-rename-unsynced", "a record renamed without a sync"),
-    cut("tree-kept-trash-first", "a generation's layers removed before its record is"),
+    cut_in(
+        "remove older@2",
+        "tree-kept-trash-first",
+        "a generation's layers removed before its record is",
+    ),
     cut("tree-restore-unsynced", "a restored generation whose record is not synced"),
     // Only a kill can show this mutant: after a power cut the note of the session may not be
     // on the disk.
@@ -55,3 +64,18 @@ pub(crate) const MUTANTS: [TreeMutant; 15] = [
     walked("tree-unlocked", "records changed without the store's lock"),
     walked("tree-readers-ignored", "layers removed while they are read"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn the_script_has_the_verb_of_each_mutant_of_one_verb() {
+        let script = super::super::script::script(Path::new("/source"), None);
+        for mutant in MUTANTS {
+            let CaughtBy::Cut(Some(verb)) = mutant.caught_by else { continue };
+            assert!(script.iter().any(|step| step.name() == verb), "{}", mutant.name);
+        }
+    }
+}

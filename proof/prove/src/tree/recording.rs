@@ -8,10 +8,12 @@ use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::config::DiskKind;
 use crate::tool::Tool;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
+use synconce_sys::btrfs;
 use synconce_testkit::manifest::{Manifest, diff};
 use synconce_testkit::patiently;
 use synconce_testkit::process;
@@ -69,7 +71,12 @@ pub(super) fn record(
         is_random: false,
     };
     let background_load = rig.path().join("background_load");
-    fs::create_dir(&background_load)?;
+    if disk == DiskKind::Btrfs {
+        let above = fs::File::open(rig.path())?;
+        btrfs::create_subvolume(above.as_fd(), "background_load".as_ref())?;
+    } else {
+        fs::create_dir(&background_load)?;
+    }
     let synced = process::run(Command::new("sync").arg("-f").arg(rig.path()), patiently(LIMIT))?;
     if !synced.status.success() {
         return Err(format!("{synced:?}").into());

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use synconce_durable::error::Error;
 use synconce_sys::reason;
 use synconce_tree::record::TreeName;
-use synconce_tree::{Alteration, Altered, Store, Verified};
+use synconce_tree::{Alteration, Altered, Store};
 
 /// How many paths are listed.
 const NAMED: usize = 10;
@@ -22,22 +22,27 @@ pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitC
     let name = &arguments.tree.name;
     promise::keep_if(|| Ok(synconce_tree::verify_syncs(store, Some(name))?))?;
     let bar = Bar::new("looked at");
-    let Verified { altered, summed } = synconce_tree::verify(store, name, arguments.content, &bar)?;
+    let verified = synconce_tree::verify(store, name, arguments.content, &bar)?;
     drop(bar);
+    let (altered, summed) = (&verified.altered, verified.summed);
     // Before the differences are accepted: later calls do not find them.
     altered.iter().for_each(say_altered);
     if arguments.accept {
-        synconce_tree::accept(store, &altered, &Bar::new("looked at"))?;
-    } else if let Some(hint) = hint_of(store, name, &altered) {
+        verified.accept(&Bar::new("looked at"))?;
+    } else if let Some(hint) = hint_of(store, name, altered) {
         say(&format!("hint: {hint}"));
     }
+    let others = verified.others_with_altered(name)?;
     let layers = altered.iter().map(|one| altered_json(one, arguments.content));
     output.write_or(&layers.collect::<Vec<_>>(), || {
         let layers = |count| format!("{count} {}", if count == 1 { "layer" } else { "layers" });
         if altered.is_empty() {
             notice(&format!("the layers of {name} are as they were frozen"));
         } else if arguments.accept {
-            notice(&format!("accepted {} of {name} as found now", layers(altered.len())));
+            let others: Vec<_> = others.iter().map(TreeName::as_str).collect();
+            let also = if others.is_empty() { "" } else { "; also in " };
+            let layers = layers(altered.len());
+            notice(&format!("accepted {layers} of {name} as found now{also}{}", others.join(", ")));
         }
         if summed > 0 {
             notice(&format!("checksums taken of {}: the next call compares them", layers(summed)));
@@ -65,7 +70,8 @@ fn say_altered(one: &Altered) {
     say_some(files.collect(), "files");
 }
 
-/// Returns the commands that show what has changed, and that accept it.
+/// Returns the commands that show what has changed, and that accept it. A file that cannot be read is
+/// not accepted.
 fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String> {
     let changed = altered.iter().filter(|one| one.alteration.is_some());
     let is_copied = changed.clone().any(|one| one.alteration == Some(Alteration::Replaced));
@@ -77,10 +83,16 @@ fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String
         shell(&["find".to_owned(), layer, "-cnewer".to_owned(), fingerprint])
     });
     let finds: Vec<_> = finds.collect();
-    let accept = verb_on(store.path(), &["verify", "--accept", name.as_str()]);
+    let mut files = altered.iter().flat_map(|one| &one.files).peekable();
+    let has_files = files.peek().is_some();
+    let can_be_read = files.all(|file| file.unread.is_none());
+    let options: &[_] = if has_files { &["--content", "--accept"] } else { &["--accept"] };
+    let accept = verb_on(store.path(), &[&["verify"], options, &[name.as_str()]].concat());
     if finds.is_empty() {
         let copied = || format!("after a copy of the store, `{accept}` takes the content as it is");
-        return is_copied.then(copied);
+        let written = || format!("`{accept}` takes the content as it is, if it is right");
+        let by_checksum = (has_files && can_be_read).then(written);
+        return is_copied.then(copied).or(by_checksum);
     }
     Some(format!(
         "`{}` lists the entries that changed after the layer was frozen; `{accept}` takes the content \

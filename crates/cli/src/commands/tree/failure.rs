@@ -6,7 +6,9 @@ use std::io;
 use std::path::Path;
 use synconce_durable::error::Error;
 use synconce_tree::namespace::NamespaceRefusal;
-use synconce_tree::{Busy, DamagedSums, Guard, Guarded, TreeUser, default_path, store_of};
+use synconce_tree::{
+    Busy, DamagedSums, Guard, Guarded, NoSuchTree, TreeUser, default_path, store_of,
+};
 
 /// The error of a store. Other commands do not convert a failed act by this.
 impl From<Error> for CommandError {
@@ -17,6 +19,9 @@ impl From<Error> for CommandError {
         }
         if let Some(guarded) = Guarded::in_error(error.io()) {
             return failure.hint(allowing(guarded));
+        }
+        if let Some(NoSuchTree { store }) = NoSuchTree::in_error(error.io()) {
+            return failure.hint(format!("`{}` lists the trees", verb_on(store, &["list"])));
         }
         let quoted = |path: &Path| shell(&[path.display().to_string()]);
         if DamagedSums::in_error(error.io()).is_some() {

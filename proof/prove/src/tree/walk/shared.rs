@@ -20,8 +20,8 @@ const ENOUGH: usize = 3;
 pub(super) struct Walk<'a> {
     pub store: &'a Store<'a>,
     pub until: Instant,
-    /// On a busy machine the walk continues until enough kills came in time or, as the control,
-    /// until something is found; but not after this instant.
+    /// On a busy machine the walk continues until enough kills came in time or, as the control and
+    /// with a mutant, until something is found; but not after this instant.
     latest: Instant,
     until_found: bool,
     pub began: Instant,
