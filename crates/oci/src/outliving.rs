@@ -115,9 +115,10 @@ fn resolved(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns the volumes of an image among the sources of writable mounts of a step of Buildah, up to
-/// 1.37 or with `--compat-volumes`. Such a volume is in `<driver>-containers/<ID>/userdata`, and
-/// lasts as long as the working container.
+/// Returns the volumes of an image among the sources of writable mounts of a step of Buildah before
+/// 1.37. Such a volume is in `<driver>-containers/<ID>/userdata`, and lasts as long as the working
+/// container. Since then only a program that uses Buildah's library can ask for it
+/// (`RunOptions.CompatBuiltinVolumes`).
 pub(crate) fn volumes(bundle: &Path, facts: &Facts, mounts: &[Mount]) -> Vec<PathBuf> {
     let sources = facts.mounts.iter().filter_map(BundleMount::writable);
     let sources = sources.map(|source| resolved(&bundle.join(source)));

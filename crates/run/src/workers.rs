@@ -4,8 +4,9 @@
 //! or a page of memory may belong to a FUSE daemon inside the run. Lookups that could block,
 //! and tracing, run on these threads. A thread is added whenever all are busy.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 type Job = Box<dyn FnOnce() -> After + Send>;
@@ -21,21 +22,66 @@ pub(crate) enum After {
 
 /// Worker threads, created when they are needed.
 pub(crate) struct Workers {
-    sender: mpsc::Sender<Job>,
-    receiver: Arc<Mutex<mpsc::Receiver<Job>>>,
+    queue: Arc<Queue>,
     /// The number of threads that wait for a job, minus the jobs that wait for a thread.
     idle: Arc<AtomicUsize>,
     /// The number of unfinished jobs.
     busy: Arc<AtomicUsize>,
 }
 
+/// Jobs that no thread has taken. A job wakes one thread, where a shared `mpsc::Receiver` wakes a second
+/// one to wait in its place.
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    has_changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    /// No more jobs will come.
+    is_closed: bool,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, job: Job) {
+        self.lock().jobs.push_back(job);
+        self.has_changed.notify_one();
+    }
+
+    /// Waits for a job. Returns `None` once there is none and no more will come.
+    fn take(&self) -> Option<Job> {
+        let mut waiting = self.lock();
+        loop {
+            match waiting.jobs.pop_front() {
+                Some(job) => return Some(job),
+                None if waiting.is_closed => return None,
+                None => {
+                    let woken = self.has_changed.wait(waiting);
+                    waiting = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.queue.lock().is_closed = true;
+        self.queue.has_changed.notify_all();
+    }
+}
+
 const STACK: usize = 256 * 1024;
 
 impl Workers {
     pub(crate) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel();
-        let receiver = Arc::new(Mutex::new(receiver));
-        Self { sender, receiver, idle: Arc::default(), busy: Arc::default() }
+        Self { queue: Arc::default(), idle: Arc::default(), busy: Arc::default() }
     }
 
     /// Returns the number of unfinished jobs.
@@ -50,18 +96,16 @@ impl Workers {
             self.add()?;
         }
         self.busy.fetch_add(1, SeqCst);
-        // `self` holds the receiver, so the send succeeds.
-        self.sender.send(Box::new(job)).map_err(drop)
+        self.queue.add(Box::new(job));
+        Ok(())
     }
 
     /// Adds a thread, which counts as busy until its first job is done.
     fn add(&self) -> Result<(), ()> {
-        let (receiver, idle, busy) =
-            (Arc::clone(&self.receiver), Arc::clone(&self.idle), Arc::clone(&self.busy));
+        let (queue, idle, busy) =
+            (Arc::clone(&self.queue), Arc::clone(&self.idle), Arc::clone(&self.busy));
         let work = move || {
-            loop {
-                let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok(job) = job else { return };
+            while let Some(job) = queue.take() {
                 let after = job();
                 busy.fetch_sub(1, SeqCst);
                 if after == After::End {

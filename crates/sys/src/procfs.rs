@@ -1,7 +1,7 @@
 //! Processes, as /proc shows them.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 /// Returns the ids of the processes that /proc shows.
@@ -20,7 +20,7 @@ pub fn threads(process: u32) -> impl Iterator<Item = u32> {
 /// # Errors
 /// Those of read(2), for instance ENOENT if there is no such process.
 pub fn process_name(process: u32) -> io::Result<String> {
-    let name = fs::read(format!("/proc/{process}/comm"))?;
+    let name = read(&format!("/proc/{process}/comm"))?;
     let name = name.strip_suffix(b"\n").unwrap_or(&name);
     Ok(String::from_utf8_lossy(name).into_owned())
 }
@@ -29,9 +29,27 @@ pub fn process_name(process: u32) -> io::Result<String> {
 /// process or thread; `None` if there is no such process or field. The file also has the name, which
 /// may contain any bytes; the kernel escapes line breaks in the name.
 pub fn status_field(id: u32, field: &str) -> Option<String> {
-    let status = fs::read(format!("/proc/{id}/status")).ok()?;
+    let status = read(&format!("/proc/{id}/status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
+}
+
+/// Reads a file of /proc that has one record. `fs::read` asks for the size, which such a file does not
+/// have, and then reads small pieces: three calls become eight or more.
+fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = match file.read(&mut piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        text.extend_from_slice(&piece[..count]);
+        // The kernel makes the record at the first read: less than a piece is the end (seq_file).
+        if count < piece.len() {
+            return Ok(text);
+        }
+    }
 }
 
 fn ids_in(directory: &str) -> impl Iterator<Item = u32> + use<> {
@@ -60,7 +78,7 @@ impl Stat {
     }
 
     fn at(place: &str) -> Option<Self> {
-        Some(Self::from(&fs::read(format!("/proc/{place}/stat")).ok()?[..]))
+        Some(Self::from(&read(&format!("/proc/{place}/stat")).ok()?[..]))
     }
 
     /// Returns the name, which may have any character.

@@ -1,9 +1,9 @@
 //! Names of callers and of their ancestors.
 
-use crate::process_tree::{ancestors, lineage, process_of};
+use crate::process_tree::{ancestors, process_of};
 use serde::Serialize;
 use std::collections::HashMap;
-use synconce_sys::procfs::process_name;
+use synconce_sys::procfs::{Stat, process_name};
 
 /// The process that made a call.
 #[derive(Clone, Default, Serialize)]
@@ -16,25 +16,36 @@ pub(super) struct Caller {
 
 /// At most so many ancestors of a process are named.
 const GENERATIONS: usize = 6;
-/// How many processes are remembered.
+/// How many threads are remembered.
 const KEPT: usize = 4096;
 
-/// Remembers the ancestors of processes, by id and start time: an id is reused.
+/// Remembers processes and ancestors of threads, by id and start time: an id is reused.
 #[derive(Default)]
-pub(super) struct Callers(HashMap<(u32, u64), Vec<String>>);
+pub(super) struct Callers(HashMap<(u32, u64), (u32, Vec<String>)>);
 
 impl Callers {
     /// Returns the caller whose thread is `thread`; without names if /proc does not show it.
     pub(super) fn of(&mut self, thread: u32) -> Caller {
-        let known = process_of(thread).and_then(|process| Some((process, lineage(process)?)));
-        let Some((process, (_, began))) = known else { return Caller::default() };
-        // Read each time: execve(2) changes the name.
-        let program = process_name(process).unwrap_or_default();
-        if self.0.len() >= KEPT {
-            self.0.clear();
+        self.look_up(thread).unwrap_or_default()
+    }
+
+    fn look_up(&mut self, thread: u32) -> Option<Caller> {
+        let stat = Stat::of(thread)?;
+        let key = (thread, stat.began()?);
+        if !self.0.contains_key(&key) {
+            let process = process_of(thread)?;
+            if self.0.len() >= KEPT {
+                self.0.clear();
+            }
+            self.0.insert(key, (process, names_above(process)));
         }
-        let ancestry = self.0.entry((process, began)).or_insert_with(|| names_above(process));
-        Caller { process, program, ancestry: ancestry.clone() }
+        let (process, ancestry) = self.0.get(&key)?;
+        // Read each time: execve(2) changes the name. A thread can have a name of its own.
+        let program = match stat.name() {
+            Some(name) if *process == thread => name.to_owned(),
+            _ => process_name(*process).unwrap_or_default(),
+        };
+        Some(Caller { process: *process, program, ancestry: ancestry.clone() })
     }
 }
 
@@ -42,4 +53,34 @@ fn names_above(process: u32) -> Vec<String> {
     let us = std::process::id();
     let above = ancestors(process).take_while(|ancestor| ancestor.pid != us);
     above.take(GENERATIONS).map(|ancestor| ancestor.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_with_a_name_of_its_own_has_the_name_and_the_ancestors_of_its_process() {
+        let process = std::process::id();
+        let look = move || {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            let mut callers = Callers::default();
+            // The second one is remembered.
+            (thread, [callers.of(thread), callers.of(thread)])
+        };
+        let (thread, found) =
+            std::thread::Builder::new().name("own".into()).spawn(look).unwrap().join().unwrap();
+        assert_ne!(thread, process);
+        for caller in found {
+            assert_eq!((caller.process, caller.program), (process, process_name(process).unwrap()));
+            // This process is the supervisor here, whose own ancestors are not named.
+            assert_eq!(caller.ancestry, names_above(process));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_has_no_name() {
+        let caller = Callers::default().of(0);
+        assert_eq!((caller.process, caller.program.as_str()), (0, ""));
+    }
 }

@@ -16,6 +16,9 @@ pub enum Need {
     Program(&'static str, &'static str),
     /// A program whose `--version` names this major version or a later one.
     Since(&'static str, u32),
+    /// A program whose `--version` names an earlier version, major and minor, than this one, and what
+    /// this version no longer does.
+    Before(&'static str, (u32, u32), &'static str),
     /// A path, and the packages that contain it.
     File(&'static str, &'static str),
     /// A module of CPython's own tests.
@@ -30,11 +33,15 @@ pub enum Need {
     OneCapabilityOf(u64, &'static str),
 }
 
-/// Returns the first number that `name --version` prints.
-fn major(name: &str) -> Option<u32> {
+/// Returns the version, major and minor, that `name --version` prints first.
+fn version(name: &str) -> Option<(u32, u32)> {
     let printed = Command::new(name).arg("--version").output().ok()?;
-    let text = String::from_utf8_lossy(&printed.stdout).into_owned();
-    text.split(|c: char| !c.is_ascii_digit()).find_map(|number| number.parse().ok())
+    first_version(&String::from_utf8_lossy(&printed.stdout))
+}
+
+fn first_version(text: &str) -> Option<(u32, u32)> {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|it| it.parse().ok());
+    Some((numbers.next()?, numbers.next()?))
 }
 
 /// Returns the effective capabilities of this process (proc_pid_status(5)).
@@ -56,8 +63,10 @@ impl Need {
             Self::Program(name, packages) => {
                 search::find(name).is_none().then(|| format!("no {name}; install {packages}"))
             }
-            Self::Since(name, version) => (major(name) < Some(version))
-                .then(|| format!("{name} is older than {version}; put a later one first in PATH")),
+            Self::Since(name, major) => (version(name) < Some((major, 0)))
+                .then(|| format!("{name} is older than {major}; put a later one first in PATH")),
+            Self::Before(name, (major, minor), change) => (version(name) >= Some((major, minor)))
+                .then(|| format!("{name} is {major}.{minor} or later: {change}")),
             Self::File(path, packages) => {
                 (!Path::new(path).exists()).then(|| format!("no {path}; install {packages}"))
             }
@@ -134,4 +143,27 @@ pub fn engine(name: &str) -> Option<PathBuf> {
 fn below(variable: &str, name: &str) -> Option<PathBuf> {
     let path = Path::new(&std::env::var_os(variable)?).join(name);
     path.exists().then_some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Need, first_version};
+
+    #[test]
+    fn a_version_is_the_first_one_that_a_program_prints() {
+        for (text, wanted) in [
+            ("buildah version 1.28.2 (image-spec 1.0.2-dev)", Some((1, 28))),
+            ("Docker version 20.10.24+dfsg1, build 297e128", Some((20, 10))),
+            ("none", None),
+        ] {
+            assert_eq!(first_version(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_missing_from_the_version_on_that_changed_it() {
+        let of_cargo = |from| Need::Before("cargo", from, "changed").missing();
+        assert_eq!(of_cargo((99, 0)), None);
+        assert_eq!(of_cargo((1, 2)).as_deref(), Some("cargo is 1.2 or later: changed"));
+    }
 }
