@@ -1,7 +1,7 @@
 //! Compares layers with their fingerprints and checksums, and a store with its records.
 
 use crate::content::{self, AlteredFile};
-use crate::layer;
+use crate::layer::{self, Alteration};
 use crate::pin::{Pin, TO_COMPARE};
 use crate::read::{Reading, read_all};
 use crate::record::{Layer, TreeName, TreeRecord};
@@ -10,34 +10,10 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_fs::Progress;
-
-/// How a layer differs from its fingerprint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Alteration {
-    /// Entries differ in these directories below the content.
-    Entries(Vec<PathBuf>),
-    /// btrfs has counted a change of the snapshot.
-    Counted,
-    /// The snapshot is no longer read-only.
-    Writable,
-    /// The content is not the snapshot that was frozen.
-    Replaced,
-}
-
-impl fmt::Display for Alteration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Entries(_) | Self::Counted => "has changed since it was frozen",
-            Self::Writable => "was made writable after it was frozen",
-            Self::Replaced => "is another subvolume or directory than was frozen",
-        })
-    }
-}
 
 /// A layer that is not as it was frozen.
 #[derive(Clone, Debug)]

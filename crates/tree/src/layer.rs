@@ -1,11 +1,12 @@
 //! Layers: working copies that became immutable.
 
+mod alteration;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
+pub use self::alteration::Alteration;
 use self::snapshot::SnapshotFingerprint;
-use crate::check::Alteration;
 use crate::pin::{Pin, TO_COMMIT, TO_COMPARE};
 use crate::record::Layer;
 use crate::store::{LAYERS, Store, encode, names_in, open_directory, read, write_lightly};

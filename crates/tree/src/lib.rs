@@ -51,7 +51,7 @@ mod unneeded;
 mod view;
 
 pub use busy::{Busy, TreeUser};
-pub use check::{Alteration, Altered, Verified, fsck, verify, verify_syncs};
+pub use check::{Altered, Verified, fsck, verify, verify_syncs};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};
@@ -62,6 +62,7 @@ pub use gc::{Collected, Garbage, garbage, gc};
 pub use guard::{Guard, Guarded};
 pub use import::{ImportReport, import};
 pub use init::init;
+pub use layer::Alteration;
 pub use limits::{Groups, Limits, Reached};
 pub use list::{ListedTree, list};
 pub use log::{Logged, log, older_generation};

@@ -1,7 +1,7 @@
 //! Fingerprints of snapshots, which btrfs itself takes: each subvolume has the number of its last
 //! change. No entry is looked at.
 
-use crate::check::Alteration;
+use super::alteration::Alteration;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::io;
