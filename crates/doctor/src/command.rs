@@ -1,7 +1,9 @@
 //! Where the time of a command went: reads the record of its syncs, and says what they cost.
 
 mod causes;
+mod compare;
 mod entries;
+mod export;
 mod record;
 mod savings;
 mod spread;
@@ -15,7 +17,9 @@ use crate::finding::{self, Finding};
 use serde::Serialize;
 use std::io::BufRead;
 
+pub use self::compare::{CommandComparison, ComparedGroup, compare};
 pub use self::entries::{CommandEnding, Emulated, TriggerRuns};
+pub use self::export::{RecordFormat, export_record};
 pub use self::record::RecordSums;
 pub use self::savings::Savings;
 pub use self::tally::{Dropped, Slowest, SyncGroup};

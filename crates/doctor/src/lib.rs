@@ -32,8 +32,9 @@ mod units;
 pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandEnding, CommandReport, Dropped, Emulated, NotCovered, RecordSums, Savings, Slowest,
-    SyncGroup, TriggerRuns, Waits, examine_record,
+    CommandComparison, CommandEnding, CommandReport, ComparedGroup, Dropped, Emulated, NotCovered,
+    RecordFormat, RecordSums, Savings, Slowest, SyncGroup, TriggerRuns, Waits, compare,
+    examine_record, export_record,
 };
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;

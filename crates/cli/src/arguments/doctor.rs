@@ -2,10 +2,17 @@
 
 use super::Json;
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use synconce_doctor::FINDINGS;
+
+/// A format of `--as`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum RecordAs {
+    Trace,
+    Stacks,
+}
 
 /// `synconce doctor`
 #[derive(Debug, Args)]
@@ -66,6 +73,17 @@ pub struct Doctor {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["path", "quick", "full", "context", "command"])]
     pub read: Option<PathBuf>,
+    /// With --read: print the calls in FORMAT, in place of the report
+    ///
+    /// `trace` is JSON for Perfetto and Chrome's about:tracing. `stacks` are folded stacks, for
+    /// programs such as flamegraph.pl: microseconds of waits by stack of programs.
+    #[arg(long = "as", value_name = "FORMAT", value_enum, requires = "read",
+        conflicts_with_all = ["ignore", "fail_on", "html", "support_bundle", "json"])]
+    pub format: Option<RecordAs>,
+    /// With --read: compare the record with an earlier one in FILE, in place of the report
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "read",
+        conflicts_with_all = ["format", "ignore", "fail_on", "html", "support_bundle"])]
+    pub against: Option<PathBuf>,
     /// Write the report to FILE, too, as a page for a browser
     ///
     /// The page is one HTML file, which loads nothing. FILE is replaced as a whole. The page has

@@ -302,6 +302,27 @@ fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
         // Long names and commands stay whole.
         assert!(long.iter().all(|line| line.trim().split(' ').count() == 1), "{long:?}");
     }
+    let exported = |format| {
+        let read = finish(&mut place.synconce(&["doctor", "--read", "record", "--as", format]));
+        assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+        read.stdout
+    };
+    let events: Value = serde_json::from_str(&exported("trace")).unwrap();
+    assert_eq!(
+        (&events[0]["name"], &events[0]["ph"]),
+        (&"fsync".into(), &"X".into()),
+        "{events:#}"
+    );
+    let stacks = exported("stacks");
+    let (stack, wait) = stacks.trim_end().rsplit_once(' ').unwrap();
+    assert_eq!((stack, wait.parse::<u64>().is_ok()), ("python3;fsync", true), "{stacks}");
+    let same = ["doctor", "--read", "record", "--against", "record"];
+    let compared = finish(&mut place.synconce(&same));
+    assert!(compared.status.success() && compared.stderr.is_empty(), "{compared:?}");
+    assert!(compared.stdout.starts_with("python3: waits for syncs were "), "{compared:?}");
+    let compared = finish(place.synconce(&same).arg("--json"));
+    let compared: Value = serde_json::from_str(&compared.stdout).unwrap();
+    assert_eq!(compared["by_call"][0]["calls"], serde_json::json!([1, 1]), "{compared:#}");
     let mut terminal = Terminal::shell(place);
     terminal.line("unset COLUMNS; stty cols 30; $SYNCONCE doctor --read record");
     terminal.expect("python3: 1 sync was waited\r\n  for, ");

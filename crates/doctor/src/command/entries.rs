@@ -33,6 +33,8 @@ pub(super) struct RecordedCall {
     /// Microseconds.
     pub at: u64,
     #[serde(default)]
+    pub thread: u32,
+    #[serde(default)]
     pub process: u32,
     #[serde(default)]
     pub program: String,

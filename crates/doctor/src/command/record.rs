@@ -107,6 +107,23 @@ impl CommandRecord {
     }
 }
 
+/// Returns the calls of the record `text`, up to the end of the command. Sums have none.
+pub(super) fn calls(
+    text: impl BufRead,
+) -> Result<impl Iterator<Item = Result<RecordedCall, Error>>, Error> {
+    let mut lines = text.lines();
+    let first = lines.next().transpose().map_err(Error::unreadable)?;
+    CommandRecord::begin(&first.unwrap_or_default()).ok_or(Error::NoRecord)?;
+    let call = |line: io::Result<String>| match line {
+        Ok(line) => match serde_json::from_str(&line) {
+            Ok(Line::Call(call)) => Some(Ok(call)),
+            _ => None,
+        },
+        Err(error) => Some(Err(Error::unreadable(error))),
+    };
+    Ok(lines.map_while(call))
+}
+
 /// Adds up the lines of a record that are written to it, and keeps none of them. A flush writes
 /// the sums to a file, which [`examine_record`](super::examine_record) reads.
 #[derive(Debug)]

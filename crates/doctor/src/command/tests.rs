@@ -1,6 +1,7 @@
 //! Reports of records that were made up.
 
 use super::*;
+use serde_json::{Value, json};
 use std::io::{Read, Seek, Write};
 
 /// Returns a record of syncs that begin at multiples of `step` and take `wait`, microseconds.
@@ -251,4 +252,63 @@ fn files_that_only_persons_read_are_told_from_licences_and_data() {
     ] {
         assert!(!tally::is_unread(file), "{file}");
     }
+}
+
+/// Two waits of one stack, a call without a time, and a name that would end a frame and a line.
+const CALLS: &str = r#"{"record":1,"command":["make"]}
+{"call":"fsync","at":5,"thread":8,"process":7,"program":"c c;","ancestry":["sh","make"],"file":"/a","bytes":9,"wait":2000500,"would":"hold"}
+{"call":"fsync","at":9,"thread":8,"process":7,"program":"c c;","ancestry":["sh","make"],"wait":1000,"errno":5,"would":"hold"}
+{"call":"openat","at":11,"thread":8,"process":7,"program":"cc","would":"hold"}
+{"end":{"Exited":0},"at":20,"looks":0,"alone":0,"lost":0}
+{"call":"fsync","at":30,"thread":8,"process":7,"program":"late","wait":1000,"would":"hold"}
+"#;
+
+fn exported(format: RecordFormat) -> String {
+    export_record(CALLS.as_bytes(), format).unwrap()
+}
+
+#[test]
+fn a_trace_has_a_bar_for_each_wait_of_the_command_and_a_mark_for_other_calls() {
+    let events: Value = serde_json::from_str(&exported(RecordFormat::Trace)).unwrap();
+    let events = events.as_array().unwrap();
+    assert_eq!(events.len(), 3, "{events:#?}");
+    let of = |at: usize| ["name", "ph", "ts", "dur", "pid", "tid"].map(|key| &events[at][key]);
+    assert_eq!(json!(of(0)), json!(["fsync", "X", 5, 2000.5, 7, 8]));
+    assert_eq!(events[0]["args"]["file"], "/a");
+    assert_eq!(
+        (&events[1]["args"]["errno"], &events[1]["args"]["file"]),
+        (&json!(5), &Value::Null)
+    );
+    assert_eq!(json!(of(2)), json!(["openat", "i", 11, null, 7, 8]));
+    assert_eq!(events[2]["s"], "t");
+}
+
+#[test]
+fn stacks_are_the_sums_of_waits_from_the_command_down_to_the_call() {
+    assert_eq!(exported(RecordFormat::Stacks), "make;sh;c_c_;fsync 2002\n");
+}
+
+#[test]
+fn sums_and_other_text_have_no_calls_to_export() {
+    for text in ["", "text\n", "{\"sums\":{}}\n"] {
+        let exported = export_record(text.as_bytes(), RecordFormat::Trace);
+        assert!(matches!(exported, Err(Error::NoRecord)), "{text:?}: {exported:?}");
+    }
+}
+
+#[test]
+fn a_comparison_has_what_changed_most_first_and_what_only_one_record_has() {
+    let before = examined(&record(10_000, 8_000, |_| 4096, (500, 500)));
+    let call = r#"{"call":"sync","at":5,"thread":8,"program":"ld","wait":3000000,"would":"hold"}"#;
+    let now = examined(&format!("{{\"record\":1,\"command\":[\"make\"]}}\n{call}\n"));
+    let compared = compare(&before, &now);
+    let rows = compared.by_call.iter().map(|it| (it.name.as_str(), it.calls));
+    assert_eq!(rows.collect::<Vec<_>>(), [("fsync", [100, 0]), ("sync", [0, 1])]);
+    let wanted =
+        "make: waits for syncs were 800.4 ms of 2.0 s before, and are 3.0 ms of 3.0 ms now";
+    assert_eq!(compared.verdict, wanted);
+    let text = compared.text();
+    let line = text.lines().find(|line| line.contains("by program")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words, ["by", "program", "100", "800.4", "ms", "0", "0", "us", "cc"]);
 }

@@ -247,6 +247,6 @@ fn not_timed(kind: &NotCovered) -> String {
     format!("{}: {} {} by {}{file}{held}", kind.what, whole(kind.calls), kind.call, kind.program)
 }
 
-fn whole(value: u64) -> String {
+pub(super) fn whole(value: u64) -> String {
     crate::units::whole(value as f64)
 }

@@ -1,18 +1,22 @@
 //! `synconce doctor -- COMMAND` and `synconce doctor --read FILE`
 
+use super::width::fit;
 use super::{Outputs, exit_code};
-use crate::arguments::doctor::Doctor;
+use crate::arguments::doctor::{Doctor, RecordAs};
 use crate::commands::error::CommandError;
+use crate::commands::output;
 use crate::commands::run::{self, Screen};
-use crate::text::shell;
+use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
 use std::env;
 use std::fs::File;
-use std::io::{self, BufReader, Seek};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use synconce_doctor::{CommandReport, Error, RecordSums, examine_record};
+use synconce_doctor::{
+    CommandReport, Error, RecordFormat, RecordSums, compare, examine_record, export_record,
+};
 use synconce_run::{Ending, Recording, RunOptions};
 use synconce_sys::reason;
 
@@ -80,14 +84,36 @@ pub(super) fn read(
     outputs: Outputs,
     arguments: &Doctor,
 ) -> Result<ExitCode, CommandError> {
-    let opened = File::open(path).map_err(|error| reason(&error));
-    let examined = |file| report(&file, &arguments.ignore).map_err(|error| error.to_string());
-    let report = opened
-        .and_then(examined)
-        .map_err(|error| format!("cannot read {}: {error}", path.display()))
-        .map_err(|error| outputs.failed(error.into()))?;
+    if let Some(format) = arguments.format {
+        output::print(of_file(path, |file| export(BufReader::new(file), format))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let examined = |path| of_file(path, |file| report(&file, &arguments.ignore));
+    let report = examined(path).map_err(|error| outputs.failed(error))?;
+    if let Some(earlier) = &arguments.against {
+        let compared = compare(&examined(earlier)?, &report);
+        let (json, stream) = (outputs.json, outputs.stream);
+        json.write_or(&compared, || stream.print(fit(&compared.text(), stream)))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     print(&report, outputs)?;
     Ok(exit_code(report.most_seconds(), arguments.fail_on))
+}
+
+/// Returns what `read` makes of the record at `path`.
+fn of_file<T>(path: &Path, read: impl FnOnce(File) -> Result<T, Error>) -> Result<T, CommandError> {
+    let opened = File::open(path).map_err(|error| reason(&error));
+    let made = opened.and_then(|file| read(file).map_err(|error| error.to_string()));
+    made.map_err(|error| format!("cannot read {}: {error}", path.display()).into())
+}
+
+fn export(record: impl BufRead, format: RecordAs) -> Result<String, Error> {
+    match format {
+        RecordAs::Trace => {
+            export_record(record, RecordFormat::Trace).map(|json| printable_json(&json))
+        }
+        RecordAs::Stacks => export_record(record, RecordFormat::Stacks),
+    }
 }
 
 /// Makes the file of the record, in memory without a path.
