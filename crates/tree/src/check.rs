@@ -5,7 +5,7 @@ use crate::layer::{self, Alteration};
 use crate::pin::{Pin, TO_COMPARE};
 use crate::read::{Reading, read_all};
 use crate::record::{Layer, TreeName, TreeRecord};
-use crate::store::{CONTENT, Store, TREES, open_directory};
+use crate::store::{CONTENT, LAYERS, Store, TREES, open_directory};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -160,7 +160,7 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
 pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
-    let has_failed = Cell::new(false);
+    let (has_failed, mut left_out) = (Cell::new(false), 0);
     let sync = || {
         let synced = Pin::new(store.path()).and_then(|pin| pin.sync(store, TO_COMPARE));
         synced.inspect_err(|_| has_failed.set(true))
@@ -172,8 +172,13 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
             other => other?,
         };
         for layer in due(store, &reading) {
-            let is_left_out = has_failed.get() && layer::is_by_number(store, &layer.id);
-            if !is_left_out && looked_at.insert(layer.id.clone()) {
+            if !looked_at.insert(layer.id.clone()) {
+                continue;
+            }
+            if has_failed.get() && layer::is_by_number(store, &layer.id) {
+                left_out += 1;
+                faults.extend(is_there(store, layer).err());
+            } else {
                 faults.extend(fault_of(store, layer, &sync, progress));
             }
         }
@@ -181,6 +186,10 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
             let path = store.path().join(TREES).join(name.as_str());
             faults.push(Error::new("no layer in", &path, Errno::NOENT));
         }
+    }
+    if left_out > 0 {
+        let why = io::Error::other(format!("a sync failed; not compared: {left_out}"));
+        faults.push(Error::new("cannot compare all of", &store.path().join(LAYERS), why));
     }
     Ok(faults)
 }

@@ -316,6 +316,17 @@ fn a_record_that_was_kept_gives_the_same_report(place: &Place) {
     let stacks = exported("stacks");
     let (stack, wait) = stacks.trim_end().rsplit_once(' ').unwrap();
     assert_eq!((stack, wait.parse::<u64>().is_ok()), ("python3;fsync", true), "{stacks}");
+    let kept = place.read("record");
+    fs::write(place.path("new"), &kept).unwrap();
+    for record in ["--read", "--against"] {
+        let (other, json) =
+            if record == "--read" { ("--against", "new") } else { ("--read", "record") };
+        let words = ["doctor", record, "new", other, "record", &format!("--json={json}")];
+        let refused = finish(&mut place.synconce(&words));
+        let why = format!("synconce: cannot write to {json}: another option names this file\n");
+        assert_eq!((refused.status.code(), &*refused.stderr), (Some(125), &*why), "{refused:?}");
+    }
+    assert_eq!((place.read("record"), place.read("new")), (kept.clone(), kept));
     let same = ["doctor", "--read", "record", "--against", "record"];
     let compared = finish(&mut place.synconce(&same));
     assert!(compared.status.success() && compared.stderr.is_empty(), "{compared:?}");

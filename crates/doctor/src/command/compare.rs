@@ -46,8 +46,15 @@ pub fn compare(before: &CommandReport, now: &CommandReport) -> CommandComparison
         format!("{} of {}", seconds(report.waits.covered), seconds(report.seconds))
     };
     let name = now.command.first().map_or("", String::as_str);
-    let verdict =
+    let mut verdict =
         format!("{name}: waits for syncs were {} before, and are {} now", said(before), said(now));
+    for (differs, what) in [
+        (before.ended.is_none(), "; the earlier record has no end"),
+        (now.ended.is_none(), "; the record has no end"),
+        (before.command != now.command, "; the commands differ"),
+    ] {
+        verdict += if differs { what } else { "" };
+    }
     let (old, new) = (&before.waits, &now.waits);
     CommandComparison {
         verdict,

@@ -59,10 +59,11 @@ impl CommandRecord {
     /// Reads the lines of `text`, up to the end of the command. A last line that was cut is
     /// ignored.
     pub fn read(text: impl BufRead) -> Result<Self, Error> {
-        let mut lines = text.lines();
+        // A line can be cut inside of a character.
+        let mut lines = text.split(b'\n');
         let first = lines.next().transpose().map_err(Error::unreadable)?;
         let first = first.ok_or(Error::NoRecord)?;
-        if let Ok(Sums { sums }) = serde_json::from_str(&first) {
+        if let Ok(Sums { sums }) = serde_json::from_slice(&first) {
             return Ok(sums);
         }
         let mut record = Self::begin(&first).ok_or(Error::NoRecord)?;
@@ -75,8 +76,8 @@ impl CommandRecord {
     }
 
     /// Returns a record with the first line only; none if `line` is no first line.
-    fn begin(line: &str) -> Option<Self> {
-        match serde_json::from_str(line) {
+    fn begin(line: &[u8]) -> Option<Self> {
+        match serde_json::from_slice(line) {
             Ok(Line::Start { record: VERSION, command }) => {
                 Some(Self { command, ..Self::default() })
             }
@@ -85,8 +86,8 @@ impl CommandRecord {
     }
 
     /// Adds a line. Returns whether others may follow.
-    fn add(&mut self, line: &str) -> bool {
-        match serde_json::from_str(line) {
+    fn add(&mut self, line: &[u8]) -> bool {
+        match serde_json::from_slice(line) {
             Ok(Line::Call(call)) => {
                 self.tally.add(call);
                 true
@@ -111,11 +112,11 @@ impl CommandRecord {
 pub(super) fn calls(
     text: impl BufRead,
 ) -> Result<impl Iterator<Item = Result<RecordedCall, Error>>, Error> {
-    let mut lines = text.lines();
+    let mut lines = text.split(b'\n');
     let first = lines.next().transpose().map_err(Error::unreadable)?;
     CommandRecord::begin(&first.unwrap_or_default()).ok_or(Error::NoRecord)?;
-    let call = |line: io::Result<String>| match line {
-        Ok(line) => match serde_json::from_str(&line) {
+    let call = |line: io::Result<Vec<u8>>| match line {
+        Ok(line) => match serde_json::from_slice(&line) {
             Ok(Line::Call(call)) => Some(Ok(call)),
             _ => None,
         },
@@ -143,10 +144,9 @@ impl RecordSums {
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        let Ok(line) = std::str::from_utf8(&line) else { return };
         match &mut self.record {
-            Some(record) => _ = record.add(line),
-            None => self.record = CommandRecord::begin(line),
+            Some(record) => _ = record.add(&line),
+            None => self.record = CommandRecord::begin(&line),
         }
     }
 }

@@ -304,11 +304,26 @@ fn a_comparison_has_what_changed_most_first_and_what_only_one_record_has() {
     let compared = compare(&before, &now);
     let rows = compared.by_call.iter().map(|it| (it.name.as_str(), it.calls));
     assert_eq!(rows.collect::<Vec<_>>(), [("fsync", [100, 0]), ("sync", [0, 1])]);
-    let wanted =
-        "make: waits for syncs were 800.4 ms of 2.0 s before, and are 3.0 ms of 3.0 ms now";
+    let wanted = "make: waits for syncs were 800.4 ms of 2.0 s before, and are 3.0 ms of 3.0 ms now; \
+                  the record has no end";
     assert_eq!(compared.verdict, wanted);
     let text = compared.text();
     let line = text.lines().find(|line| line.contains("by program")).unwrap();
     let words: Vec<_> = line.split_whitespace().collect();
     assert_eq!(words, ["by", "program", "100", "800.4", "ms", "0", "0", "us", "cc"]);
+}
+
+#[test]
+fn a_record_that_was_cut_in_a_character_is_read_up_to_its_last_line() {
+    let whole = record(10_000, 8_000, |_| 4096, (500, 500));
+    let lines: Vec<_> = whole.lines().collect();
+    let mut cut = lines[..41].join("\n").into_bytes();
+    cut.extend(b"\n{\"call\":\"fsync\",\"at\":1,\"file\":\"/home/j\xc3");
+    let report = examine_record(&*cut, &[]).unwrap();
+    assert_eq!((report.waits.calls, report.ended), (40, None), "{report:#?}");
+    let folded = export_record(&*cut, RecordFormat::Stacks).unwrap();
+    assert_eq!(folded.lines().count(), 1, "{folded}");
+    let other = examined(&whole.replace("make", "ninja"));
+    let verdict = compare(&report, &other).verdict;
+    assert!(verdict.ends_with("; the earlier record has no end; the commands differ"), "{verdict}");
 }

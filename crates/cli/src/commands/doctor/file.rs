@@ -37,8 +37,13 @@ impl ReportFile {
     /// # Errors
     /// A file cannot be written, or another option names it.
     pub(super) fn check(arguments: &Doctor) -> Result<[Option<Self>; 2], CommandError> {
-        let Doctor { html, support_bundle, output, read, json, .. } = arguments;
-        let common = [&json.json, output, read];
+        let Doctor { html, support_bundle, output, read, against, json, .. } = arguments;
+        let records = [output, read, against];
+        let is_json = |other: &&Option<PathBuf>| is_same(json.json.as_deref(), other.as_deref());
+        if let Some(path) = json.json.as_deref().filter(|_| records.iter().any(is_json)) {
+            return Err(named_twice(path).into());
+        }
+        let common = [&json.json, output, read, against];
         let of_page = [common.as_slice(), &[support_bundle]].concat();
         Ok([
             Self::check_one(html, of_page, Kind::Page)?,
@@ -69,9 +74,8 @@ impl ReportFile {
         let failed = |why: &str| format!("cannot write to {}: {why}", path.display());
         let target = target(path).map_err(|error| failed(&reason(&error)))?;
         // The file would replace what the other option reads or writes.
-        let mut others = others.into_iter().flatten();
-        if others.any(|other| other == path || resolved(other) == resolved(&target)) {
-            return Err(failed("another option names this file").into());
+        if others.into_iter().any(|other| is_same(Some(&target), other.as_deref())) {
+            return Err(named_twice(path).into());
         }
         Ok(Some(Self { path: target, kind }))
     }
@@ -121,6 +125,15 @@ fn target(path: &Path) -> Result<PathBuf, IoError> {
     let above = target.parent().filter(|above| !above.as_os_str().is_empty());
     may(Access::WRITE_OK, above.unwrap_or(Path::new(".")))?;
     Ok(target)
+}
+
+fn named_twice(path: &Path) -> String {
+    format!("cannot write to {}: another option names this file", path.display())
+}
+
+/// Whether both lead to one file, which may be new.
+fn is_same(one: Option<&Path>, other: Option<&Path>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| resolved(one) == resolved(other))
 }
 
 /// Returns the file to which `path` leads, which may be new.
