@@ -110,14 +110,14 @@ pub(crate) const MUTANTS: [HoldMutant; 24] = [
     mutant(
         "hold-recover-no-rename",
         "files not renamed by a recovery",
-        HoldCut::Wipe,
-        (DiskKind::Btrfs, MarkerPlace::Same),
+        HoldCut::Recovery,
+        (DiskKind::Ext4, MarkerPlace::Other),
     ),
     mutant(
         "hold-recover-marker-first",
         "marker removed before the files are durably set aside",
-        HoldCut::Recovery,
-        (DiskKind::Ext4, MarkerPlace::Other),
+        HoldCut::Faults,
+        FAULTS,
     ),
     mutant(
         "hold-stop-synced-late",

@@ -5,12 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 use synconce_testkit::harness::Place;
 
-/// Unmounts `held`, and kills the guard.
+/// Unmounts `held`, kills the guard, and waits until it has ended: until then it has its locks.
 pub fn take_away(place: &Place, held: &[PathBuf]) {
     for path in held {
         place.bare(&["umount", &path.display().to_string()]);
     }
     place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
+    // A zombie has no locks, and nobody may wait for it.
+    sh(place, "while pgrep -r D,R,S,T -x synconce-guard >/dev/null; do sleep 0.01; done");
 }
 
 /// Takes the overlays of the hold away, and gives the marker the boot of another day.
@@ -44,7 +46,6 @@ pub fn interrupted(fixture: &HoldOnRig<'_>, text: &str) {
 /// Takes the disk away under the hold, and mounts it again.
 pub fn unmount_below(fixture: &HoldOnRig<'_>) {
     take_away(fixture.place, &[fixture.file(), fixture.directory()]);
-    // Retried until the guard has ended.
     fixture.rig.unmount().unwrap();
     fixture.rig.mount().unwrap();
 }

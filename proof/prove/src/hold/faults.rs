@@ -1,4 +1,7 @@
-//! Holds whose steps no power cut shows: lost writes, and directories of root beside the held files.
+//! Holds whose steps no power cut shows, or few: lost writes, kills, and directories of root beside
+//! the held files.
+
+mod beside;
 
 use super::fixture::{HoldFixture, NAME, failed};
 use super::judge::{misplaced, put_back};
@@ -12,9 +15,8 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
@@ -32,7 +34,7 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 16] = [
+const SCENARIOS: [FaultScenario; 17] = [
     FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
     FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
     FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
@@ -41,12 +43,13 @@ const SCENARIOS: [FaultScenario; 16] = [
     FaultScenario { mutant: "hold-wipe-unsynced", run: lost_before_a_wipe },
     FaultScenario { mutant: "hold-wipe-marks-first", run: wiped_without_the_marker },
     FaultScenario { mutant: "hold-boot-of-container", run: killed_with_its_boot_id },
-    FaultScenario { mutant: "hold-others-set-aside", run: recovered_beside_another_directory },
-    FaultScenario { mutant: "hold-foreign-removed", run: started_beside_a_directory_of_root },
-    FaultScenario { mutant: "hold-settle-by-name", run: settled_beside_a_directory_of_root },
+    FaultScenario { mutant: "hold-others-set-aside", run: beside::recovered },
+    FaultScenario { mutant: "hold-foreign-removed", run: beside::started },
+    FaultScenario { mutant: "hold-settle-by-name", run: beside::settled },
     FaultScenario { mutant: "hold-mark-unsynced", run: cut_without_the_marker },
     FaultScenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
     FaultScenario { mutant: "hold-unguarded", run: locked_below_the_hold },
+    FaultScenario { mutant: "hold-recover-marker-first", run: killed_before_the_journal },
     FaultScenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
     FaultScenario { mutant: "hold-restore-journal-late", run: killed_while_restoring },
 ];
@@ -289,6 +292,43 @@ fn locked_below_the_hold(fixture: &HoldFixture, _: &Rig) -> Result<Option<Broken
     Ok(None)
 }
 
+fn lost_with_a_full_state_disk(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
+    lose_a_write(fixture, rig)?;
+    let mut fill = fs::File::create(fixture.other().join("fill"))?;
+    while fill.write(&[0; 4096]).is_ok() {}
+    let stopped = fixture.verb("stop")?;
+    if stopped.status.success() {
+        return Ok(Some(("lost", "the first stop succeeds".to_owned())));
+    }
+    // A container is made anew in the same boot.
+    fixture.boot()?;
+    stop_after_the_loss(fixture, rig)
+}
+
+/// The marks beside the files are in a directory that is renamed, and are removed first: then the marker
+/// alone shows the hold.
+fn killed_before_the_journal(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
+    let file = fixture.base().join(format!("{NAME}.toml"));
+    let set_aside = format!("set_aside = [{:?}]\n", fixture.data());
+    fs::write(&file, set_aside + &fs::read_to_string(&file)?)?;
+    fixture.must("start")?;
+    fs::write(fixture.data().join("jobs/data"), "old")?;
+    fixture.release()?;
+    rig.unmount()?;
+    rig.mount()?;
+    let before = fixture.content()?;
+    // At the rename that makes the journal.
+    kill_at(fixture, "recover", "renameat2", 1)?;
+    let recovered = fixture.verb("recover")?;
+    if !recovered.status.success() {
+        return Ok(Some(("not recovered", failed("recover", &recovered))));
+    }
+    if fixture.data().exists() {
+        return Ok(Some(("not set aside", recovered.stderr)));
+    }
+    put_back(fixture, &before)
+}
+
 fn killed_between_renames(fixture: &HoldFixture, _: &Rig) -> Result<Option<BrokenPromise>> {
     fixture.must("start")?;
     fs::write(fixture.data().join("jobs/data"), "old")?;
@@ -326,75 +366,4 @@ fn killed_while_restoring(fixture: &HoldFixture, _: &Rig) -> Result<Option<Broke
     }
     let is_whole = fixture.content()? == before;
     Ok((!is_whole).then(|| ("put back in part", failed("recover", &recovered))))
-}
-
-fn lost_with_a_full_state_disk(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    let mut fill = fs::File::create(fixture.other().join("fill"))?;
-    while fill.write(&[0; 4096]).is_ok() {}
-    let stopped = fixture.verb("stop")?;
-    if stopped.status.success() {
-        return Ok(Some(("lost", "the first stop succeeds".to_owned())));
-    }
-    // A container is made anew in the same boot.
-    fixture.boot()?;
-    stop_after_the_loss(fixture, rig)
-}
-
-fn started_beside_a_directory_of_root(
-    fixture: &HoldFixture,
-    _: &Rig,
-) -> Result<Option<BrokenPromise>> {
-    let kept = put(&fixture.data().join(".synconce-hold/meta.db/upper"))?;
-    // Whether the verb fails does not matter here.
-    let started = fixture.verb("start")?;
-    is_kept(&kept, || failed("start", &started))
-}
-
-fn recovered_beside_another_directory(
-    fixture: &HoldFixture,
-    _: &Rig,
-) -> Result<Option<BrokenPromise>> {
-    fixture.must("start")?;
-    fixture.crash()?;
-    let held = fixture.data().join("jobs");
-    fs::rename(&held, fixture.data().join("moved"))?;
-    let kept = put(&held)?;
-    let recovered = fixture.verb("recover")?;
-    is_kept(&kept, || failed("recover", &recovered))
-}
-
-fn settled_beside_a_directory_of_root(
-    fixture: &HoldFixture,
-    _: &Rig,
-) -> Result<Option<BrokenPromise>> {
-    fixture.must("start")?;
-    fs::write(fixture.data().join("jobs/data"), "old")?;
-    fixture.crash()?;
-    fixture.must("recover")?;
-    fixture.make_directories()?;
-    fs::write(fixture.data().join("jobs/data"), "new")?;
-    let aside = fixture.data().join(format!(".synconce-aside-{NAME}-1"));
-    fs::rename(&aside, fixture.data().join("moved"))?;
-    let kept = put(&aside)?;
-    let settled = fixture.verb("settle")?;
-    is_kept(&kept, || failed("settle", &settled))
-}
-
-/// Makes a file of root in `directory`, which no hold made.
-fn put(directory: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(directory)?;
-    let file = directory.join("file");
-    fs::write(&file, "of root")?;
-    Ok(file)
-}
-
-fn is_kept(file: &Path, said: impl FnOnce() -> String) -> Result<Option<BrokenPromise>> {
-    match fs::read(file) {
-        Ok(_) => Ok(None),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Ok(Some(("a file of root removed", said())))
-        }
-        Err(error) => Err(error.into()),
-    }
 }
