@@ -1,4 +1,4 @@
-//! Line ends, line numbers and comments of texts.
+//! Byte order marks, line ends, line numbers and comments of texts.
 
 use crate::error::NotEdited;
 
