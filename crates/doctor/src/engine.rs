@@ -1,11 +1,13 @@
 //! A container engine: what it says about its storage, and whether synconce is set up for it.
 
+mod build_cache;
 mod daemon;
 mod docker;
 mod images;
 mod podman;
 mod programs;
 
+pub use build_cache::BuildCache;
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
 pub use images::EmulatedImages;
@@ -83,15 +85,6 @@ pub(crate) struct Exportable {
     pub temporary: Option<PathBuf>,
 }
 
-/// The cache of BuildKit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct BuildCache {
-    /// How many records it has.
-    pub entries: u64,
-    /// Their bytes.
-    pub bytes: u64,
-}
-
 /// What a check of a set-up found.
 #[derive(Clone, Debug, Serialize)]
 pub struct SetUp {
@@ -138,10 +131,13 @@ impl ContainerEngine {
             let noun = if layers == 1 { "layer" } else { "layers" };
             text += &format!(", {} {noun}", whole(layers as f64));
         }
-        if let Some(BuildCache { entries: count, bytes: size }) = self.build_cache {
+        if let Some(BuildCache { entries: count, bytes: size, unused }) = self.build_cache {
             let (entries, size) = (whole(count as f64), bytes(size as f64));
             let noun = if count == 1 { "record" } else { "records" };
             text += &format!(", build cache of {size} in {entries} {noun}");
+            if unused > 0 {
+                text += &format!(" ({} unused for a week)", bytes(unused as f64));
+            }
         }
         if !self.no_sync.is_empty() {
             text += &format!(", no_sync of {}", self.no_sync.join(", "));

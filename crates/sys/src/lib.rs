@@ -8,7 +8,7 @@
 //! [`peer`] has the process behind a socket, [`origin`] records what the process inherited before
 //! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
 //! attributes of mounts, files by their handles; [`overlay`] mounts one.
-//! [`file_sync`] syncs a file of another process. [`ustat`] says whether a file system is in use.
+//! [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time. [`ustat`] says whether a file system is in use.
 //! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]
 //! puts an error in words.
 #![cfg(target_os = "linux")]
@@ -27,6 +27,7 @@ compile_error!("synconce does not support s390x yet");
 compile_error!("synconce supports x86_64 and little-endian aarch64 only");
 
 pub mod accounts;
+pub mod aio;
 pub mod btrfs;
 pub mod file_sync;
 pub mod handle;

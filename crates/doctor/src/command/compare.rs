@@ -52,6 +52,8 @@ pub fn compare(before: &CommandReport, now: &CommandReport) -> CommandComparison
         (before.ended.is_none(), "; the earlier record has no end"),
         (now.ended.is_none(), "; the record has no end"),
         (before.command != now.command, "; the commands differ"),
+        // Such a group of one record looks as if it had none.
+        (has_dropped(before) || has_dropped(now), "; groups with short waits were dropped"),
     ] {
         verdict += if differs { what } else { "" };
     }
@@ -64,6 +66,10 @@ pub fn compare(before: &CommandReport, now: &CommandReport) -> CommandComparison
         by_program: groups(&old.by_program, &new.by_program),
         by_directory: groups(&old.by_directory, &new.by_directory),
     }
+}
+
+fn has_dropped(report: &CommandReport) -> bool {
+    report.waits.dropped_programs.is_some() || report.waits.dropped_directories.is_some()
 }
 
 /// Returns the groups of both by their names, those whose waits have changed most first.

@@ -1,7 +1,8 @@
 //! dockerd, by its API.
 
+use super::build_cache::{BuildCache, DiskUsage, disk_usage_path};
 use super::images::{EmulatedImages, Emulators, ImageOf};
-use super::{BuildCache, ContainerEngine, Exportable, ask_containerd, layers};
+use super::{ContainerEngine, Exportable, ask_containerd, layers};
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use synconce_durable::record;
 use synconce_probe::docker::{connect as connect_to, get_from};
 use synconce_sys::peer::Peer;
 use synconce_sys::reason;
@@ -17,9 +19,6 @@ use synconce_sys::reason;
 const PROGRAM: &str = "dockerd";
 /// The component that podman names in its answer to `/version`.
 const PODMAN: &str = "Podman Engine";
-/// The API that can list the build cache alone (Docker 23), and the last that we know.
-const WITH_TYPE: u32 = 42;
-const LAST: u32 = 51;
 /// The socket of the system's containerd.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 /// The most images that are asked for.
@@ -99,19 +98,6 @@ struct InspectedImage {
     architecture: String,
 }
 
-/// The answer to `/system/df`.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DiskUsage {
-    build_cache: Option<Vec<CacheRecord>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct CacheRecord {
-    size: i64,
-}
-
 /// Asks the dockerd at `socket`.
 ///
 /// # Errors
@@ -135,7 +121,7 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let build_cache = match disk_usage_path(&version.api_version) {
         // The rest of the report needs no build cache.
         Some(path) => match answer::<DiskUsage>(connect()?, &path) {
-            Ok(usage) => Some(BuildCache::of(&usage)),
+            Ok(usage) => Some(BuildCache::of(&usage, &record::now())),
             Err(error) => {
                 unknown.push(NotMeasured::new("build cache", reason(&error)));
                 None
@@ -237,12 +223,6 @@ fn answer<T: DeserializeOwned>(stream: UnixStream, path: &str) -> io::Result<T> 
     })
 }
 
-/// Returns the path that lists the build cache and no more, if the API `version` has one.
-fn disk_usage_path(version: &str) -> Option<String> {
-    let minor: u32 = version.strip_prefix("1.")?.parse().ok()?;
-    (minor >= WITH_TYPE).then(|| format!("/v1.{}/system/df?type=build-cache", minor.min(LAST)))
-}
-
 impl Info {
     /// Returns the value of `name` in the status of the driver.
     fn status(&self, name: &str) -> Option<String> {
@@ -299,29 +279,11 @@ fn engine(
     }
 }
 
-impl BuildCache {
-    fn of(usage: &DiskUsage) -> Self {
-        let records = usage.build_cache.as_deref().unwrap_or_default();
-        let bytes = records.iter().map(|record| u64::try_from(record.size).unwrap_or(0)).sum();
-        Self { entries: records.len() as u64, bytes }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn the_build_cache_is_asked_for_only_where_that_walks_no_volumes() {
-        let path = |minor: u32| Some(format!("/v1.{minor}/system/df?type=build-cache"));
-        assert_eq!(disk_usage_path("1.41"), None);
-        assert_eq!(disk_usage_path("1.42"), path(42));
-        assert_eq!(disk_usage_path("1.47"), path(47));
-        assert_eq!(disk_usage_path("1.60"), path(51));
-        assert_eq!(disk_usage_path("2.0"), None);
-    }
 
     fn info(status: &str) -> Info {
         let text = format!(
@@ -385,13 +347,5 @@ mod tests {
         let plain = info(r#"[["Backing Filesystem", "extfs"]]"#);
         assert!(!plain.is_image_store());
         assert_eq!(engine(plain, None, None, Vec::new()).data_root, Path::new("/none/docker"));
-    }
-
-    #[test]
-    fn records_of_the_build_cache_are_counted() {
-        let usage = |text| serde_json::from_str(text).map(|usage| BuildCache::of(&usage)).unwrap();
-        let text = r#"{"BuildCache": [{"ID": "a", "Size": 5, "Shared": true}, {"Size": -1}]}"#;
-        assert_eq!(usage(text), BuildCache { entries: 2, bytes: 5 });
-        assert_eq!(usage(r#"{"BuildCache": null}"#), BuildCache::default());
     }
 }

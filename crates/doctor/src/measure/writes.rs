@@ -1,6 +1,6 @@
 //! Writes past the page cache: 4 KiB at random, and 1 MiB in sequence. By fio where it is
 //! installed, with the settings of a published comparison of build hosts (direct, libaio, depth
-//! 128, at most 3 GiB); otherwise by as many threads as that depth.
+//! 128, at most 3 GiB); otherwise by the same calls of our own.
 
 use super::Measured;
 use crate::error::Error;
@@ -13,12 +13,12 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use synconce_sys::aio::AsyncWrites;
 
 /// The largest file of the measurement.
 const LARGEST: u64 = 3 << 30;
@@ -26,8 +26,8 @@ const LARGEST: u64 = 3 << 30;
 const SMALLEST: u64 = 32 << 20;
 /// Its name.
 const FILE: &str = "writes";
-/// The alignment that writes with O_DIRECT need everywhere.
-const ALIGNMENT: usize = 4_096;
+const NO_DIRECT: &str = "the file system refuses writes past the page cache (O_DIRECT)";
+const NO_ASYNC: &str = "the kernel refuses asynchronous writes (io_setup)";
 
 /// Writes in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -39,6 +39,9 @@ pub struct Writes {
     /// The program that measured.
     pub by: &'static str,
 }
+
+/// The writes, or why there are none.
+type Outcome = Result<Writes, &'static str>;
 
 #[derive(Clone, Copy)]
 struct WritePattern {
@@ -82,19 +85,16 @@ pub(crate) fn measure(
     for pattern in [RANDOM, SEQUENTIAL] {
         observer.begins(pattern.name);
         match by_any(scratch.path(), pattern, size, time, observer)? {
-            None => {
-                let why = "the file system refuses writes past the page cache (O_DIRECT)";
-                not_measured.push(NotMeasured::new(pattern.name, why));
-            }
-            result if pattern.is_random => measured.random = result,
-            result => measured.sequential = result,
+            Err(why) => not_measured.push(NotMeasured::new(pattern.name, why)),
+            Ok(writes) if pattern.is_random => measured.random = Some(writes),
+            Ok(writes) => measured.sequential = Some(writes),
         }
     }
     Ok(())
 }
 
-/// Measures random writes to a file in `directory`. Returns `None` without O_DIRECT, or without
-/// the space.
+/// Measures random writes to a file in `directory`. Returns `None` where they cannot be made, or
+/// without the space.
 pub(crate) fn random(
     directory: &Path,
     size: u64,
@@ -103,21 +103,21 @@ pub(crate) fn random(
 ) -> Result<Option<Writes>, Error> {
     match size {
         ..SMALLEST => Ok(None),
-        _ => by_any(directory, RANDOM, size, time, observer),
+        _ => Ok(by_any(directory, RANDOM, size, time, observer)?.ok()),
     }
 }
 
-/// Measures by fio, or else by threads.
+/// Measures by fio, or else by ours.
 fn by_any(
     directory: &Path,
     pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
-) -> Result<Option<Writes>, Error> {
+) -> Result<Outcome, Error> {
     let result = match by_fio(directory, pattern, size, time, observer)? {
-        Some(writes) => Some(writes),
-        None => by_threads(&directory.join(FILE), pattern, size, time, observer)?,
+        Some(writes) => Ok(writes),
+        None => by_ours(&directory.join(FILE), pattern, size, time, observer)?,
     };
     let _ = fs::remove_file(directory.join(FILE));
     Ok(result)
@@ -169,18 +169,19 @@ fn of_fio(json: &str) -> Option<Writes> {
     (per_second > 0.0).then_some(Writes { per_second, bytes_per_second, by: "fio" })
 }
 
-/// Returns `None` if the file system has no O_DIRECT.
-fn by_threads(
+/// Makes the writes as fio does: one process, io_submit(2) and at most `depth` writes at a time. Threads
+/// would hide that an overlay makes one write after the other.
+fn by_ours(
     path: &Path,
     pattern: WritePattern,
     size: u64,
     time: Duration,
     observer: &dyn Observer,
-) -> Result<Option<Writes>, Error> {
+) -> Result<Outcome, Error> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => File::from(file),
-        Err(Errno::INVAL) => return Ok(None),
+        Err(Errno::INVAL) => return Ok(Err(NO_DIRECT)),
         Err(errno) => return Err(Error::io("create", path)(errno)),
     };
     // fio allocates the space as well; a file system without fallocate(2) gets a sparse file.
@@ -188,44 +189,44 @@ fn by_threads(
         Ok(()) | Err(Errno::NOTSUP) => {}
         Err(errno) => return Err(Error::io("allocate", path)(errno)),
     }
-    let (done, next, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-    let start = Instant::now();
-    let write = || -> std::io::Result<()> {
-        let buffer = vec![0x5a; pattern.block + ALIGNMENT];
-        let aligned = &buffer[buffer.as_ptr().align_offset(ALIGNMENT)..][..pattern.block];
-        let blocks = size / pattern.block as u64;
-        while !end.load(Ordering::Relaxed) {
-            let block = if pattern.is_random {
-                fastrand::u64(..blocks)
-            } else {
-                next.fetch_add(1, Ordering::Relaxed) % blocks
-            };
-            file.write_all_at(aligned, block * pattern.block as u64)?;
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+    let Ok(mut writes) = AsyncWrites::new(file, pattern.depth, pattern.block) else {
+        return Ok(Err(NO_ASYNC));
     };
-    let written = thread::scope(|scope| {
-        let threads: Vec<_> = (0..pattern.depth).map(|_| scope.spawn(write)).collect();
-        let is_over = || threads.iter().all(thread::ScopedJoinHandle::is_finished);
-        while start.elapsed() < time && observer.interrupted().is_none() && !is_over() {
-            thread::sleep(POLL);
-        }
-        end.store(true, Ordering::Relaxed);
-        threads.into_iter().try_for_each(|thread| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+    let start = Instant::now();
+    let done = write(&mut writes, pattern, size / pattern.block as u64, || {
+        start.elapsed() < time && observer.interrupted().is_none()
     });
+    let per_second = |done| done as f64 / start.elapsed().as_secs_f64();
     check(observer)?;
-    match written {
-        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(None),
+    match done.map(per_second) {
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
+            Ok(Err(NO_DIRECT))
+        }
         Err(error) => Err(Error::io("write to", path)(error)),
-        Ok(()) => {
-            let per_second = done.into_inner() as f64 / start.elapsed().as_secs_f64();
+        Ok(per_second) => {
             let bytes_per_second = per_second * pattern.block as f64;
-            Ok(Some(Writes { per_second, bytes_per_second, by: "synconce" }))
+            Ok(Ok(Writes { per_second, bytes_per_second, by: "synconce" }))
         }
     }
+}
+
+/// Writes to a file of so many `blocks` while `goes_on`; returns how many writes have ended.
+fn write(
+    writes: &mut AsyncWrites,
+    pattern: WritePattern,
+    blocks: u64,
+    goes_on: impl Fn() -> bool,
+) -> io::Result<u64> {
+    let (mut begun, mut ended) = (0, 0);
+    while goes_on() {
+        while writes.has_room() {
+            let block = if pattern.is_random { fastrand::u64(..blocks) } else { begun % blocks };
+            writes.begin(block * pattern.block as u64)?;
+            begun += 1;
+        }
+        ended += writes.wait(POLL)? as u64;
+    }
+    Ok(ended)
 }
 
 #[cfg(test)]
