@@ -214,7 +214,7 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
         record.losses = record.file_systems.iter().map(Loss::of).collect();
     }
     if !mutant::is("hold-wipe-unsynced") {
-        note_losses(record, &overlay::sync(places)?);
+        overlay::sync(places, |error| note_loss(record, &error))?;
     }
     record.losses = losses(record, places)?;
     if record.losses.is_empty() { Ok(()) } else { record.write() }
@@ -259,18 +259,19 @@ fn keep(
 /// Syncs the file systems of `places`: without a marker no command reports a loss of what was in
 /// memory alone. The kernel reports a lost write once, so a failure is noted for the next recovery.
 fn sync(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
-    let failed = overlay::sync(places)?;
-    note_losses(record, &failed);
-    failed.into_iter().next().map_or(Ok(()), Err)
+    let mut lost = None;
+    let opened = overlay::sync(places, |error| {
+        note_loss(record, &error);
+        lost.get_or_insert(error);
+    });
+    lost.map_or(opened, Err)
 }
 
-/// Notes the disks that lost writes, as the errors of their syncs say. The failure matters more than
-/// that of its note.
-fn note_losses(record: &mut HoldRecord, failed: &[Error]) {
-    let systems = failed.iter().map(|error| file_system_of(error.path()));
-    let _ = match systems.collect::<Result<Vec<_>, _>>() {
-        Ok(systems) if systems.is_empty() => Ok(()),
-        Ok(systems) => record.note_losses(&systems),
+/// Notes that the disk whose sync failed with `error` lost writes. The failure matters more than that of
+/// its note.
+fn note_loss(record: &mut HoldRecord, error: &Error) {
+    let _ = match file_system_of(error.path()) {
+        Ok(system) => record.note_losses(&[system]),
         Err(_) => record.note_failure(),
     };
 }

@@ -1,11 +1,11 @@
 //! Where the notes of lost writes are, when a note cannot be written or says less than it should.
 
-use crate::crashes::{crash, take_away};
+use crate::crashes::{crash, crash_at, take_away};
 use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
 use crate::lost_before_restore::{
     LOST, damage_marker, killed, lose_container, lose_memory, mount_anew, wipe_and_restore,
 };
-use crate::support::{HoldOnRig, configure, sh};
+use crate::support::{HoldOnRig, configure, failed, sh};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use synconce_testkit::harness::{Place, isolated_alone};
@@ -219,6 +219,49 @@ fn a_restore_that_only_needs_sysfs_says_so() {
         fixture.ok("restore");
         sh(place, "umount /sys; umount /sys");
         fixture.rig.down().unwrap();
+    });
+}
+
+/// Recovers a hold of two disks, of which the first has lost a write, while a tracer changes the calls
+/// on the second one as `inject` says: `COUNT` is the number of the last openat(2) there before its sync.
+fn with_a_second_disk(place: &Place, inject: &str, check: impl FnOnce(Finished)) {
+    let fixture = on_a_late_disk(place);
+    let second = place.path("second");
+    fs::create_dir(&second).unwrap();
+    let other = Rig::builder().size(64 << 20).passthrough(false).at(&second).up().unwrap();
+    let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", second.join("held"));
+    place.write("t.toml", &(place.read("t.toml") + &hold));
+    fixture.ok("start");
+    crash_at(place, &[fixture.file(), fixture.directory(), second.join("held")]);
+    let point = second.display().to_string();
+    let recover = |inject: &str| {
+        let options = ["-e", "trace=openat,syncfs", "-P", &point, "-e", inject];
+        traced(place, &options, &["recover", "--keep"])
+    };
+    killed(recover("inject=syncfs:signal=SIGKILL"));
+    let count = place.read("calls").matches("openat(").count();
+    lose_data(&fixture);
+    check(recover(&inject.replace("COUNT", &count.to_string())));
+    fixture.rig.disk().recover().unwrap();
+    let said = fixture.ok("recover --keep");
+    assert!(said.contains("the disk lost writes"), "{said}");
+    other.down().unwrap();
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_recovery_that_cannot_open_another_disk() {
+    isolated_alone(|place| {
+        with_a_second_disk(place, "inject=openat:error=EIO:when=COUNT", |recovered| {
+            failed(recovered, &["Input/output error"]);
+        });
+    });
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_recovery_that_is_killed_at_the_sync_of_another_disk() {
+    isolated_alone(|place| {
+        with_a_second_disk(place, "inject=syncfs:signal=SIGKILL", killed);
     });
 }
 

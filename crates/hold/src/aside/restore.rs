@@ -16,7 +16,7 @@ use crate::lost_writes::{self, Loss};
 use crate::mounted::{file_system_of, is_in};
 use crate::record::{self, HoldRecord};
 use crate::runtime::{self, Lock};
-use crate::safe_directory::{SafeDirectory, sync_file_system};
+use crate::safe_directory::{SafeDirectory, sync_file_systems};
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
@@ -210,19 +210,18 @@ fn move_away(
 /// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too, for
 /// a journal on a disk that is full or read-only.
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
-    let mut done = Ok(());
-    for parent in parents(chosen) {
-        let Some(error) = sync_file_system(parent)? else { continue };
+    let mut lost = None;
+    let opened = sync_file_systems(parents(chosen), |error| {
         // The failure matters more than that of its notes.
-        if let Ok(system) = file_system_of(parent) {
+        if let Ok(system) = file_system_of(error.path()) {
             let _ = lost_writes::note_for_restore(&journal.name, &system);
             if journal.add_losses(&[Loss::of(&system)]) {
                 let _ = journal.write();
             }
         }
-        done = done.and(Err(error));
-    }
-    done
+        lost.get_or_insert(error);
+    });
+    lost.map_or(opened, Err)
 }
 
 /// Refuses while file systems are mounted that may have lost writes, and names all of them.
