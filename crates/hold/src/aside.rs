@@ -132,6 +132,10 @@ impl std::error::Error for AsideError {}
 pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     let mut journal = Journal::read(request.name)?;
     let has_new_losses = journal.add_losses(request.losses);
+    if has_new_losses && journal.is_setting_aside() {
+        // Before its renames: from then on a restore needs them.
+        journal.write()?;
+    }
     finish(&mut journal)?;
     let paths = expand::all(request.paths)?;
     if paths.is_empty() {

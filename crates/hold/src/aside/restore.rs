@@ -228,16 +228,17 @@ fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Err
 fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     let (mut lost, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
+    let losses = losses(journal)?;
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
         let is_of = |loss: &Loss| loss.is_of(&system);
-        if journal.losses.iter().any(|loss| is_of(loss) == Some(true))
+        if losses.iter().any(|loss| is_of(loss) == Some(true))
             || lost_writes::is_noted_for_restore(&journal.name, &system)
         {
             has_root |= is_in(Path::new("/"), &system);
             lost.insert(system.point);
-        } else if journal.losses.iter().any(|loss| is_of(loss).is_none()) {
-            needs_boot |= journal.losses.iter().any(Loss::is_unseen);
+        } else if losses.iter().any(|loss| is_of(loss).is_none()) {
+            needs_boot |= losses.iter().any(Loss::is_unseen);
             unknown.insert(system.point);
         }
     }
@@ -249,6 +250,18 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
         return Err(RestoreError::MaybeLost { name, points: Vec::from_iter(unknown), needs_boot });
     }
     Ok(())
+}
+
+/// Returns the losses in `journal` and in the marker. A recovery that was cut short has not copied the
+/// marker's yet. A damaged marker has none.
+fn losses(journal: &Journal) -> Result<Vec<Loss>, Error> {
+    let mut losses = journal.losses.clone();
+    match HoldRecord::read(&journal.name) {
+        Ok(record) => losses.extend(record.into_iter().flat_map(|record| record.losses)),
+        Err(error) if HoldRecord::is_damage(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(losses)
 }
 
 fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {
