@@ -13,7 +13,6 @@ pub use self::error::RecoverError;
 use self::state::MarkedState;
 use crate::aside::{self, AsideRequest, Journal, Restored};
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
 use crate::config::{AfterCrash, Config};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
@@ -116,8 +115,6 @@ pub fn recover(
     on_wait: OnWait<'_>,
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
-    // Without it a crash could not be told from the kill of a container.
-    boot_id().map_err(RecoverError::Boot)?;
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
     let restored = aside::finish_restore(name)?;

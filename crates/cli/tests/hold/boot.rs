@@ -38,6 +38,35 @@ fn a_verb_that_cannot_read_the_boot_changes_nothing_and_names_the_setting() {
 }
 
 #[test]
+fn a_verb_that_compares_no_boot_needs_none() {
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        let succeeds = |verb| {
+            let finished = sandboxed(fixture, verb);
+            assert_eq!(finished.status.code(), Some(0), "{verb}: {}", finished.stderr);
+        };
+        succeeds("recover");
+        for has_loss in [true, false] {
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            crash(fixture);
+            fixture.ok("recover");
+            if has_loss {
+                let journal = place.read("state/holds/t.aside.json");
+                let loss = "\"losses\": [{\"boot\": \"another\", \"super_block\": null}]";
+                place.write("state/holds/t.aside.json", &journal.replace("\"losses\": []", loss));
+                failed(sandboxed(fixture, "restore"), &["boot_id", "ProcSubset=all"]);
+                fixture.ok("restore");
+            } else {
+                succeeds("recover");
+                succeeds("restore");
+            }
+            assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+            fs::write(fixture.file(), "").unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_verb_looks_for_the_boot_in_a_procfs_of_its_own() {
     with_hold("after_crash = \"wipe\"\n", |_, fixture| {
         fixture.ok("start");

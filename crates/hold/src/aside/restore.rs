@@ -47,8 +47,6 @@ pub struct Restored {
 /// # Errors
 /// Why nothing was renamed, or which act failed.
 pub fn restore(name: &str, on_wait: OnWait<'_>) -> Result<Restored, RestoreError> {
-    // Without it a loss of this boot could not be told from an older one.
-    boot_id().map_err(RestoreError::Boot)?;
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
     // Between its steps a `hold run` has no lock of the hold.
@@ -74,11 +72,15 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
     let name = || journal.name.clone();
     match HoldRecord::read(&journal.name) {
         Ok(None) => return Ok(false),
-        Ok(Some(record)) if unclean(&record).is_none() => {
-            return Err(RestoreError::InForce(name()));
+        Ok(Some(record)) => {
+            // Without the boot id, a hold that is in force could not be told from one of an earlier boot.
+            boot_id().map_err(RestoreError::Boot)?;
+            if unclean(&record).is_none() {
+                return Err(RestoreError::InForce(name()));
+            }
         }
         Err(error) if !HoldRecord::is_damage(&error) => return Err(error.into()),
-        Ok(Some(_)) | Err(_) => {}
+        Err(_) => {}
     }
     if journal.is_setting_aside() { Ok(true) } else { Err(RestoreError::Interrupted(name())) }
 }
@@ -229,6 +231,10 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     let (mut lost, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
     let losses = losses(journal)?;
+    if !losses.is_empty() {
+        // Without the boot id, a loss of this boot could not be told from an older one.
+        boot_id().map_err(RestoreError::Boot)?;
+    }
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
         let is_of = |loss: &Loss| loss.is_of(&system);
