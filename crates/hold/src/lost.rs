@@ -2,7 +2,7 @@
 //! anew, or in another state directory.
 
 use crate::aside::Journal;
-use crate::boot::{self, boot_id};
+use crate::boot::{self, kernel_boot_id};
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::file_id::FileId;
@@ -76,7 +76,7 @@ pub(crate) fn write_note(place: &ResolvedPath, scratch: &SafeDirectory) -> Resul
         return Ok(());
     }
     let directory_id = id_of(scratch).on("cannot look at", scratch.path())?;
-    let target = format!("{} {directory_id}{}", boot_id()?, super_block_of(place)?);
+    let target = format!("{} {directory_id}{}", kernel_boot_id()?, super_block_of(place)?);
     let made = rustix::fs::symlinkat(target, scratch, NOTE);
     made.on("cannot create a note in", scratch.path())
 }
@@ -103,7 +103,7 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
         return Ok(());
     };
     let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
-    let note = format!("{FAILED} {directory_id} {}{}", boot_id()?, super_block_of(place)?);
+    let note = format!("{FAILED} {directory_id} {}{}", kernel_boot_id()?, super_block_of(place)?);
     // A full disk has no block or no inode for a second link, and room for another name.
     let replaced = replace_note(&scratch, &note).or_else(|error| {
         match rustix::fs::renameat(&scratch, NOTE, &scratch, FAILED_NOTE) {

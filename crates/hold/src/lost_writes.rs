@@ -28,7 +28,7 @@ pub struct Loss {
 impl Loss {
     /// Returns a loss of `system`, in this boot.
     pub(crate) fn of(system: &FileSystem) -> Self {
-        Self { boot: boot::boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
+        Self { boot: boot::kernel_boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
     }
 
     /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
@@ -141,7 +141,7 @@ mod tests {
         let block = |number: Option<u64>| {
             number.map(|number| SuperBlock { directory: "/sys/fs/ext4/sda1".into(), number })
         };
-        let now = boot::boot_id().unwrap();
+        let now = boot::kernel_boot_id().unwrap();
         for (boot, then, mounted, is_of) in [
             (&*now, Some(1), Some(1), Some(true)),
             (&*now, Some(1), Some(2), Some(false)),

@@ -1,7 +1,7 @@
 //! The end of a hold.
 
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::error::HoldFailure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
@@ -50,7 +50,7 @@ pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, HoldFailure> {
     let record = HoldRecord::read(name).map_err(|error| HoldFailure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     // A sandbox that hides the boot ends no hold.
-    boot_id().map_err(HoldFailure::Boot)?;
+    kernel_boot_id().map_err(HoldFailure::Boot)?;
     if let Some(why) = unclean(&record) {
         // A disk that failed can be repaired only after it is unmounted, and the overlays and
         // the guard keep it mounted. Nothing that a sync could add makes the files whole.

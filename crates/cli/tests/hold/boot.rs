@@ -67,6 +67,38 @@ fn a_verb_that_compares_no_boot_needs_none() {
 }
 
 #[test]
+fn without_the_capability_a_verb_does_not_make_a_call_that_a_filter_answers_by_a_kill() {
+    with_hold("", |_, fixture| {
+        fixture.ok("start");
+        let by = "setpriv --bounding-set=-sys_admin strace -f -qq -o calls -e trace=fsopen
+                  -e inject=fsopen:signal=SIGKILL";
+        let by = by.split_whitespace().collect::<Vec<_>>().join(" ");
+        let status = in_sandbox(fixture, &by, "status");
+        assert_eq!(status.status.code(), Some(0), "{status:?}");
+        assert!(status.stdout.contains("held"), "{status:?}");
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_container_whose_boot_id_covers_that_of_the_kernel_is_told_what_helps() {
+    with_hold("", |_, fixture| {
+        let cover = "mount --bind /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id
+             exec setpriv --bounding-set=-sys_admin \"$0\" hold start ./t.toml";
+        let container = |options: &[&str], said| {
+            let words = [&["--mount"], options, &["sh", "-ec", cover, binary()]].concat();
+            let started = finish(fixture.place.command("unshare").args(words));
+            let reason = "cannot mount a procfs to read /proc/sys/kernel/random/boot_id: \
+                          Operation not permitted";
+            failed(started, &[reason, said]);
+        };
+        container(&[], "hint: on the host, type: nsenter --mount --pid --target PID COMMAND");
+        let own_users = ["--user", "--map-root-user"];
+        container(&own_users, "hint: start the container without a user namespace");
+    });
+}
+
+#[test]
 fn a_verb_looks_for_the_boot_in_a_procfs_of_its_own() {
     with_hold("after_crash = \"wipe\"\n", |_, fixture| {
         fixture.ok("start");

@@ -11,7 +11,7 @@ pub use self::error::RestoreError;
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::lost_writes::{self, Loss};
 use crate::mounted::{file_system_of, is_in};
 use crate::record::{self, HoldRecord};
@@ -74,7 +74,7 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
         Ok(None) => return Ok(false),
         Ok(Some(record)) => {
             // Without the boot id, a hold that is in force could not be told from one of an earlier boot.
-            boot_id().map_err(RestoreError::Boot)?;
+            kernel_boot_id().map_err(RestoreError::Boot)?;
             if unclean(&record).is_none() {
                 return Err(RestoreError::InForce(name()));
             }
@@ -233,7 +233,7 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     let losses = losses(journal)?;
     if !losses.is_empty() {
         // Without the boot id, a loss of this boot could not be told from an older one.
-        boot_id().map_err(RestoreError::Boot)?;
+        kernel_boot_id().map_err(RestoreError::Boot)?;
     }
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;

@@ -1,7 +1,7 @@
 //! Whether the end of a hold was clean.
 
 use super::RecoverError;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::lost;
@@ -87,7 +87,7 @@ impl MarkedState {
 /// Fails if the boot id is unknown. Without the boot id, a crash could not be told from the kill of a
 /// container, and a lost write would be noted without its boot.
 fn require_boot() -> Result<(), RecoverError> {
-    boot_id().map(drop).map_err(RecoverError::Boot)
+    kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
 /// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the

@@ -86,7 +86,7 @@ impl RestoreError {
             }
             Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
-            Self::Boot(_) => boot::REMEDY.to_owned(),
+            Self::Boot(error) => boot::remedy(error),
             Self::Failed(error) => return safe_directory::remedy(error),
             Self::Gone { .. } | Self::Lost { .. } | Self::MaybeLost { .. } => return None,
         })
