@@ -91,13 +91,10 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
             && there.is_ok_and(|there| there.super_block == system.super_block)
 }
 
-/// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with
+/// Whether the disk of `system` writes nothing more because of an error. XFS answers each call with
 /// an error then, while it is mounted.
-pub(crate) fn has_failed(record: &HoldRecord) -> bool {
-    let mounts = mounts::ours().unwrap_or_default();
-    let is_aborted = |system: &FileSystem| is_aborted(system, &mounts);
-    let mut systems = record.file_systems.iter();
-    systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
+pub(crate) fn has_failed(system: &FileSystem) -> bool {
+    id_of(&system.point) == Err(Errno::IO) || is_aborted(system, &mounts::ours().unwrap_or_default())
 }
 
 /// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),

@@ -241,11 +241,7 @@ impl HoldRecord {
     /// # Errors
     /// Names the marker, if no note could be made.
     pub(crate) fn note_losses(&mut self, systems: &[FileSystem]) -> Result<(), Error> {
-        for loss in systems.iter().map(Loss::of) {
-            if !self.losses.contains(&loss) {
-                self.losses.push(loss);
-            }
-        }
+        self.add_losses(systems);
         let noted = lost_writes::note(&self.name, systems, &self.known_places());
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
@@ -253,6 +249,15 @@ impl HoldRecord {
         // Other readers look at the marker alone.
         let written = self.write();
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
+    }
+
+    /// Adds losses of `systems`, without a note.
+    pub(crate) fn add_losses(&mut self, systems: &[FileSystem]) {
+        for loss in systems.iter().map(Loss::of) {
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
     }
 
     /// Whether [`HoldRecord::note_losses`] was called for this hold, or may have been: the state

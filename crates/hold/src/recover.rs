@@ -18,9 +18,9 @@ use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
 use crate::lost;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::file_system_of;
+use crate::mounted::{file_system_of, has_failed};
 use crate::overlay::{self, ResolvedPath};
-use crate::record::HoldRecord;
+use crate::record::{FileSystem, HoldRecord};
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use std::io::ErrorKind;
@@ -206,10 +206,11 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
 /// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is for a
 /// restore, and durable in the marker until the journal has it.
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
-    // The marker may not have them: its disk was full, or only the journal of a disk shows the loss.
-    if record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack) {
-        record.losses = record.file_systems.iter().map(Loss::of).collect();
-    }
+    // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
+    let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);
+    let failed = |system: &&FileSystem| is_unnamed || has_failed(system);
+    let failed: Vec<_> = record.file_systems.iter().filter(failed).cloned().collect();
+    record.add_losses(&failed);
     if !mutant::is("hold-wipe-unsynced") {
         overlay::sync(places, |error| note_loss(record, &error))?;
     }

@@ -17,7 +17,7 @@ pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
         Some(false) => return Some(Unclean::Boot),
         Some(true) => {}
     }
-    if record.has_noted_failure() || has_failed(record) {
+    if record.has_noted_failure() || record.file_systems.iter().any(has_failed) {
         return Some(Unclean::WriteBack);
     }
     match were_mounted(record) {

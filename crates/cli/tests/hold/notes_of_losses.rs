@@ -8,7 +8,7 @@ use crate::lost_before_restore::{
 use crate::support::{HoldOnRig, configure, failed, sh};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use synconce_testkit::harness::{Place, isolated_alone};
+use synconce_testkit::harness::{Place, eventually, isolated_alone};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
@@ -262,6 +262,38 @@ fn a_loss_is_not_forgotten_by_a_recovery_that_cannot_open_another_disk() {
 fn a_loss_is_not_forgotten_by_a_recovery_that_is_killed_at_the_sync_of_another_disk() {
     isolated_alone(|place| {
         with_a_second_disk(place, "inject=syncfs:signal=SIGKILL", killed);
+    });
+}
+
+/// A sync does not reach the second disk, because another one covers the held directory.
+#[test]
+fn a_wipe_notes_a_disk_that_failed_beside_a_loss_that_the_marker_has() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        let second = place.path("second");
+        fs::create_dir(&second).unwrap();
+        let other = Rig::builder().size(64 << 20).mount_options("commit=1").passthrough(false);
+        let other = other.at(&second).up().unwrap();
+        let above = second.join("above");
+        fs::create_dir(&above).unwrap();
+        let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", above.join("held"));
+        place.write("t.toml", &(place.read("t.toml") + &hold));
+        fixture.ok("start");
+        crash_at(place, &[fixture.file(), fixture.directory(), above.join("held")]);
+        let fail = ["-e", "trace=syncfs", "-e", "inject=syncfs:error=EIO:when=1"];
+        failed(traced(place, &fail, &["recover", "--keep"]), &["Input/output error"]);
+        let count = |text: String| text.matches("/sys/fs/ext4/").count();
+        let in_marker = || count(place.read("state/holds/t.json"));
+        let systems = in_marker();
+        other.abort_journal(|| fs::create_dir(second.join("made")).unwrap()).unwrap();
+        other.disk().recover().unwrap();
+        eventually("the abort", || fs::write(second.join("new"), "").is_err());
+        sh(place, &format!("mount -t tmpfs cover {}", above.display()));
+        fixture.ok("recover --wipe");
+        assert_eq!((systems, count(place.read("state/holds/t.aside.json"))), (3, 2));
+        sh(place, &format!("umount {}", above.display()));
+        other.down().unwrap();
+        fixture.rig.down().unwrap();
     });
 }
 
