@@ -15,7 +15,9 @@ pub(crate) fn remedy(error: &Error) -> String {
              of the container"
         }
         // No process below the initial user namespace may mount a procfs here.
-        _ => "start the container without a user namespace, as by systemd-nspawn --private-users=no",
+        _ => {
+            "start the container without a user namespace, as by systemd-nspawn --private-users=no"
+        }
     };
     remedy.to_owned()
 }

@@ -28,7 +28,10 @@ pub struct Loss {
 impl Loss {
     /// Returns a loss of `system`, in this boot.
     pub(crate) fn of(system: &FileSystem) -> Self {
-        Self { boot: boot::kernel_boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
+        Self {
+            boot: boot::kernel_boot_id().unwrap_or_default(),
+            super_block: system.super_block.clone(),
+        }
     }
 
     /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later

@@ -94,7 +94,8 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
 /// Whether the disk of `system` writes nothing more because of an error. XFS answers each call with
 /// an error then, while it is mounted.
 pub(crate) fn has_failed(system: &FileSystem) -> bool {
-    id_of(&system.point) == Err(Errno::IO) || is_aborted(system, &mounts::ours().unwrap_or_default())
+    id_of(&system.point) == Err(Errno::IO)
+        || is_aborted(system, &mounts::ours().unwrap_or_default())
 }
 
 /// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),

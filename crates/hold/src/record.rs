@@ -267,6 +267,16 @@ impl HoldRecord {
         !self.losses.is_empty() || !is_intact || lost_writes::is_noted(&self.name)
     }
 
+    /// Keeps the marker of the hold `name` under another name if it is damaged: what is in it may show
+    /// why. A disk that is full or read-only has no room for the name.
+    pub(crate) fn keep_damaged(name: &str) {
+        if Self::read(name).is_err_and(|error| Self::is_damage(&error)) {
+            let kept = directory().join(format!("{name}{MARKER}.damaged"));
+            let _ = fs::remove_file(&kept);
+            let _ = fs::hard_link(path(name), kept);
+        }
+    }
+
     /// Removes the marker of the hold `name` durably.
     ///
     /// # Errors

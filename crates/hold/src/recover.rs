@@ -172,15 +172,19 @@ fn recover_from(
     if matches!(fate, Fate::Wipe(_)) {
         prepare_wipe(then, lock)?;
     }
+    HoldRecord::keep_damaged(&record.name);
     // Before the notes beside the files go: the marker may be lost with its container.
     match &fate {
         Fate::Wipe(_) => sync_for_wipe(&mut record, &places)?,
         _ => sync(&mut record, &places)?,
     }
-    // On a full disk the marker stays as it is: if the machine stops before the end, the next recovery
-    // asks.
-    record.ending = true;
-    let _ = record.write();
+    // A damaged marker stays: the next recovery gives the same reason, and needs no marks.
+    if !record.lost {
+        // On a full disk the marker stays as it is: if the machine stops before the end, the next
+        // recovery asks.
+        record.ending = true;
+        let _ = record.write();
+    }
     match fate {
         Fate::Wipe(reason) => wipe(&record, places, reason),
         _ => keep(&mut record, &places, reason),
