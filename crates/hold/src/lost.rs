@@ -107,7 +107,7 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
     // A full disk has no block or no inode for a second link, and room for another name.
     let replaced = replace_note(&scratch, &note).or_else(|error| {
         match rustix::fs::renameat(&scratch, NOTE, &scratch, FAILED_NOTE) {
-            // An earlier loss has renamed it.
+            // An earlier loss has renamed the note.
             Err(Errno::NOENT) => Ok(()),
             renamed => renamed.map_err(|_| error),
         }
@@ -188,7 +188,7 @@ impl Note {
         let (note, is_renamed) = read_note(&scratch).ok()?;
         let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
         let (has_failed, directory_id, boot, rest) = match *words {
-            // It says which mount the hold had, and not which one lost writes.
+            // The text is from the start of the hold. A later mount may be the one that lost writes.
             [_, id, ..] if is_renamed => (true, id, None, &[][..]),
             [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),
             [boot, id, ref rest @ ..] => (false, id, Some(boot), rest),

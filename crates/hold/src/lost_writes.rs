@@ -51,7 +51,7 @@ impl Loss {
         boot::is_now(&self.boot)
     }
 
-    /// Whether sysfs did not show the disk, whose next mount cannot be told from this one.
+    /// Whether sysfs did not show the disk, so that a later mount looks the same.
     pub(crate) fn is_unseen(&self) -> bool {
         self.super_block.is_none() && self.is_of_boot() != Some(false)
     }

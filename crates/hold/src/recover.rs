@@ -222,8 +222,8 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
     if record.losses.is_empty() { Ok(()) } else { record.write() }
 }
 
-/// Returns which disks of the hold of `record`, which was at `places`, have lost writes, as they are
-/// mounted now if an earlier call did not see how they were.
+/// Returns the losses of the hold of `record`, which was at `places`. A loss without a super block is
+/// replaced by a loss of each disk as mounted now.
 fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Error> {
     let mut losses = record.losses.clone();
     let are_all_known = !losses.iter().any(Loss::is_unseen);
@@ -338,7 +338,7 @@ fn wipe(
     let paths = paths_to_wipe(config);
     // Until the renames are durable, the marks beside the files show the hold: the marker may be lost
     // with its container. Marks in a directory that is renamed itself would go with it.
-    let moved = aside::expanded(&paths)?;
+    let moved = aside::expand(&paths)?;
     let (moving, staying): (Vec<_>, Vec<_>) = places
         .into_iter()
         .partition(|place| moved.iter().any(|path| place.parent().starts_with(path)));
