@@ -35,15 +35,12 @@ impl Loss {
     }
 
     /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
-    /// boot or mount shows what the disk has.
+    /// boot or mount shows what the disk has. A loss of an unknown boot counts as one of this boot.
     pub(crate) fn is_of(&self, system: &FileSystem) -> Option<bool> {
-        let is_of_boot = self.is_of_boot();
-        if is_of_boot == Some(false) {
+        if self.is_of_boot() == Some(false) {
             return Some(false);
         }
-        let is_same = self.super_block.as_ref()?.number == system.super_block.as_ref()?.number;
-        // Each boot can give the same numbers.
-        if is_same && is_of_boot.is_none() { None } else { Some(is_same) }
+        Some(self.super_block.as_ref()?.number == system.super_block.as_ref()?.number)
     }
 
     /// Whether the writes were lost in this boot; `None` if that is unknown.
@@ -153,7 +150,7 @@ mod tests {
             ("another", Some(1), Some(1), Some(false)),
             ("another", None, None, Some(false)),
             ("", Some(1), Some(2), Some(false)),
-            ("", Some(1), Some(1), None),
+            ("", Some(1), Some(1), Some(true)),
         ] {
             let system = FileSystem {
                 point: "/".into(),

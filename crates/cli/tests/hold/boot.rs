@@ -1,7 +1,7 @@
 //! Sandboxes in which /proc does not say which boot it is, such as ProcSubset=pid of systemd.
 
 use crate::crashes::{crash, edit};
-use crate::support::{HoldOnRig, failed, with_hold};
+use crate::support::{HoldOnRig, failed, sh, with_hold};
 use std::fs;
 use synconce_testkit::harness::{binary, finish};
 use synconce_testkit::process::Finished;
@@ -58,6 +58,9 @@ fn a_verb_that_compares_no_boot_needs_none() {
                 fixture.ok("restore");
             } else {
                 succeeds("recover");
+                sh(place, "mount -t tmpfs nothing /sys");
+                failed(sandboxed(fixture, "restore"), &["boot_id", "ProcSubset=all"]);
+                sh(place, "umount /sys");
                 succeeds("restore");
             }
             assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");

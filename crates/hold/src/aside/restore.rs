@@ -231,12 +231,13 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     let (mut lost, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
     let losses = losses(journal)?;
-    if !losses.is_empty() {
-        // Without the boot id, a loss of this boot could not be told from an older one.
-        kernel_boot_id().map_err(RestoreError::Boot)?;
-    }
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
+        if !losses.is_empty() || system.super_block.is_none() {
+            // Without the boot id, a loss of this boot could not be told from an older one, also a loss
+            // that this restore meets on a disk that sysfs does not show.
+            kernel_boot_id().map_err(RestoreError::Boot)?;
+        }
         let is_of = |loss: &Loss| loss.is_of(&system);
         if losses.iter().any(|loss| is_of(loss) == Some(true))
             || lost_writes::is_noted_for_restore(&journal.name, &system)
