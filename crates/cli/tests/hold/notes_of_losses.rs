@@ -1,7 +1,7 @@
 //! Where the notes of lost writes are, when a note cannot be written or says less than it should.
 
 use crate::crashes::{crash, crash_at, take_away};
-use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
+use crate::losses::{lose_data, on_a_late_disk, on_a_second_disk, stop_that_fails, traced};
 use crate::lost_before_restore::{
     LOST, damage_marker, killed, lose_container, lose_memory, mount_anew, wipe_and_restore,
 };
@@ -226,14 +226,10 @@ fn a_restore_that_only_needs_sysfs_says_so() {
 /// on the second one as `inject` says: `COUNT` is the number of the last openat(2) there before its sync.
 fn with_a_second_disk(place: &Place, inject: &str, check: impl FnOnce(Finished)) {
     let fixture = on_a_late_disk(place);
-    let second = place.path("second");
-    fs::create_dir(&second).unwrap();
-    let other = Rig::builder().size(64 << 20).passthrough(false).at(&second).up().unwrap();
-    let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", second.join("held"));
-    place.write("t.toml", &(place.read("t.toml") + &hold));
+    let (other, held) = on_a_second_disk(place);
     fixture.ok("start");
-    crash_at(place, &[fixture.file(), fixture.directory(), second.join("held")]);
-    let point = second.display().to_string();
+    crash_at(place, &[fixture.file(), fixture.directory(), held]);
+    let point = other.path().display().to_string();
     let recover = |inject: &str| {
         let options = ["-e", "trace=openat,syncfs", "-P", &point, "-e", inject];
         traced(place, &options, &["recover", "--keep"])
