@@ -13,6 +13,7 @@ mod journal;
 mod restore;
 mod settle;
 
+pub(crate) use self::expand::expand;
 pub(crate) use self::former::former;
 pub use self::journal::{AsideDirectory, Journal, Move, Set};
 pub(crate) use self::restore::finish_restore;
@@ -132,8 +133,12 @@ impl std::error::Error for AsideError {}
 pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     let mut journal = Journal::read(request.name)?;
     let has_new_losses = journal.add_losses(request.losses);
+    if has_new_losses && journal.is_setting_aside() {
+        // Before its renames: from then on a restore needs them.
+        journal.write()?;
+    }
     finish(&mut journal)?;
-    let paths = expand::all(request.paths)?;
+    let paths = expand(request.paths)?;
     if paths.is_empty() {
         if has_new_losses && !journal.sets.is_empty() {
             journal.write()?;
@@ -212,15 +217,7 @@ fn finish(journal: &mut Journal) -> Result<(), AsideError> {
 /// [`AsideError::Mounted`], or names a directory that cannot be read.
 pub(crate) fn refuse_mounts(paths: &[PathBuf]) -> Result<(), AsideError> {
     let counts = |point: &Path| !point.iter().any(|name| name == SCRATCH);
-    refuse(mount_below(&expanded(paths)?, counts)?)
-}
-
-/// Returns what [`set_aside`] of `paths` would rename.
-///
-/// # Errors
-/// Names a path that cannot be looked at.
-pub(crate) fn expanded(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    expand::all(paths)
+    refuse(mount_below(&expand(paths)?, counts)?)
 }
 
 /// Refuses if a file system is mounted on or below one of `paths`.

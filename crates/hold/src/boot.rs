@@ -1,15 +1,31 @@
 //! Which boot of the kernel it is.
 
-pub(crate) use synconce_durable::boot::kernel_boot_id as boot_id;
+pub(crate) use synconce_durable::boot::kernel_boot_id;
 
-/// What helps if [`boot_id`] fails.
-pub(crate) const REMEDY: &str = "in a unit of systemd say ProcSubset=all; in a container type: umount \
-     /proc/sys/kernel/random/boot_id";
+use std::io::ErrorKind;
+use synconce_durable::error::Error;
+use synconce_sys::namespace::is_first_user_namespace;
+
+/// Returns what helps against `error` of [`kernel_boot_id`].
+pub(crate) fn remedy(error: &Error) -> String {
+    let remedy = match error.io().kind() {
+        ErrorKind::NotFound => "in the unit of systemd, say ProcSubset=all",
+        _ if is_first_user_namespace() => {
+            "on the host, type: nsenter --mount --pid --target PID COMMAND, with the PID of a process \
+             of the container"
+        }
+        // No process below the initial user namespace may mount a procfs here.
+        _ => {
+            "start the container without a user namespace, as by systemd-nspawn --private-users=no"
+        }
+    };
+    remedy.to_owned()
+}
 
 /// Whether `boot` is the boot id of the running kernel; `None` if that is unknown.
 pub(crate) fn is_now(boot: &str) -> Option<bool> {
     if boot.is_empty() {
         return None;
     }
-    boot_id().ok().map(|now| boot == now)
+    kernel_boot_id().ok().map(|now| boot == now)
 }

@@ -163,7 +163,7 @@ impl HoldFailure {
             Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
             Self::HeldAlready(path) => Some(format!("umount {}", quote(path))),
             Self::Refused(refusal) => refusal.remedy(),
-            Self::Boot(_) => Some(boot::REMEDY.to_owned()),
+            Self::Boot(error) => Some(boot::remedy(error)),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
             Self::Act(error) => safe_directory::remedy(error),
             Self::Again(_, error) => error.remedy(),

@@ -2,7 +2,7 @@
 //! anew, or in another state directory.
 
 use crate::aside::Journal;
-use crate::boot::{self, boot_id};
+use crate::boot::{self, kernel_boot_id};
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::file_id::FileId;
@@ -76,7 +76,7 @@ pub(crate) fn write_note(place: &ResolvedPath, scratch: &SafeDirectory) -> Resul
         return Ok(());
     }
     let directory_id = id_of(scratch).on("cannot look at", scratch.path())?;
-    let target = format!("{} {directory_id}{}", boot_id()?, super_block_of(place)?);
+    let target = format!("{} {directory_id}{}", kernel_boot_id()?, super_block_of(place)?);
     let made = rustix::fs::symlinkat(target, scratch, NOTE);
     made.on("cannot create a note in", scratch.path())
 }
@@ -103,11 +103,11 @@ pub(crate) fn void_note(place: &ResolvedPath) -> Result<(), Error> {
         return Ok(());
     };
     let directory_id = id_of(&scratch).on("cannot look at", scratch.path())?;
-    let note = format!("{FAILED} {directory_id} {}{}", boot_id()?, super_block_of(place)?);
+    let note = format!("{FAILED} {directory_id} {}{}", kernel_boot_id()?, super_block_of(place)?);
     // A full disk has no block or no inode for a second link, and room for another name.
     let replaced = replace_note(&scratch, &note).or_else(|error| {
         match rustix::fs::renameat(&scratch, NOTE, &scratch, FAILED_NOTE) {
-            // An earlier loss has renamed it.
+            // An earlier loss has renamed the note.
             Err(Errno::NOENT) => Ok(()),
             renamed => renamed.map_err(|_| error),
         }
@@ -188,7 +188,7 @@ impl Note {
         let (note, is_renamed) = read_note(&scratch).ok()?;
         let words: Vec<_> = note.to_str().ok()?.split(' ').collect();
         let (has_failed, directory_id, boot, rest) = match *words {
-            // It says which mount the hold had, and not which one lost writes.
+            // The text is from the start of the hold. A later mount may be the one that lost writes.
             [_, id, ..] if is_renamed => (true, id, None, &[][..]),
             [FAILED, id, boot, ref rest @ ..] => (true, id, Some(boot), rest),
             [boot, id, ref rest @ ..] => (false, id, Some(boot), rest),

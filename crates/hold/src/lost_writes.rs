@@ -28,19 +28,19 @@ pub struct Loss {
 impl Loss {
     /// Returns a loss of `system`, in this boot.
     pub(crate) fn of(system: &FileSystem) -> Self {
-        Self { boot: boot::boot_id().unwrap_or_default(), super_block: system.super_block.clone() }
+        Self {
+            boot: boot::kernel_boot_id().unwrap_or_default(),
+            super_block: system.super_block.clone(),
+        }
     }
 
     /// Whether `system`, which is mounted now, has lost the writes; `None` if that is unknown. A later
-    /// boot or mount shows what the disk has.
+    /// boot or mount shows what the disk has. A loss of an unknown boot counts as one of this boot.
     pub(crate) fn is_of(&self, system: &FileSystem) -> Option<bool> {
-        let is_of_boot = self.is_of_boot();
-        if is_of_boot == Some(false) {
+        if self.is_of_boot() == Some(false) {
             return Some(false);
         }
-        let is_same = self.super_block.as_ref()?.number == system.super_block.as_ref()?.number;
-        // Each boot can give the same numbers.
-        if is_same && is_of_boot.is_none() { None } else { Some(is_same) }
+        Some(self.super_block.as_ref()?.number == system.super_block.as_ref()?.number)
     }
 
     /// Whether the writes were lost in this boot; `None` if that is unknown.
@@ -48,7 +48,7 @@ impl Loss {
         boot::is_now(&self.boot)
     }
 
-    /// Whether sysfs did not show the disk, whose next mount cannot be told from this one.
+    /// Whether sysfs did not show the disk, so that a later mount looks the same.
     pub(crate) fn is_unseen(&self) -> bool {
         self.super_block.is_none() && self.is_of_boot() != Some(false)
     }
@@ -141,7 +141,7 @@ mod tests {
         let block = |number: Option<u64>| {
             number.map(|number| SuperBlock { directory: "/sys/fs/ext4/sda1".into(), number })
         };
-        let now = boot::boot_id().unwrap();
+        let now = boot::kernel_boot_id().unwrap();
         for (boot, then, mounted, is_of) in [
             (&*now, Some(1), Some(1), Some(true)),
             (&*now, Some(1), Some(2), Some(false)),
@@ -150,7 +150,7 @@ mod tests {
             ("another", Some(1), Some(1), Some(false)),
             ("another", None, None, Some(false)),
             ("", Some(1), Some(2), Some(false)),
-            ("", Some(1), Some(1), None),
+            ("", Some(1), Some(1), Some(true)),
         ] {
             let system = FileSystem {
                 point: "/".into(),

@@ -23,9 +23,9 @@ struct MountId {
 /// # Errors
 /// Names the path, or the file of /proc.
 pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
-    let (existing, opened) = nearest(path).on("cannot find the file system of", path)?;
-    let id = mounts::id_in_fdinfo(opened).on("cannot find the mount of", existing)?;
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    let (existing, opened) = nearest(path, &mounts).on("cannot find the file system of", path)?;
+    let id = mounts::id_in_fdinfo(opened).on("cannot find the mount of", existing)?;
     let listed = mounts.iter().find(|mount| mount.id == id);
     // A mount that is listed nowhere is outside of this process' root.
     let point = listed.map_or(existing, |one| &one.point).to_owned();
@@ -43,17 +43,19 @@ fn errors_of(super_block: &SuperBlock) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Opens `path`, or the nearest directory above that can be opened: on a file system that was shut
-/// down at least the root can be.
-fn nearest(path: &Path) -> Result<(&Path, OwnedFd), Errno> {
-    let mut last = Errno::NOENT;
+/// Opens `path`, or the nearest directory above if `path` does not exist, or if its file system was shut
+/// down: the root of that file system can be opened. Above its mount point is another file system.
+fn nearest<'a>(path: &'a Path, mounts: &[Mount]) -> Result<(&'a Path, OwnedFd), Errno> {
+    let is_mount_point = |path: &Path| mounts.iter().any(|mount| mount.point == path);
     for above in path.ancestors() {
         match rustix::fs::open(above, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(opened) => return Ok((above, opened)),
-            Err(error) => last = error,
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::IO) if !is_mount_point(above) => {}
+            Err(error) => return Err(error),
         }
     }
-    Err(last)
+    Err(Errno::NOENT)
 }
 
 /// Whether each file system of `record` has been mounted all the time since the record was
@@ -91,13 +93,11 @@ pub(crate) fn is_in(path: &Path, system: &FileSystem) -> bool {
             && there.is_ok_and(|there| there.super_block == system.super_block)
 }
 
-/// Whether a disk of `record` writes nothing more because of an error. XFS answers each call with
+/// Whether the disk of `system` writes nothing more because of an error. XFS answers each call with
 /// an error then, while it is mounted.
-pub(crate) fn has_failed(record: &HoldRecord) -> bool {
-    let mounts = mounts::ours().unwrap_or_default();
-    let is_aborted = |system: &FileSystem| is_aborted(system, &mounts);
-    let mut systems = record.file_systems.iter();
-    systems.any(|system| id_of(&system.point) == Err(Errno::IO) || is_aborted(system))
+pub(crate) fn has_failed(system: &FileSystem) -> bool {
+    id_of(&system.point) == Err(Errno::IO)
+        || is_aborted(system, &mounts::ours().unwrap_or_default())
 }
 
 /// Whether ext4 has aborted its journal: it shows so (Linux 6.15; before, `abort` alone, of a remount),
@@ -160,5 +160,23 @@ fn id_of(path: &Path) -> Result<MountId, Errno> {
         Ok(MountId { id: stat.stx_mnt_id, is_unique })
     } else {
         Err(Errno::NOSYS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_cannot_be_opened_is_not_taken_for_the_directory_above() {
+        let place = tempfile::tempdir().unwrap();
+        let there = file_system_of(place.path()).unwrap();
+        std::fs::write(place.path().join("file"), "").unwrap();
+        for missing in ["missing/below", "file/below"] {
+            assert_eq!(file_system_of(&place.path().join(missing)).unwrap(), there, "{missing}");
+        }
+        std::os::unix::fs::symlink("loop", place.path().join("loop")).unwrap();
+        let error = file_system_of(&place.path().join("loop/below")).unwrap_err();
+        assert_eq!(error.io().raw_os_error(), Some(Errno::LOOP.raw_os_error()), "{error}");
     }
 }

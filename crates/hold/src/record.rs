@@ -241,11 +241,7 @@ impl HoldRecord {
     /// # Errors
     /// Names the marker, if no note could be made.
     pub(crate) fn note_losses(&mut self, systems: &[FileSystem]) -> Result<(), Error> {
-        for loss in systems.iter().map(Loss::of) {
-            if !self.losses.contains(&loss) {
-                self.losses.push(loss);
-            }
-        }
+        self.add_losses(systems);
         let noted = lost_writes::note(&self.name, systems, &self.known_places());
         let is_removed = self.has_intact
             && !mutant::is("hold-failure-in-memory")
@@ -255,11 +251,30 @@ impl HoldRecord {
         if is_removed { Ok(()) } else { written.or_else(|error| noted.map_err(|_| error)) }
     }
 
+    /// Adds losses of `systems`, without a note.
+    pub(crate) fn add_losses(&mut self, systems: &[FileSystem]) {
+        for loss in systems.iter().map(Loss::of) {
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
+    }
+
     /// Whether [`HoldRecord::note_losses`] was called for this hold, or may have been: the state
     /// directory cannot be looked at.
     pub(crate) fn has_noted_failure(&self) -> bool {
         let is_intact = !self.has_intact || exists(&intact_path(&self.name)).unwrap_or(false);
         !self.losses.is_empty() || !is_intact || lost_writes::is_noted(&self.name)
+    }
+
+    /// Keeps the marker of the hold `name` under another name if it is damaged: what is in it may show
+    /// why. A disk that is full or read-only has no room for the name.
+    pub(crate) fn keep_damaged(name: &str) {
+        if Self::read(name).is_err_and(|error| Self::is_damage(&error)) {
+            let kept = directory().join(format!("{name}{MARKER}.damaged"));
+            let _ = fs::remove_file(&kept);
+            let _ = fs::hard_link(path(name), kept);
+        }
     }
 
     /// Removes the marker of the hold `name` durably.

@@ -13,15 +13,14 @@ pub use self::error::RecoverError;
 use self::state::MarkedState;
 use crate::aside::{self, AsideRequest, Journal, Restored};
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
 use crate::config::{AfterCrash, Config};
 use crate::docker_layers::{self, Orphans};
 use crate::error::Unclean;
 use crate::lost;
 use crate::lost_writes::{self, Loss};
-use crate::mounted::file_system_of;
+use crate::mounted::{file_system_of, has_failed};
 use crate::overlay::{self, ResolvedPath};
-use crate::record::HoldRecord;
+use crate::record::{FileSystem, HoldRecord};
 use crate::runtime::Lock;
 use crate::unclean::unclean;
 use std::io::ErrorKind;
@@ -116,8 +115,6 @@ pub fn recover(
     on_wait: OnWait<'_>,
 ) -> Result<Recovered, RecoverError> {
     let name = &config.name;
-    // Without it a crash could not be told from the kill of a container.
-    boot_id().map_err(RecoverError::Boot)?;
     // Without the lock the marker that is removed here could be the one of a later start.
     let lock = Lock::take(name, on_wait)?;
     let restored = aside::finish_restore(name)?;
@@ -175,15 +172,19 @@ fn recover_from(
     if matches!(fate, Fate::Wipe(_)) {
         prepare_wipe(then, lock)?;
     }
+    HoldRecord::keep_damaged(&record.name);
     // Before the notes beside the files go: the marker may be lost with its container.
     match &fate {
         Fate::Wipe(_) => sync_for_wipe(&mut record, &places)?,
         _ => sync(&mut record, &places)?,
     }
-    // On a full disk the marker stays as it is: if the machine stops before the end, the next recovery
-    // asks.
-    record.ending = true;
-    let _ = record.write();
+    // A damaged marker stays: the next recovery gives the same reason, and needs no marks.
+    if !record.lost {
+        // On a full disk the marker stays as it is: if the machine stops before the end, the next
+        // recovery asks.
+        record.ending = true;
+        let _ = record.write();
+    }
     match fate {
         Fate::Wipe(reason) => wipe(&record, places, reason),
         _ => keep(&mut record, &places, reason),
@@ -209,19 +210,20 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
 /// Syncs the disks of `places` before a wipe, which does not use the files: what a disk has lost is for a
 /// restore, and durable in the marker until the journal has it.
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
-    // The marker may not have them: its disk was full, or only the journal of a disk shows the loss.
-    if record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack) {
-        record.losses = record.file_systems.iter().map(Loss::of).collect();
-    }
+    // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
+    let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);
+    let failed = |system: &&FileSystem| is_unnamed || has_failed(system);
+    let failed: Vec<_> = record.file_systems.iter().filter(failed).cloned().collect();
+    record.add_losses(&failed);
     if !mutant::is("hold-wipe-unsynced") {
-        note_losses(record, &overlay::sync(places)?);
+        overlay::sync(places, |error| note_loss(record, &error))?;
     }
     record.losses = losses(record, places)?;
     if record.losses.is_empty() { Ok(()) } else { record.write() }
 }
 
-/// Returns which disks of the hold of `record`, which was at `places`, have lost writes, as they are
-/// mounted now if an earlier call did not see how they were.
+/// Returns the losses of the hold of `record`, which was at `places`. A loss without a super block is
+/// replaced by a loss of each disk as mounted now.
 fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Error> {
     let mut losses = record.losses.clone();
     let are_all_known = !losses.iter().any(Loss::is_unseen);
@@ -259,18 +261,19 @@ fn keep(
 /// Syncs the file systems of `places`: without a marker no command reports a loss of what was in
 /// memory alone. The kernel reports a lost write once, so a failure is noted for the next recovery.
 fn sync(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
-    let failed = overlay::sync(places)?;
-    note_losses(record, &failed);
-    failed.into_iter().next().map_or(Ok(()), Err)
+    let mut lost = None;
+    let opened = overlay::sync(places, |error| {
+        note_loss(record, &error);
+        lost.get_or_insert(error);
+    });
+    lost.map_or(opened, Err)
 }
 
-/// Notes the disks that lost writes, as the errors of their syncs say. The failure matters more than
-/// that of its note.
-fn note_losses(record: &mut HoldRecord, failed: &[Error]) {
-    let systems = failed.iter().map(|error| file_system_of(error.path()));
-    let _ = match systems.collect::<Result<Vec<_>, _>>() {
-        Ok(systems) if systems.is_empty() => Ok(()),
-        Ok(systems) => record.note_losses(&systems),
+/// Notes that the disk whose sync failed with `error` lost writes. The failure matters more than that of
+/// its note.
+fn note_loss(record: &mut HoldRecord, error: &Error) {
+    let _ = match file_system_of(error.path()) {
+        Ok(system) => record.note_losses(&[system]),
         Err(_) => record.note_failure(),
     };
 }
@@ -335,7 +338,7 @@ fn wipe(
     let paths = paths_to_wipe(config);
     // Until the renames are durable, the marks beside the files show the hold: the marker may be lost
     // with its container. Marks in a directory that is renamed itself would go with it.
-    let moved = aside::expanded(&paths)?;
+    let moved = aside::expand(&paths)?;
     let (moving, staying): (Vec<_>, Vec<_>) = places
         .into_iter()
         .partition(|place| moved.iter().any(|path| place.parent().starts_with(path)));

@@ -298,15 +298,32 @@ impl SafeDirectory {
     }
 }
 
-/// Syncs the file system of the directory `path`, if there is such a directory. Returns the error of a
-/// sync that failed: the disk lost writes.
+/// Syncs the file systems of those `directories` that exist, also after a failure. Calls `on_loss` with
+/// each error of a sync before the next sync: the disk lost writes, and the kernel reports them once.
 ///
 /// # Errors
-/// Names the directory that cannot be opened. Nothing shows that writes were lost then.
-pub(crate) fn sync_file_system(path: &Path) -> Result<Option<Error>, Error> {
-    let Some(directory) = SafeDirectory::open_if_there(path)? else { return Ok(None) };
-    let synced = file_system::sync(directory.readable()?.as_fd());
-    Ok(synced.on("cannot sync the file system of", path).err())
+/// Names the first directory that cannot be opened. A disk that was shut down reports the lost writes
+/// to each call until it is unmounted.
+pub(crate) fn sync_file_systems(
+    directories: impl IntoIterator<Item = impl AsRef<Path>>,
+    mut on_loss: impl FnMut(Error),
+) -> Result<(), Error> {
+    let mut opened = Ok(());
+    for path in directories {
+        let path = path.as_ref();
+        let open = |path| SafeDirectory::open_if_there(path)?.map(|it| it.readable()).transpose();
+        match open(path) {
+            Ok(None) => {}
+            Ok(Some(directory)) => {
+                let synced = file_system::sync(directory.as_fd());
+                if let Err(error) = synced.on("cannot sync the file system of", path) {
+                    on_loss(error);
+                }
+            }
+            Err(error) => opened = opened.and(Err(error)),
+        }
+    }
+    opened
 }
 
 /// Whether `one` and `other` are the same file.

@@ -2,7 +2,7 @@
 
 use crate::aside::{self, Journal};
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::config::{Config, Held, HeldKind};
 use crate::error::{HoldFailure, Unclean};
 use crate::file_id::FileId;
@@ -74,7 +74,7 @@ pub fn start(
     on_wait: OnWait<'_>,
 ) -> Result<Started, HoldFailure> {
     // Without it the next start could not tell a stop of the machine from an orderly end.
-    let boot = boot_id().map_err(HoldFailure::Boot)?;
+    let boot = kernel_boot_id().map_err(HoldFailure::Boot)?;
     let mut lock = Lock::take(&config.name, on_wait)?;
     let marker = HoldRecord::read(&config.name);
     if let Some(record) = marker.map_err(|error| HoldFailure::of_marker(&config.name, error))? {

@@ -1,7 +1,7 @@
 //! The end of a hold.
 
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::error::HoldFailure;
 use crate::live::{Obstacle, Overlay, View};
 use crate::mounted::{is_in, is_where_it_was};
@@ -50,7 +50,7 @@ pub fn stop(name: &str, on_wait: OnWait<'_>) -> Result<Stopped, HoldFailure> {
     let record = HoldRecord::read(name).map_err(|error| HoldFailure::of_marker(name, error))?;
     let Some(record) = record else { return Ok(Stopped::NotInForce) };
     // A sandbox that hides the boot ends no hold.
-    boot_id().map_err(HoldFailure::Boot)?;
+    kernel_boot_id().map_err(HoldFailure::Boot)?;
     if let Some(why) = unclean(&record) {
         // A disk that failed can be repaired only after it is unmounted, and the overlays and
         // the guard keep it mounted. Nothing that a sync could add makes the files whole.
@@ -76,7 +76,7 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
     let mut failed = match mutant::is("hold-cleared-first") {
         true => None,
         false if mutant::is("hold-stop-synced-late") => lost_write(&held),
-        false => unsynced(&pins).or_else(|| lost_write(&held)),
+        false => sync_or_note(&pins, &mut record)?.or_else(|| lost_write(&held)),
     };
     if failed.is_some() {
         record.note_failure()?;
@@ -97,7 +97,7 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
     if mutant::is("hold-cleared-first") {
         HoldRecord::clear(&record.name)?;
     }
-    failed = unsynced(&pins).or(failed);
+    failed = sync_or_note(&pins, &mut record)?.or(failed);
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now, and the marker
         // may be lost with its container.
@@ -132,9 +132,25 @@ fn clear(
     Ok(HoldRecord::clear(&record.name)?)
 }
 
-/// Syncs the file systems of `pins`. Returns the mount point of one that lost a write.
-fn unsynced(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
-    Some(sync_pins(pins).err()?.path().to_owned())
+/// Syncs the file systems of `pins`. Notes in `record` that a disk lost a write before the next sync: the
+/// kernel reports a lost write once. Returns the mount point of the first file system that lost one.
+///
+/// # Errors
+/// As for [`HoldRecord::note_failure`].
+fn sync_or_note(
+    pins: &[(OwnedFd, PathBuf)],
+    record: &mut HoldRecord,
+) -> Result<Option<PathBuf>, Error> {
+    let mut failed = None;
+    for pin in pins {
+        if let Err(error) = sync_pin(pin) {
+            if !mutant::is("hold-stop-synced-late") {
+                record.note_failure()?;
+            }
+            failed.get_or_insert(error.path().to_owned());
+        }
+    }
+    Ok(failed)
 }
 
 /// Syncs all file systems of `pins`.
@@ -142,15 +158,16 @@ fn unsynced(pins: &[(OwnedFd, PathBuf)]) -> Option<PathBuf> {
 /// # Errors
 /// The first of all errors. It says that the removal is not synced.
 fn sync_pins(pins: &[(OwnedFd, PathBuf)]) -> Result<(), Error> {
+    let synced: Vec<_> = pins.iter().map(sync_pin).collect();
+    synced.into_iter().collect()
+}
+
+fn sync_pin((pin, point): &(OwnedFd, PathBuf)) -> Result<(), Error> {
     if mutant::is("hold-stop-unsynced") {
         return Ok(());
     }
-    let sync = |(pin, point): &(OwnedFd, PathBuf)| {
-        let synced = file_system::sync(pin.as_fd());
-        synced.on("cannot sync the removal of what the hold added on", point)
-    };
-    let synced: Vec<_> = pins.iter().map(sync).collect();
-    synced.into_iter().collect()
+    let synced = file_system::sync(pin.as_fd());
+    synced.on("cannot sync the removal of what the hold added on", point)
 }
 
 /// Returns the held places that have their overlay, and the mounts.

@@ -11,13 +11,14 @@ pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
     if record.lost {
         return Some(if record.boot.is_empty() { Unclean::UnknownMarker } else { Unclean::Marker });
     }
-    // No overlay outlives its boot. In a container only root may ask the kernel which boot it is.
+    // A user in a container may not ask the kernel which boot it is. An overlay shows the boot of the
+    // record, which no overlay outlives.
     match boot::is_now(&record.boot).or_else(|| live::exists(record).then_some(true)) {
         None => return Some(Unclean::UnknownBoot),
         Some(false) => return Some(Unclean::Boot),
         Some(true) => {}
     }
-    if record.has_noted_failure() || has_failed(record) {
+    if record.has_noted_failure() || record.file_systems.iter().any(has_failed) {
         return Some(Unclean::WriteBack);
     }
     match were_mounted(record) {

@@ -1,7 +1,7 @@
 //! Sandboxes in which /proc does not say which boot it is, such as ProcSubset=pid of systemd.
 
 use crate::crashes::{crash, edit};
-use crate::support::{HoldOnRig, failed, with_hold};
+use crate::support::{HoldOnRig, failed, sh, with_hold};
 use std::fs;
 use synconce_testkit::harness::{binary, finish};
 use synconce_testkit::process::Finished;
@@ -34,6 +34,70 @@ fn a_verb_that_cannot_read_the_boot_changes_nothing_and_names_the_setting() {
         }
         assert_eq!(fixture.state(), "held");
         fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_verb_that_compares_no_boot_needs_none() {
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        let succeeds = |verb| {
+            let finished = sandboxed(fixture, verb);
+            assert_eq!(finished.status.code(), Some(0), "{verb}: {}", finished.stderr);
+        };
+        succeeds("recover");
+        for has_loss in [true, false] {
+            fixture.ok("start");
+            fs::write(fixture.file(), "old").unwrap();
+            crash(fixture);
+            fixture.ok("recover");
+            if has_loss {
+                let journal = place.read("state/holds/t.aside.json");
+                let loss = "\"losses\": [{\"boot\": \"another\", \"super_block\": null}]";
+                place.write("state/holds/t.aside.json", &journal.replace("\"losses\": []", loss));
+                failed(sandboxed(fixture, "restore"), &["boot_id", "ProcSubset=all"]);
+                fixture.ok("restore");
+            } else {
+                succeeds("recover");
+                sh(place, "mount -t tmpfs nothing /sys");
+                failed(sandboxed(fixture, "restore"), &["boot_id", "ProcSubset=all"]);
+                sh(place, "umount /sys");
+                succeeds("restore");
+            }
+            assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+            fs::write(fixture.file(), "").unwrap();
+        }
+    });
+}
+
+#[test]
+fn without_the_capability_a_verb_does_not_make_a_call_that_a_filter_answers_by_a_kill() {
+    with_hold("", |_, fixture| {
+        fixture.ok("start");
+        let by = "setpriv --bounding-set=-sys_admin strace -f -qq -o calls -e trace=fsopen
+                  -e inject=fsopen:signal=SIGKILL";
+        let by = by.split_whitespace().collect::<Vec<_>>().join(" ");
+        let status = in_sandbox(fixture, &by, "status");
+        assert_eq!(status.status.code(), Some(0), "{status:?}");
+        assert!(status.stdout.contains("held"), "{status:?}");
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_container_whose_boot_id_covers_that_of_the_kernel_is_told_what_helps() {
+    with_hold("", |_, fixture| {
+        let cover = "mount --bind /proc/sys/kernel/random/uuid /proc/sys/kernel/random/boot_id
+             exec setpriv --bounding-set=-sys_admin \"$0\" hold start ./t.toml";
+        let container = |options: &[&str], said| {
+            let words = [&["--mount"], options, &["sh", "-ec", cover, binary()]].concat();
+            let started = finish(fixture.place.command("unshare").args(words));
+            let reason = "cannot mount a procfs to read /proc/sys/kernel/random/boot_id: \
+                          Operation not permitted";
+            failed(started, &[reason, said]);
+        };
+        container(&[], "hint: on the host, type: nsenter --mount --pid --target PID COMMAND");
+        let own_users = ["--user", "--map-root-user"];
+        container(&own_users, "hint: start the container without a user namespace");
     });
 }
 

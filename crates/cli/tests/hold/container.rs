@@ -155,10 +155,10 @@ fn the_kill_of_a_container_with_a_boot_id_of_its_own_costs_nothing() {
         // The kernel refuses a procfs of its own.
         let refuse = "strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM";
         for verb in ["recover", "recover --keep", "start", "stop", "restore"] {
-            let said = "cannot look below the mount on /proc/sys/kernel/random/boot_id: ";
-            let umount = "umount /proc/sys/kernel/random/boot_id\n";
+            let said = "cannot mount a procfs to read /proc/sys/kernel/random/boot_id: ";
+            let hint = "nsenter --mount --pid --target PID COMMAND";
             let verb = format!("{refuse} synconce hold {verb} ./t.toml");
-            failed(next(&fixture, &mount, &verb), &[said, umount]);
+            failed(next(&fixture, &mount, &verb), &[said, hint]);
         }
         let recovered = next(&fixture, &mount, "synconce hold recover ./t.toml");
         assert_eq!((recovered.status.code(), recovered.stderr.as_str()), (Some(0), ""));

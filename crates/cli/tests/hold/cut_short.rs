@@ -1,7 +1,7 @@
 //! Recoveries that a kill or a mount cuts short.
 
 use crate::crashes::{crash, crash_at, unmount_below};
-use crate::losses::{on_a_late_disk, traced};
+use crate::losses::{lose_data, on_a_late_disk, traced};
 use crate::lost_before_restore::{at_the_journal, end_of_way, killed, lose_container};
 use crate::support::{HoldOnRig, configure, sh};
 use std::fs;
@@ -26,7 +26,7 @@ fn a_wipe_that_is_cut_short_with_its_container_leaves_the_marks_until_its_rename
         assert!(!fixture.directory().exists() && fixture.file().exists());
         lose_container(&fixture);
         fixture.fails("start", &["its marker is lost"]);
-        fixture.fails("recover", &["is missing; its file system may not be mounted"]);
+        fixture.fails("recover", &["is missing: its file system may not be mounted, or an earlier recovery set it aside"]);
         fixture.ok("recover --wipe");
         fixture.ok("start");
         fixture.ok("stop");
@@ -59,6 +59,33 @@ fn a_recovery_that_is_killed_before_it_removes_the_marker_is_repeated() {
             fixture.ok("stop");
             end_of_way(fixture);
         }
+    });
+}
+
+#[test]
+fn a_recovery_from_a_damaged_marker_keeps_it() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        for loses in [false, true] {
+            let damage = format!("damage {loses}");
+            fixture.ok("start");
+            crash(&fixture);
+            place.write("state/holds/t.json", &damage);
+            if loses {
+                lose_data(&fixture);
+                fixture.fails("recover --keep", &["Input/output error"]);
+                fixture.rig.disk().recover().unwrap();
+            } else {
+                let end = ["-e", "trace=unlinkat", "-P", "t.json"];
+                let kill = ["-e", "inject=unlinkat:signal=SIGKILL"];
+                killed(traced(place, &[&end[..], &kill].concat(), &["recover", "--keep"]));
+                assert_eq!(place.read("state/holds/t.json"), damage);
+            }
+            fixture.ok("recover --keep");
+            assert_eq!(place.read("state/holds/t.json.damaged"), damage);
+            assert_eq!(fixture.state(), "off");
+        }
+        fixture.rig.down().unwrap();
     });
 }
 

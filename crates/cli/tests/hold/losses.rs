@@ -1,9 +1,11 @@
 //! Writes that the disk loses: the kernel reports each once, and no verb forgets it.
 
-use crate::crashes::{crash, unmount_below};
+use crate::crashes::{crash, take_away, unmount_below};
+use crate::lost_before_restore::killed;
 use crate::support::{HoldOnRig, configure, failed, sh, with_hold};
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use synconce_testkit::harness::{Place, binary, finish, isolated_alone};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, Rig};
@@ -22,6 +24,17 @@ enum StateDisk {
 pub fn on_a_late_disk(place: &Place) -> HoldOnRig<'_> {
     let rig = Rig::builder().size(64 << 20).mount_options("commit=300").passthrough(false);
     HoldOnRig::on(place, rig.up().unwrap(), "")
+}
+
+/// Adds a directory on a second disk to the hold of `t.toml`.
+pub fn on_a_second_disk(place: &Place) -> (Rig, PathBuf) {
+    let second = place.path("second");
+    fs::create_dir(&second).unwrap();
+    let rig = Rig::builder().size(64 << 20).passthrough(false).at(&second).up().unwrap();
+    let held = second.join("held");
+    let hold = format!("[[hold]]\npath = {held:?}\nkind = \"other\"\n");
+    place.write("t.toml", &(place.read("t.toml") + &hold));
+    (rig, held)
 }
 
 /// Writes to the held directory what the disk loses. The file is new: ext4 writes one that is
@@ -321,6 +334,26 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_a_later_sync() {
             let stopped = stop_with(place, "inject=syncfs:signal=SIGKILL:when=2");
             assert!(!stopped.status.success(), "{stopped:?}");
         });
+    });
+}
+
+/// No overlay shows the loss any more, as after the kill of a container.
+#[test]
+fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_the_sync_of_another_disk() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        let (other, held) = on_a_second_disk(place);
+        fixture.ok("start");
+        take_away(place, &[fixture.file(), fixture.directory(), held]);
+        lose_data(&fixture);
+        let point = other.path().display().to_string();
+        let kill = ["-e", "trace=syncfs", "-e", "inject=syncfs:signal=SIGKILL", "-P", &point];
+        killed(traced(place, &kill, &["stop"]));
+        fixture.rig.disk().recover().unwrap();
+        stop_that_fails(&fixture);
+        fixture.ok("recover --keep");
+        other.down().unwrap();
+        fixture.rig.down().unwrap();
     });
 }
 

@@ -237,6 +237,49 @@ pub fn at_the_journal(exists: bool) -> [&'static str; 6] {
     ["-e", trace, "-e", kill, "-P", "t.aside.json"]
 }
 
+/// The recovery that sets the remaining files aside is the one that meets the loss.
+fn lose_between_two_wipes<'a>(place: &'a Place, at: &[&str]) -> HoldOnRig<'a> {
+    let fixture = on_a_late_disk(place);
+    fixture.ok("start");
+    crash(&fixture);
+    let point = fixture.rig.path().display().to_string();
+    let between = ["-e", "trace=renameat2", "-e", "inject=renameat2:signal=SIGKILL:when=2"];
+    killed(traced(place, &[&between[..], &["-P", &point]].concat(), &["recover", "--wipe"]));
+    assert!(!fixture.directory().exists() && fixture.file().exists());
+    fs::write(fixture.rig.path().join("lost"), "these bytes are lost".repeat(200)).unwrap();
+    fixture.rig.disk().fail(Fault::writes().holding("these bytes are lost")).unwrap();
+    let at: Vec<_> = at.iter().map(|word| word.replace("POINT", &point)).collect();
+    let at: Vec<_> = at.iter().map(String::as_str).collect();
+    killed(traced(place, &at, &["recover", "--wipe"]));
+    fixture.rig.disk().recover().unwrap();
+    fixture
+}
+
+#[test]
+fn a_loss_that_only_the_marker_has_is_not_forgotten_by_a_restore() {
+    isolated_alone(|place| {
+        let fixture = lose_between_two_wipes(place, &at_the_journal(true));
+        assert!(place.read("state/holds/t.aside.json").contains("\"losses\": []"));
+        lose_memory(&fixture);
+        fixture.fails("restore", LOST);
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_loss_is_in_the_journal_before_a_recovery_goes_on_with_its_renames() {
+    isolated_alone(|place| {
+        let kill =
+            ["-e", "trace=renameat2", "-e", "inject=renameat2:signal=SIGKILL", "-P", "POINT"];
+        let fixture = lose_between_two_wipes(place, &kill);
+        assert!(fixture.file().exists());
+        assert!(!place.read("state/holds/t.aside.json").contains("\"losses\": []"));
+        fixture.rig.down().unwrap();
+    });
+}
+
 #[test]
 fn a_loss_that_only_the_wipe_can_meet_is_not_forgotten_by_a_restore() {
     isolated_alone(|place| {

@@ -1,14 +1,14 @@
 //! Where the notes of lost writes are, when a note cannot be written or says less than it should.
 
-use crate::crashes::{crash, take_away};
-use crate::losses::{lose_data, on_a_late_disk, stop_that_fails, traced};
+use crate::crashes::{crash, crash_at, take_away};
+use crate::losses::{lose_data, on_a_late_disk, on_a_second_disk, stop_that_fails, traced};
 use crate::lost_before_restore::{
     LOST, damage_marker, killed, lose_container, lose_memory, mount_anew, wipe_and_restore,
 };
-use crate::support::{HoldOnRig, configure, sh};
+use crate::support::{HoldOnRig, configure, failed, sh};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use synconce_testkit::harness::{Place, isolated_alone};
+use synconce_testkit::harness::{Place, eventually, isolated_alone};
 use synconce_testkit::process::Finished;
 use synconce_testkit::rig::{Fault, FsKind, Rig};
 
@@ -218,6 +218,77 @@ fn a_restore_that_only_needs_sysfs_says_so() {
         sh(place, "mount -t sysfs sysfs /sys");
         fixture.ok("restore");
         sh(place, "umount /sys; umount /sys");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Recovers a hold of two disks, of which the first has lost a write, while a tracer changes the calls
+/// on the second one as `inject` says: `COUNT` is the number of the last openat(2) there before its sync.
+fn with_a_second_disk(place: &Place, inject: &str, check: impl FnOnce(Finished)) {
+    let fixture = on_a_late_disk(place);
+    let (other, held) = on_a_second_disk(place);
+    fixture.ok("start");
+    crash_at(place, &[fixture.file(), fixture.directory(), held]);
+    let point = other.path().display().to_string();
+    let recover = |inject: &str| {
+        let options = ["-e", "trace=openat,syncfs", "-P", &point, "-e", inject];
+        traced(place, &options, &["recover", "--keep"])
+    };
+    killed(recover("inject=syncfs:signal=SIGKILL"));
+    let count = place.read("calls").matches("openat(").count();
+    lose_data(&fixture);
+    check(recover(&inject.replace("COUNT", &count.to_string())));
+    fixture.rig.disk().recover().unwrap();
+    let said = fixture.ok("recover --keep");
+    assert!(said.contains("the disk lost writes"), "{said}");
+    other.down().unwrap();
+    fixture.rig.down().unwrap();
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_recovery_that_cannot_open_another_disk() {
+    isolated_alone(|place| {
+        with_a_second_disk(place, "inject=openat:error=EIO:when=COUNT", |recovered| {
+            failed(recovered, &["Input/output error"]);
+        });
+    });
+}
+
+#[test]
+fn a_loss_is_not_forgotten_by_a_recovery_that_is_killed_at_the_sync_of_another_disk() {
+    isolated_alone(|place| {
+        with_a_second_disk(place, "inject=syncfs:signal=SIGKILL", killed);
+    });
+}
+
+/// A sync does not reach the second disk, because another one covers the held directory.
+#[test]
+fn a_wipe_notes_a_disk_that_failed_beside_a_loss_that_the_marker_has() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        let second = place.path("second");
+        fs::create_dir(&second).unwrap();
+        let other = Rig::builder().size(64 << 20).mount_options("commit=1").passthrough(false);
+        let other = other.at(&second).up().unwrap();
+        let above = second.join("above");
+        fs::create_dir(&above).unwrap();
+        let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", above.join("held"));
+        place.write("t.toml", &(place.read("t.toml") + &hold));
+        fixture.ok("start");
+        crash_at(place, &[fixture.file(), fixture.directory(), above.join("held")]);
+        let fail = ["-e", "trace=syncfs", "-e", "inject=syncfs:error=EIO:when=1"];
+        failed(traced(place, &fail, &["recover", "--keep"]), &["Input/output error"]);
+        let count = |text: String| text.matches("/sys/fs/ext4/").count();
+        let in_marker = || count(place.read("state/holds/t.json"));
+        let systems = in_marker();
+        other.abort_journal(|| fs::create_dir(second.join("made")).unwrap()).unwrap();
+        other.disk().recover().unwrap();
+        eventually("the abort", || fs::write(second.join("new"), "").is_err());
+        sh(place, &format!("mount -t tmpfs cover {}", above.display()));
+        fixture.ok("recover --wipe");
+        assert_eq!((systems, count(place.read("state/holds/t.aside.json"))), (3, 2));
+        sh(place, &format!("umount {}", above.display()));
+        other.down().unwrap();
         fixture.rig.down().unwrap();
     });
 }

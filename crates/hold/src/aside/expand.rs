@@ -15,7 +15,7 @@ use synconce_durable::wildcards;
 /// # Errors
 /// Names a path that cannot be looked at, or a directory that cannot be read. Only what does not
 /// exist is left out.
-pub(super) fn all(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn expand(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     let mut paths = Vec::new();
     for pattern in patterns {
         let (Some(parent), Some(last)) = (pattern.parent(), pattern.file_name()) else { continue };
@@ -69,8 +69,8 @@ mod tests {
         }
         std::os::unix::fs::symlink("nowhere", at.join("link")).unwrap();
         let patterns = ["*", "a", "a/b", "x", "x/y*", ".synconce-hold", "a/none*"];
-        let found = all(&patterns.map(|pattern| at.join(pattern))).unwrap();
+        let found = expand(&patterns.map(|pattern| at.join(pattern))).unwrap();
         assert_eq!(found, [".hidden", "a", "ab", "link"].map(|name| at.join(name)));
-        assert_eq!(all(&[at.join("l?nk")]).unwrap(), [at.join("link")]);
+        assert_eq!(expand(&[at.join("l?nk")]).unwrap(), [at.join("link")]);
     }
 }

@@ -11,12 +11,12 @@ pub use self::error::RestoreError;
 use super::journal::{Journal, Move, Set};
 use super::{README, REPLACED, directory, mount_below, rename_no_replace, settle, split};
 use crate::awaited_lock::OnWait;
-use crate::boot::boot_id;
+use crate::boot::kernel_boot_id;
 use crate::lost_writes::{self, Loss};
 use crate::mounted::{file_system_of, is_in};
 use crate::record::{self, HoldRecord};
 use crate::runtime::{self, Lock};
-use crate::safe_directory::{SafeDirectory, sync_file_system};
+use crate::safe_directory::{SafeDirectory, sync_file_systems};
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
@@ -47,8 +47,6 @@ pub struct Restored {
 /// # Errors
 /// Why nothing was renamed, or which act failed.
 pub fn restore(name: &str, on_wait: OnWait<'_>) -> Result<Restored, RestoreError> {
-    // Without it a loss of this boot could not be told from an older one.
-    boot_id().map_err(RestoreError::Boot)?;
     let _lock = Lock::take(name, on_wait)?;
     let journal = Journal::read(name)?;
     // Between its steps a `hold run` has no lock of the hold.
@@ -74,11 +72,15 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
     let name = || journal.name.clone();
     match HoldRecord::read(&journal.name) {
         Ok(None) => return Ok(false),
-        Ok(Some(record)) if unclean(&record).is_none() => {
-            return Err(RestoreError::InForce(name()));
+        Ok(Some(record)) => {
+            // Without the boot id, a hold that is in force could not be told from one of an earlier boot.
+            kernel_boot_id().map_err(RestoreError::Boot)?;
+            if unclean(&record).is_none() {
+                return Err(RestoreError::InForce(name()));
+            }
         }
         Err(error) if !HoldRecord::is_damage(&error) => return Err(error.into()),
-        Ok(Some(_)) | Err(_) => {}
+        Err(_) => {}
     }
     if journal.is_setting_aside() { Ok(true) } else { Err(RestoreError::Interrupted(name())) }
 }
@@ -210,35 +212,40 @@ fn move_away(
 /// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too, for
 /// a journal on a disk that is full or read-only.
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
-    let mut done = Ok(());
-    for parent in parents(chosen) {
-        let Some(error) = sync_file_system(parent)? else { continue };
+    let mut lost = None;
+    let opened = sync_file_systems(parents(chosen), |error| {
         // The failure matters more than that of its notes.
-        if let Ok(system) = file_system_of(parent) {
+        if let Ok(system) = file_system_of(error.path()) {
             let _ = lost_writes::note_for_restore(&journal.name, &system);
             if journal.add_losses(&[Loss::of(&system)]) {
                 let _ = journal.write();
             }
         }
-        done = done.and(Err(error));
-    }
-    done
+        lost.get_or_insert(error);
+    });
+    lost.map_or(opened, Err)
 }
 
 /// Refuses while file systems are mounted that may have lost writes, and names all of them.
 fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), RestoreError> {
     let (mut lost, mut unknown) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_root, mut needs_boot) = (false, super_block::is_sysfs_shown());
+    let losses = losses(journal)?;
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
+        if !losses.is_empty() || system.super_block.is_none() {
+            // Without the boot id, a loss of this boot could not be told from an older one, also a loss
+            // that this restore meets on a disk that sysfs does not show.
+            kernel_boot_id().map_err(RestoreError::Boot)?;
+        }
         let is_of = |loss: &Loss| loss.is_of(&system);
-        if journal.losses.iter().any(|loss| is_of(loss) == Some(true))
+        if losses.iter().any(|loss| is_of(loss) == Some(true))
             || lost_writes::is_noted_for_restore(&journal.name, &system)
         {
             has_root |= is_in(Path::new("/"), &system);
             lost.insert(system.point);
-        } else if journal.losses.iter().any(|loss| is_of(loss).is_none()) {
-            needs_boot |= journal.losses.iter().any(Loss::is_unseen);
+        } else if losses.iter().any(|loss| is_of(loss).is_none()) {
+            needs_boot |= losses.iter().any(Loss::is_unseen);
             unknown.insert(system.point);
         }
     }
@@ -250,6 +257,18 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
         return Err(RestoreError::MaybeLost { name, points: Vec::from_iter(unknown), needs_boot });
     }
     Ok(())
+}
+
+/// Returns the losses in `journal` and in the marker. A recovery that was cut short has not copied the
+/// marker's yet. A damaged marker has none.
+fn losses(journal: &Journal) -> Result<Vec<Loss>, Error> {
+    let mut losses = journal.losses.clone();
+    match HoldRecord::read(&journal.name) {
+        Ok(record) => losses.extend(record.into_iter().flat_map(|record| record.losses)),
+        Err(error) if HoldRecord::is_damage(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(losses)
 }
 
 fn parents<'a>(chosen: &[(&Set, &'a Move)]) -> BTreeSet<&'a Path> {

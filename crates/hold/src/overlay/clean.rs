@@ -3,7 +3,7 @@
 use super::{POINT, ResolvedPath, SCRATCH, WORK, has_mark, own};
 use crate::attributes;
 use crate::lost;
-use crate::safe_directory::{SafeDirectory, sync_file_system, type_of};
+use crate::safe_directory::{SafeDirectory, sync_file_systems, type_of};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
@@ -98,19 +98,15 @@ pub fn clean(places: &[ResolvedPath]) -> Result<(), Error> {
 }
 
 /// Syncs the file systems of the files at `places`: the hold has answered syncs of them without
-/// doing them. Returns the errors of those that lost writes.
+/// doing them. Calls `on_loss` as [`sync_file_systems`] does.
 ///
 /// # Errors
-/// Names the directory that cannot be opened.
-pub fn sync(places: &[ResolvedPath]) -> Result<Vec<Error>, Error> {
-    let mut failed = Vec::new();
-    for place in places {
-        failed.extend(sync_file_system(&place.parent)?);
+/// As for [`sync_file_systems`].
+pub fn sync(places: &[ResolvedPath], on_loss: impl FnMut(Error)) -> Result<(), Error> {
+    let directories = places.iter().flat_map(|place| {
         // A held directory can be a mount point.
-        let path = place.path();
-        if !place.is_file && path.is_dir() {
-            failed.extend(sync_file_system(&path)?);
-        }
-    }
-    Ok(failed)
+        let held = (!place.is_file).then(|| place.path()).filter(|path| path.is_dir());
+        std::iter::once(place.parent.clone()).chain(held)
+    });
+    sync_file_systems(directories, on_loss)
 }

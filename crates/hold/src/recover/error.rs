@@ -93,7 +93,7 @@ impl RecoverError {
             Self::Aside(error) => error.remedy(),
             Self::Restore(error) => error.remedy(),
             Self::Failed(error) => safe_directory::remedy(error),
-            Self::Boot(_) => Some(boot::REMEDY.to_owned()),
+            Self::Boot(error) => Some(boot::remedy(error)),
             _ => None,
         }
     }

@@ -158,13 +158,17 @@ pub(super) fn doubt(record: &HoldRecord) -> Result<Option<String>, Error> {
     }
     let unseen = out_of_sight(record)?;
     let why = |path: PathBuf| {
-        format!("{} is missing; its file system may not be mounted", path.display())
+        format!(
+            "{} is missing: its file system may not be mounted, or an earlier recovery set it aside",
+            path.display()
+        )
     };
     Ok(unseen.map(why))
 }
 
 /// Returns a held path that is neither there nor set aside, if the marker is damaged or was lost,
-/// and does not name the file systems: the disk of the path may not be mounted.
+/// and does not name the file systems: the disk of the path may not be mounted. The journal may be lost,
+/// too, which has what a recovery set aside before it was cut short.
 ///
 /// # Errors
 /// Names the path or the journal.

@@ -1,5 +1,7 @@
 //! Whether the end of a hold was clean.
 
+use super::RecoverError;
+use crate::boot::kernel_boot_id;
 use crate::config::Config;
 use crate::error::Unclean;
 use crate::lost;
@@ -8,7 +10,6 @@ use crate::mounted::file_system_of;
 use crate::overlay::ResolvedPath;
 use crate::record::{self, HoldRecord};
 use crate::unclean::unclean;
-use synconce_durable::error::Error;
 use synconce_durable::record::now;
 use synconce_sys::reason;
 
@@ -34,9 +35,14 @@ impl MarkedState {
     /// Reads the state of the hold of `config`.
     ///
     /// # Errors
-    /// Names the marker, which may be in order but cannot be read now.
-    pub(super) fn read(config: &Config) -> Result<Self, Error> {
-        match HoldRecord::read(&config.name) {
+    /// Names the marker, which may be in order but cannot be read now. [`RecoverError::Boot`] if there
+    /// is a marker.
+    pub(super) fn read(config: &Config) -> Result<Self, RecoverError> {
+        let found = HoldRecord::read(&config.name);
+        if !matches!(found, Ok(None)) {
+            require_boot()?;
+        }
+        match found {
             Ok(None) => Ok(Self::Clean),
             Ok(Some(record)) => Ok(Self::of(record)),
             Err(error) if HoldRecord::is_damage(&error) => {
@@ -47,7 +53,7 @@ impl MarkedState {
                 let reason = with_loss(reason, record.has_noted_failure());
                 Ok(Self::Unclean { reason, record, is_certain: true })
             }
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -55,9 +61,10 @@ impl MarkedState {
     /// writes one: the recovery removes what shows that the marker is lost, and may be cut short.
     ///
     /// # Errors
-    /// Names the act and path.
-    pub(super) fn without_marker(config: &Config) -> Result<Self, Error> {
+    /// Names the act and path. [`RecoverError::Boot`] if the marker is lost.
+    pub(super) fn without_marker(config: &Config) -> Result<Self, RecoverError> {
         let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
+        require_boot()?;
         let record = in_place_of_lost(config, why.is_certain());
         record.write()?;
         Ok(Self::of(record))
@@ -75,6 +82,12 @@ impl MarkedState {
             is_certain: why.is_certain(),
         }
     }
+}
+
+/// Fails if the boot id is unknown. Without the boot id, a crash could not be told from the kill of a
+/// container, and a lost write would be noted without its boot.
+fn require_boot() -> Result<(), RecoverError> {
+    kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
 /// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the

@@ -200,7 +200,7 @@ fn after_a_damaged_marker_a_missing_file_is_for_the_operator_to_decide() {
         let before = listing();
         let error = recover(&config, Decision::ByFile).unwrap_err();
         assert!(matches!(error, RecoverError::Refused { .. }), "{error}");
-        assert!(error.to_string().contains("meta.db is missing; its file system may not be"));
+        assert!(error.to_string().contains("meta.db is missing: its file system may not be"));
         assert!(listing() == before && has_marker());
         let aside = set_aside(recover(&config, Decision::Wipe).unwrap());
         assert_eq!(aside.paths, paths(&["plugin.one", "plugin.two"]));

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
 
+/// What a command waits for if no other one mounts the disk anew.
+const AFTER_BOOT: &str = "after the machine has booted; for a container, after its host has";
+
 /// Why files were not put back.
 #[derive(Debug)]
 pub enum RestoreError {
@@ -49,7 +52,7 @@ pub enum RestoreError {
         name: String,
         /// The mount points of the file systems.
         points: Vec<PathBuf>,
-        /// Whether the file system of the root directory is one of them.
+        /// Whether the file system of the root directory is one of them: only a boot mounts it anew.
         has_root: bool,
     },
     /// A disk of the hold lost writes, perhaps since these file systems were mounted: sysfs does not
@@ -86,7 +89,7 @@ impl RestoreError {
             }
             Self::InUse { unit: None, .. } => "stop the daemon, or kill these processes".to_owned(),
             Self::Mounted { point, .. } => format!("umount {}", quote(point)),
-            Self::Boot(_) => boot::REMEDY.to_owned(),
+            Self::Boot(error) => boot::remedy(error),
             Self::Failed(error) => return safe_directory::remedy(error),
             Self::Gone { .. } | Self::Lost { .. } | Self::MaybeLost { .. } => return None,
         })
@@ -108,20 +111,22 @@ impl RestoreError {
                 ]
             }
             Self::Lost { name, points, has_root } => {
-                let what = "wherever it is mounted, and mount it again; or boot the machine";
-                let unmount = |point: &PathBuf| (format!("umount {}", quote(point)), what);
-                let mut commands: Vec<_> = points.iter().map(unmount).collect();
-                if *has_root {
-                    commands = vec![("reboot".to_owned(), "the disk of / is mounted anew")];
-                }
                 let restore = format!("synconce hold restore {name}");
-                commands.push((restore, "then put back what the disk has"));
-                commands
+                if *has_root {
+                    return vec![(restore, AFTER_BOOT)];
+                }
+                let each = |verb, what| {
+                    points.iter().map(move |point| (format!("{verb} {}", quote(point)), what))
+                };
+                let unmount = each("umount", "and wherever else the file system is mounted");
+                let mount = each("mount", "or boot the machine instead");
+                let restore = (restore, "then put back what the disk has");
+                unmount.chain(mount).chain([restore]).collect()
             }
             Self::MaybeLost { name, needs_boot, .. } => {
                 let restore = format!("synconce hold restore {name}");
                 if *needs_boot {
-                    return vec![(restore, "after the machine has booted")];
+                    return vec![(restore, AFTER_BOOT)];
                 }
                 let mount = "mount -t sysfs sysfs /sys".to_owned();
                 vec![(mount, "shows which disk it was"), (restore, "then try again")]
@@ -192,10 +197,10 @@ mod tests {
             let commands = error.commands().into_iter().map(|(command, _)| command);
             Vec::from_iter(commands).join("; ")
         };
-        assert_eq!(commands(&["/", "/data"], true), "reboot; synconce hold restore t");
+        assert_eq!(commands(&["/", "/data"], true), "synconce hold restore t");
         assert_eq!(
             commands(&["/a b", "/data"], false),
-            "umount '/a b'; umount /data; synconce hold restore t"
+            "umount '/a b'; umount /data; mount '/a b'; mount /data; synconce hold restore t"
         );
     }
 }
