@@ -76,7 +76,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [HoldMutant; 24] = [
+pub(crate) const MUTANTS: [HoldMutant; 26] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -146,6 +146,18 @@ pub(crate) const MUTANTS: [HoldMutant; 24] = [
     mutant(
         "hold-loss-unjournaled",
         "a lost write not noted for a restore in another container",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-loss-noted-late",
+        "a lost write noted after the syncs of all disks",
+        HoldCut::Faults,
+        FAULTS,
+    ),
+    mutant(
+        "hold-marker-losses-unread",
+        "lost writes in the marker not read by a restore",
         HoldCut::Faults,
         FAULTS,
     ),

@@ -2,6 +2,7 @@
 //! the held files.
 
 mod beside;
+mod losses;
 
 use super::fixture::{HoldFixture, NAME, failed};
 use super::judge::{misplaced, put_back};
@@ -15,17 +16,15 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::fs;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::patiently;
 use synconce_testkit::process::{Finished, run};
-use synconce_testkit::rig::{Fault as DiskFault, Rig};
+use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 64 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
-const LOST: &str = "these bytes are lost";
 
 /// What happens to a hold, and the mutant that it catches.
 struct FaultScenario {
@@ -34,13 +33,15 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 17] = [
-    FaultScenario { mutant: "hold-stop-synced-late", run: killed_at_a_later_sync },
-    FaultScenario { mutant: "hold-failure-in-memory", run: lost_with_a_full_state_disk },
-    FaultScenario { mutant: "hold-marks-removed-first", run: lost_at_the_last_sync },
-    FaultScenario { mutant: "hold-loss-unmarked", run: lost_with_its_marker },
-    FaultScenario { mutant: "hold-loss-unjournaled", run: lost_before_a_restore },
-    FaultScenario { mutant: "hold-wipe-unsynced", run: lost_before_a_wipe },
+const SCENARIOS: [FaultScenario; 19] = [
+    FaultScenario { mutant: "hold-stop-synced-late", run: losses::at_a_later_sync },
+    FaultScenario { mutant: "hold-failure-in-memory", run: losses::with_a_full_state_disk },
+    FaultScenario { mutant: "hold-marks-removed-first", run: losses::at_the_last_sync },
+    FaultScenario { mutant: "hold-loss-unmarked", run: losses::with_its_marker },
+    FaultScenario { mutant: "hold-loss-unjournaled", run: losses::before_a_restore },
+    FaultScenario { mutant: "hold-loss-noted-late", run: losses::at_the_first_of_two_disks },
+    FaultScenario { mutant: "hold-marker-losses-unread", run: losses::between_two_wipes },
+    FaultScenario { mutant: "hold-wipe-unsynced", run: losses::before_a_wipe },
     FaultScenario { mutant: "hold-wipe-marks-first", run: wiped_without_the_marker },
     FaultScenario { mutant: "hold-boot-of-container", run: killed_with_its_boot_id },
     FaultScenario { mutant: "hold-others-set-aside", run: beside::recovered },
@@ -85,48 +86,23 @@ pub(super) fn all(tool: &Tool) -> Result<Findings> {
     Ok(findings)
 }
 
-/// Starts the hold, and lets the disk lose what is written from now on.
-fn lose_a_write(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
-    fixture.must("start")?;
-    fs::write(fixture.data().join("jobs/data"), LOST.repeat(200))?;
-    Ok(rig.disk().fail(DiskFault::writes().holding(LOST))?)
-}
-
-/// Ends the fault of the disk, and stops twice: neither stop may say that all is durable.
-fn stop_after_the_loss(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    rig.disk().recover()?;
-    for _turn in 0..2 {
-        if fixture.verb("stop")?.status.success() {
-            return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
-        }
-    }
-    Ok(None)
-}
-
-/// The first sync of a stop takes the error, and the second one, of another disk, is not made.
-fn killed_at_a_later_sync(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    let point = fixture.base().join("second");
-    fs::create_dir(&point)?;
-    let second = DiskKind::Ext4.rig(SIZE).at(&point).up()?;
-    fs::create_dir(point.join("held"))?;
-    let hold = format!("[[hold]]\npath = {:?}\nkind = \"other\"\n", point.join("held"));
-    let file = fixture.base().join(format!("{NAME}.toml"));
-    fs::write(&file, fs::read_to_string(&file)? + &hold)?;
-    lose_a_write(fixture, rig)?;
-    kill_at(fixture, "stop", "syncfs", 2)?;
-    let fault = stop_after_the_loss(fixture, rig)?;
-    second.down()?;
-    Ok(fault)
-}
-
 /// Kills `verb` at its call number `when` of `call`.
 fn kill_at(fixture: &HoldFixture, verb: &str, call: &str, when: usize) -> Result<()> {
     let inject = format!("inject={call}:signal=SIGKILL:when={when}");
-    let ended = traced(fixture, verb, call, &inject)?;
-    if ended.status.signal() == Some(Signal::KILL.as_raw()) {
-        Ok(())
-    } else {
-        Err(format!("{} was not killed", failed(verb, &ended)).into())
+    expect_killed(verb, &traced(fixture, verb, call, &inject)?)
+}
+
+/// Kills `verb` at its first call of `call` on `path`.
+fn kill_on(fixture: &HoldFixture, verb: &str, call: &str, path: &str) -> Result<()> {
+    let (trace, inject) = (format!("trace={call}"), format!("inject={call}:signal=SIGKILL"));
+    let words = ["strace", "-f", "-o", "/dev/null", "-P", path, "-e", &trace, "-e", &inject];
+    expect_killed(verb, &run_by(fixture, &words, verb)?)
+}
+
+fn expect_killed(verb: &str, ended: &Finished) -> Result<()> {
+    match ended.status.signal() == Some(Signal::KILL.as_raw()) {
+        true => Ok(()),
+        false => Err(format!("{} was not killed", failed(verb, ended)).into()),
     }
 }
 
@@ -143,66 +119,6 @@ fn run_by(fixture: &HoldFixture, words: &[&str], verb: &str) -> Result<Finished>
     command.args(&words[1..]).arg(verb.get_program()).args(verb.get_args());
     command.envs(verb.get_envs().filter_map(|(name, it)| Some((name, it?))));
     Ok(run(&mut command, patiently(LIMIT))?)
-}
-
-fn lost_at_the_last_sync(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    // The sync before the unmounts does nothing.
-    let stopped = traced(fixture, "stop", "syncfs", "inject=syncfs:retval=0:when=1")?;
-    start_without_the_marker(fixture, rig, stopped.status.success())
-}
-
-fn lost_with_its_marker(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    let stopped = fixture.verb("stop")?;
-    start_without_the_marker(fixture, rig, stopped.status.success())
-}
-
-/// Ends the fault of the disk, and loses the marker: a start has to be refused.
-fn start_without_the_marker(
-    fixture: &HoldFixture,
-    rig: &Rig,
-    has_stopped: bool,
-) -> Result<Option<BrokenPromise>> {
-    rig.disk().recover()?;
-    if has_stopped {
-        return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
-    }
-    // A start refuses this file, which no database made.
-    fs::remove_file(fixture.data().join("jobs/data"))?;
-    start_anew(fixture)
-}
-
-fn lost_before_a_restore(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    if fixture.verb("stop")?.status.success() {
-        return Ok(Some(("lost", "a stop succeeds after a lost write".to_owned())));
-    }
-    rig.disk().recover()?;
-    fixture.must("recover")?;
-    restore_in_another_container(fixture)
-}
-
-/// The recovery is the first to sync the disk.
-fn lost_before_a_wipe(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    fixture.crash()?;
-    fixture.must("recover")?;
-    // Any program may be the one to which the kernel reports a loss.
-    let _ = rustix::fs::syncfs(fs::File::open(fixture.disk())?);
-    rig.disk().recover()?;
-    restore_in_another_container(fixture)
-}
-
-/// Restores, which has to be refused, without what is in memory.
-fn restore_in_another_container(fixture: &HoldFixture) -> Result<Option<BrokenPromise>> {
-    fixture.boot()?;
-    let restored = fixture.verb("restore")?;
-    match restored.status.success() {
-        true => Ok(Some(("forgotten", "a restore succeeds after a lost write".to_owned()))),
-        false if restored.stderr.contains("was not mounted again since") => Ok(None),
-        false => Err(failed("restore", &restored).into()),
-    }
 }
 
 /// Lets a start, which has to be refused, find no marker.
@@ -290,19 +206,6 @@ fn locked_below_the_hold(fixture: &HoldFixture, _: &Rig) -> Result<Option<Broken
     }
     fixture.must("stop")?;
     Ok(None)
-}
-
-fn lost_with_a_full_state_disk(fixture: &HoldFixture, rig: &Rig) -> Result<Option<BrokenPromise>> {
-    lose_a_write(fixture, rig)?;
-    let mut fill = fs::File::create(fixture.other().join("fill"))?;
-    while fill.write(&[0; 4096]).is_ok() {}
-    let stopped = fixture.verb("stop")?;
-    if stopped.status.success() {
-        return Ok(Some(("lost", "the first stop succeeds".to_owned())));
-    }
-    // A container is made anew in the same boot.
-    fixture.boot()?;
-    stop_after_the_loss(fixture, rig)
 }
 
 /// The marks beside the files are in a directory that is renamed, and are removed first: then the marker
