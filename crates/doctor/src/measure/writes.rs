@@ -169,8 +169,8 @@ fn of_fio(json: &str) -> Option<Writes> {
     (per_second > 0.0).then_some(Writes { per_second, bytes_per_second, by: "fio" })
 }
 
-/// Makes the writes as fio does: one process, io_submit(2) and at most `depth` writes at a time. Threads
-/// would hide that an overlay makes one write after the other.
+/// Makes the writes as fio does: io_submit(2), and at most `depth` writes at a time. Threads would wait for
+/// each other in an overlay.
 fn by_ours(
     path: &Path,
     pattern: WritePattern,
