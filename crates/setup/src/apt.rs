@@ -40,7 +40,7 @@ pub struct Plan {
 /// What is changed for a program.
 #[derive(Debug)]
 pub struct ProgramChange {
-    /// diverted, restored or removed.
+    /// diverted, renewed, restored or removed.
     pub act: &'static str,
     /// The path of the program, outside of the system.
     pub path: PathBuf,
@@ -53,9 +53,11 @@ impl Plan {
     pub fn changes(&self, host: &Host) -> Vec<ProgramChange> {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
         let change = |(program, steps): &(DivertedProgram, Vec<ProgramStep>)| ProgramChange {
-            act: match steps.last() {
-                Some(ProgramStep::Wrap | ProgramStep::Divert) => "diverted",
-                Some(ProgramStep::Unwrap) => "removed",
+            act: match steps[..] {
+                // The wrapper of another version, or of a synconce that is not there.
+                [ProgramStep::Wrap] => "renewed",
+                [.., ProgramStep::Wrap | ProgramStep::Divert] => "diverted",
+                [.., ProgramStep::Unwrap] => "removed",
                 _ => "restored",
             },
             path: host.real(&program.path),
