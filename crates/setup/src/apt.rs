@@ -17,7 +17,7 @@ mod wrapper;
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use program::{DIRECTORY, DivertedProgram, ProgramStep};
-use rustix::fs::FlockOperation;
+use rustix::fs::{Access, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -133,8 +133,18 @@ pub fn set_up(host: &Host) -> Result<Plan, Error> {
 pub fn undo(host: &Host, force: bool) -> Result<Plan, Error> {
     let _lock = lock(host)?;
     let plan = plan_undo(host, force)?;
+    for (program, _) in plan.programs.iter().filter(|(_, steps)| !steps.is_empty()) {
+        check_writable(&host.real(&program.path))?;
+    }
     take_away(&plan, host)?;
     Ok(plan)
+}
+
+/// Checks that the directory of `path` is not on a read-only file system. dpkg's list, which an undo
+/// changes first, may be on another one.
+fn check_writable(path: &Path) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    Ok(rustix::fs::access(directory, Access::WRITE_OK).on("cannot write to", directory)?)
 }
 
 fn take_away(plan: &Plan, host: &Host) -> Result<(), Error> {
