@@ -70,11 +70,14 @@ impl Plan {
 /// Plans the set-up.
 ///
 /// # Errors
-/// There is no dpkg or no synconce; another diversion or file is in the way.
+/// There is no dpkg, or its wrapper alone; there is no synconce; another diversion or file is in the way.
 pub fn plan(host: &Host) -> Result<Plan, Error> {
     host.check_synconce()?;
     let plan = read(host, |program| program.set_up(host))?;
     if plan.missing.contains(&"dpkg") {
+        if let Some((dpkg, _)) = plan.programs.first().filter(|(dpkg, _)| dpkg.has_wrapper()) {
+            return Err(dpkg.gone(host));
+        }
         let remedy = "name the root of a Debian system, by --root DIR";
         let fault = NotEdited::new("holds no dpkg", remedy);
         return Err(fault.in_file(&host.real(Path::new("/"))).into());
