@@ -17,7 +17,7 @@ mod wrapper;
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use program::{DIRECTORY, DivertedProgram, ProgramStep};
-use rustix::fs::FlockOperation;
+use rustix::fs::{Access, FlockOperation};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub struct Plan {
 /// What is changed for a program.
 #[derive(Debug)]
 pub struct ProgramChange {
-    /// diverted, restored or removed.
+    /// diverted, renewed, restored or removed.
     pub act: &'static str,
     /// The path of the program, outside of the system.
     pub path: PathBuf,
@@ -53,9 +53,11 @@ impl Plan {
     pub fn changes(&self, host: &Host) -> Vec<ProgramChange> {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
         let change = |(program, steps): &(DivertedProgram, Vec<ProgramStep>)| ProgramChange {
-            act: match steps.last() {
-                Some(ProgramStep::Wrap | ProgramStep::Divert) => "diverted",
-                Some(ProgramStep::Unwrap) => "removed",
+            act: match steps[..] {
+                // The wrapper of another version, or of a synconce that is not there.
+                [ProgramStep::Wrap] => "renewed",
+                [.., ProgramStep::Wrap | ProgramStep::Divert] => "diverted",
+                [.., ProgramStep::Unwrap] => "removed",
                 _ => "restored",
             },
             path: host.real(&program.path),
@@ -68,11 +70,14 @@ impl Plan {
 /// Plans the set-up.
 ///
 /// # Errors
-/// There is no dpkg or no synconce; another diversion or file is in the way.
+/// There is no dpkg, or its wrapper alone; there is no synconce; another diversion or file is in the way.
 pub fn plan(host: &Host) -> Result<Plan, Error> {
     host.check_synconce()?;
     let plan = read(host, |program| program.set_up(host))?;
     if plan.missing.contains(&"dpkg") {
+        if let Some((dpkg, _)) = plan.programs.first().filter(|(dpkg, _)| dpkg.has_wrapper()) {
+            return Err(dpkg.gone(host));
+        }
         let remedy = "name the root of a Debian system, by --root DIR";
         let fault = NotEdited::new("holds no dpkg", remedy);
         return Err(fault.in_file(&host.real(Path::new("/"))).into());
@@ -131,8 +136,18 @@ pub fn set_up(host: &Host) -> Result<Plan, Error> {
 pub fn undo(host: &Host, force: bool) -> Result<Plan, Error> {
     let _lock = lock(host)?;
     let plan = plan_undo(host, force)?;
+    for (program, _) in plan.programs.iter().filter(|(_, steps)| !steps.is_empty()) {
+        check_writable(&host.real(&program.path))?;
+    }
     take_away(&plan, host)?;
     Ok(plan)
+}
+
+/// Checks that the directory of `path` is not on a read-only file system. dpkg's list, which an undo
+/// changes first, may be on another one.
+fn check_writable(path: &Path) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    Ok(rustix::fs::access(directory, Access::WRITE_OK).on("cannot write to", directory)?)
 }
 
 fn take_away(plan: &Plan, host: &Host) -> Result<(), Error> {

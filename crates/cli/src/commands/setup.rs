@@ -53,7 +53,7 @@ struct SetupReport {
 /// A changed path.
 #[derive(Serialize)]
 struct Changed {
-    /// edited, wrote, restored or removed.
+    /// edited, wrote, diverted, renewed, restored or removed.
     act: &'static str,
     path: String,
     /// Where the user's edits were saved.

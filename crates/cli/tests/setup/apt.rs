@@ -365,6 +365,17 @@ fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_ar
     assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
     assert_eq!(before, state(&place));
+    // An undo would first change dpkg's list, which is on another disk.
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let set_up = state(&place);
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script]).arg(place.root.join("usr")).arg(SYNCONCE);
+    let ended = EndedCommand::of(command.args(place.arguments(&["apt", "--undo"])));
+    assert_eq!(ended.code, Some(125), "{ended:?}");
+    assert!(ended.stderr.contains("/usr/bin: Read-only file system\n"), "{ended:?}");
+    assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
+    assert_eq!(set_up, state(&place));
+    assert_eq!(place.setup(&["apt", "--undo"]).code, Some(0));
     let attribute = |sign: &str| {
         let mut change = Command::new("chattr");
         change.arg(sign).arg(place.root.join("usr/bin/dpkg"));

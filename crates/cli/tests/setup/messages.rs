@@ -283,3 +283,27 @@ fn an_undo_by_force_ignores_an_unreadable_unit_and_prints_where_the_edit_is_save
     let notice = format!("daemon.json as it is now would be saved as {saved}\n");
     assert!(dry.stderr.contains(&notice), "{}", dry.stderr);
 }
+
+#[test]
+fn a_dpkg_that_was_removed_with_the_directory_of_the_programs_is_named_by_its_path() {
+    let place = TestRoot::new("apt-lost");
+    for program in ["usr/bin/synconce", "usr/bin/dpkg"] {
+        place.program(program);
+    }
+    place.write("var/lib/dpkg/diversions", "");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let set_up = place.snapshot();
+    let (programs, lost) = ("usr/lib/synconce/diverted", "var/lost");
+    std::fs::rename(place.root.join(programs), place.root.join(lost)).unwrap();
+    for words in [&["apt", "--check"][..], &["apt"]] {
+        let ended = place.setup(words);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        let real = place.root.join(programs).join("dpkg");
+        let reason = format!("dpkg: is a wrapper, and its program is gone: {}\n", real.display());
+        assert!(ended.stderr.contains(&reason), "{ended:?}");
+        assert!(ended.stderr.contains("hint: put that file back"), "{ended:?}");
+    }
+    std::fs::rename(place.root.join(lost), place.root.join(programs)).unwrap();
+    assert_eq!(set_up, place.snapshot());
+    assert_eq!(place.setup(&["apt", "--check"]).code, Some(0));
+}

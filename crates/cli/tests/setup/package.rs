@@ -1,4 +1,4 @@
-//! The scripts of the Debian package at its removal, on a directory that stands for a system.
+//! The scripts of the Debian package, on a directory that stands for a system.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 const PRERM: &str = include_str!("../../../../packaging/debian/synconce.prerm");
+const POSTINST: &str = include_str!("../../../../packaging/debian/synconce.postinst");
 const POSTRM: &str = include_str!("../../../../packaging/debian/synconce.postrm");
 
 /// Runs a maintainer script for `place`. The words after `synconce` get `--root`.
@@ -106,4 +107,34 @@ fn a_set_up_that_cannot_be_undone_keeps_the_package_and_is_named() {
     let hint = format!("by `synconce setup containerd --hold --root {root} --undo --force`");
     assert!(ended.stderr.contains(&hint), "{ended:?}");
     assert_eq!(before, place.snapshot());
+}
+
+#[test]
+fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
+    let place = place("package-upgraded");
+    place.program("usr/bin/dpkg");
+    for (path, content) in [("status", ""), ("lock", ""), ("diversions", "")] {
+        place.write(&format!("var/lib/dpkg/{path}"), content);
+    }
+    let before = place.snapshot();
+    let installed = run(&place, POSTINST, "configure");
+    assert_eq!((installed.code, installed.stderr.as_str()), (Some(0), ""));
+    assert_eq!(before, place.snapshot());
+
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let wrapper = place.read("usr/bin/dpkg");
+    place.write("usr/bin/dpkg", &format!("{wrapper}# of an earlier version\n"));
+    let check = place.setup(&["apt", "--check"]);
+    assert_eq!(check.code, Some(1));
+    assert!(check.stdout.starts_with("renew the wrapper "), "{check:?}");
+    let upgraded = run(&place, POSTINST, "configure");
+    assert_eq!((upgraded.code, upgraded.stderr.as_str()), (Some(0), ""));
+    assert_eq!(place.read("usr/bin/dpkg"), wrapper);
+
+    // The earlier wrappers work, too: the package is installed nevertheless.
+    place.write("usr/bin/dpkg", "the operator's\n");
+    let failed = run(&place, POSTINST, "configure");
+    assert_eq!(failed.code, Some(0), "{failed:?}");
+    assert!(failed.stderr.contains("dpkg: is neither synconce's wrapper nor"), "{failed:?}");
+    assert_eq!(place.read("usr/bin/dpkg"), "the operator's\n");
 }

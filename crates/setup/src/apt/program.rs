@@ -107,6 +107,11 @@ impl DivertedProgram {
         self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
+    /// Returns whether a wrapper is in the place of the program.
+    pub fn has_wrapper(&self) -> bool {
+        matches!(self.at_path, AtPath::Wrapper | AtPath::OldWrapper)
+    }
+
     /// Returns whether no set-up has touched the program.
     pub fn is_untouched(&self) -> bool {
         self.at_path == AtPath::Other && self.at_real == AtReal::Nothing && !self.is_diverted
@@ -149,9 +154,8 @@ impl DivertedProgram {
     /// As for [`Self::set_up`].
     pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<ProgramStep>, Error> {
         use ProgramStep::{Drop, Restore, Undivert, Unwrap};
-        let has_wrapper = matches!(self.at_path, AtPath::Wrapper | AtPath::OldWrapper);
         match &self.foreign_target {
-            Some(target) if has_wrapper || self.at_real != AtReal::Nothing => {
+            Some(target) if self.has_wrapper() || self.at_real != AtReal::Nothing => {
                 return Err(self.diverted_to(target, host));
             }
             // Nothing of synconce is there.
@@ -188,6 +192,18 @@ impl DivertedProgram {
         remedy += &format!(" --remove {}", quote(&self.path));
         let reason = format!("is diverted to {} already", target.display());
         NotEdited::new(reason, remedy).in_file(&path).into()
+    }
+
+    /// Returns the error for dpkg whose program is gone, as after [`DIRECTORY`] was removed by hand.
+    pub fn gone(&self, host: &Host) -> Error {
+        let real = host.real(&self.real);
+        let reason = format!("is a wrapper, and its program is gone: {}", real.display());
+        let remedy = format!(
+            "put that file back from its package: dpkg-deb --extract dpkg_*.deb /tmp/dpkg && \
+             install -D /tmp/dpkg/usr/bin/dpkg {}",
+            quote(&real)
+        );
+        NotEdited::new(reason, remedy).in_file(&host.real(&self.path)).into()
     }
 
     fn foreign(&self, host: &Host) -> Error {

@@ -26,6 +26,11 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
         report.set_up = Some(is_set_up);
         report.notes.push(if is_set_up {
             "apt is set up".to_owned()
+        } else if report.changes.iter().all(|change| change.act == "renewed") {
+            format!(
+                "the wrappers of apt are of another version of synconce, or call one that is not \
+                 there: renew them by {setup}"
+            )
         } else {
             format!("apt is not set up: it would be by {setup}")
         });
@@ -74,6 +79,7 @@ fn report(plan: &Plan, host: &Host, arguments: &Setup) -> SetupReport {
         let (path, real) = (change.path.display(), change.real.display());
         match change.act {
             "diverted" => format!("divert {path} to {real}, and put a wrapper in its place\n"),
+            "renewed" => format!("renew the wrapper {path}\n"),
             "removed" => format!("remove the wrapper {path}\n"),
             _ => format!("restore {path} from {real}\n"),
         }
