@@ -163,7 +163,7 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
 /// no other layer that needs one is checked: a disk that does not answer is waited for once.
 ///
 /// # Errors
-/// The store cannot be read.
+/// The store cannot be read; `ECANCELED`.
 pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
@@ -186,7 +186,7 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
                 left_out += 1;
                 faults.extend(is_there(store, layer).err());
             } else {
-                faults.extend(fault_of(store, layer, &sync, progress));
+                faults.extend(fault_of(store, layer, &sync, progress)?);
             }
         }
         if reading.committed().is_empty() {
@@ -206,14 +206,18 @@ fn fault_of(
     layer: &Layer,
     sync: layer::Sync<'_>,
     progress: &dyn Progress,
-) -> Option<Error> {
+) -> Result<Option<Error>, Error> {
     if let Err(error) = is_there(store, layer) {
-        return Some(error);
+        return Ok(Some(error));
     }
     let altered =
         |path: &Path, why: String| Some(Error::new("altered below", path, io::Error::other(why)));
     let content = store.content(&layer.id);
-    match layer::alteration(store, &layer.id, sync, progress) {
+    Ok(match layer::alteration(store, &layer.id, sync, progress) {
+        // The end of the check is no fault of the layer.
+        Err(error) if error.io().raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => {
+            return Err(error);
+        }
         Err(error) => Some(error),
         Ok(None) => None,
         Ok(Some(Alteration::Entries(directories))) => {
@@ -221,7 +225,7 @@ fn fault_of(
             altered(&content.join(&directories[0]), why)
         }
         Ok(Some(other)) => altered(&content, format!("it {other}")),
-    }
+    })
 }
 
 fn is_there(store: &Store, layer: &Layer) -> Result<(), Error> {
