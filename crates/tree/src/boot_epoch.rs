@@ -2,7 +2,7 @@
 
 use crate::record::BootEpoch;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::Path;
@@ -11,6 +11,7 @@ use synconce_durable::error::Error;
 use synconce_durable::record::boot_id;
 use synconce_probe::mounts::Mount;
 use synconce_probe::super_block;
+use synconce_sys::namespace::is_first_user_namespace;
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
 impl BootEpoch {
@@ -42,7 +43,7 @@ pub(crate) fn kernel() -> Option<String> {
         return boot_id().ok();
     }
     // No other user may make a procfs.
-    if !rustix::process::geteuid().is_root() {
+    if !geteuid().is_root() || !is_first_user_namespace() {
         return None;
     }
     let (answers, answer) = pipe_with(PipeFlags::CLOEXEC).ok()?;

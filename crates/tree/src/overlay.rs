@@ -208,7 +208,7 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<DetachedMount> {
     let locked = mounting::leave_access_times(root.as_fd())
         .and_then(|()| mounting::make_read_only(root.as_fd(), Reach::This));
     let to_lock = match locked {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => true,
+        Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => true,
         other => other.map(|()| false)?,
     };
     Ok(DetachedMount { root, to_lock })
