@@ -34,8 +34,9 @@ pub fn kernel_boot_id() -> Result<String, Error> {
     }
 }
 
-/// Whether the file at [`PATH`] is the kernel's, and no other one is mounted on it.
-fn is_of_kernel() -> bool {
+/// Whether the file at [`PATH`] is the kernel's, and no other one is mounted on it. Otherwise
+/// [`kernel_boot_id`] calls fsopen(2), which a filter of system calls may answer by a kill.
+pub fn is_of_kernel() -> bool {
     let stat = rustix::fs::statx(CWD, PATH, AtFlags::empty(), StatxFlags::empty());
     let is_covered = |attributes: StatxAttributes| attributes.contains(StatxAttributes::MOUNT_ROOT);
     stat.is_ok_and(|stat| !is_covered(stat.stx_attributes))

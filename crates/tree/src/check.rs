@@ -1,6 +1,6 @@
 //! Compares layers with their fingerprints and checksums, and a store with its records.
 
-use crate::content::{self, AlteredFile};
+use crate::content::{self, AlteredFile, SummedContent};
 use crate::layer::{self, Alteration};
 use crate::pin::{Pin, TO_COMPARE};
 use crate::read::{Reading, read_all};
@@ -26,8 +26,15 @@ pub struct Altered {
     pub fingerprint: PathBuf,
     /// How the layer differs from its fingerprint, if it does.
     pub alteration: Option<Alteration>,
-    /// The files whose content differs, if contents were compared.
-    pub files: Vec<AlteredFile>,
+    /// The content, if contents were compared.
+    content: SummedContent,
+}
+
+impl Altered {
+    /// Returns the files whose content differs, if contents were compared.
+    pub fn files(&self) -> &[AlteredFile] {
+        &self.content.files
+    }
 }
 
 /// What [`verify`] found. The layers stay in the store until this value is dropped.
@@ -44,14 +51,14 @@ pub struct Verified<'a> {
 impl Verified<'_> {
     /// Takes the fingerprints of the layers that differ anew, durably: their content is right as it
     /// is. A snapshot that was made writable becomes read-only. If contents were compared, the
-    /// checksums of layers with other files are taken anew, too.
+    /// checksums that [`verify`] found in layers with other files are kept, too.
     ///
     /// # Errors
     /// A file that differs cannot be read. The error names the act and the path.
     pub fn accept(&self, progress: &dyn Progress) -> Result<(), Error> {
-        for Altered { id, alteration, files, .. } in &self.altered {
-            if !files.is_empty() {
-                content::take_anew(self.store, id, progress)?;
+        for Altered { id, alteration, content, .. } in &self.altered {
+            if !content.files.is_empty() {
+                content::keep(self.store, id, content)?;
             }
             if alteration.is_some() {
                 layer::accept(self.store, id, progress)?;
@@ -99,20 +106,20 @@ pub fn verify<'a>(
             continue;
         }
         let alteration = layer::alteration(store, &layer.id, &sync, progress)?;
-        let mut files = Vec::new();
+        let mut content = SummedContent::default();
         if contents && is_durable(layer) {
             if !content::has_sums(store, &layer.id) && alteration.is_none() {
-                files = content::take(store, &layer.id, progress)?;
-                summed += usize::from(files.is_empty());
+                content = content::take(store, &layer.id, progress)?;
+                summed += usize::from(content.files.is_empty());
             }
             if content::has_sums(store, &layer.id) {
-                files = content::altered(store, &layer.id, progress)?;
+                content = content::altered(store, &layer.id, progress)?;
             }
         }
-        if alteration.is_some() || !files.is_empty() {
+        if alteration.is_some() || !content.files.is_empty() {
             let fingerprint = layer::fingerprint_path(store, &layer.id);
             let (id, layer) = (layer.id.clone(), store.content(&layer.id));
-            all.push(Altered { id, layer, fingerprint, alteration, files });
+            all.push(Altered { id, layer, fingerprint, alteration, content });
         }
     }
     Ok(Verified { altered: all, summed, store, _reading: reading })
@@ -156,7 +163,7 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
 /// no other layer that needs one is checked: a disk that does not answer is waited for once.
 ///
 /// # Errors
-/// The store cannot be read.
+/// The store cannot be read; `ECANCELED`.
 pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
     let (records, mut faults) = store.records()?;
     let mut looked_at = HashSet::new();
@@ -179,7 +186,7 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
                 left_out += 1;
                 faults.extend(is_there(store, layer).err());
             } else {
-                faults.extend(fault_of(store, layer, &sync, progress));
+                faults.extend(fault_of(store, layer, &sync, progress)?);
             }
         }
         if reading.committed().is_empty() {
@@ -199,14 +206,18 @@ fn fault_of(
     layer: &Layer,
     sync: layer::Sync<'_>,
     progress: &dyn Progress,
-) -> Option<Error> {
+) -> Result<Option<Error>, Error> {
     if let Err(error) = is_there(store, layer) {
-        return Some(error);
+        return Ok(Some(error));
     }
     let altered =
         |path: &Path, why: String| Some(Error::new("altered below", path, io::Error::other(why)));
     let content = store.content(&layer.id);
-    match layer::alteration(store, &layer.id, sync, progress) {
+    Ok(match layer::alteration(store, &layer.id, sync, progress) {
+        // The end of the check is no fault of the layer.
+        Err(error) if error.io().raw_os_error() == Some(Errno::CANCELED.raw_os_error()) => {
+            return Err(error);
+        }
         Err(error) => Some(error),
         Ok(None) => None,
         Ok(Some(Alteration::Entries(directories))) => {
@@ -214,7 +225,7 @@ fn fault_of(
             altered(&content.join(&directories[0]), why)
         }
         Ok(Some(other)) => altered(&content, format!("it {other}")),
-    }
+    })
 }
 
 fn is_there(store: &Store, layer: &Layer) -> Result<(), Error> {

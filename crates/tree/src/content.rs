@@ -2,7 +2,7 @@
 
 use crate::store::{Store, open_directory};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
@@ -25,18 +25,33 @@ type Sums = BTreeMap<Vec<u8>, [u8; 32]>;
 pub struct AlteredFile {
     /// Its path below the content of the layer.
     pub path: PathBuf,
-    /// Why it cannot be read; none if it has other content.
-    pub unread: Option<Errno>,
+    /// How its content differs.
+    pub how: ContentAlteration,
 }
 
-/// What is wrong with a list of checksums: the cause of an error, found by [`DamagedSums::in_error`].
+/// How a content differs from its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DamagedSums {
-    /// A line is no line of such a list.
-    NoList,
-    /// The layer has more files than the list.
-    Incomplete,
+pub enum ContentAlteration {
+    /// It is other content.
+    Changed,
+    /// It cannot be read.
+    Unread(Errno),
+    /// It has no checksum: the file was made after the checksums were taken.
+    New,
+    /// It has a checksum, and the file is gone.
+    Gone,
 }
+
+/// The checksums of a layer's content as it is, and the files that differ from the kept ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SummedContent {
+    pub(crate) files: Vec<AlteredFile>,
+    sums: Checksums,
+}
+
+/// A line of a list of checksums is none: the cause of an error, found by [`DamagedSums::in_error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamagedSums;
 
 impl DamagedSums {
     /// Returns what is wrong with the list, if that is the cause of `error`.
@@ -47,10 +62,7 @@ impl DamagedSums {
 
 impl fmt::Display for DamagedSums {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoList => "it is no list of checksums",
-            Self::Incomplete => "it has not all files",
-        })
+        f.write_str("it is no list of checksums")
     }
 }
 
@@ -65,8 +77,8 @@ fn list(store: &Store, id: &str) -> PathBuf {
     store.layer(id).join(LIST)
 }
 
-/// Takes the checksums of layer `id` by what programs see, and keeps them durably. Returns the
-/// files that cannot be read; no checksums are kept then.
+/// Takes the checksums of layer `id` by what programs see, and keeps them durably. If files cannot be
+/// read, no checksums are kept.
 ///
 /// # Errors
 /// Names the act and path.
@@ -74,45 +86,43 @@ pub(crate) fn take(
     store: &Store,
     id: &str,
     progress: &dyn Progress,
-) -> Result<Vec<AlteredFile>, Error> {
-    match list_of(&of_layer(store, id, ReadFrom::Memory, progress)?) {
-        Err(unread) => Ok(unread),
-        Ok(text) => {
-            let _lock = store.lock()?;
-            // Another command may have taken them meanwhile.
-            if !has_sums(store, id) {
-                replace::create(&list(store, id), &text, Rights::common())?;
-            }
-            Ok(Vec::new())
+) -> Result<SummedContent, Error> {
+    let sums = of_layer(store, id, ReadFrom::Memory, progress)?;
+    let files: Vec<_> = unread(&sums).collect();
+    if files.is_empty() {
+        let _lock = store.lock()?;
+        // Another command may have taken them meanwhile.
+        if !has_sums(store, id) {
+            replace::create(&list(store, id), &list_of(&sums), Rights::common())?;
         }
     }
+    Ok(SummedContent { files, sums })
 }
 
-/// Replaces the checksums of layer `id` by those of what the disk has, durably.
+/// Replaces the checksums of layer `id` by `summed`, durably.
 ///
 /// # Errors
-/// Names the file that cannot be read, or the list.
-pub(crate) fn take_anew(store: &Store, id: &str, progress: &dyn Progress) -> Result<(), Error> {
-    let now = list_of(&of_layer(store, id, ReadFrom::Disk, progress)?);
-    let text = now.map_err(|unread| {
-        let first = unread.into_iter().next();
-        let (path, errno) = first.map(|file| (file.path, file.unread)).unwrap_or_default();
-        Error::new("cannot accept", &store.content(id).join(path), errno.unwrap_or(Errno::IO))
-    })?;
+/// Names the file that could not be read, or the list.
+pub(crate) fn keep(store: &Store, id: &str, summed: &SummedContent) -> Result<(), Error> {
+    if let Some(AlteredFile { path, how: ContentAlteration::Unread(errno) }) =
+        unread(&summed.sums).next()
+    {
+        return Err(Error::new("cannot accept", &store.content(id).join(path), errno));
+    }
     let _lock = store.lock()?;
-    replace::write(&list(store, id), &text, Rights::common())
+    replace::write(&list(store, id), &list_of(&summed.sums), Rights::common())
 }
 
-/// Returns the list of `sums`, or the files that cannot be read.
-fn list_of(sums: &Checksums) -> Result<Vec<u8>, Vec<AlteredFile>> {
-    let unread = sums.iter().filter_map(|(name, sum)| Some((name, sum.err()?)));
-    let unread: Vec<_> = unread
-        .map(|(name, errno)| AlteredFile { path: path_of(name), unread: Some(errno) })
-        .collect();
-    if !unread.is_empty() {
-        return Err(unread);
-    }
-    Ok(synconce_fs::to_list(sums.iter().filter_map(|(name, sum)| Some((&name[..], sum.ok()?)))))
+/// Returns the files that could not be read.
+fn unread(sums: &Checksums) -> impl Iterator<Item = AlteredFile> {
+    sums.iter().filter_map(|(name, sum)| {
+        Some(AlteredFile { path: path_of(name), how: ContentAlteration::Unread(sum.err()?) })
+    })
+}
+
+/// Returns the list of `sums`, without files that could not be read.
+fn list_of(sums: &Checksums) -> Vec<u8> {
+    synconce_fs::to_list(sums.iter().filter_map(|(name, sum)| Some((&name[..], sum.ok()?))))
 }
 
 /// Returns the files of layer `id` of which the disk has other content than its checksums say.
@@ -123,22 +133,22 @@ pub(crate) fn altered(
     store: &Store,
     id: &str,
     progress: &dyn Progress,
-) -> Result<Vec<AlteredFile>, Error> {
+) -> Result<SummedContent, Error> {
     let then = sums(store, id)?;
-    let now = of_layer(store, id, ReadFrom::Disk, progress)?;
-    // A new file is a change of its directory.
-    if now.len() > then.len() {
-        return Err(io::Error::other(DamagedSums::Incomplete)).on("cannot use", &list(store, id));
-    }
-    let differs = |(name, sum): (&Vec<u8>, &[u8; 32])| {
-        let unread = match now.get(name) {
-            Some(Ok(now)) if now == sum => return None,
-            Some(now) => now.err(),
-            None => Some(Errno::NOENT),
+    let sums = of_layer(store, id, ReadFrom::Disk, progress)?;
+    let names: BTreeSet<_> = then.keys().chain(sums.keys()).collect();
+    let differs = |name: &Vec<u8>| {
+        let how = match (then.get(name), sums.get(name)) {
+            (Some(then), Some(Ok(now))) if now == then => return None,
+            (Some(_), Some(Ok(_))) => ContentAlteration::Changed,
+            (None, Some(Ok(_))) => ContentAlteration::New,
+            (_, Some(Err(errno))) => ContentAlteration::Unread(*errno),
+            (_, None) => ContentAlteration::Gone,
         };
-        Some(AlteredFile { path: path_of(name), unread })
+        Some(AlteredFile { path: path_of(name), how })
     };
-    Ok(then.iter().filter_map(differs).collect())
+    let files = names.into_iter().filter_map(differs).collect();
+    Ok(SummedContent { files, sums })
 }
 
 fn of_layer(
@@ -158,7 +168,7 @@ fn sums(store: &Store, id: &str) -> Result<Sums, Error> {
     let path = list(store, id);
     let list = fs::read(&path).on("cannot read", &path)?;
     let sums = synconce_fs::from_list(&list);
-    sums.ok_or_else(|| io::Error::other(DamagedSums::NoList)).on("cannot use", &path)
+    sums.ok_or_else(|| io::Error::other(DamagedSums)).on("cannot use", &path)
 }
 
 fn path_of(name: &[u8]) -> PathBuf {

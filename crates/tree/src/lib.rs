@@ -55,7 +55,7 @@ pub use check::{Altered, Verified, fsck, verify, verify_syncs};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};
-pub use content::{AlteredFile, DamagedSums};
+pub use content::{AlteredFile, ContentAlteration, DamagedSums};
 pub use discard::discard;
 pub use freeze::Frozen;
 pub use gc::{Collected, Garbage, garbage, gc};

@@ -28,7 +28,8 @@ pub use self::trial::trial;
 pub(crate) use self::upper::is_same_directory;
 pub use self::upper::{clear_guard, prepare_upper};
 
-use rustix::fs::StatVfsMountFlags;
+use rustix::fs::{Mode, StatVfsMountFlags, mkdirat};
+use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
 };
@@ -140,8 +141,21 @@ pub fn writable(
         context.directory("workdir", work)?;
         set(context, features)
     });
+    let root = root.and_then(|root| is_writable(root.as_fd(), work).map(|()| root));
     let root = root.on("cannot mount an overlay with the upper directory", &place_of(upper))?;
     Ok(DetachedMount { root, to_lock: false })
+}
+
+/// Fails if the overlay `root` can only be read. The kernel mounts such an overlay if it cannot make a
+/// directory in `work`, for example on a full disk, and says why only in its log
+/// (`ovl_make_workdir` in fs/overlayfs/super.c).
+fn is_writable(root: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<()> {
+    if !rustix::fs::fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+        return Ok(());
+    }
+    mkdirat(work, "work", Mode::RWXU)?;
+    // There is room by now: the next attempt can succeed.
+    Err(Errno::BUSY.into())
 }
 
 /// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` must be as it was
@@ -194,7 +208,7 @@ fn bind(layer: BorrowedFd<'_>) -> io::Result<DetachedMount> {
     let locked = mounting::leave_access_times(root.as_fd())
         .and_then(|()| mounting::make_read_only(root.as_fd(), Reach::This));
     let to_lock = match locked {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOSYS.raw_os_error()) => true,
+        Err(error) if error.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => true,
         other => other.map(|()| false)?,
     };
     Ok(DetachedMount { root, to_lock })

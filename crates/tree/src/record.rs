@@ -256,8 +256,11 @@ impl TreeRecord {
 /// readable without having been synced. As long as all is the same, the disk has lost none of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootEpoch {
-    /// The kernel's `boot_id` (`random(4)`).
+    /// The `boot_id` (`random(4)`) that commands see. Containers can have one of their own.
     pub boot: String,
+    /// The boot id of the kernel itself, if it could be read. None in notes of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// The sequence number of the store's disk, which the kernel assigns when the disk is
     /// attached (`diskseq`, Linux 5.15).
     #[serde(default, skip_serializing_if = "Option::is_none")]

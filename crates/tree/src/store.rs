@@ -54,6 +54,8 @@ pub(crate) struct Note {
 pub struct Store {
     path: PathBuf,
     directory: OwnedFd,
+    /// The kernel's boot id, if it can be read.
+    kernel: Option<String>,
 }
 
 /// Returns the path of the caller's store: what [`VARIABLE`] names, else
@@ -80,7 +82,8 @@ pub fn store_of(path: &Path) -> Option<&Path> {
 }
 
 impl Store {
-    /// Opens the store at `path`.
+    /// Opens the store at `path`. In a container with a boot id of its own, only a process with one
+    /// thread learns that the kernel has not stopped since changes were made.
     ///
     /// # Errors
     /// `ENOENT` when there is no store. The error names the act and the path.
@@ -105,7 +108,7 @@ impl Store {
             return Err(Error::new("cannot use the store", path, io::Error::other(why)));
         }
         let directory = open_directory(&absolute)?;
-        Ok(Self { path: absolute, directory })
+        Ok(Self { path: absolute, directory, kernel: boot_epoch::kernel() })
     }
 
     /// Returns the store's path.
@@ -137,7 +140,7 @@ impl Store {
     pub(crate) fn boot_epoch(&self) -> Result<BootEpoch, Error> {
         let mounts = mounts::ours().unwrap_or_default();
         let mount = pins::mount_of(&self.path, &mounts).ok();
-        boot_epoch::now(mount, self.losses(mount)?)
+        boot_epoch::now(self.kernel.clone(), mount, self.losses(mount)?)
     }
 
     /// Returns whether the store's file system has btrfs's subvolumes.

@@ -1,6 +1,8 @@
 //! Stores are made or refused, and records are replaced.
 
+use crate::check::fsck;
 use crate::gc::gc;
+use crate::import::{ImportReport, import};
 use crate::init::init;
 use crate::layer::layers;
 use crate::record::{FORMAT, Layer, LayerContent, TreeName, TreeRecord};
@@ -9,10 +11,23 @@ use crate::store::{DIRECTORIES, LAYERS, Opened, Store};
 use crate::strategy::Strategy;
 use crate::trash::has_trash;
 use crate::unneeded::drop_unreferenced;
+use rustix::fs::{Mode, mkdirat};
+use rustix::io::Errno;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use synconce_durable::error::Error;
+use synconce_fs::Progress;
+
+/// Content without whiteouts.
+pub(crate) struct Plain;
+
+impl ImportReport for Plain {
+    fn has_whiteouts(&self) -> bool {
+        false
+    }
+}
 
 fn name(text: &str) -> TreeName {
     text.parse().expect("a good name")
@@ -181,6 +196,28 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
         assert_eq!(lost.len(), usize::from(!committed), "{lost:?}");
         assert!(!path.exists());
     }
+}
+
+#[test]
+fn an_fsck_that_is_cancelled_takes_no_layer_for_damaged() {
+    struct Cancelled;
+    impl Progress for Cancelled {
+        fn add(&self, _: u64, _: u64) {}
+        fn cancelled(&self) -> bool {
+            true
+        }
+    }
+    let (_directory, store) = store();
+    let fill = |whole: BorrowedFd<'_>| {
+        for entry in 0..200 {
+            mkdirat(whole, entry.to_string(), Mode::RWXU).expect("a directory");
+        }
+        Ok(Plain)
+    };
+    import(&store, &name("a"), Some(Strategy::Copy), &(), fill).expect("imported");
+    assert!(fsck(&store, &()).expect("it looks at all").is_empty());
+    let error = fsck(&store, &Cancelled).expect_err("it is cancelled");
+    assert_eq!(error.io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 
 #[test]

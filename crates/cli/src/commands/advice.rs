@@ -9,7 +9,7 @@ use packages::CalledByProgram;
 pub use packages::MendStep;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use synconce_durable::record::{Private, RunRecord, boot_id};
+use synconce_durable::record::{Private, RunRecord, boot_id, seconds};
 use synconce_run::Process;
 
 /// Returns lines of advice for the user's own interrupted run `record`; commands are indented.
@@ -183,11 +183,14 @@ pub fn after_steps(
     [repeat.to_owned(), again_line(record, private), then_clear(id, root)]
 }
 
-/// Returns when the machine was booted, in seconds since 1970, if that was after the run.
+/// Returns when the machine was booted, in seconds since 1970, if that was after the run. A container
+/// that was made anew can have another boot id on the same kernel.
 fn last_boot(record: &RunRecord) -> Option<u64> {
     boot_id().ok().filter(|boot| *boot != record.boot)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+    let boot = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())?;
+    let started: u64 = seconds(&record.started)?.try_into().ok()?;
+    (started <= boot).then_some(boot)
 }
 
 /// Returns lines of advice for the interrupted run of another user. The lines repeat no word
@@ -283,6 +286,7 @@ fn again(record: &RunRecord, private: &Private) -> Result<Vec<String>, CalledByP
 #[cfg(test)]
 mod tests {
     use super::*;
+    use synconce_durable::record::now;
 
     #[test]
     fn packages_of_the_host_are_not_those_of_the_root_of_a_run() {
@@ -313,6 +317,20 @@ mod tests {
         let has_dpkg = Path::new("/var/lib/dpkg/info").exists();
         assert_eq!(found(0, None, "./provision.sh", None).is_ok(), has_dpkg);
         assert!(found(1000, None, "./provision.sh", None).is_err());
+    }
+
+    /// As in a container that is made anew with a boot id of its own.
+    #[test]
+    fn a_boot_before_the_run_did_not_end_the_run() {
+        let boot = |started: &str| {
+            let text = serde_json::json!({
+                "version": 2, "id": "x", "started": started, "boot": "another", "user": 0,
+                "supervisor": 1, "sealed": false, "file_systems": [],
+            });
+            last_boot(&RunRecord::from_public(text.to_string().as_bytes()).unwrap())
+        };
+        assert!(boot("1970-01-01T00:00:00Z").is_some());
+        assert_eq!(boot(&now()), None);
     }
 
     #[test]

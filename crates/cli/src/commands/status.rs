@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use synconce_durable::record::{RunRecord, boot_id};
+use synconce_durable::record::RunRecord;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
 use synconce_durable::standard_paths;
 use synconce_durable::text;
@@ -283,7 +283,8 @@ fn alive(run: Live) -> Shown {
 /// `--root`, and `in_root` are the runs whose markers it has.
 fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
     let cut_short = runs.iter().filter(|run| run.state == "interrupted" && !run.is_unknown);
-    let mut left = processes_left(cut_short.map(|run| (run.run(), run.run.as_ref())));
+    // Those of earlier boots included: a container can have another boot id on the same kernel.
+    let mut left = processes_of(&cut_short.map(Shown::run).collect());
     for run in runs.iter_mut().filter(|run| run.state == "interrupted") {
         run.running = left.remove(&run.run()).unwrap_or_default();
         if !run.is_unknown && !run.is_of_another() {
@@ -300,15 +301,6 @@ fn advise(runs: &mut [Shown], root: Option<&Path>, in_root: &HashSet<RunKey>) {
             advice(run.run.as_ref(), &run.id, root, marked, &run.running)
         };
     }
-}
-
-/// Returns the processes that remain of each of `runs` of this boot.
-fn processes_left<'a>(
-    runs: impl Iterator<Item = (RunKey, Option<&'a RunRecord>)>,
-) -> HashMap<RunKey, Vec<Process>> {
-    let boot = boot_id().unwrap_or_default();
-    let recent = runs.filter(|(_, record)| record.is_some_and(|record| record.boot == boot));
-    processes_of(&recent.map(|(run, _)| run).collect())
 }
 
 fn names(processes: &[Process]) -> String {

@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_renamed_tree_is_the_same_tree, &NEEDS),
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
         trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
+        trial(no_export_goes_into_a_store, &NEEDS),
     ]
 }
 
@@ -279,4 +280,21 @@ fn what_is_accepted_in_a_clone_is_accepted_in_its_protected_base(place: &Place) 
         accepted.ends_with("accepted 1 layer of base as found now; also in work\n"),
         "{accepted}"
     );
+}
+
+fn no_export_goes_into_a_store(place: &Place) {
+    let site = with_base(place);
+    let link = site.fresh("link");
+    std::os::unix::fs::symlink(site.store(), &link).unwrap();
+    for below in ["sessions/x", "trees/x.json", "new/x"] {
+        for store in [&site.store(), &link] {
+            let to = store.join(below);
+            let why = "would be in a store, which removes what no tree needs";
+            let said = format!("synconce: cannot export to {}: it {why}\n", to.display());
+            let refused = site.ends(&["export", "base", to.to_str().unwrap()]);
+            assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
+        }
+    }
+    assert!(!site.store().join("new").exists());
+    assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
 }

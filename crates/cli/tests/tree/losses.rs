@@ -227,7 +227,7 @@ fn make_older(site: &Site<'_>, tree: &str) {
     let path = site.store().join("open").join(format!("{tree}.json"));
     let mut note: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let epoch = note["boot_epoch"].as_object_mut().unwrap();
-    for field in ["losses", "mount"] {
+    for field in ["kernel", "losses", "mount"] {
         epoch.remove(field).unwrap_or_else(|| panic!("{field} is noted"));
     }
     fs::write(path, note.to_string()).unwrap();

@@ -7,6 +7,7 @@
 
 mod attributes;
 mod base_unchanged;
+mod boots;
 mod builds;
 mod chroots;
 mod concurrent;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     ];
     let of_files = [
         attributes::trials(),
+        boots::trials(),
         builds::trials(),
         chroots::trials(),
         ends::trials(),

@@ -15,6 +15,7 @@ pub fn trials() -> Vec<Trial> {
         trial(nothing_that_a_command_wrote_last_is_lost, &NEEDS),
         trial(control_z_stops_a_run_and_a_shell_continues_it, &NEEDS),
         trial(control_c_ends_the_script_around_a_run, &NEEDS),
+        trial(a_name_in_a_diff_commands_no_terminal, &NEEDS),
         trial(a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads, &NEEDS),
         trial(a_signal_ends_a_run_whose_terminal_takes_no_output, &NEEDS),
         trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
@@ -239,6 +240,21 @@ fn a_stop_that_no_shell_can_end_does_not_stop_the_time(place: &Place) {
     terminal.expect("Stopped");
     terminal.line("fg");
     assert_eq!(terminal.code(), "3");
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+}
+
+fn a_name_in_a_diff_commands_no_terminal(place: &Place) {
+    let site = with_clone(place);
+    site.sh("clone", r"echo x >/data/$(printf 'a\033[2Jb')");
+    let store = site.store();
+    let mut terminal = Terminal::shell(place);
+    let diff = format!("\"$SYNCONCE\" tree --store '{}' diff clone 2>errors", store.display());
+    terminal.line(&diff);
+    assert_eq!(terminal.prompt(), "A data/a\\u{1b}[2Jb\r\n");
+    terminal.line(&format!("{diff} >diff; {diff} -0"));
+    assert_eq!(terminal.prompt(), "A data/a\x1b[2Jb\0");
+    assert_eq!(place.read("diff"), "A data/a\x1b[2Jb\n");
     terminal.line("exit 0");
     assert!(terminal.end().success());
 }

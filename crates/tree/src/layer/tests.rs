@@ -2,11 +2,12 @@
 
 use super::{MOST_SYNCS, settled};
 use crate::check::{fsck, verify};
-use crate::import::{ImportReport, import};
+use crate::import::import;
 use crate::init::init;
 use crate::record::TreeName;
 use crate::store::Store;
 use crate::strategy::Strategy;
+use crate::tests::Plain;
 use std::cell::Cell;
 use std::fs;
 use std::path::PathBuf;
@@ -17,15 +18,6 @@ use synconce_testkit::harness::stall;
 use synconce_testkit::isolation::isolated;
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{FsKind, Rig};
-
-/// Content without whiteouts.
-struct Plain;
-
-impl ImportReport for Plain {
-    fn has_whiteouts(&self) -> bool {
-        false
-    }
-}
 
 fn name(text: &str) -> TreeName {
     text.parse().expect("a good name")

@@ -57,6 +57,31 @@ fn a_mount_that_is_attached_nowhere_can_be_used_and_goes_with_its_descriptor() {
     });
 }
 
+/// The kernel mounts the overlay read-only if it cannot make a directory in the work directory, as on a
+/// full disk, and says so only in its log.
+#[test]
+fn a_clone_that_could_not_be_written_to_is_not_mounted() {
+    isolated(|| {
+        on_a_disk(|place| {
+            let [whole, upper, work] =
+                ["whole", "upper", "work"].map(|name| directory(place.join(name)));
+            let mount = || {
+                overlay::writable(
+                    &[opened(&whole).as_fd()],
+                    opened(&upper).as_fd(),
+                    opened(&work).as_fd(),
+                    Features { volatile: false, index: false, ..Features::PRIVILEGED },
+                )
+            };
+            sh(&work, "chattr +i .");
+            let refused = mount().expect_err("it could only be read");
+            sh(&work, "chattr -i .");
+            assert_eq!(refused.io().kind(), ErrorKind::PermissionDenied, "{refused}");
+            drop(mount().expect("a mount"));
+        });
+    });
+}
+
 #[test]
 fn the_root_of_a_clone_is_as_that_of_its_base() {
     isolated(|| {

@@ -1,6 +1,6 @@
 //! `synconce status --clear ID`
 
-use super::{id, markers, names, others, processes_left, target};
+use super::{id, markers, names, others, target};
 use crate::arguments::StatusArguments;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_durable::recovery::{self, FoundMarker, MarkerState, RunKey};
-use synconce_run::forget_failed_commit;
+use synconce_run::{forget_failed_commit, processes_of};
 
 pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
@@ -65,8 +65,8 @@ pub(super) fn clear(arguments: &StatusArguments, typed: &str) -> Result<ExitCode
         }
         Ok(())
     })?;
-    let cleared = own.iter().chain(&others).map(|found| (found.run(), found.record.as_ref()));
-    for left in processes_left(cleared).into_values().filter(|left| !left.is_empty()) {
+    let cleared = own.iter().chain(&others).map(FoundMarker::run).collect();
+    for left in processes_of(&cleared).into_values().filter(|left| !left.is_empty()) {
         say(&format!("processes of {id} still run: {}", names(&left)));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 //! `synconce status --mend ID`
 
-use super::{id, markers, names, processes_left, target};
+use super::{id, markers, names, target};
 use crate::arguments::StatusArguments;
 use crate::commands::advice::{MendStep, after_steps, command, steps};
 use crate::commands::error::CommandError;
@@ -9,6 +9,7 @@ use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{printable, say, shell};
 use rustix::process::{FlockType, Pid, fcntl_getlk};
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use synconce_durable::record::{Private, RunRecord};
 use synconce_durable::recovery::{FoundMarker, MarkerState};
+use synconce_run::processes_of;
 use synconce_sys::procfs::process_name;
 use synconce_sys::reason;
 
@@ -115,7 +117,7 @@ fn system(
 }
 
 fn refuse_running(found: &FoundMarker) -> Result<(), CommandError> {
-    let left = processes_left([(found.run(), found.record.as_ref())].into_iter());
+    let left = processes_of(&HashSet::from([found.run()]));
     let Some(left) = left.into_values().find(|left| !left.is_empty()) else { return Ok(()) };
     let pids: Vec<_> = left.iter().map(|process| process.pid.to_string()).collect();
     let error = format!("cannot mend {}: its processes still run: {}", found.id, names(&left));

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use synconce_durable::error::Error;
 use synconce_sys::reason;
 use synconce_tree::record::TreeName;
-use synconce_tree::{Alteration, Altered, Store};
+use synconce_tree::{Alteration, Altered, AlteredFile, ContentAlteration, Store};
 
 /// How many paths are listed.
 const NAMED: usize = 10;
@@ -63,9 +63,15 @@ fn say_altered(one: &Altered) {
         Some(how) => say(&format!("{} {how}", one.layer.display())),
         None => {}
     }
-    let files = one.files.iter().map(|file| match file.unread {
-        Some(errno) => format!("cannot read {}: {}", path(&file.path), reason(&errno.into())),
-        None => format!("{} has other content than its checksum says", path(&file.path)),
+    let files = one.files().iter().map(|AlteredFile { path: file, how }| match how {
+        ContentAlteration::Changed => {
+            format!("{} has other content than its checksum says", path(file))
+        }
+        ContentAlteration::Unread(errno) => {
+            format!("cannot read {}: {}", path(file), reason(&(*errno).into()))
+        }
+        ContentAlteration::New => format!("{} has no checksum", path(file)),
+        ContentAlteration::Gone => format!("{} is gone", path(file)),
     });
     say_some(files.collect(), "files");
 }
@@ -83,9 +89,9 @@ fn hint_of(store: &Store, name: &TreeName, altered: &[Altered]) -> Option<String
         shell(&["find".to_owned(), layer, "-cnewer".to_owned(), fingerprint])
     });
     let finds: Vec<_> = finds.collect();
-    let mut files = altered.iter().flat_map(|one| &one.files).peekable();
+    let mut files = altered.iter().flat_map(Altered::files).peekable();
     let has_files = files.peek().is_some();
-    let can_be_read = files.all(|file| file.unread.is_none());
+    let can_be_read = files.all(|file| !matches!(file.how, ContentAlteration::Unread(_)));
     let options: &[_] = if has_files { &["--content", "--accept"] } else { &["--accept"] };
     let accept = verb_on(store.path(), &[&["verify"], options, &[name.as_str()]].concat());
     if finds.is_empty() {
@@ -113,9 +119,14 @@ fn altered_json(one: &Altered, with_files: bool) -> Value {
     let layer = one.layer.to_string_lossy();
     let mut shown = json!({ "layer": layer, "state": state, "directories": directories });
     if with_files {
-        let files = one.files.iter().map(|file| {
-            let error = file.unread.map(|errno| reason(&errno.into()));
-            json!({ "path": file.path.to_string_lossy(), "error": error })
+        let files = one.files().iter().map(|AlteredFile { path, how }| {
+            let error = match how {
+                ContentAlteration::Changed => None,
+                ContentAlteration::Unread(errno) => Some(reason(&(*errno).into())),
+                ContentAlteration::New => Some("it has no checksum".to_owned()),
+                ContentAlteration::Gone => Some("it is gone".to_owned()),
+            };
+            json!({ "path": path.to_string_lossy(), "error": error })
         });
         shown["files"] = files.collect();
     }

@@ -11,12 +11,12 @@ use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{self, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
-use synconce_tree::Store;
+use synconce_tree::{Store, store_of};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
     let reading = synconce_tree::read(store, &arguments.name)?;
@@ -40,7 +40,7 @@ fn is_archive(path: &Path) -> bool {
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
-    let target = open_empty(directory).map_err(outside)?;
+    let target = is_in_no_store(directory).and_then(|()| open_empty(directory)).map_err(outside)?;
     let bar = Bar::new("exported");
     let report =
         synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar).map_err(outside)?;
@@ -52,6 +52,17 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
+}
+
+/// Fails if `directory` is in a store of trees, or would be.
+fn is_in_no_store(directory: &Path) -> Result<(), Error> {
+    let absolute = path::absolute(directory).on("cannot export to", directory)?;
+    let mut above = absolute.ancestors().filter_map(|above| above.canonicalize().ok());
+    if above.next().is_some_and(|above| store_of(&above).is_some()) {
+        let why = io::Error::other("it would be in a store, which removes what no tree needs");
+        return Err(Error::new("cannot export to", directory, why));
+    }
+    Ok(())
 }
 
 /// Makes `directory`, unless it exists and is empty, and opens it.

@@ -5,10 +5,10 @@ use crate::arguments::tree::Diff;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
 use crate::table;
-use crate::text::{bytes, notice, say};
+use crate::text::{bytes, notice, printable, say};
 use serde::Serialize;
 use serde_json::json;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use synconce_durable::record::time;
@@ -195,8 +195,9 @@ pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode,
     Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints bytes, because a name may be any bytes.
+/// Prints bytes, because a name may be any bytes. A terminal would act on some of them.
 fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), CommandError> {
+    let is_escaped = end == b'\n' && io::stdout().is_terminal();
     let mut text = Vec::new();
     for change in changes {
         text.extend_from_slice(match change.kind {
@@ -204,7 +205,11 @@ fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), CommandError
             ChangeKind::Changed => b"C ",
             ChangeKind::Removed => b"D ",
         });
-        text.extend_from_slice(&change.path);
+        if is_escaped {
+            text.extend(printable(&String::from_utf8_lossy(&change.path)).bytes());
+        } else {
+            text.extend_from_slice(&change.path);
+        }
         text.push(end);
     }
     print(&text)
