@@ -9,6 +9,7 @@ use packages::CalledByProgram;
 pub use packages::MendStep;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use synconce_durable::boot::is_of_kernel;
 use synconce_durable::record::{Private, RunRecord, boot_id, seconds};
 use synconce_run::Process;
 
@@ -183,14 +184,19 @@ pub fn after_steps(
     [repeat.to_owned(), again_line(record, private), then_clear(id, root)]
 }
 
-/// Returns when the machine was booted, in seconds since 1970, if that was after the run. A container
-/// that was made anew can have another boot id on the same kernel.
+/// Returns when the machine was booted, in seconds since 1970, if that was after the run.
 fn last_boot(record: &RunRecord) -> Option<u64> {
     boot_id().ok().filter(|boot| *boot != record.boot)?;
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let boot = stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())?;
-    let started: u64 = seconds(&record.started)?.try_into().ok()?;
-    (started <= boot).then_some(boot)
+    // A container that was made anew can have another boot id on the same kernel. Elsewhere a clock that
+    // was not set yet must not hide a boot.
+    (is_of_kernel() || is_before(record, boot)).then_some(boot)
+}
+
+/// Whether the run of `record` began before `time`, in seconds since 1970.
+fn is_before(record: &RunRecord, time: u64) -> bool {
+    seconds(&record.started).is_some_and(|started| i128::from(started) <= i128::from(time))
 }
 
 /// Returns lines of advice for the interrupted run of another user. The lines repeat no word
@@ -286,7 +292,6 @@ fn again(record: &RunRecord, private: &Private) -> Result<Vec<String>, CalledByP
 #[cfg(test)]
 mod tests {
     use super::*;
-    use synconce_durable::record::now;
 
     #[test]
     fn packages_of_the_host_are_not_those_of_the_root_of_a_run() {
@@ -319,18 +324,17 @@ mod tests {
         assert!(found(1000, None, "./provision.sh", None).is_err());
     }
 
-    /// As in a container that is made anew with a boot id of its own.
     #[test]
-    fn a_boot_before_the_run_did_not_end_the_run() {
-        let boot = |started: &str| {
+    fn a_boot_is_before_or_after_the_begin_of_a_run() {
+        let is_before = |started: &str| {
             let text = serde_json::json!({
                 "version": 2, "id": "x", "started": started, "boot": "another", "user": 0,
                 "supervisor": 1, "sealed": false, "file_systems": [],
             });
-            last_boot(&RunRecord::from_public(text.to_string().as_bytes()).unwrap())
+            is_before(&RunRecord::from_public(text.to_string().as_bytes()).unwrap(), 1_000_000_000)
         };
-        assert!(boot("1970-01-01T00:00:00Z").is_some());
-        assert_eq!(boot(&now()), None);
+        assert!(is_before("2001-09-09T01:46:40Z"));
+        assert!(!is_before("2001-09-09T01:46:41Z") && !is_before("yesterday"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Makes a tree from an archive.
 
 use std::collections::HashSet;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
@@ -93,7 +93,7 @@ pub fn unpack(
     // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
-        reader: Reader::new(input),
+        reader: Reader::new(UntilCancelled { input, progress }),
         places,
         manner: Manner { owners: options.owners, overlay_attributes: options.overlay_attributes },
         progress,
@@ -106,6 +106,22 @@ pub fn unpack(
         unpacker.member(member)?;
     }
     unpacker.finish()
+}
+
+/// An input that cannot be read once the work is cancelled: zeros behind an archive may never end.
+struct UntilCancelled<'a, R> {
+    input: R,
+    progress: &'a dyn Progress,
+}
+
+impl<R: Read> Read for UntilCancelled<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.progress.cancelled() {
+            Err(Errno::CANCELED.into())
+        } else {
+            self.input.read(buffer)
+        }
+    }
 }
 
 struct Unpacker<'a, R> {

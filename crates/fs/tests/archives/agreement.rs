@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::{
     self, Hostile, assert_same, everything, gnu_pack, gnu_unpack, gnu_unpack_with, packed,
@@ -264,6 +265,22 @@ fn a_cancelled_unpack_or_pack_ends() {
     let target = tempfile::tempdir().unwrap();
     let fd = File::open(target.path()).unwrap();
     let result = unpack(&archive[..], fd.as_fd(), &UnpackOptions::default(), &Cancelled);
+    assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+}
+
+#[test]
+fn an_unpack_is_cancelled_in_zeros_behind_the_archive_that_do_not_end() {
+    struct Later(AtomicU32);
+    impl Progress for Later {
+        fn add(&self, _: u64, _: u64) {}
+        fn cancelled(&self) -> bool {
+            self.0.fetch_add(1, Ordering::Relaxed) > 100
+        }
+    }
+    let target = tempfile::tempdir().unwrap();
+    let fd = File::open(target.path()).unwrap();
+    let later = Later(AtomicU32::new(0));
+    let result = unpack(io::repeat(0), fd.as_fd(), &UnpackOptions::default(), &later);
     assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 
