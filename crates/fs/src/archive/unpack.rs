@@ -184,7 +184,7 @@ impl<R: Read> Unpacker<'_, R> {
                 let is_char = matches!(it.kind, MemberKind::CharDevice(_));
                 let kind = if is_char { FileType::CharacterDevice } else { FileType::BlockDevice };
                 match self.node(dir, name, path, kind, *number) {
-                    Err(error) if error.io().kind() == std::io::ErrorKind::PermissionDenied => {
+                    Err(error) if error.io().kind() == io::ErrorKind::PermissionDenied => {
                         self.done.left_out.note(path, format!("a device node: {}", error.io()));
                         self.no_devices.insert(path.to_vec());
                         return Ok(());
@@ -282,7 +282,7 @@ impl<R: Read> Unpacker<'_, R> {
         }
         let describe = |errno: Errno| {
             let (target, error) = (target.escape_ascii(), reason(&errno.into()));
-            failed("cannot link", path, std::io::Error::other(format!("to {target}: {error}")))
+            failed("cannot link", path, io::Error::other(format!("to {target}: {error}")))
         };
         if target.is_empty() {
             return Err(describe(Errno::PERM));
