@@ -54,8 +54,7 @@ impl Plan {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
         let change = |(program, steps): &(DivertedProgram, Vec<ProgramStep>)| ProgramChange {
             act: match steps[..] {
-                // The wrapper of another version, or of a synconce that is not there.
-                [ProgramStep::Wrap] => "renewed",
+                [ProgramStep::Wrap] if program.has_old_wrapper() => "renewed",
                 [.., ProgramStep::Wrap | ProgramStep::Divert] => "diverted",
                 [.., ProgramStep::Unwrap] => "removed",
                 _ => "restored",

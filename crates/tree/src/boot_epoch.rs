@@ -2,9 +2,9 @@
 
 use crate::record::BootEpoch;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Signal, geteuid, set_dumpable_behavior};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
 use synconce_durable::boot::{is_of_kernel, kernel_boot_id};
 use synconce_durable::error::Error;
@@ -12,7 +12,7 @@ use synconce_durable::record::boot_id;
 use synconce_probe::mounts::Mount;
 use synconce_probe::super_block;
 use synconce_sys::namespace::is_first_user_namespace;
-use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
+use synconce_sys::process::{ChildChange, Side, WaitFor, Whose, exit_now, fork, wait};
 
 impl BootEpoch {
     /// Returns whether power may have been lost between this epoch and `now`. A number that is
@@ -38,29 +38,47 @@ impl BootEpoch {
 /// cannot be read there. The calling process must have one thread.
 ///
 /// A child process reads it: a filter of system calls may kill the process that makes a procfs.
-pub(crate) fn kernel() -> Option<String> {
+///
+/// # Errors
+/// What may work at another time: no memory, no process, no descriptor. Without the id, changes of an
+/// earlier container would be taken for lost.
+pub(crate) fn kernel() -> io::Result<Option<String>> {
     if is_of_kernel() {
-        return boot_id().ok();
+        return Ok(boot_id().ok());
     }
     // No other user may make a procfs.
     if !geteuid().is_root() || !is_first_user_namespace() {
-        return None;
+        return Ok(None);
     }
-    let (answers, answer) = pipe_with(PipeFlags::CLOEXEC).ok()?;
-    let child = match fork().ok()? {
+    let (answers, answer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let child = match fork()? {
         Side::Child => {
             // A kill leaves no core.
             let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-            let id = kernel_boot_id().unwrap_or_default();
-            exit_now(i32::from(File::from(answer).write_all(id.as_bytes()).is_err()))
+            exit_now(i32::from(tell_kernel(File::from(answer)).is_err()))
         }
         Side::Parent(child) => child,
     };
     drop(answer);
     let mut id = String::new();
-    let read = File::from(answers).read_to_string(&mut id);
-    let _ = wait(Whose::Id(child), WaitFor { ends: true, block: true, ..WaitFor::default() });
-    read.is_ok_and(|length| length > 0).then_some(id)
+    File::from(answers).read_to_string(&mut id)?;
+    let end = wait(Whose::Id(child), WaitFor { ends: true, block: true, ..WaitFor::default() })?;
+    match end {
+        Some((_, ChildChange::Exited(0))) => Ok(Some(id).filter(|id| !id.is_empty())),
+        Some((_, ChildChange::Killed(signal))) if signal == Signal::SYS.as_raw() => Ok(None),
+        _ => Err(io::Error::other("the process that reads it has failed")),
+    }
+}
+
+/// Writes the boot id of the kernel to `answer`, or nothing if it may not be read.
+fn tell_kernel(mut answer: File) -> io::Result<()> {
+    match kernel_boot_id() {
+        Ok(id) => answer.write_all(id.as_bytes()),
+        Err(error) => match error.io().kind() {
+            ErrorKind::PermissionDenied | ErrorKind::NotFound | ErrorKind::Unsupported => Ok(()),
+            kind => Err(kind.into()),
+        },
+    }
 }
 
 /// Returns the current boot epoch of a store on `mount` with `losses` failed syncs. `kernel` is what

@@ -82,8 +82,8 @@ pub fn store_of(path: &Path) -> Option<&Path> {
 }
 
 impl Store {
-    /// Opens the store at `path`. In a container with a boot id of its own, only a process with one
-    /// thread learns that the kernel has not stopped since changes were made.
+    /// Opens the store at `path`. In a container with a boot id of its own, the calling process must have
+    /// one thread.
     ///
     /// # Errors
     /// `ENOENT` when there is no store. The error names the act and the path.
@@ -108,7 +108,8 @@ impl Store {
             return Err(Error::new("cannot use the store", path, io::Error::other(why)));
         }
         let directory = open_directory(&absolute)?;
-        Ok(Self { path: absolute, directory, kernel: boot_epoch::kernel() })
+        let kernel = boot_epoch::kernel().on("cannot read the kernel's boot id for", path)?;
+        Ok(Self { path: absolute, directory, kernel })
     }
 
     /// Returns the store's path.

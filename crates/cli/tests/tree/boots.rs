@@ -16,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
         trial(changes_outlive_a_container_with_a_boot_id_of_its_own, &NEEDS),
         trial(a_container_with_a_boot_id_of_its_own_leaves_the_mounts_of_the_host, &NEEDS),
         trial(changes_are_lost_where_the_kernels_boot_id_cannot_be_read, &TRACED),
+        trial(changes_outlive_a_kernels_boot_id_that_cannot_be_read_now, &TRACED),
     ]
 }
 
@@ -82,4 +83,19 @@ fn changes_are_lost_where_the_kernels_boot_id_cannot_be_read(place: &Place) {
                     at its last commit\n";
         assert_eq!((listed.status.code(), listed.stderr.as_str()), (Some(0), lost), "{refusal}");
     }
+}
+
+/// The machine may have no memory, no descriptor or no process for a moment.
+fn changes_outlive_a_kernels_boot_id_that_cannot_be_read_now(place: &Place) {
+    let site = site(place);
+    site.sh("tree", "echo one >/data/new");
+    for failure in ["fsopen:error=ENOMEM", "fsopen:signal=SIGKILL", "pipe2:error=EMFILE:when=1"] {
+        let call = failure.split(':').next().unwrap();
+        let (trace, inject) = (format!("trace={call}"), format!("inject={failure}"));
+        let strace = ["strace", "-f", "-qq", "-o", "calls", "-e", &trace, "-e", &inject];
+        let listed = in_container(&site, &strace, &["list"]);
+        assert_eq!(listed.status.code(), Some(125), "{failure}: {listed:?}");
+        assert!(listed.stderr.contains("cannot read the kernel's boot id for "), "{listed:?}");
+    }
+    assert_eq!(site.sh("tree", "cat /data/new"), "one\n");
 }

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 use synconce_sys::aio::AsyncWrites;
+use synconce_sys::reason;
 
 /// The largest file of the measurement.
 const LARGEST: u64 = 3 << 30;
@@ -27,7 +28,6 @@ const SMALLEST: u64 = 32 << 20;
 /// Its name.
 const FILE: &str = "writes";
 const NO_DIRECT: &str = "the file system refuses writes past the page cache (O_DIRECT)";
-const NO_ASYNC: &str = "the kernel refuses asynchronous writes (io_setup)";
 
 /// Writes in a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ pub struct Writes {
 }
 
 /// The writes, or why there are none.
-type Outcome = Result<Writes, &'static str>;
+type Outcome = Result<Writes, String>;
 
 #[derive(Clone, Copy)]
 struct WritePattern {
@@ -181,7 +181,7 @@ fn by_ours(
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => File::from(file),
-        Err(Errno::INVAL) => return Ok(Err(NO_DIRECT)),
+        Err(Errno::INVAL) => return Ok(Err(NO_DIRECT.to_owned())),
         Err(errno) => return Err(Error::io("create", path)(errno)),
     };
     // fio allocates the space as well; a file system without fallocate(2) gets a sparse file.
@@ -189,8 +189,12 @@ fn by_ours(
         Ok(()) | Err(Errno::NOTSUP) => {}
         Err(errno) => return Err(Error::io("allocate", path)(errno)),
     }
-    let Ok(mut writes) = AsyncWrites::new(file, pattern.depth, pattern.block) else {
-        return Ok(Err(NO_ASYNC));
+    let mut writes = match AsyncWrites::new(file, pattern.depth, pattern.block) {
+        Ok(writes) => writes,
+        // Where all of fs.aio-max-nr are in use, as by databases: EAGAIN.
+        Err(error) => {
+            return Ok(Err(format!("cannot prepare asynchronous writes: {}", reason(&error))));
+        }
     };
     let start = Instant::now();
     let done = write(&mut writes, pattern, size / pattern.block as u64, || {
@@ -200,7 +204,7 @@ fn by_ours(
     check(observer)?;
     match done.map(per_second) {
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-            Ok(Err(NO_DIRECT))
+            Ok(Err(NO_DIRECT.to_owned()))
         }
         Err(error) => Err(Error::io("write to", path)(error)),
         Ok(per_second) => {

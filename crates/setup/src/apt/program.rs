@@ -107,6 +107,11 @@ impl DivertedProgram {
         self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
+    /// Whether its wrapper is of another version, or calls a synconce that is not there.
+    pub fn has_old_wrapper(&self) -> bool {
+        self.at_path == AtPath::OldWrapper
+    }
+
     /// Returns whether a wrapper is in the place of the program.
     pub fn has_wrapper(&self) -> bool {
         matches!(self.at_path, AtPath::Wrapper | AtPath::OldWrapper)
@@ -198,9 +203,13 @@ impl DivertedProgram {
     pub fn gone(&self, host: &Host) -> Error {
         let real = host.real(&self.real);
         let reason = format!("is a wrapper, and its program is gone: {}", real.display());
+        let directory = real.parent().unwrap_or(&real);
         let remedy = format!(
-            "put that file back from its package: dpkg-deb --extract dpkg_*.deb /tmp/dpkg && \
-             install -D /tmp/dpkg/usr/bin/dpkg {}",
+            "put that file back from a package of dpkg: mkdir -p {} && dpkg-deb --fsys-tarfile \
+             dpkg_VERSION.deb | tar -xO ./usr/bin/dpkg >{} && chmod 755 {}; the other programs that \
+             were there come back by the same way, before synconce setup apt",
+            quote(directory),
+            quote(&real),
             quote(&real)
         );
         NotEdited::new(reason, remedy).in_file(&host.real(&self.path)).into()

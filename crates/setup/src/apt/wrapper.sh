@@ -25,7 +25,7 @@ machine() {
 }
 
 if [ ! -e "$synconce_real" ]; then
-	echo "synconce: ${synconce_name} is not installed any more: ${synconce_real} is not there; synconce setup apt removes its wrapper" >&2
+	echo "synconce: ${synconce_name} is not installed any more: ${synconce_real} is not there; synconce setup apt says what helps" >&2
 	exit 127
 fi
 # No run for a user who cannot change packages, nor in what an earlier wrapper has given up.

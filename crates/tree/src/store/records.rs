@@ -176,6 +176,7 @@ impl Store {
             None => began.clone(),
             // An older version noted less.
             Some(earlier) => BootEpoch {
+                kernel: earlier.kernel.or_else(|| began.kernel.clone()),
                 mount: earlier.mount.or(began.mount),
                 losses: earlier.losses.or(began.losses),
                 ..earlier
