@@ -178,13 +178,17 @@ fn recover_from(
         Fate::Wipe(_) => sync_for_wipe(&mut record, &places)?,
         _ => sync(&mut record, &places)?,
     }
-    // A damaged marker stays: the next recovery gives the same reason, and needs no marks.
     if !record.lost {
         // On a full disk the marker stays as it is: if the machine stops before the end, the next
         // recovery asks.
         record.ending = true;
         let _ = record.write();
+    } else if !record.losses.is_empty() {
+        // The notes that these losses were read from go before the marker does.
+        record.write()?;
     }
+    // Without losses a damaged marker stays: the next recovery gives the same reason, and does not depend
+    // on the marks beside the files.
     match fate {
         Fate::Wipe(reason) => wipe(&record, places, reason),
         _ => keep(&mut record, &places, reason),

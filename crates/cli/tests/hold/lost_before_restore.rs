@@ -70,6 +70,15 @@ fn crash_and_mount(fixture: &HoldOnRig<'_>) {
     mount_anew(fixture);
 }
 
+/// Ends the recovery after the notes beside the files are gone, and before the marker is.
+fn damage_and_kill_a_keep(fixture: &HoldOnRig<'_>) {
+    damage_marker(fixture);
+    let markers = fixture.place.text("state/holds");
+    let kill = ["-e", "trace=unlinkat", "-e", "inject=unlinkat:signal=SIGKILL", "-P", &markers];
+    killed(traced(fixture.place, &kill, &["recover", "--keep"]));
+    lose_memory(fixture);
+}
+
 fn unmount_and_damage(fixture: &HoldOnRig<'_>) {
     unmount_below(fixture);
     damage_marker(fixture);
@@ -81,9 +90,10 @@ fn unmount_and_damage(fixture: &HoldOnRig<'_>) {
 fn a_loss_is_not_forgotten_by_a_restore() {
     type Step = fn(&HoldOnRig<'_>);
     isolated_alone(|place| {
-        let ways: [(&str, Step, Step, Step); 7] = [
+        let ways: [(&str, Step, Step, Step); 8] = [
             ("a stop", nothing, stop_that_fails, nothing),
             ("a damaged marker", nothing, stop_that_fails, damage_marker),
+            ("a damaged marker and a kill", nothing, stop_that_fails, damage_and_kill_a_keep),
             ("a lost marker", nothing, stop_that_fails, lose_container),
             ("a recovery of another boot", crash_and_mount, keep_that_fails, nothing),
             ("a recovery of another mount", unmount_below, keep_that_fails, nothing),
