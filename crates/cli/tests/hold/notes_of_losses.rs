@@ -250,6 +250,8 @@ fn a_loss_is_not_forgotten_by_a_recovery_that_cannot_open_another_disk() {
     isolated_alone(|place| {
         with_a_second_disk(place, "inject=openat:error=EIO:when=COUNT", |recovered| {
             failed(recovered, &["Input/output error"]);
+            // The open before the sync, and no earlier one.
+            assert!(!place.read("calls").contains("syncfs("), "{}", place.read("calls"));
         });
     });
 }

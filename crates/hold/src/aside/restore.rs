@@ -104,6 +104,9 @@ fn put_back(mut journal: Journal) -> Result<Restored, RestoreError> {
         return Err(RestoreError::Mounted { path, point });
     }
     refuse_used(&chosen)?;
+    // Without the boot id, a loss of this boot could not be told from an older one, also a loss that this
+    // restore meets.
+    kernel_boot_id().map_err(RestoreError::Boot)?;
     refuse_lost(&journal, &chosen)?;
     if is_new && !mutant::is("hold-restore-journal-late") {
         journal.write()?;
@@ -233,11 +236,6 @@ fn refuse_lost(journal: &Journal, chosen: &[(&Set, &Move)]) -> Result<(), Restor
     let losses = losses(journal)?;
     for parent in parents(chosen) {
         let system = file_system_of(parent)?;
-        if !losses.is_empty() || system.super_block.is_none() {
-            // Without the boot id, a loss of this boot could not be told from an older one, also a loss
-            // that this restore meets on a disk that sysfs does not show.
-            kernel_boot_id().map_err(RestoreError::Boot)?;
-        }
         let is_of = |loss: &Loss| loss.is_of(&system);
         if losses.iter().any(|loss| is_of(loss) == Some(true))
             || lost_writes::is_noted_for_restore(&journal.name, &system)
