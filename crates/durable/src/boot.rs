@@ -24,8 +24,8 @@ const PROC_SUPER_MAGIC: u64 = 0x9fa0;
 ///
 /// # Errors
 /// Names the file, which a sandbox can hide or cover. The mount of procfs needs CAP_SYS_ADMIN. In another
-/// user namespace than the initial one, it also needs a /proc on which nothing is mounted for good
-/// (`mount_too_revealing` in fs/namespace.c).
+/// user namespace than the initial one, it also needs a /proc without locked mounts below it
+/// (mount_namespaces(7); `mount_too_revealing` in fs/namespace.c).
 pub fn kernel_boot_id() -> Result<String, Error> {
     match record::boot_id() {
         Ok(id) if mutant::is("hold-boot-of-container") || is_of_kernel() => Ok(id),

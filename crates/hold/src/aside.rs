@@ -134,7 +134,7 @@ pub fn set_aside(request: &AsideRequest<'_>) -> Result<Journal, AsideError> {
     let mut journal = Journal::read(request.name)?;
     let has_new_losses = journal.add_losses(request.losses);
     if has_new_losses && journal.is_setting_aside() {
-        // Before its renames: from then on a restore needs them.
+        // Durable before the pending renames: once a file is set aside, a restore has to refuse.
         journal.write()?;
     }
     finish(&mut journal)?;

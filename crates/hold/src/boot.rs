@@ -9,10 +9,12 @@ use synconce_sys::namespace::is_first_user_namespace;
 /// Returns what helps against `error` of [`kernel_boot_id`].
 pub(crate) fn remedy(error: &Error) -> String {
     let remedy = match error.io().kind() {
-        ErrorKind::NotFound => "in the unit of systemd, say ProcSubset=all",
+        ErrorKind::NotFound => {
+            "in a unit of systemd, say ProcSubset=all; elsewhere, mount a procfs on /proc"
+        }
         _ if is_first_user_namespace() => {
-            "on the host, type: nsenter --mount --pid --target PID COMMAND, with the PID of a process \
-             of the container"
+            "on the host, type the command behind nsenter --mount --pid --target PID, with the PID of a \
+             process of the container; if the container sets SYNCONCE_STATE_DIR, set it there, too"
         }
         // No process below the initial user namespace may mount a procfs here.
         _ => {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::replace::{self, Rights, exists};
 use synconce_durable::{mutant, standard_paths, state_file};
@@ -231,6 +231,18 @@ impl HoldRecord {
         self.note_losses(&systems)
     }
 
+    /// Notes that the disk of `path` lost writes: as [`HoldRecord::note_losses`], or as
+    /// [`HoldRecord::note_failure`] if the disk cannot be found.
+    ///
+    /// # Errors
+    /// As for [`HoldRecord::note_losses`].
+    pub(crate) fn note_loss(&mut self, path: &Path) -> Result<(), Error> {
+        match file_system_of(path) {
+            Ok(system) => self.note_losses(&[system]),
+            Err(_) => self.note_failure(),
+        }
+    }
+
     /// Notes that `systems` lost writes. The kernel reports a lost write once, so the next stop would
     /// not see the error.
     ///
@@ -272,8 +284,10 @@ impl HoldRecord {
     pub(crate) fn keep_damaged(name: &str) {
         if Self::read(name).is_err_and(|error| Self::is_damage(&error)) {
             let kept = directory().join(format!("{name}{MARKER}.damaged"));
-            let _ = fs::remove_file(&kept);
-            let _ = fs::hard_link(path(name), kept);
+            let new = kept.with_extension("new");
+            let _ = fs::remove_file(&new);
+            // An earlier one stays if there is no room for this one.
+            let _ = fs::hard_link(path(name), &new).and_then(|()| fs::rename(&new, &kept));
         }
     }
 

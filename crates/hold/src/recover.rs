@@ -216,11 +216,17 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
     // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
     let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);
-    let failed = |system: &&FileSystem| is_unnamed || has_failed(system);
-    let failed: Vec<_> = record.file_systems.iter().filter(failed).cloned().collect();
+    let failed = |system: &FileSystem| match is_unnamed {
+        true => Some(system.clone()),
+        // What has failed is mounted there now, and has another number than before a boot.
+        false => has_failed(system)
+            .then(|| file_system_of(&system.point).unwrap_or_else(|_| system.clone())),
+    };
+    let failed: Vec<_> = record.file_systems.iter().filter_map(failed).collect();
     record.add_losses(&failed);
     if !mutant::is("hold-wipe-unsynced") {
-        overlay::sync(places, |error| note_loss(record, &error))?;
+        // A note beside the losses that the marker gets below.
+        overlay::sync(places, |error| drop(record.note_loss(error.path())))?;
     }
     record.losses = losses(record, places)?;
     if record.losses.is_empty() { Ok(()) } else { record.write() }
@@ -267,19 +273,11 @@ fn keep(
 fn sync(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
     let mut lost = None;
     let opened = overlay::sync(places, |error| {
-        note_loss(record, &error);
+        // The failure matters more than that of its note.
+        let _ = record.note_loss(error.path());
         lost.get_or_insert(error);
     });
     lost.map_or(opened, Err)
-}
-
-/// Notes that the disk whose sync failed with `error` lost writes. The failure matters more than that of
-/// its note.
-fn note_loss(record: &mut HoldRecord, error: &Error) {
-    let _ = match file_system_of(error.path()) {
-        Ok(system) => record.note_losses(&[system]),
-        Err(_) => record.note_failure(),
-    };
 }
 
 /// Returns where the overlays of `record` were. A path whose directory is gone has none.

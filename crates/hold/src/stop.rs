@@ -73,13 +73,12 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
     let read_only = make_read_only(&held, &record)?;
     // While the overlays are mounted: they go on showing an error if this process is killed now,
     // and each descriptor of a stop shows it once.
-    let mut failed = match mutant::is("hold-cleared-first") {
-        true => None,
-        false if mutant::is("hold-stop-synced-late") => lost_write(&held),
-        false => sync_or_note(&pins, &mut record)?.or_else(|| lost_write(&held)),
-    };
-    if failed.is_some() {
-        record.note_failure()?;
+    let mut failed = None;
+    if !mutant::is("hold-cleared-first") {
+        if !mutant::is("hold-stop-synced-late") {
+            failed = sync_or_note(&pins, &mut record)?;
+        }
+        failed = failed.or(note_lost_writes(&held, &mut record)?);
     }
     // At once: a program that opens a file now is refused.
     unmount_all(&held, &record)?;
@@ -101,7 +100,6 @@ pub(crate) fn end(lock: &Lock, mut record: HoldRecord) -> Result<Vec<Left>, Hold
     if let Some(path) = failed {
         // What the hold added stays until `recover`: the disk may be read-only now, and the marker
         // may be lost with its container.
-        record.note_failure()?;
         return Err(HoldFailure::WriteBack(path, record.name));
     }
     clear(record, &places, &pins)?;
@@ -136,21 +134,21 @@ fn clear(
 /// kernel reports a lost write once. Returns the mount point of the first file system that lost one.
 ///
 /// # Errors
-/// As for [`HoldRecord::note_failure`].
+/// As for [`HoldRecord::note_losses`], after all syncs.
 fn sync_or_note(
     pins: &[(OwnedFd, PathBuf)],
     record: &mut HoldRecord,
 ) -> Result<Option<PathBuf>, Error> {
-    let mut failed = None;
+    let (mut failed, mut noted) = (None, Ok(()));
     for pin in pins {
         if let Err(error) = sync_pin(pin) {
             if !mutant::is("hold-stop-synced-late") {
-                record.note_failure()?;
+                noted = noted.and(record.note_loss(error.path()));
             }
             failed.get_or_insert(error.path().to_owned());
         }
     }
-    Ok(failed)
+    noted.map(|()| failed)
 }
 
 /// Syncs all file systems of `pins`.
@@ -272,10 +270,18 @@ fn release_all(record: &HoldRecord) -> Result<(), HoldFailure> {
     unmount_all(&held, record)
 }
 
-/// Returns a path of `held` of which a write was lost.
-fn lost_write(held: &[(ResolvedPath, Mount)]) -> Option<PathBuf> {
-    let mut places = held.iter().map(|(place, _)| place);
-    places.find(|place| place.has_write_back_error()).map(ResolvedPath::path)
+/// Notes in `record` the disks of those paths of `held` of which a write was lost, and returns the first
+/// of the paths.
+fn note_lost_writes(
+    held: &[(ResolvedPath, Mount)],
+    record: &mut HoldRecord,
+) -> Result<Option<PathBuf>, Error> {
+    let mut first = None;
+    for (place, _) in held.iter().filter(|(place, _)| place.has_write_back_error()) {
+        record.note_loss(place.parent())?;
+        first.get_or_insert_with(|| place.path());
+    }
+    Ok(first)
 }
 
 /// Unmounts the overlays at `held`.

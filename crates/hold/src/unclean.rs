@@ -11,8 +11,8 @@ pub fn unclean(record: &HoldRecord) -> Option<Unclean> {
     if record.lost {
         return Some(if record.boot.is_empty() { Unclean::UnknownMarker } else { Unclean::Marker });
     }
-    // A user in a container may not ask the kernel which boot it is. An overlay shows the boot of the
-    // record, which no overlay outlives.
+    // A user in a container may not ask the kernel which boot it is. A mounted overlay of the hold shows
+    // that it is still the record's.
     match boot::is_now(&record.boot).or_else(|| live::exists(record).then_some(true)) {
         None => return Some(Unclean::UnknownBoot),
         Some(false) => return Some(Unclean::Boot),

@@ -84,7 +84,10 @@ fn a_container_whose_boot_id_covers_that_of_the_kernel_is_told_what_helps() {
                           Operation not permitted";
             failed(started, &[reason, said]);
         };
-        container(&[], "hint: on the host, type: nsenter --mount --pid --target PID COMMAND");
+        container(
+            &[],
+            "hint: on the host, type the command behind nsenter --mount --pid --target PID, ",
+        );
         let own_users = ["--user", "--map-root-user"];
         container(&own_users, "hint: start the container without a user namespace");
     });

@@ -156,7 +156,7 @@ fn the_kill_of_a_container_with_a_boot_id_of_its_own_costs_nothing() {
         let refuse = "strace -f -qq -o calls -e trace=fsopen -e inject=fsopen:error=EPERM";
         for verb in ["recover", "recover --keep", "start", "stop", "restore"] {
             let said = "cannot mount a procfs to read /proc/sys/kernel/random/boot_id: ";
-            let hint = "nsenter --mount --pid --target PID COMMAND";
+            let hint = "nsenter --mount --pid --target PID, with";
             let verb = format!("{refuse} synconce hold {verb} ./t.toml");
             failed(next(&fixture, &mount, &verb), &[said, hint]);
         }

@@ -11,7 +11,7 @@ pub fn take_away(place: &Place, held: &[PathBuf]) {
         place.bare(&["umount", &path.display().to_string()]);
     }
     place.bare(&["pkill", "-KILL", "-x", "synconce-guard"]);
-    // A zombie has no locks, and nobody may wait for it.
+    // A zombie has no locks, and perhaps no process reaps it.
     sh(place, "while pgrep -r D,R,S,T -x synconce-guard >/dev/null; do sleep 0.01; done");
 }
 

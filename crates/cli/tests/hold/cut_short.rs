@@ -26,7 +26,9 @@ fn a_wipe_that_is_cut_short_with_its_container_leaves_the_marks_until_its_rename
         assert!(!fixture.directory().exists() && fixture.file().exists());
         lose_container(&fixture);
         fixture.fails("start", &["its marker is lost"]);
-        fixture.fails("recover", &["is missing: its file system may not be mounted, or an earlier recovery set it aside"]);
+        let missing =
+            "is missing: its file system may not be mounted, or an earlier recovery set it aside";
+        fixture.fails("recover", &[missing]);
         fixture.ok("recover --wipe");
         fixture.ok("start");
         fixture.ok("stop");

@@ -6,6 +6,7 @@ use crate::lost_before_restore::{
     LOST, damage_marker, killed, lose_container, lose_memory, mount_anew, wipe_and_restore,
 };
 use crate::support::{HoldOnRig, configure, failed, sh};
+use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use synconce_testkit::harness::{Place, eventually, isolated_alone};
@@ -177,7 +178,7 @@ fn a_loss_without_sysfs_refuses_a_restore_until_the_machine_boots() {
         fixture.fails("restore", &said);
         show_sysfs(&fixture);
         mount_anew(&fixture);
-        let boot = "  synconce hold restore t    # after the machine has booted";
+        let boot = "  synconce hold restore t    # after a reboot of the machine; ";
         fixture.fails("restore", &[said[0], boot]);
         let journal = place.read("state/holds/t.aside.json");
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -263,6 +264,33 @@ fn a_loss_is_not_forgotten_by_a_recovery_that_is_killed_at_the_sync_of_another_d
     });
 }
 
+#[test]
+fn a_stop_notes_a_loss_for_its_disk_alone() {
+    isolated_alone(|place| {
+        let fixture = on_a_late_disk(place);
+        let (other, held) = on_a_second_disk(place);
+        fixture.ok("start");
+        lose_data(&fixture);
+        stop_that_fails(&fixture);
+        fixture.rig.disk().recover().unwrap();
+        assert_eq!(losses(place).len(), 1);
+        fixture.ok("recover --wipe");
+        let said = fixture.fails("restore", LOST);
+        assert!(!said.contains(&other.path().display().to_string()), "{said}");
+        mount_anew(&fixture);
+        fixture.ok("restore");
+        assert!(held.exists());
+        other.down().unwrap();
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Returns the losses in the marker.
+fn losses(place: &Place) -> Vec<Value> {
+    let marker: Value = serde_json::from_str(&place.read("state/holds/t.json")).unwrap();
+    marker["losses"].as_array().expect("a list").clone()
+}
+
 /// A sync does not reach the second disk, because another one covers the held directory.
 #[test]
 fn a_wipe_notes_a_disk_that_failed_beside_a_loss_that_the_marker_has() {
@@ -283,12 +311,26 @@ fn a_wipe_notes_a_disk_that_failed_beside_a_loss_that_the_marker_has() {
         let count = |text: String| text.matches("/sys/fs/ext4/").count();
         let in_marker = || count(place.read("state/holds/t.json"));
         let systems = in_marker();
+        // The boot before gave the disk another number.
+        let marker: Value = serde_json::from_str(&place.read("state/holds/t.json")).unwrap();
+        let point = second.to_str();
+        let of_second = |system: &&Value| system["point"].as_str() == point;
+        let system = marker["file_systems"].as_array().unwrap().iter().find(of_second).unwrap();
+        let number = |number: u64| format!("\"number\": {number}");
+        let now = system["super_block"]["number"].as_u64().unwrap();
+        let text = place.read("state/holds/t.json").replace(&number(now), &number(now + 1000));
+        place.write("state/holds/t.json", &text);
         other.abort_journal(|| fs::create_dir(second.join("made")).unwrap()).unwrap();
         other.disk().recover().unwrap();
         eventually("the abort", || fs::write(second.join("new"), "").is_err());
         sh(place, &format!("mount -t tmpfs cover {}", above.display()));
         fixture.ok("recover --wipe");
-        assert_eq!((systems, count(place.read("state/holds/t.aside.json"))), (3, 2));
+        let journal = place.read("state/holds/t.aside.json");
+        assert!(
+            journal.contains(&number(now)) && !journal.contains(&number(now + 1000)),
+            "{journal}"
+        );
+        assert_eq!((systems, count(journal)), (3, 2));
         sh(place, &format!("umount {}", above.display()));
         other.down().unwrap();
         fixture.rig.down().unwrap();
@@ -306,9 +348,7 @@ fn a_loss_of_a_disk_that_was_shut_down_is_noted_for_no_other_disk() {
         fs::write(fixture.directory().join("new"), "new").unwrap();
         fixture.fails("stop", &[]);
         fixture.rig.disk().fail_writes(false).unwrap();
-        let marker = serde_json::from_str(&place.read("state/holds/t.json")).expect("JSON");
-        let marker: serde_json::Value = marker;
-        let losses = marker["losses"].as_array().expect("a list");
+        let losses = losses(place);
         assert_eq!(losses.len(), 1, "{losses:?}");
         let directory = losses[0]["super_block"]["directory"].as_str().expect("a path");
         assert!(directory.starts_with("/sys/fs/xfs/"), "{directory}");

@@ -20,7 +20,7 @@ use crate::safe_directory::{SafeDirectory, sync_file_systems};
 use crate::unclean::unclean;
 use crate::users;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
@@ -215,14 +215,17 @@ fn move_away(
 /// The kernel reports a lost write once, so a failure is noted for the next call: in memory, too, for
 /// a journal on a disk that is full or read-only.
 fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Error> {
+    let parents = parents(chosen);
+    // Before the syncs: a disk that has failed may no longer be found.
+    let systems = parents.iter().map(|parent| Ok((*parent, file_system_of(parent)?)));
+    let systems: BTreeMap<_, _> = systems.collect::<Result<_, Error>>()?;
     let mut lost = None;
-    let opened = sync_file_systems(parents(chosen), |error| {
+    let opened = sync_file_systems(parents, |error| {
+        let system = &systems[error.path()];
         // The failure matters more than that of its notes.
-        if let Ok(system) = file_system_of(error.path()) {
-            let _ = lost_writes::note_for_restore(&journal.name, &system);
-            if journal.add_losses(&[Loss::of(&system)]) {
-                let _ = journal.write();
-            }
+        let _ = lost_writes::note_for_restore(&journal.name, system);
+        if journal.add_losses(&[Loss::of(system)]) {
+            let _ = journal.write();
         }
         lost.get_or_insert(error);
     });

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
 
-/// What a command waits for if no other one mounts the disk anew.
-const AFTER_BOOT: &str = "after the machine has booted; for a container, after its host has";
+/// Shown beside a command that works only after a boot.
+const AFTER_BOOT: &str = "after a reboot of the machine; in a container, of its host";
 
 /// Why files were not put back.
 #[derive(Debug)]
@@ -115,11 +115,14 @@ impl RestoreError {
                 if *has_root {
                     return vec![(restore, AFTER_BOOT)];
                 }
-                let each = |verb, what| {
-                    points.iter().map(move |point| (format!("{verb} {}", quote(point)), what))
-                };
-                let unmount = each("umount", "and wherever else the file system is mounted");
-                let mount = each("mount", "or boot the machine instead");
+                let command = |verb, point: &PathBuf| format!("{verb} {}", quote(point));
+                // The points are sorted: one below another comes after it.
+                let unmount = points.iter().rev().map(|point| {
+                    (command("umount", point), "and wherever else the file system is mounted")
+                });
+                let mount = points.iter().map(|point| {
+                    (command("mount", point), "as it was mounted; or boot the machine instead")
+                });
                 let restore = (restore, "then put back what the disk has");
                 unmount.chain(mount).chain([restore]).collect()
             }
@@ -199,8 +202,9 @@ mod tests {
         };
         assert_eq!(commands(&["/", "/data"], true), "synconce hold restore t");
         assert_eq!(
-            commands(&["/a b", "/data"], false),
-            "umount '/a b'; umount /data; mount '/a b'; mount /data; synconce hold restore t"
+            commands(&["/a b", "/data", "/data/db"], false),
+            "umount /data/db; umount /data; umount '/a b'; \
+             mount '/a b'; mount /data; mount /data/db; synconce hold restore t"
         );
     }
 }
