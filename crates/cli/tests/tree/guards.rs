@@ -286,6 +286,13 @@ fn no_export_goes_into_a_store(place: &Place) {
     let site = with_base(place);
     let link = site.fresh("link");
     std::os::unix::fs::symlink(site.store(), &link).unwrap();
+    let missing = site.fresh("missing");
+    let through = missing.join("..").join(site.store().file_name().unwrap()).join("x");
+    let said =
+        format!("synconce: cannot export to {}: No such file or directory\n", through.display());
+    let refused = site.ends(&["export", "base", through.to_str().unwrap()]);
+    assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
+    assert!(!missing.exists());
     for below in ["sessions/x", "trees/x.json", "new/x"] {
         for store in [&site.store(), &link] {
             let to = store.join(below);

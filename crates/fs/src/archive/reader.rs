@@ -12,6 +12,7 @@ use super::{BLOCK, failed, header, refuse};
 /// The most bytes of names, attributes and maps that are read into memory.
 const LONGEST: u64 = 64 << 20;
 const BUFFER: usize = 256 << 10;
+const NO_TAR: &str = "it is no tar";
 
 /// Reads an archive from its first byte to its last.
 pub(super) struct Reader<R> {
@@ -210,7 +211,7 @@ impl<R: Read> Reader<R> {
             return Ok(Some(header.clone()));
         }
         Err(if self.member.is_empty() && !extended && self.for_all.is_empty() {
-            refuse(b"the archive", "it is no tar")
+            refuse(b"the archive", NO_TAR)
         } else {
             self.damaged("the header behind this member is damaged")
         })
@@ -226,7 +227,9 @@ impl<R: Read> Reader<R> {
                 return Ok(());
             }
             if piece.iter().any(|byte| *byte != 0) {
-                return Err(self.damaged("the archive goes on behind its end"));
+                let is_tar = !self.member.is_empty();
+                let why = if is_tar { "the archive goes on behind its end" } else { NO_TAR };
+                return Err(self.damaged(why));
             }
             let length = piece.len();
             self.input.consume(length);
@@ -319,10 +322,9 @@ fn fill<'a, R: Read>(
 }
 
 fn cut(member: &[u8], between: bool) -> Error {
-    let why = if between {
-        "the archive is cut short behind this member"
-    } else {
-        "the archive is cut short within this member"
-    };
-    refuse(if member.is_empty() { b"the archive" } else { member }, why)
+    match between {
+        _ if member.is_empty() => refuse(b"the archive", "it is no tar, or it is cut short"),
+        true => refuse(member, "the archive is cut short behind this member"),
+        false => refuse(member, "the archive is cut short within this member"),
+    }
 }

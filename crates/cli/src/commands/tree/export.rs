@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{self, Path};
+use std::path::{self, Component, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_fs::CopyOptions;
@@ -57,8 +57,14 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
 /// Fails if `directory` is in a store of trees, or would be.
 fn is_in_no_store(directory: &Path) -> Result<(), Error> {
     let absolute = path::absolute(directory).on("cannot export to", directory)?;
-    let mut above = absolute.ancestors().filter_map(|above| above.canonicalize().ok());
-    if above.next().is_some_and(|above| store_of(&above).is_some()) {
+    let there = absolute.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, canonical)) = there else { return Ok(()) };
+    // ".." behind a directory that is not there could lead anywhere once it is made.
+    let rest = absolute.strip_prefix(above).unwrap_or(&absolute);
+    if rest.components().any(|part| part == Component::ParentDir) {
+        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOENT));
+    }
+    if store_of(&canonical).is_some() {
         let why = io::Error::other("it would be in a store, which removes what no tree needs");
         return Err(Error::new("cannot export to", directory, why));
     }
