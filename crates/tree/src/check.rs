@@ -158,14 +158,15 @@ pub fn verify_syncs(store: &Store, name: Option<&TreeName>) -> Result<bool, Erro
     Ok(false)
 }
 
-/// Returns what is wrong with the store, in the order in which it was found. Each tree is
+/// Adds what is wrong with the store to `faults`, in the order in which it is found. Each tree is
 /// checked as of one moment; other commands may change the tree meanwhile. After a sync that fails,
 /// no other layer that needs one is checked: a disk that does not answer is waited for once.
 ///
 /// # Errors
-/// The store cannot be read; `ECANCELED`.
-pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error> {
-    let (records, mut faults) = store.records()?;
+/// The store cannot be read; `ECANCELED`. `faults` has what was found before.
+pub fn fsck(store: &Store, faults: &mut Vec<Error>, progress: &dyn Progress) -> Result<(), Error> {
+    let (records, of_records) = store.records()?;
+    faults.extend(of_records);
     let mut looked_at = HashSet::new();
     let (has_failed, mut left_out) = (Cell::new(false), 0);
     let sync = || {
@@ -198,7 +199,7 @@ pub fn fsck(store: &Store, progress: &dyn Progress) -> Result<Vec<Error>, Error>
         let why = io::Error::other(format!("a sync failed; not compared: {left_out}"));
         faults.push(Error::new("cannot compare all of", &store.path().join(LAYERS), why));
     }
-    Ok(faults)
+    Ok(())
 }
 
 fn fault_of(

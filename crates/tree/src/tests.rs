@@ -199,7 +199,7 @@ fn what_a_cut_commit_has_saved_as_another_tree_is_no_loss() {
 }
 
 #[test]
-fn an_fsck_that_is_cancelled_takes_no_layer_for_damaged() {
+fn an_fsck_that_is_cancelled_takes_no_layer_for_damaged_and_keeps_what_it_found() {
     struct Cancelled;
     impl Progress for Cancelled {
         fn add(&self, _: u64, _: u64) {}
@@ -207,7 +207,7 @@ fn an_fsck_that_is_cancelled_takes_no_layer_for_damaged() {
             true
         }
     }
-    let (_directory, store) = store();
+    let (directory, store) = store();
     let fill = |whole: BorrowedFd<'_>| {
         for entry in 0..200 {
             mkdirat(whole, entry.to_string(), Mode::RWXU).expect("a directory");
@@ -215,9 +215,13 @@ fn an_fsck_that_is_cancelled_takes_no_layer_for_damaged() {
         Ok(Plain)
     };
     import(&store, &name("a"), Some(Strategy::Copy), &(), fill).expect("imported");
-    assert!(fsck(&store, &()).expect("it looks at all").is_empty());
-    let error = fsck(&store, &Cancelled).expect_err("it is cancelled");
+    let mut faults = Vec::new();
+    fsck(&store, &mut faults, &()).expect("it looks at all");
+    assert!(faults.is_empty(), "{faults:?}");
+    fs::write(directory.path().join("trees/0.json"), "no record").expect("written");
+    let error = fsck(&store, &mut faults, &Cancelled).expect_err("it is cancelled");
     assert_eq!(error.io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
+    assert_eq!(faults.len(), 1, "{faults:?}");
 }
 
 #[test]

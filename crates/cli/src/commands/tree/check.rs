@@ -70,6 +70,13 @@ fn say_altered(one: &Altered) {
         ContentAlteration::Unread(errno) => {
             format!("cannot read {}: {}", path(file), reason(&(*errno).into()))
         }
+        // A file that is made changes its directory.
+        ContentAlteration::New if one.alteration.is_none() => {
+            format!(
+                "{} has no checksum, and is not new: its line of sha256sums is lost",
+                path(file)
+            )
+        }
         ContentAlteration::New => format!("{} has no checksum", path(file)),
         ContentAlteration::Gone => format!("{} is gone", path(file)),
     });
@@ -144,8 +151,14 @@ fn say_some(lines: Vec<String>, things: &str) {
 pub fn fsck(store: &Store, output: Output) -> Result<ExitCode, CommandError> {
     promise::keep_if(|| Ok(synconce_tree::verify_syncs(store, None)?))?;
     let bar = Bar::new("looked at");
-    let faults: Vec<Error> = synconce_tree::fsck(store, &bar)?;
+    let mut faults = Vec::new();
+    let looked = synconce_tree::fsck(store, &mut faults, &bar);
     drop(bar);
+    if let Err(error) = looked {
+        // What was found before an interrupt.
+        faults.iter().for_each(|fault| say(&fault.to_string()));
+        return Err(error.into());
+    }
     let all = faults.iter().map(|fault| json!({ "fault": fault.to_string() }));
     output.write_or(&all.collect::<Vec<_>>(), || {
         faults.iter().for_each(|fault| say(&fault.to_string()));
