@@ -288,6 +288,8 @@ impl HoldRecord {
             let _ = fs::remove_file(&new);
             // An earlier one stays if there is no room for this one.
             let _ = fs::hard_link(path(name), &new).and_then(|()| fs::rename(&new, &kept));
+            // A rename over another name of the same file does nothing (rename(2)).
+            let _ = fs::remove_file(&new);
         }
     }
 

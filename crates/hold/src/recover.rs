@@ -219,8 +219,10 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
     let failed = |system: &FileSystem| match is_unnamed {
         true => Some(system.clone()),
         // What has failed is mounted there now, and has another number than before a boot.
-        false => has_failed(system)
-            .then(|| file_system_of(&system.point).unwrap_or_else(|_| system.clone())),
+        false => has_failed(system).then(|| {
+            let unknown = || FileSystem { super_block: None, ..system.clone() };
+            file_system_of(&system.point).unwrap_or_else(|_| unknown())
+        }),
     };
     let failed: Vec<_> = record.file_systems.iter().filter_map(failed).collect();
     record.add_losses(&failed);

@@ -276,12 +276,12 @@ fn note_lost_writes(
     held: &[(ResolvedPath, Mount)],
     record: &mut HoldRecord,
 ) -> Result<Option<PathBuf>, Error> {
-    let mut first = None;
+    let (mut first, mut noted) = (None, Ok(()));
     for (place, _) in held.iter().filter(|(place, _)| place.has_write_back_error()) {
-        record.note_loss(place.parent())?;
+        noted = noted.and(record.note_loss(place.parent()));
         first.get_or_insert_with(|| place.path());
     }
-    Ok(first)
+    noted.map(|()| first)
 }
 
 /// Unmounts the overlays at `held`.

@@ -51,7 +51,7 @@ fn a_verb_that_compares_no_boot_needs_none() {
         crash(fixture);
         fixture.ok("recover");
         succeeds("recover");
-        // It would note a loss that it meets.
+        // A restore may have to note a loss, with the boot.
         failed(sandboxed(fixture, "restore"), &["boot_id", "ProcSubset=all"]);
         fixture.ok("restore");
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");

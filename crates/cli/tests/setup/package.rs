@@ -24,6 +24,7 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
         script = script.replace(path, &format!("{root}{path}"));
     }
     let tools = place.root.join("var/tools");
+    script = script.replace("/usr/bin/synconce ", &format!("{}/synconce ", tools.display()));
     let tool = format!("#!/bin/sh\nexec {SYNCONCE} \"$@\" --root {root}\n");
     place.write("var/tools/synconce", &tool);
     fs::set_permissions(tools.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
