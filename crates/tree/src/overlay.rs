@@ -28,7 +28,7 @@ pub use self::trial::trial;
 pub(crate) use self::upper::is_same_directory;
 pub use self::upper::{clear_guard, prepare_upper};
 
-use rustix::fs::{Mode, StatVfsMountFlags, mkdirat};
+use rustix::fs::{AtFlags, Mode, StatVfsMountFlags, mkdirat, unlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     MountAttrFlags, MountFlags, MoveMountFlags, OpenTreeFlags, mount_remount, move_mount, open_tree,
@@ -148,12 +148,15 @@ pub fn writable(
 
 /// Fails if the overlay `root` can only be read. The kernel mounts such an overlay if it cannot make a
 /// directory in `work`, for example on a full disk, and says why only in its log
-/// (`ovl_make_workdir` in fs/overlayfs/super.c).
+/// (`ovl_make_workdir`, and with `index` also `ovl_get_indexdir`, in fs/overlayfs/super.c).
 fn is_writable(root: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<()> {
     if !rustix::fs::fstatvfs(root)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
         return Ok(());
     }
-    mkdirat(work, "work", Mode::RWXU)?;
+    // A name that the kernel does not use: its `work` may exist, of an earlier mount or if only `index`
+    // could not be made.
+    mkdirat(work, "probe", Mode::RWXU)?;
+    unlinkat(work, "probe", AtFlags::REMOVEDIR)?;
     // There is room by now: the next attempt can succeed.
     Err(Errno::BUSY.into())
 }

@@ -85,6 +85,7 @@ fn a_recovery_from_a_damaged_marker_keeps_it() {
             }
             fixture.ok("recover --keep");
             assert_eq!(place.read("state/holds/t.json.damaged"), damage);
+            assert!(!place.path("state/holds/t.json.new").exists());
             assert_eq!(fixture.state(), "off");
         }
         fixture.rig.down().unwrap();

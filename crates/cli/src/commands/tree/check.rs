@@ -10,7 +10,6 @@ use crate::text::{notice, say, shell};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
-use synconce_durable::error::Error;
 use synconce_sys::reason;
 use synconce_tree::record::TreeName;
 use synconce_tree::{Alteration, Altered, AlteredFile, ContentAlteration, Store};
@@ -69,13 +68,6 @@ fn say_altered(one: &Altered) {
         }
         ContentAlteration::Unread(errno) => {
             format!("cannot read {}: {}", path(file), reason(&(*errno).into()))
-        }
-        // A file that is made changes its directory.
-        ContentAlteration::New if one.alteration.is_none() => {
-            format!(
-                "{} has no checksum, and is not new: its line of sha256sums is lost",
-                path(file)
-            )
         }
         ContentAlteration::New => format!("{} has no checksum", path(file)),
         ContentAlteration::Gone => format!("{} is gone", path(file)),
