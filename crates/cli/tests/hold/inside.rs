@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use synconce_sys::overlay::kernel_is_at_least;
-use synconce_testkit::harness::{Place, isolated};
+use synconce_testkit::harness::{Place, finish, isolated};
 use synconce_testkit::rig::{FsKind, Rig};
 
 /// Names a file in `directory` that was opened without a name (open(2), O_TMPFILE).
@@ -47,6 +47,22 @@ fn a_device_that_overlays_take_for_a_deleted_file_is_made_after_the_stop_only() 
         assert_eq!(make_a_device(&fixture.directory()), Err(Errno::PERM));
         fixture.ok("stop");
         make_a_device(&fixture.directory()).unwrap();
+    });
+}
+
+#[test]
+fn a_held_directory_cannot_be_renamed_removed_or_frozen() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        let (held, other) = (fixture.directory(), fixture.rig.path().join("other"));
+        assert_eq!(rustix::fs::rename(&held, &other), Err(Errno::BUSY));
+        assert_eq!(rustix::fs::rmdir(&held), Err(Errno::BUSY));
+        let [held, disk] = [&held, fixture.rig.path()].map(|path| path.display().to_string());
+        let frozen = finish(place.command("fsfreeze").args(["--freeze", &held]));
+        assert!(frozen.stderr.ends_with("Operation not supported\n"), "{frozen:?}");
+        sh(place, &format!("fsfreeze --freeze {disk}; fsfreeze --unfreeze {disk}"));
+        fixture.ok("stop");
+        rustix::fs::rename(held, other).unwrap();
     });
 }
 
