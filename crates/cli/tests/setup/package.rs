@@ -24,11 +24,15 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
         script = script.replace(path, &format!("{root}{path}"));
     }
     let tools = place.root.join("var/tools");
-    script = script.replace("/usr/bin/synconce ", &format!("{}/synconce ", tools.display()));
+    script = script.replace("PATH=/usr/bin:", &format!("PATH={}:", tools.display()));
     let tool = format!("#!/bin/sh\nexec {SYNCONCE} \"$@\" --root {root}\n");
     place.write("var/tools/synconce", &tool);
     fs::set_permissions(tools.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+    // Another one, which no script may call.
+    place.write("var/others/synconce", "#!/bin/sh\necho 'not of this package' >&2\nexit 1\n");
+    let others = place.root.join("var/others");
+    fs::set_permissions(others.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", others.display(), std::env::var("PATH").unwrap_or_default());
     EndedCommand::of(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
 }
 
