@@ -227,7 +227,7 @@ fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(),
     let failed: Vec<_> = record.file_systems.iter().filter_map(failed).collect();
     record.add_losses(&failed);
     if !mutant::is("hold-wipe-unsynced") {
-        // A note beside the losses that the marker gets below.
+        // The losses are computed below, and read by no one from this note: it may fail.
         overlay::sync(places, |error| drop(record.note_loss(error.path())))?;
     }
     record.losses = losses(record, places)?;

@@ -17,6 +17,11 @@ pub fn wipe_and_restore(fixture: &HoldOnRig<'_>) {
     fixture.ok("recover --wipe");
     fixture.fails("restore", LOST);
     lose_memory(fixture);
+    restores_once_mounted_anew(fixture);
+}
+
+/// Checks that a loss is known, until its disk is mounted anew.
+pub fn restores_once_mounted_anew(fixture: &HoldOnRig<'_>) {
     fixture.fails("restore", LOST);
     mount_anew(fixture);
     fixture.ok("restore");
@@ -271,9 +276,7 @@ fn a_loss_that_only_the_marker_has_is_not_forgotten_by_a_restore() {
         let fixture = lose_between_two_wipes(place, &at_the_journal(true));
         assert!(place.read("state/holds/t.aside.json").contains("\"losses\": []"));
         lose_memory(&fixture);
-        fixture.fails("restore", LOST);
-        mount_anew(&fixture);
-        fixture.ok("restore");
+        restores_once_mounted_anew(&fixture);
         fixture.rig.down().unwrap();
     });
 }
@@ -306,9 +309,7 @@ fn a_loss_that_only_the_wipe_can_meet_is_not_forgotten_by_a_restore() {
         fixture.rig.disk().recover().unwrap();
         fixture.fails("restore", LOST);
         lose_memory(&fixture);
-        fixture.fails("restore", LOST);
-        mount_anew(&fixture);
-        fixture.ok("restore");
+        restores_once_mounted_anew(&fixture);
         fixture.rig.down().unwrap();
     });
 }
@@ -328,9 +329,7 @@ fn a_loss_that_only_the_wipe_can_meet_needs_no_note_but_the_journal() {
         fixture.ok("recover --wipe");
         sh(place, "umount runtime");
         fixture.rig.disk().recover().unwrap();
-        fixture.fails("restore", LOST);
-        mount_anew(&fixture);
-        fixture.ok("restore");
+        restores_once_mounted_anew(&fixture);
         fixture.rig.down().unwrap();
     });
 }

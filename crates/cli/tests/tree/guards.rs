@@ -288,8 +288,7 @@ fn no_export_goes_into_a_store(place: &Place) {
     std::os::unix::fs::symlink(site.store(), &link).unwrap();
     let missing = site.fresh("missing");
     let through = missing.join("..").join(site.store().file_name().unwrap()).join("x");
-    let said =
-        format!("synconce: cannot export to {}: No such file or directory\n", through.display());
+    let said = format!("synconce: cannot find {}: No such file or directory\n", missing.display());
     let refused = site.ends(&["export", "base", through.to_str().unwrap()]);
     assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
     assert!(!missing.exists());

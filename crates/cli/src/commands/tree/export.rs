@@ -11,7 +11,7 @@ use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{self, Component, Path};
+use std::path::{self, Component, Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_fs::CopyOptions;
@@ -62,7 +62,8 @@ fn is_in_no_store(directory: &Path) -> Result<(), Error> {
     // ".." behind a directory that is not there could lead anywhere once it is made.
     let rest = absolute.strip_prefix(above).unwrap_or(&absolute);
     if rest.components().any(|part| part == Component::ParentDir) {
-        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOENT));
+        let missing: PathBuf = above.components().chain(rest.components().take(1)).collect();
+        return Err(Error::new("cannot find", &missing, rustix::io::Errno::NOENT));
     }
     if store_of(&canonical).is_some() {
         let why = io::Error::other("it would be in a store, which removes what no tree needs");
