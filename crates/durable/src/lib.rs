@@ -1,7 +1,7 @@
 //! Durability: the marker of a run in flight, the one commit at its end, recovery after a crash,
 //! and the durable replacement of a file.
 //!
-//! `hold` keeps the order of the steps; this crate makes each step durable before it
+//! `run` keeps the order of the steps; this crate makes each step durable before it
 //! returns. Assumptions about the medium: a completed flush is durable, an
 //! unflushed write may or may not survive, and a failed flush loses what it
 //! covered (see docs/durability.md).
@@ -9,6 +9,7 @@
 
 pub mod boot;
 pub mod commit;
+pub mod count;
 mod directories;
 pub mod earlier;
 pub mod error;

@@ -1,22 +1,18 @@
 //! Counts of the held build steps since the boot, and of those with a volatile root, in memory
 //! (`/run/synconce/steps`).
 //!
-//! Each engine has three files. A note adds one byte to the first, whose length is the count, and
-//! overwrites the second with a record of a fixed length. The length of the third counts the steps
-//! with a volatile root, held or not. So notes need no lock and no sync, and lose no count to each other.
+//! Each engine has three files: the count of held steps (see [`synconce_durable::count`]), the record of
+//! the last step, of a fixed length, and the count of the steps with a volatile root, held or not.
 
 use crate::classify::{CallContext, Reason, Treatment};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use synconce_durable::{standard_paths, state_file};
+use synconce_durable::{count, standard_paths, state_file};
 
-/// How many steps of an engine are counted, at most: as many bytes of memory are used.
-const MOST: u64 = 1 << 24;
 /// The length of the record of the last step.
 const LENGTH: usize = 512;
 /// The bytes of an image's name that are kept.
@@ -103,23 +99,14 @@ pub(crate) fn note_volatile(engine: &str, unheld: Option<&LastStep>) {
 }
 
 fn note_volatile_in(directory: &Path, engine: &str, unheld: Option<&LastStep>) -> io::Result<()> {
-    make(directory)?;
-    count(&volatile(directory, engine))?;
+    count::make_directory(directory)?;
+    count::add_one(&volatile(directory, engine))?;
     unheld.map_or(Ok(()), |step| record(directory, engine, step))
 }
 
-/// Makes the directory of the counts.
-fn make(directory: &Path) -> io::Result<()> {
-    // Run files are there, too.
-    if let Some(runtime) = directory.parent() {
-        standard_paths::make_runtime(runtime)?;
-    }
-    DirBuilder::new().recursive(true).mode(0o755).create(directory)
-}
-
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
-    make(directory)?;
-    count(&directory.join(engine))?;
+    count::make_directory(directory)?;
+    count::add_one(&directory.join(engine))?;
     record(directory, engine, step)
 }
 
@@ -128,21 +115,7 @@ fn record(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     let mut record = serde_json::to_vec(step)?;
     // Blanks after the object: a shorter record leaves nothing of a longer one.
     record.resize(LENGTH, b' ');
-    open(OpenOptions::new().write(true), &last(directory, engine))?.write_all_at(&record, 0)
-}
-
-/// Adds one to the count in the file `path`.
-fn count(path: &Path) -> io::Result<()> {
-    let mut file = open(OpenOptions::new().append(true), path)?;
-    if file.metadata()?.len() < MOST {
-        file.write_all(b".")?;
-    }
-    Ok(())
-}
-
-fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    options.create(true).mode(0o644).custom_flags(flags).open(path)
+    count::open(OpenOptions::new().write(true), &last(directory, engine))?.write_all_at(&record, 0)
 }
 
 fn last(directory: &Path, engine: &str) -> PathBuf {
@@ -165,9 +138,8 @@ pub fn read() -> Vec<HeldSteps> {
 
 fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
-        let counted = |path: &Path| Some(state_file::open(path).ok()?.metadata().ok()?.len());
-        let count = counted(&directory.join(engine)).unwrap_or_default();
-        let volatile = counted(&volatile(directory, engine)).unwrap_or_default();
+        let count = count::read(&directory.join(engine));
+        let volatile = count::read(&volatile(directory, engine));
         let last = state_file::open(&last(directory, engine)).ok();
         let last = last.and_then(|file| state_file::read(&file).ok());
         (count > 0 || volatile > 0).then_some(HeldSteps { engine, count, volatile, last })
@@ -179,7 +151,8 @@ fn read_in(directory: &Path) -> Vec<HeldSteps> {
 mod tests {
     use super::*;
     use rustix::fs::{CWD, Mode, mkfifoat};
-    use std::fs;
+    use std::fs::{self, File};
+    use synconce_durable::count::MOST;
 
     fn step(time: u64, image: Option<String>) -> LastStep {
         LastStep { time, image }

@@ -13,6 +13,7 @@ mod active;
 mod balance;
 mod caller;
 mod checkpoints;
+mod counts;
 mod directory;
 mod fd_info;
 mod finished;
@@ -48,6 +49,7 @@ mod workers;
 
 pub use accounts::{Accounts, PassReason, Tally};
 pub use balance::Balance;
+pub use counts::RunCounts;
 pub use finished::{Finished, Observer, RunOutcome};
 pub use frontend::{execute_unheld, run};
 pub use held::{is_held, is_in_step};

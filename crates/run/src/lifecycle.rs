@@ -16,11 +16,12 @@ use crate::accounts::Accounts;
 use crate::active::Active;
 use crate::balance::{Balance, HeldSyncs};
 use crate::checkpoints;
+use crate::counts;
 use crate::options::RunOptions;
 use crate::presence::Presence;
 use crate::privileges::{self, Gain};
 use crate::process_tree::{self, Process};
-use crate::protocol::{Ending, Message, Notice, Summary, send, try_send};
+use crate::protocol::{CommitReport, Ending, Message, Notice, Summary, send, try_send};
 use crate::rules::Rules;
 use crate::run_error::RunError;
 use crate::runfile::Phase;
@@ -243,6 +244,7 @@ impl Over {
             notify(&Message::Ended(end));
         }
         self.commit(options, frontend, &survivors, &mut summary);
+        counts::note(summary.commit.as_ref().map(CommitReport::is_durable));
         let survivors = self.survivors();
         let mut pending = notices.pending(&survivors);
         if !survivors.is_empty() {

@@ -32,7 +32,7 @@ use synconce_durable::standard_paths;
 use synconce_durable::text;
 use synconce_oci::held_steps::{self, HeldSteps};
 use synconce_run::{
-    CommitReport, Live, Phase, Process, descendants, failed_commit, live, processes_of,
+    CommitReport, Live, Phase, Process, RunCounts, descendants, failed_commit, live, processes_of,
 };
 use synconce_sys::reason;
 
@@ -176,7 +176,7 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
         if !is_whole {
             return Ok(exit::FAILED.into());
         }
-        print(metrics::text(runs, holds, steps))?;
+        print(metrics::text(runs, holds, steps, RunCounts::read()))?;
         return Ok(ExitCode::SUCCESS);
     }
     let code = if any("interrupted") || is_hold_interrupted {

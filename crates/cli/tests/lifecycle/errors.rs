@@ -98,6 +98,43 @@ fn an_error_of_write_back_during_the_run_fails_its_commit() {
 }
 
 #[test]
+fn runs_and_commits_are_counted_since_the_boot() {
+    isolated(|place| {
+        let counted = |ended, durable, failed| {
+            let metrics = place.status(&["--format", "prometheus"]).stdout;
+            for line in [
+                format!("synconce_runs_ended_total {ended}"),
+                format!("synconce_commits_total{{result=\"durable\"}} {durable}"),
+                format!("synconce_commits_total{{result=\"failed\"}} {failed}"),
+            ] {
+                assert!(metrics.lines().any(|it| it == line), "no {line}: {metrics}");
+            }
+        };
+        counted(0, 0, 0);
+        assert!(place.run(&[], &["true"]).status.success());
+        counted(1, 0, 0);
+        let _barrier = without_foreign_syncs();
+        let rig = rig(FsKind::Ext4);
+        let run = overwrite(place, &rig, &old_file(rig.path()));
+        let ended = end(place, &run);
+        rig.disk().fail_writes(false).unwrap();
+        counted(2, 0, 1);
+        // Its second run commits.
+        assert_unsafe(place, &rig, ended);
+        counted(3, 1, 1);
+        // A command that fails has a commit, too; one that is not there ends no run.
+        place.run(&["--commit-only", place.text(".").as_str()], &["false"]);
+        place.run(&[], &["./not-there"]);
+        counted(4, 2, 1);
+        // A count that cannot be written fails no run.
+        fs::remove_dir_all(place.path("runtime/counts")).unwrap();
+        place.write("runtime/counts", "");
+        assert!(place.run(&[], &["true"]).status.success());
+        counted(0, 0, 0);
+    });
+}
+
+#[test]
 fn an_error_at_the_commit_fails_it() {
     isolated(|place| {
         on_each_file_system(|rig, file| {

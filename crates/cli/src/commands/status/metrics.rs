@@ -3,6 +3,7 @@
 use super::Shown;
 use crate::commands::hold::HoldReport;
 use synconce_oci::held_steps::HeldSteps;
+use synconce_run::RunCounts;
 
 /// The states of a run, with their labels.
 const RUNS: [(&str, &str); 4] = [
@@ -15,11 +16,25 @@ const HOLDS: [&str; 4] = ["held", "incomplete", "failed", "interrupted"];
 
 /// Returns the metrics. A state without runs or holds is there with 0, so that an alert sees its
 /// change.
-pub(super) fn text(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> String {
+pub(super) fn text(
+    runs: &[Shown],
+    holds: &[HoldReport],
+    steps: &[HeldSteps],
+    counts: RunCounts,
+) -> String {
     let mut text = head("synconce_runs", "Runs, by their state.", "gauge");
     for (state, label) in RUNS {
         let count = runs.iter().filter(|run| run.counts && run.state == state).count();
         text += &format!("synconce_runs{{state=\"{label}\"}} {count}\n");
+    }
+    let name = "synconce_runs_ended_total";
+    text += &head(name, "Runs whose command has ended, since the boot.", "counter");
+    text += &format!("{name} {}\n", counts.runs);
+    let name = "synconce_commits_total";
+    text += &head(name, "Commits of these runs, by their result.", "counter");
+    for (result, count) in [("durable", counts.durable_commits), ("failed", counts.failed_commits)]
+    {
+        text += &format!("{name}{{result=\"{result}\"}} {count}\n");
     }
     text += &head("synconce_holds", "Holds of daemons' files, by their state.", "gauge");
     for state in HOLDS {
