@@ -119,10 +119,8 @@ impl Redaction {
     fn version(&mut self, text: &str) -> String {
         let is_version =
             |word: &str| word.trim_start_matches('v').starts_with(|c: char| c.is_ascii_digit());
-        let words = text.split(' ').map(|word| match is_version(word) {
-            true => word.to_owned(),
-            false => self.text(word),
-        });
+        let words =
+            text.split(' ').map(|it| if is_version(it) { it.to_owned() } else { self.text(it) });
         words.collect::<Vec<_>>().join(" ")
     }
 

@@ -26,10 +26,12 @@ impl Drop for Made {
         for (directory, name) in self.0.iter().rev() {
             let Ok(Some(found)) = directory.look(name) else { continue };
             // Another process may have written meanwhile. What is mounted is busy.
-            let flags = match type_of(&found).is_dir() {
-                true => AtFlags::REMOVEDIR,
-                false if found.st_size == 0 => AtFlags::empty(),
-                false => continue,
+            let flags = if type_of(&found).is_dir() {
+                AtFlags::REMOVEDIR
+            } else if found.st_size == 0 {
+                AtFlags::empty()
+            } else {
+                continue;
             };
             let _ = rustix::fs::unlinkat(directory, name, flags);
         }

@@ -151,14 +151,15 @@ fn recover_from(
     // What was held when the crash came. The hold's file may name files by now that never were.
     let then = &record.config.clone();
     let reason = noting_edits(reason, then, config);
-    let fate = match has_begun {
-        // Some files are set aside already: the others no longer agree with them.
-        true if decision == Decision::Keep && !aside::abandon(name)? => {
-            let reason = format!("{reason}, and files were set aside already: put them back first");
-            return Err(refused(then, reason, true));
-        }
-        true if decision != Decision::Keep => Fate::Wipe(reason.clone()),
-        _ => decide(config, decision, is_certain, reason.clone()),
+    // Some files are set aside already: the others no longer agree with them.
+    if has_begun && decision == Decision::Keep && !aside::abandon(name)? {
+        let reason = format!("{reason}, and files were set aside already: put them back first");
+        return Err(refused(then, reason, true));
+    }
+    let fate = if has_begun && decision != Decision::Keep {
+        Fate::Wipe(reason.clone())
+    } else {
+        decide(config, decision, is_certain, reason.clone())
     };
     let doubt = present::doubt(&record)?;
     if let Some(why) = doubt.filter(|_| decision == Decision::ByFile) {
@@ -216,13 +217,15 @@ fn prepare_wipe(config: &Config, lock: &Lock) -> Result<(), RecoverError> {
 fn sync_for_wipe(record: &mut HoldRecord, places: &[ResolvedPath]) -> Result<(), Error> {
     // The marker may name no disk: its own disk was full. A disk that failed may show so by itself.
     let is_unnamed = record.losses.is_empty() && unclean(record) == Some(Unclean::WriteBack);
-    let failed = |system: &FileSystem| match is_unnamed {
-        true => Some(system.clone()),
+    let failed = |system: &FileSystem| {
+        if is_unnamed {
+            return Some(system.clone());
+        }
         // What has failed is mounted there now, and has another number than before a boot.
-        false => has_failed(system).then(|| {
+        has_failed(system).then(|| {
             let unknown = || FileSystem { super_block: None, ..system.clone() };
             file_system_of(&system.point).unwrap_or_else(|_| unknown())
-        }),
+        })
     };
     let failed: Vec<_> = record.file_systems.iter().filter_map(failed).collect();
     record.add_losses(&failed);

@@ -8,7 +8,7 @@
 //! - **bundle** (`bundle::Bundle`): the directory with `config.json`.
 //! - **build container**: runs one step of an image build; every process in it ends with the
 //!   step, and the engine stores the result.
-//! - **verdict** (`classify::Verdict`): whether a container is held, and why.
+//! - **treatment** (`classify::Treatment`): whether a container is held, and why.
 //!
 //! Only `create`, `run` and `delete` are handled. The sealed hold is added to `linux.seccomp` of the
 //! bundle's `config.json` (`profile`), and the runtime is executed in this process, with the

@@ -81,6 +81,7 @@ fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finis
                 supervisor_ended: false,
                 command: None,
                 commits: options.commit,
+                may_hold: false,
                 marker: None,
                 early: Vec::new(),
                 takeover,
@@ -135,8 +136,10 @@ struct Frontend<'a> {
     command: Option<u32>,
     /// Whether a commit was requested.
     commits: bool,
-    /// The path of the marker; set from the moment when calls may be held.
-    marker: Option<Option<PathBuf>>,
+    /// Whether calls may have been held.
+    may_hold: bool,
+    /// The path of the marker, if the run has one.
+    marker: Option<PathBuf>,
     /// Signals that arrived before the command's pid was known, and when, in ticks since the
     /// boot.
     early: Vec<(Received, u64)>,
@@ -202,7 +205,10 @@ impl Frontend<'_> {
     fn handle(&mut self, message: Message) -> Option<Finished> {
         match message {
             Message::Started { pid } => self.command_runs(pid),
-            Message::Marked { path } => self.marker = Some(path),
+            Message::Marked { path } => {
+                self.may_hold = true;
+                self.marker = path;
+            }
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {
@@ -335,15 +341,14 @@ impl Frontend<'_> {
 
     /// Returns what became of the work of a run that ends with `error`.
     fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> RunOutcome {
-        match (error, &self.marker) {
+        match error {
             _ if !self.commits => RunOutcome::NotAsked,
-            (None, _) if commit.is_none() => RunOutcome::NothingHeld,
-            (None | Some(RunError::Clear(_)), _) => RunOutcome::Committed,
-            (Some(RunError::Commit), None) => RunOutcome::Interrupted { marker: None },
-            (Some(_), None) => RunOutcome::NothingHeld,
-            (Some(_), Some(path)) => {
-                RunOutcome::Interrupted { marker: path.clone().filter(|path| path.exists()) }
+            None if commit.is_none() => RunOutcome::NothingHeld,
+            None | Some(RunError::Clear(_)) => RunOutcome::Committed,
+            Some(error) if self.may_hold || *error == RunError::Commit => {
+                RunOutcome::Interrupted { marker: self.marker.clone().filter(|path| path.exists()) }
             }
+            Some(_) => RunOutcome::NothingHeld,
         }
     }
 }

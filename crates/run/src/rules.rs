@@ -78,6 +78,13 @@ impl RuleVerdict {
     const PASS: Self = Self { file: false, system: false };
 }
 
+/// What a call syncs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SyncOf {
+    File,
+    FileSystem,
+}
+
 impl Rules {
     /// Returns the verdict on `file`.
     ///
@@ -107,7 +114,7 @@ impl Rules {
         if mutant::is("except-ignored") {
             return RuleVerdict::HOLD;
         }
-        let system = self.whole(located, false);
+        let system = self.hold_all_of(located, SyncOf::FileSystem);
         let (path, is_certain) = name_of(file);
         let Ok(below) = path.strip_prefix(&located.base) else { return RuleVerdict::PASS };
         let new_name = file.new_name.map(Component::Normal);
@@ -115,13 +122,15 @@ impl Rules {
         let place = located.root.components().chain(below.clone());
         let matches = located.inherited.matches(below).or(self.matches(located.device, place));
         let held = matches.is_held(self.has(RuleKind::Only));
-        RuleVerdict { file: held && (is_certain || self.whole(located, true)), system }
+        RuleVerdict {
+            file: held && (is_certain || self.hold_all_of(located, SyncOf::File)),
+            system,
+        }
     }
 
-    /// Whether syncs of all files of the mount's file system are held. An overlay keeps its
-    /// files on another file system, so for a sync of a whole file system (`one_file` is false)
-    /// any `--except` counts.
-    fn whole(&self, located: &Located, one_file: bool) -> bool {
+    /// Whether the rules hold each sync of the kind `sync` on the mount's file system. An overlay keeps
+    /// its files on another file system, so for a sync of a whole file system any `--except` counts.
+    fn hold_all_of(&self, located: &Located, sync: SyncOf) -> bool {
         let root = Path::new("/").components();
         let is_all = located.root == Path::new("/");
         let only = !self.has(RuleKind::Only)
@@ -129,7 +138,8 @@ impl Rules {
             || self.matches(located.device, root).only;
         let on_it = |rule: &Rule| rule.places.iter().any(|(device, _)| *device == located.device);
         let mut excepts = self.rules.iter().filter(|rule| rule.kind == RuleKind::Except);
-        only && !located.inherited.has_except() && !excepts.any(|rule| !one_file || on_it(rule))
+        let counts = |rule: &Rule| sync == SyncOf::FileSystem || on_it(rule);
+        only && !located.inherited.has_except() && !excepts.any(counts)
     }
 
     fn has(&self, kind: RuleKind) -> bool {

@@ -14,14 +14,13 @@ use crate::{ProveArguments, Result};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_sys::process::FAILED;
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
 
 const SIZE: u64 = 384 << 20;
 const LIMIT: Duration = Duration::from_secs(60);
-/// The tool's exit code if it cannot promise anything.
-const FAILED: i32 = 125;
 const BYTES: usize = 65536;
 
 /// The workload's exit code if a call reported the error.

@@ -90,7 +90,9 @@ impl Row {
         eprintln!("{self}");
         let Findings { error, first, .. } = &self.findings;
         let is_kept = self.role.expected() == Expected::Kept;
-        error.iter().chain(first.iter().filter(|_| is_kept)).for_each(|text| eprintln!("{text}"));
+        for text in error.iter().chain(first.iter().filter(|_| is_kept)) {
+            eprintln!("{text}");
+        }
     }
 
     fn found(&self) -> String {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_sys::process::FAILED;
 use synconce_testkit::{patiently, process};
 
 /// The tool under which a workload runs.
@@ -67,7 +68,6 @@ impl Paths {
 /// Far longer than a status takes.
 const LIMIT: Duration = Duration::from_secs(60);
 const INTERRUPTED: i32 = 4;
-const FAILED: i32 = 125;
 
 impl Tool {
     pub(crate) fn name(&self) -> &str {

@@ -15,8 +15,11 @@ use crate::scenario::{Iteration, IterationConfig, Need, Observation, Phase, Samp
 use crate::work_dir::WorkDir;
 use crate::{Error, files};
 use std::collections::BTreeMap;
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use synconce_sys::btrfs;
 
 const HEADERS: &str =
     if cfg!(target_arch = "aarch64") { "linux-headers-arm64" } else { "linux-headers-amd64" };
@@ -125,9 +128,11 @@ impl CloneFixture {
         if !is_btrfs(self.work.path()) || !Need::new("btrfs", "btrfs-progs").is_met() {
             return Ok(());
         }
+        let work = self.work.path();
+        let made = File::open(work)
+            .and_then(|work| btrfs::create_subvolume(work.as_fd(), OsStr::new("subvolume")));
+        made.map_err(Error::io("make a subvolume in", work))?;
         let subvolume = show(&self.path("subvolume"));
-        let create = ["btrfs", "subvolume", "create", &subvolume];
-        launcher.run_helper("make a subvolume", &create)?;
         let from = show(&self.base().join("."));
         let copy = ["cp", "-a", "--reflink=always", "--", &from, &subvolume];
         launcher.run_helper("copy the base into a subvolume", &copy)

@@ -206,7 +206,9 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
     let missing = not_installed(engine, host)?;
     // Without JSON it is the first line, before what is written.
     if arguments.json.json.is_none() {
-        missing.iter().for_each(|note| notice(note));
+        if let Some(note) = &missing {
+            notice(note);
+        }
     }
     let missing = missing.filter(|_| arguments.json.json.is_some());
     let plan = if arguments.builds_only { plan_builds_only(host)? } else { plan(engine, host)? };

@@ -322,9 +322,11 @@ fn fill<'a, R: Read>(
 }
 
 fn cut(member: &[u8], between: bool) -> Error {
-    match between {
-        _ if member.is_empty() => refuse(b"the archive", "it is no tar, or it is cut short"),
-        true => refuse(member, "the archive is cut short behind this member"),
-        false => refuse(member, "the archive is cut short within this member"),
+    if member.is_empty() {
+        refuse(b"the archive", "it is no tar, or it is cut short")
+    } else if between {
+        refuse(member, "the archive is cut short behind this member")
+    } else {
+        refuse(member, "the archive is cut short within this member")
     }
 }

@@ -20,15 +20,11 @@ pub(crate) fn expand(patterns: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     for pattern in patterns {
         let (Some(parent), Some(last)) = (pattern.parent(), pattern.file_name()) else { continue };
         let Some(parent) = if_there(resolve(parent))? else { continue };
-        match last.as_bytes().iter().any(|byte| b"*?".contains(byte)) {
-            true => matching(&parent, last, &mut paths)?,
-            false if is_ours(last.as_bytes()) => {}
-            false => {
-                let path = parent.join(last);
-                if exists(&path)? {
-                    paths.push(path);
-                }
-            }
+        let path = parent.join(last);
+        if last.as_bytes().iter().any(|byte| b"*?".contains(byte)) {
+            matching(&parent, last, &mut paths)?;
+        } else if !is_ours(last.as_bytes()) && exists(&path)? {
+            paths.push(path);
         }
     }
     paths.sort();

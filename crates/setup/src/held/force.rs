@@ -25,25 +25,16 @@ pub(crate) fn in_force(host: &Host, daemon: HeldDaemon) -> Result<Option<Error>,
     let boot = kernel_boot_id().unwrap_or_default();
     let of_marker = serde_json::from_slice::<serde_json::Value>(&text).unwrap_or_default();
     let stop = stop(host, daemon)?;
-    let fault = match of_marker["boot"] == boot {
-        _ if !host.is_running() => NotEdited::new(
-            format!("is the marker of a hold of {name} {}; nothing was changed", host.place()),
-            format!(
-                "start that system, and there: {stop}synconce hold stop {name}; then undo again"
-            ),
-        ),
-        true => NotEdited::new(
-            format!("is the marker of a hold of {name} that is in force; nothing was changed"),
-            format!("{stop}synconce hold stop {name}; then undo again"),
-        ),
-        false => NotEdited::new(
-            format!(
-                "is the marker of a hold of {name} that a crash interrupted; nothing was changed"
-            ),
-            format!("{stop}synconce hold recover {name}; then undo again"),
-        ),
+    let (state, hint) = if !host.is_running() {
+        let hint = format!("start that system, and there: {stop}synconce hold stop {name}");
+        (host.place(), hint)
+    } else if of_marker["boot"] == boot {
+        ("that is in force".to_owned(), format!("{stop}synconce hold stop {name}"))
+    } else {
+        ("that a crash interrupted".to_owned(), format!("{stop}synconce hold recover {name}"))
     };
-    Ok(Some(fault.in_file(&marker).into()))
+    let why = format!("is the marker of a hold of {name} {state}; nothing was changed");
+    Ok(Some(NotEdited::new(why, hint + "; then undo again").in_file(&marker).into()))
 }
 
 fn marker(host: &Host, daemon: HeldDaemon) -> PathBuf {

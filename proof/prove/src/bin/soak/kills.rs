@@ -9,6 +9,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_sys::process::FAILED;
 use synconce_testkit::patiently;
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::rig::Rig;
@@ -20,7 +21,6 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A load that survives the supervisor for longer than this must have caused a flush of the
 /// disk.
 const LONG: Duration = Duration::from_millis(200);
-const FAILED: i32 = 125;
 const INTERRUPTED: i32 = 4;
 
 /// Which process is killed.

@@ -5,6 +5,7 @@ use super::verbs::{NAMES, Name, Verb};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use synconce_sys::process::FAILED;
 use synconce_testkit::manifest::{Entry, FileKind, Manifest};
 
 /// The result of a command.
@@ -56,7 +57,6 @@ type Known = (&'static [&'static str], fn(Name) -> VerbRefusal);
 
 /// Returns why `verb` was refused, if the message is one of those that the verb may end with.
 pub(super) fn refusal(verb: Verb, report: &WalkReport) -> Option<VerbRefusal> {
-    const FAILED: i32 = 125;
     if report.code != Some(FAILED) {
         return None;
     }
