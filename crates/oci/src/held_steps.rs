@@ -1,8 +1,9 @@
 //! Counts of the held build steps since the boot, and of those with a volatile root, in memory
 //! (`/run/synconce/steps`).
 //!
-//! Each engine has three files: the count of held steps (see [`synconce_durable::count`]), the record of
-//! the last step, of a fixed length, and the count of the steps with a volatile root, held or not.
+//! Each engine has four files: the count of held steps (see [`synconce_durable::count`]), the record of
+//! the last step, of a fixed length, and the counts of the steps, held or not, whose root was made
+//! volatile, and whose root stayed as the engine mounted it.
 
 use crate::classify::{CallContext, Reason, Treatment};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub struct HeldSteps {
     pub count: u64,
     /// Of how many, held or not, synconce made the root volatile; 0 for podman, which does it itself.
     pub volatile: u64,
+    /// Of how many, held or not, the root was to be volatile, but stayed as the engine mounted it.
+    pub as_mounted: u64,
     /// The last of them; `None` if it is not known.
     pub last: Option<LastStep>,
 }
@@ -104,6 +107,13 @@ fn note_volatile_in(directory: &Path, engine: &str, unheld: Option<&LastStep>) -
     unheld.map_or(Ok(()), |step| record(directory, engine, step))
 }
 
+/// Notes that the root of a step of `engine` stays as the engine mounted it, though it was to be volatile.
+pub(crate) fn note_as_mounted(engine: &str) {
+    if let Some(directory) = directory().filter(|it| count::make_directory(it).is_ok()) {
+        let _ = count::add_one(&as_mounted(&directory, engine));
+    }
+}
+
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     count::make_directory(directory)?;
     count::add_one(&directory.join(engine))?;
@@ -126,12 +136,15 @@ fn volatile(directory: &Path, engine: &str) -> PathBuf {
     directory.join(format!("{engine}.volatile"))
 }
 
+fn as_mounted(directory: &Path, engine: &str) -> PathBuf {
+    directory.join(format!("{engine}.as-mounted"))
+}
+
 fn directory() -> Option<PathBuf> {
     standard_paths::runtime().map(|directory| directory.join("steps"))
 }
 
-/// Returns the steps of each engine that had a held one, or one with a volatile root, since the boot,
-/// of this user.
+/// Returns the steps of each engine that has a count since the boot, of this user.
 pub fn read() -> Vec<HeldSteps> {
     directory().map(|directory| read_in(&directory)).unwrap_or_default()
 }
@@ -140,9 +153,16 @@ fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
         let count = count::read(&directory.join(engine));
         let volatile = count::read(&volatile(directory, engine));
+        let as_mounted = count::read(&as_mounted(directory, engine));
         let last = state_file::open(&last(directory, engine)).ok();
         let last = last.and_then(|file| state_file::read(&file).ok());
-        (count > 0 || volatile > 0).then_some(HeldSteps { engine, count, volatile, last })
+        (count > 0 || volatile > 0 || as_mounted > 0).then_some(HeldSteps {
+            engine,
+            count,
+            volatile,
+            as_mounted,
+            last,
+        })
     };
     ENGINES.into_iter().filter_map(steps).collect()
 }
@@ -229,7 +249,7 @@ mod tests {
         fs::write(last(&directory, "docker"), "damaged").unwrap();
         assert_eq!(
             read_in(&directory)[0],
-            HeldSteps { engine: "docker", count: 1, volatile: 0, last: None }
+            HeldSteps { engine: "docker", count: 1, volatile: 0, as_mounted: 0, last: None }
         );
     }
 }

@@ -83,6 +83,7 @@ pub(crate) fn make_volatile(
     };
     if why != Kept::Settings {
         call.note("info", &format!("the root of this step is as the engine mounted it: {why}"));
+        held_steps::note_as_mounted(engine);
     }
     Ok(None)
 }

@@ -328,6 +328,11 @@ fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
     let open = fs::File::open(step.root().join("data/1")).unwrap();
     assert!(stays("it is in use"));
     drop(open);
+    let refused = step.with_signal("umount2:error=EPERM:when=1", step.command(&["chown", "/data"]));
+    let before = step.mounted();
+    assert_well(&finish(&mut { refused }));
+    assert!(step.notes().contains("cannot unmount "), "{}", step.notes());
+    assert_eq!(step.mounted(), before);
     let other = step.copied_to_another_namespace();
     stays("it is in use");
     step.assert_back();
@@ -342,19 +347,31 @@ fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
     step.unmount();
     step.mount_at(&step.root(), "index=off,volatile");
     assert!(stays("it is volatile already"));
+    let status = place.status(&[]).stdout;
+    let counted =
+        "buildkit: 6 build steps held since the boot, 6 with the root as mounted, the last ";
+    assert!(status.starts_with(counted), "{status}");
+    let metrics = place.status(&["--format", "prometheus"]).stdout;
+    let counted = "\nsynconce_build_steps_as_mounted_total{engine=\"buildkit\"} 6\n";
+    assert!(metrics.contains(counted), "{metrics}");
     step.unmount();
     rig.down().unwrap();
 }
 
 fn an_ordinary_container_and_a_step_without_an_overlay_are_not_touched(place: &Place) {
+    let _barrier = without_foreign_syncs();
     let rig = Rig::builder().up().unwrap();
     let step = StepOnDisk::new(place, rig.path());
     let before = step.mounted();
     step.configure(&["chown", "/data"]);
     let mut ordinary = step.runtime.wrapped();
     let id = step.runtime.id("ordinary");
+    let flushes = || rig.disk().stats().unwrap().flushes;
+    let before_copies = flushes();
     let started = finish(ordinary.args(["run", "--bundle"]).arg(&step.bundle).arg(id));
     assert_well(&started);
+    let copies = flushes() - before_copies;
+    assert!(copies >= FILES as u64, "{copies} flushes for {FILES} copies");
     assert_eq!(step.mounted(), before);
     // A container that asks for a hold is no step.
     let mut config = StepOnDisk::config(&["until", "/grown", "/end"]);

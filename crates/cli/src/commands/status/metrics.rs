@@ -14,6 +14,26 @@ const RUNS: [(&str, &str); 4] = [
 ];
 const HOLDS: [&str; 4] = ["held", "incomplete", "failed", "interrupted"];
 
+/// The counters of build steps since the boot: name, help, value.
+type Counter = (&'static str, &'static str, fn(&HeldSteps) -> u64);
+const COUNTERS: [Counter; 3] = [
+    (
+        "synconce_build_steps_held_total",
+        "Build steps whose syncs were held, since the boot.",
+        |steps| steps.count,
+    ),
+    (
+        "synconce_build_steps_volatile_total",
+        "Build steps whose root was made volatile, held or not, since the boot.",
+        |steps| steps.volatile,
+    ),
+    (
+        "synconce_build_steps_as_mounted_total",
+        "Build steps whose root could not be made volatile, held or not, since the boot.",
+        |steps| steps.as_mounted,
+    ),
+];
+
 /// Returns the metrics. A state without runs or holds is there with 0, so that an alert sees its
 /// change.
 pub(super) fn text(
@@ -44,19 +64,11 @@ pub(super) fn text(
     if steps.is_empty() {
         return text;
     }
-    let name = "synconce_build_steps_held_total";
-    text += &head(name, "Build steps whose syncs were held, since the boot.", "counter");
-    for HeldSteps { engine, count, .. } in steps {
-        text += &format!("{name}{{engine=\"{engine}\"}} {count}\n");
-    }
-    let name = "synconce_build_steps_volatile_total";
-    text += &head(
-        name,
-        "Build steps whose root was made volatile, held or not, since the boot.",
-        "counter",
-    );
-    for HeldSteps { engine, volatile, .. } in steps {
-        text += &format!("{name}{{engine=\"{engine}\"}} {volatile}\n");
+    for (name, help, count) in COUNTERS {
+        text += &head(name, help, "counter");
+        for steps in steps {
+            text += &format!("{name}{{engine=\"{}\"}} {}\n", steps.engine, count(steps));
+        }
     }
     let name = "synconce_last_build_step_timestamp_seconds";
     text += &head(

@@ -28,6 +28,9 @@ pub(super) fn render(steps: &[HeldSteps]) -> String {
         if steps.volatile > 0 {
             line += &format!(", {} with a volatile root", whole(steps.volatile));
         }
+        if steps.as_mounted > 0 {
+            line += &format!(", {} with the root as mounted", whole(steps.as_mounted));
+        }
         if let Some(last) = &steps.last {
             // A later time has no text in humantime, which would panic.
             let time = Some(last.time).filter(|time| *time < YEAR_10_000);
