@@ -51,7 +51,9 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let mode = std::fs::metadata(place.path("runtime")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755, "{mode:o}");
     let one = status(place, &[]).stdout;
-    assert!(one.starts_with("buildkit: 1 build step held since the boot, the last 20"), "{one}");
+    let first =
+        "buildkit: 1 build step held since the boot, 1 with the root as mounted, the last 20";
+    assert!(one.starts_with(first), "{one}");
     step(&runtime);
     assert!(status(place, &[]).stdout.starts_with("buildkit: 2 build steps held since"));
     let json = status(place, &["--json"]).stdout;
@@ -59,7 +61,8 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let (steps, last) = (&json[0]["steps"], &json[0]["steps"]["last"]);
     assert_eq!((&steps["engine"], &steps["count"]), (&"buildkit".into(), &2.into()), "{json}");
     assert!(json[0]["state"] == "counted" && last["time"].is_u64(), "{json}");
-    assert_eq!(steps["volatile"], 0, "the root is no overlay: {json}");
+    let roots = (&steps["volatile"], &steps["as_mounted"]);
+    assert_eq!(roots, (&0.into(), &2.into()), "the root is no overlay: {json}");
     let metrics = status(place, &["--format", "prometheus"]).stdout;
     let counted = "\nsynconce_build_steps_held_total{engine=\"buildkit\"} 2\n";
     let time = format!(
