@@ -42,7 +42,7 @@ impl From<Code> for ExitCode {
 }
 
 /// Returns the exit code of a run that ends with `error`.
-pub(crate) fn of(error: &RunError) -> Code {
+pub(crate) fn of_run(error: &RunError) -> Code {
     match error {
         RunError::Exec { errno, .. } => not_executed(*errno),
         _ => FAILED,

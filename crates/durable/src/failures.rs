@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use synconce_probe::mounts::{self, DeviceId};
 
 /// Returns how many syncs of `device` by root or by this user have failed.
-pub fn of(device: DeviceId) -> u64 {
+pub fn syncs_of(device: DeviceId) -> u64 {
     let directories = standard_paths::failures().into_iter();
     directories.map(|directory| count(&path_in(&directory, device)).unwrap_or(0)).sum()
 }

@@ -66,14 +66,14 @@ struct Own<'a> {
 }
 
 /// Why a content has no checksum.
-enum Failed {
+enum NoChecksum {
     Reading(Errno),
     Cancelled(Error),
 }
 
 /// Returns the checksum of the regular file `file`.
-fn sum(file: &OwnedFd, from: ReadFrom, own: &mut Own<'_>) -> Result<[u8; 32], Failed> {
-    let flags = fcntl_getfl(file).map_err(Failed::Reading)?;
+fn sum(file: &OwnedFd, from: ReadFrom, own: &mut Own<'_>) -> Result<[u8; 32], NoChecksum> {
+    let flags = fcntl_getfl(file).map_err(NoChecksum::Reading)?;
     let mut is_direct = false;
     if from == ReadFrom::Disk {
         // A file system without O_DIRECT reads from memory what it could not drop.
@@ -90,14 +90,14 @@ fn sum(file: &OwnedFd, from: ReadFrom, own: &mut Own<'_>) -> Result<[u8; 32], Fa
             Err(Errno::INTR) => continue,
             // Sectors above 4 KiB, or an end within a sector before Linux 5.11.
             Err(Errno::INVAL) if is_direct => {
-                fcntl_setfl(file, flags).map_err(Failed::Reading)?;
+                fcntl_setfl(file, flags).map_err(NoChecksum::Reading)?;
                 is_direct = false;
                 continue;
             }
-            length => length.map_err(Failed::Reading)?,
+            length => length.map_err(NoChecksum::Reading)?,
         };
         sum.update(&buffer[..length]);
-        own.tally.bytes(length as u64).map_err(Failed::Cancelled)?;
+        own.tally.bytes(length as u64).map_err(NoChecksum::Cancelled)?;
     }
 }
 
@@ -142,12 +142,12 @@ impl<'a> Visitor for Summing<'a> {
                 sum(&file, self.from, own)
             }
             Ok(_) => return Ok(false),
-            Err(errno) => Err(Failed::Reading(errno)),
+            Err(errno) => Err(NoChecksum::Reading(errno)),
         };
         let sum = match file {
             Ok(sum) => Ok(sum),
-            Err(Failed::Reading(errno)) => Err(errno),
-            Err(Failed::Cancelled(error)) => return Err(error),
+            Err(NoChecksum::Reading(errno)) => Err(errno),
+            Err(NoChecksum::Cancelled(error)) => return Err(error),
         };
         own.sums.insert(at.node.path_to(name), sum);
         Ok(false)

@@ -163,7 +163,7 @@ impl Overlay<'_> {
         };
         let is_home = |number: &u64| *number == self.record.namespace;
         let has_copy = |pid: u32| {
-            namespaces::of(&pid.to_string())
+            namespaces::of_mounts(&pid.to_string())
                 .is_some_and(|number| copies.contains(&number) && !is_home(&number))
         };
         self.users_that(|file| !has_copy(file.pid))

@@ -30,7 +30,7 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
     // A mount that is listed nowhere is outside of this process' root.
     let point = listed.map_or(existing, |one| &one.point).to_owned();
     let mount = id_of(existing).map_or(id, |unique| unique.id);
-    let super_block = listed.and_then(super_block::of);
+    let super_block = listed.and_then(super_block::directory);
     let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
     let errors = super_block.as_ref().and_then(errors_of);
     Ok(FileSystem { point, mount, super_block, errors })

@@ -108,7 +108,7 @@ pub fn all() -> Vec<OpenFile> {
     // This process has no held file open, but may have been started in a held directory.
     let mut files = Vec::from_iter(link_of(ours, Path::new("/proc/self/cwd"), &[]));
     for pid in procfs::pids().filter(|pid| *pid != ours) {
-        let Some(namespace) = namespaces::of(&pid.to_string()) else { continue };
+        let Some(namespace) = namespaces::of_mounts(&pid.to_string()) else { continue };
         let mounts = mounts
             .entry(namespace)
             .or_insert_with(|| mounts::read(&pid.to_string()).unwrap_or_default());

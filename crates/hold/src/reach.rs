@@ -120,7 +120,8 @@ fn is_covered(mount: &Mount, mounts: &[Mount]) -> bool {
 ///
 /// A container has another root than the first process, and a daemon of its own.
 pub(crate) fn first_without(record: &HoldRecord) -> Result<Option<FileUser>, Error> {
-    let Some(first) = namespaces::of("1").filter(|first| *first != namespaces::ours()) else {
+    let Some(first) = namespaces::of_mounts("1").filter(|first| *first != namespaces::ours())
+    else {
         return Ok(None);
     };
     if identity(Path::new("/proc/1/root")) != identity(Path::new("/")) {

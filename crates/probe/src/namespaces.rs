@@ -42,13 +42,13 @@ impl Namespace {
 
 /// Returns the number of the mount namespace of `process` ("self", or an id); `None` if the
 /// process has ended, or /proc does not show its namespace to this user.
-pub fn of(process: &str) -> Option<u64> {
+pub fn of_mounts(process: &str) -> Option<u64> {
     number(&Path::new("/proc").join(process))
 }
 
 /// Returns the number of the mount namespace of this process; 0 without /proc.
 pub fn ours() -> u64 {
-    of("self").unwrap_or_default()
+    of_mounts("self").unwrap_or_default()
 }
 
 /// Returns the other mount namespaces in which processes or threads are, each once.

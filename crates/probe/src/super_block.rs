@@ -17,7 +17,7 @@ const SYSFS_MAGIC: u64 = 0x6265_6572;
 
 /// Returns the directory of the super block of `mount`, and the number of the directory; `None`
 /// if the file system has no directory, or sysfs is not mounted.
-pub fn of(mount: &Mount) -> Option<(PathBuf, u64)> {
+pub fn directory(mount: &Mount) -> Option<(PathBuf, u64)> {
     let source = Path::new(&mount.source);
     let directory = match mount.type_name.as_str() {
         "btrfs" => {

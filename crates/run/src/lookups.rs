@@ -70,7 +70,7 @@ impl Lookups for ProcLookups<'_> {
     }
 
     fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError> {
-        let mapping = (!self.fd_info.is_blind()).then(|| mapping::of(self.thread, range));
+        let mapping = (!self.fd_info.is_blind()).then(|| mapping::read(self.thread, range));
         mapping.flatten().ok_or(LookupError::Unseen)
     }
 

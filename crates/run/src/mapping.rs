@@ -27,7 +27,7 @@ pub(crate) struct MappedFile {
 }
 
 /// Returns the mappings of `range` in `thread`, or `None` if they cannot be read.
-pub(crate) fn of(thread: u32, range: Range<u64>) -> Option<Mapping> {
+pub(crate) fn read(thread: u32, range: Range<u64>) -> Option<Mapping> {
     // The names of mapped files are not used. They may contain any byte.
     let bytes = std::fs::read(format!("/proc/{thread}/maps")).ok()?;
     Some(parse(&String::from_utf8_lossy(&bytes), range))

@@ -95,7 +95,7 @@ pub(crate) fn now(
         boot: boot_id()?,
         kernel,
         disk: mount.and_then(disk_sequence),
-        mount: mount.and_then(super_block::of).map(|(_, number)| number),
+        mount: mount.and_then(super_block::directory).map(|(_, number)| number),
         losses: Some(losses),
     })
 }

@@ -140,7 +140,7 @@ pub(super) const ENGINES: [DatabaseEngine; 5] = [
 ];
 
 /// Returns the engine of a variant.
-pub(super) fn of(variant: &str) -> Option<&'static DatabaseEngine> {
+pub(super) fn engine_of(variant: &str) -> Option<&'static DatabaseEngine> {
     let (name, _) = variant.split_once('/')?;
     ENGINES.iter().find(|engine| engine.name == name)
 }

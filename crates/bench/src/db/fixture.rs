@@ -86,7 +86,7 @@ impl Steps for DatabaseFixture {
         iteration: &Iteration<'_>,
         launcher: &Launcher,
     ) -> Result<IterationConfig, Error> {
-        let Some(engine) = engines::of(&iteration.variant.name) else {
+        let Some(engine) = engines::engine_of(&iteration.variant.name) else {
             return Ok(IterationConfig::default());
         };
         let program = self.program(engine, launcher)?;

@@ -128,13 +128,13 @@ impl Outputs {
     /// The bundle cannot be written.
     fn write_failure(&self, error: String) -> Result<(), CommandError> {
         let bundle = self.bundle.as_ref();
-        bundle.map_or(Ok(()), |file| file.write(|made| bundle::text(&Failed { error }, made)))
+        bundle.map_or(Ok(()), |file| file.write(|made| bundle::text(&FailedReport { error }, made)))
     }
 }
 
 /// What a bundle has in place of a report.
 #[derive(Serialize)]
-struct Failed {
+struct FailedReport {
     error: String,
 }
 

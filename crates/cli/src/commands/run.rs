@@ -151,7 +151,7 @@ pub(super) fn fail(error: &RunError, finished: &Finished) -> ExitCode {
     if let Some(hint) = error.remedy().or_else(|| next_step(error, finished).map(Cow::from)) {
         say(&format!("hint: {hint}"));
     }
-    exit::of(error).into()
+    exit::of_run(error).into()
 }
 
 /// Returns the next step for the user, by what became of the run's work.

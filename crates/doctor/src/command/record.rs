@@ -51,7 +51,7 @@ pub(super) struct CommandRecord {
 
 /// The only line of a record whose calls were added up while they were made.
 #[derive(Serialize, Deserialize)]
-struct Sums<R> {
+struct SumsLine<R> {
     sums: R,
 }
 
@@ -63,7 +63,7 @@ impl CommandRecord {
         let mut lines = text.split(b'\n');
         let first = lines.next().transpose().map_err(Error::unreadable)?;
         let first = first.ok_or(Error::NoRecord)?;
-        if let Ok(Sums { sums }) = serde_json::from_slice(&first) {
+        if let Ok(SumsLine { sums }) = serde_json::from_slice(&first) {
             return Ok(sums);
         }
         let mut record = Self::begin(&first).ok_or(Error::NoRecord)?;
@@ -167,7 +167,7 @@ impl Write for RecordSums {
 
     fn flush(&mut self) -> io::Result<()> {
         match &self.record {
-            Some(sums) => self.file.write_all(&serde_json::to_vec(&Sums { sums })?),
+            Some(sums) => self.file.write_all(&serde_json::to_vec(&SumsLine { sums })?),
             None => Ok(()),
         }
     }

@@ -64,7 +64,7 @@ fn was_remounted(handle: BorrowedFd<'_>) -> Result<bool, Errno> {
     // fsync(2) fails if an error has made the file system read-only, also without a journal
     // (`ext4_sync_file`).
     super::find_stop(handle)?;
-    Ok(journal(handle)? == Some(Journal::Finished))
+    Ok(journal(handle)? == Some(JournalState::Finished))
 }
 
 /// Removes the attribute from the file `path` below `directory`, without opening the file. Returns
@@ -80,17 +80,17 @@ fn remove_below(directory: BorrowedFd<'_>, path: &Path) -> Option<Result<(), Err
 /// succeeds, and only the mark of the super block stays that the journal has to be replayed
 /// (`ext4_mark_recovery_complete`). Finds nothing without the right to read the disk.
 pub(super) fn find_unfinished_journal(handle: BorrowedFd<'_>) -> Result<(), Errno> {
-    if journal(handle)? != Some(Journal::Unfinished) {
+    if journal(handle)? != Some(JournalState::Unfinished) {
         return Ok(());
     }
     // A remount that goes on is read-only before it removes the mark. syncfs(2) waits for its end.
     rustix::fs::syncfs(handle)?;
-    if journal(handle)? == Some(Journal::Unfinished) { Err(Errno::ROFS) } else { Ok(()) }
+    if journal(handle)? == Some(JournalState::Unfinished) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
 /// The journal of a file system, as the super block on the disk has it.
 #[derive(PartialEq, Eq)]
-enum Journal {
+enum JournalState {
     /// The file system is written, so that its journal is always to be replayed.
     Written,
     /// The file system is read-only, and has everything.
@@ -100,20 +100,20 @@ enum Journal {
 }
 
 /// Returns the state of the journal; `None` without a disk in sight, or the right to read it.
-fn journal(handle: BorrowedFd<'_>) -> Result<Option<Journal>, Errno> {
+fn journal(handle: BorrowedFd<'_>) -> Result<Option<JournalState>, Errno> {
     let device = rustix::fs::fstat(handle)?.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     Ok(device::node(DeviceId { major, minor }).and_then(|disk| journal_on(&disk)))
 }
 
-fn journal_on(disk: &Path) -> Option<Journal> {
+fn journal_on(disk: &Path) -> Option<JournalState> {
     // A read-only mount of a file system that is written by another mount has the mark, too.
     let options = Path::new("/proc/fs/ext4").join(disk.file_name()?).join("options");
     if fs::read_to_string(options).ok()?.lines().next() != Some("ro") {
-        return Some(Journal::Written);
+        return Some(JournalState::Written);
     }
     let mut features = [0; 4];
     File::open(disk).ok()?.read_exact_at(&mut features, INCOMPATIBLE).ok()?;
     let is_finished = u32::from_le_bytes(features) & RECOVER == 0;
-    Some(if is_finished { Journal::Finished } else { Journal::Unfinished })
+    Some(if is_finished { JournalState::Finished } else { JournalState::Unfinished })
 }

@@ -18,14 +18,14 @@ pub(super) const BUFFER: usize = 256 << 10;
 const PIECE: u64 = 8 << 20;
 
 /// Why content was not copied.
-pub(super) enum Failed {
+pub(super) enum NotCopied {
     Reading(Errno),
     Writing(Errno),
     Sharing(Errno),
     Cancelled(Error),
 }
 
-impl From<Error> for Failed {
+impl From<Error> for NotCopied {
     fn from(error: Error) -> Self {
         Self::Cancelled(error)
     }
@@ -53,7 +53,7 @@ impl ContentCopier {
         stat: &Statx,
         buffer: &mut Vec<u8>,
         tally: &mut Tally<'_>,
-    ) -> Result<bool, Failed> {
+    ) -> Result<bool, NotCopied> {
         let size = stat.stx_size;
         if size == 0 {
             return Ok(false);
@@ -71,11 +71,13 @@ impl ContentCopier {
         Ok(false)
     }
 
-    fn share(&self, source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<bool, Failed> {
+    fn share(&self, source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> Result<bool, NotCopied> {
         match ioctl_ficlone(target, source) {
             Ok(()) => Ok(true),
-            Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => Err(Failed::Sharing(errno)),
-            Err(errno) if self.mode == CopyMode::Reflink => Err(Failed::Sharing(errno)),
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::IO)) => {
+                Err(NotCopied::Sharing(errno))
+            }
+            Err(errno) if self.mode == CopyMode::Reflink => Err(NotCopied::Sharing(errno)),
             Err(errno) => {
                 // Other errors are about this file only: a file without checksums on btrfs,
                 // for example.
@@ -94,13 +96,13 @@ fn small(
     target: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
     tally: &mut Tally<'_>,
-) -> Result<(), Failed> {
+) -> Result<(), NotCopied> {
     grow(buffer, BUFFER);
     loop {
-        let length = read(source, &mut buffer[..]).map_err(Failed::Reading)?;
+        let length = read(source, &mut buffer[..]).map_err(NotCopied::Reading)?;
         let mut rest = &buffer[..length];
         while !rest.is_empty() {
-            let written = write(target, rest).map_err(Failed::Writing)?;
+            let written = write(target, rest).map_err(NotCopied::Writing)?;
             rest = &rest[written..];
         }
         tally.bytes(length as u64)?;
@@ -118,10 +120,10 @@ fn extents(
     size: u64,
     buffer: &mut Vec<u8>,
     tally: &mut Tally<'_>,
-) -> Result<(), Failed> {
+) -> Result<(), NotCopied> {
     let (mut position, mut in_kernel) = (0, true);
     while position < size {
-        let data = next_data(source, position, size).map_err(Failed::Reading)?;
+        let data = next_data(source, position, size).map_err(NotCopied::Reading)?;
         let Some(data) = data else { break };
         position = data.start;
         while position < data.end {
@@ -136,7 +138,7 @@ fn extents(
         }
     }
     if position < size {
-        ftruncate(target, size).map_err(Failed::Writing)?;
+        ftruncate(target, size).map_err(NotCopied::Writing)?;
     }
     Ok(())
 }
@@ -149,7 +151,7 @@ fn piece(
     length: u64,
     buffer: &mut Vec<u8>,
     in_kernel: &mut bool,
-) -> Result<u64, Failed> {
+) -> Result<u64, NotCopied> {
     if *in_kernel {
         let (mut from, mut to) = (position, position);
         let length = usize::try_from(length).unwrap_or(BUFFER);
@@ -157,18 +159,18 @@ fn piece(
             // Some file systems return 0 before the end; the read below decides.
             Ok(copied) if copied > 0 => return Ok(copied as u64),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => {
-                return Err(Failed::Writing(errno));
+                return Err(NotCopied::Writing(errno));
             }
             Ok(_) | Err(_) => *in_kernel = false,
         }
     }
     grow(buffer, BUFFER);
     let wanted = usize::try_from(length).unwrap_or(BUFFER).min(BUFFER);
-    let length = pread(source, &mut buffer[..wanted], position).map_err(Failed::Reading)?;
+    let length = pread(source, &mut buffer[..wanted], position).map_err(NotCopied::Reading)?;
     let mut done = 0;
     while done < length {
         let at = position + done as u64;
-        done += pwrite(target, &buffer[done..length], at).map_err(Failed::Writing)?;
+        done += pwrite(target, &buffer[done..length], at).map_err(NotCopied::Writing)?;
     }
     Ok(length as u64)
 }

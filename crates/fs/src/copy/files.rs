@@ -11,7 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::below;
-use super::content::Failed;
+use super::content::NotCopied;
 use super::links::{Claim, Making};
 use super::visit::{CopiedDirectory, CopyThread, Copying, TargetDirectory, has_changed};
 use crate::walk::directory::{Mounts, kind_of, look, look_at};
@@ -131,12 +131,12 @@ impl Copying<'_> {
             self.content.copy(source, target.as_fd(), stat, &mut own.buffer, &mut own.tally);
         match copied {
             Ok(shared) => own.report.reflinked += u64::from(shared),
-            Err(Failed::Cancelled(error)) => return Err(error),
-            Err(Failed::Writing(errno)) => return Err(fail("cannot write")(errno)),
-            Err(Failed::Sharing(errno)) => {
+            Err(NotCopied::Cancelled(error)) => return Err(error),
+            Err(NotCopied::Writing(errno)) => return Err(fail("cannot write")(errno)),
+            Err(NotCopied::Sharing(errno)) => {
                 return Err(fail("cannot share the content (FICLONE) with")(errno));
             }
-            Err(Failed::Reading(errno)) => {
+            Err(NotCopied::Reading(errno)) => {
                 return Err(self.source_error("cannot read", &at.node.path_to(name), errno));
             }
         }
