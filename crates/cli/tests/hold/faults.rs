@@ -26,6 +26,30 @@ fn a_full_disk_refuses_the_start_and_keeps_nothing() {
 }
 
 #[test]
+fn a_disk_that_is_full_fails_the_daemons_write_and_nothing_of_the_hold() {
+    isolated(|place| {
+        let rig = Rig::builder().size(24 << 20).passthrough(false).up().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "");
+        fixture.ok("start");
+        let file = fs::File::options().append(true).open(fixture.file()).unwrap();
+        let piece = [b'a'; 65536];
+        let full = std::iter::repeat_with(|| std::io::Write::write_all(&mut &file, &piece));
+        let error = full.take(1000).find_map(Result::err).expect("the disk has 24 MiB");
+        assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+        file.sync_all().unwrap();
+        let written = file.metadata().unwrap().len();
+        drop(file);
+        assert_eq!(fixture.state(), "held");
+        fixture.ok("stop");
+        assert_eq!(fixture.state(), "off");
+        fixture.rig.unmount().unwrap();
+        fixture.rig.mount().unwrap();
+        assert_eq!(fs::metadata(fixture.file()).unwrap().len(), written);
+        fixture.rig.down().unwrap();
+    });
+}
+
+#[test]
 fn a_write_back_error_ends_the_hold_and_is_named() {
     // A sync(2) of another test would write the file before the disk fails.
     isolated_alone(|place| {

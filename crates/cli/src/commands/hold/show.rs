@@ -23,7 +23,7 @@ use synconce_sys::reason;
 /// A hold, as it is shown.
 #[derive(Debug, Serialize)]
 pub struct HoldReport {
-    /// What the daemon crate found.
+    /// What the crate `hold` found.
     #[serde(flatten)]
     pub status: HoldStatus,
     /// The directories with files that were set aside.
