@@ -189,8 +189,10 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
             is_fenced = true;
             let path = held.path.display();
             status.reason = Some(match change {
-                OtherChange::No => format!("{path} can only be read: a stop was cut short"),
-                _ => format!("{path} can only be read: a stop goes on, or was cut short"),
+                OtherChange::No => {
+                    format!("{path} can only be read: a start or stop was cut short")
+                }
+                _ => format!("{path} can only be read: a start or stop goes on, or was cut short"),
             });
         } else {
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
