@@ -99,6 +99,9 @@ pub fn start(
     }
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
+    overlaps::refuse_unmarked(config)?;
+    // Its marker was lost, and the mounts are gone.
+    lock.end_guard()?;
     marker_place::refuse(config)?;
     refuse_parts(config)?;
     let mut new = Made::default();
@@ -280,10 +283,6 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     parent.refuse_writable_by_all()?;
     let place = ResolvedPath::at(parent.path().to_owned(), held);
     let path = place.path();
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    if place.mount(&mounts).is_some() {
-        return Err(HoldFailure::HeldAlready(path));
-    }
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;
