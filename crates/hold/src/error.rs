@@ -111,8 +111,8 @@ pub enum HoldFailure {
     },
     /// One of these two paths of a hold leads into the other.
     Alias(PathBuf, PathBuf),
-    /// A volatile overlay is mounted on the path, and no marker has it.
-    HeldAlready(PathBuf),
+    /// The path of the hold of this name has the overlay of a hold, and no marker.
+    Unmarked(PathBuf, String),
     /// A process can write to the files without the hold.
     Unreached(Unreached),
     /// The data directory of dockerd is on this mount, which is private.
@@ -161,7 +161,11 @@ impl HoldFailure {
             Self::Blocked(path, obstacle, name) => Some(remove(path, obstacle, name)),
             Self::Unreached(why) => Some(why.remedy()),
             Self::Private(_, point) => Some(format!("mount --make-shared {}", quote(point))),
-            Self::HeldAlready(path) => Some(format!("umount {}", quote(path))),
+            Self::Unmarked(path, name) => Some(format!(
+                "use the SYNCONCE_STATE_DIR of the start; if its files are lost, stop the daemon, and \
+                 type: umount {} && synconce hold start {name} && synconce hold stop {name}",
+                quote(path)
+            )),
             Self::Refused(refusal) => refusal.remedy(),
             Self::Boot(error) => Some(boot::remedy(error)),
             Self::InUse { .. } => Some("stop the daemon, or kill these processes".to_owned()),
@@ -259,10 +263,11 @@ impl fmt::Display for HoldFailure {
                 "cannot start a hold: the syncs of {}, which has the markers, are held",
                 directory.display()
             ),
-            Self::HeldAlready(path) => write!(
+            Self::Unmarked(path, name) => write!(
                 f,
-                "cannot hold {}: a volatile overlay that no marker has is mounted on it",
-                path.display()
+                "cannot change the hold {name}: {} is held, and has no marker in {}",
+                path.display(),
+                record::directory().display()
             ),
             Self::Unreached(why) => why.fmt(f),
             Self::Private(root, point) => write!(

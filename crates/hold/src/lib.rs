@@ -26,7 +26,7 @@ mod made;
 pub mod marker_place;
 pub mod mounted;
 pub mod open_files;
-mod overlaps;
+pub mod overlaps;
 pub mod overlay;
 mod patience;
 pub mod reach;

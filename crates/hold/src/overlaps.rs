@@ -1,8 +1,9 @@
-//! Paths that lead to files which are held already, by whatever names.
+//! Paths that lead to files which are held already, by whatever names, and with whatever markers.
 
 use crate::config::Config;
 use crate::error::HoldFailure;
 use crate::live;
+use crate::overlay::ResolvedPath;
 use crate::record::HoldRecord;
 use crate::unclean::unclean;
 use std::collections::BTreeMap;
@@ -56,6 +57,25 @@ pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
         }
     }
     Ok(())
+}
+
+/// Refuses while a path of `config` has the overlay of a hold, and no marker has the path: the state
+/// directory is another one than that of the start, or was removed.
+///
+/// # Errors
+/// [`HoldFailure::Unmarked`], or names the file that cannot be read.
+pub fn refuse_unmarked(config: &Config) -> Result<(), HoldFailure> {
+    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
+    // A directory that is missing has no mount.
+    let places = config.hold.iter().filter_map(|held| ResolvedPath::of(held).ok());
+    let Some(place) = places.into_iter().find(|place| place.mount(&mounts).is_some()) else {
+        return Ok(());
+    };
+    match refuse(config) {
+        Err(HoldFailure::Overlap { .. }) => Ok(()),
+        Err(other) => Err(other),
+        Ok(()) => Err(HoldFailure::Unmarked(place.path(), config.name.clone())),
+    }
 }
 
 /// Returns the devices of the file systems of the paths of `config`, or of what will be made there,

@@ -138,7 +138,8 @@ impl ResolvedPath {
         is_of_hold(mount) && shown.is_none_or(|shown| shown == upper || shown.starts_with("/proc"))
     }
 
-    /// Holds the path: mounts the overlay over it.
+    /// Holds the path: mounts the overlay over it. The overlay is read-only, until it is known that no
+    /// process has files below open: a lock through the overlay is no lock there.
     ///
     /// # Errors
     /// Names the act and path. The overlay may be mounted then.
@@ -164,6 +165,7 @@ impl ResolvedPath {
             for name in ["index", "redirect_dir", "metacopy"] {
                 context.set(name, "off")?;
             }
+            context.flag("ro")?;
             context.flag("volatile")
         });
         let overlay = overlay.on("cannot mount a volatile overlay for", &path)?;

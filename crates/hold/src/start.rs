@@ -17,7 +17,7 @@ use crate::overlaps;
 use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
 use crate::reach::{self, Unreached};
-use crate::read_only::ReadOnly;
+use crate::read_only::{ReadOnly, is_read_only};
 use crate::record::{HoldRecord, Spot};
 use crate::runtime::{self, Lock};
 use crate::safe_directory::{Astray, SafeDirectory};
@@ -33,7 +33,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::pins::mount_of;
 use synconce_durable::record::now;
-use synconce_probe::mounts::{self, device};
+use synconce_probe::mounts::{self, Mount, device};
 use synconce_probe::namespaces;
 
 /// What [`start`] found.
@@ -86,7 +86,7 @@ pub fn start(
         }
         if record.config == *config && is_whole(&record)? {
             guard_again(&mut lock, &record)?;
-            ReadOnly::undo(&stop::mounted(&record)?)?;
+            make_writable(&record)?;
             return Ok(Started::InForce);
         }
         let again = |error| HoldFailure::Again(config.name.clone(), Box::new(error));
@@ -99,6 +99,9 @@ pub fn start(
     }
     overlaps::refuse_in_one(config)?;
     overlaps::refuse(config)?;
+    overlaps::refuse_unmarked(config)?;
+    // Its marker was lost, and the mounts are gone.
+    lock.end_guard()?;
     marker_place::refuse(config)?;
     refuse_parts(config)?;
     let mut new = Made::default();
@@ -146,8 +149,26 @@ fn begin(
         let why = Unreached::First(record.name.clone(), first.clone());
         return Err(HoldFailure::Unreached(why));
     }
+    make_writable(record)?;
     lock.guard(locked)?;
     Ok(first)
+}
+
+/// Makes the overlays of `record` writable. Refuses while a process has a file below one of them
+/// open: the process has opened it after the last look, and before the mount. Files of bbolt are
+/// locked below.
+fn make_writable(record: &HoldRecord) -> Result<(), HoldFailure> {
+    let held = stop::mounted(record)?;
+    let is_closed =
+        |(place, mount): &&(ResolvedPath, Mount)| !place.is_file() && is_read_only(mount);
+    let closed: Vec<_> = held.iter().filter(is_closed).map(|(place, _)| place).collect();
+    match users::that_stay_below(&closed)? {
+        None => Ok(ReadOnly::undo(&held)?),
+        Some((path, users)) => {
+            let unit = record.config.unit.clone();
+            Err(HoldFailure::InUse { starting: true, path, users, unit })
+        }
+    }
 }
 
 /// Whether anything of `record` is mounted.
@@ -262,10 +283,6 @@ fn prepare(held: &Held, config: &Config, new: &mut Made) -> Result<Option<OwnedF
     parent.refuse_writable_by_all()?;
     let place = ResolvedPath::at(parent.path().to_owned(), held);
     let path = place.path();
-    let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
-    if place.mount(&mounts).is_some() {
-        return Err(HoldFailure::HeldAlready(path));
-    }
     refuse_foreign(&place, config)?;
     // Before the check of the content: a clean hold leaves nothing, a crash its link.
     place.clean()?;

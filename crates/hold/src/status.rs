@@ -1,10 +1,11 @@
 //! The state of a hold.
 
 use crate::config::{AfterCrash, Config};
-use crate::error::Unclean;
+use crate::error::{HoldFailure, Unclean};
 use crate::live::{Obstacle, View};
 use crate::lost;
 use crate::open_files::{FileUser, OpenFile};
+use crate::overlaps;
 use crate::overlay::ResolvedPath;
 use crate::read_only::is_read_only;
 use crate::record::HoldRecord;
@@ -114,15 +115,24 @@ pub fn status(
     }
     match (record, config) {
         (Some(record), _) => of_record(&record, &Look::default(), change).map(Some),
-        // Not every user may look.
-        (None, Some(config)) => Ok(Some(match lost::unclean(config).unwrap_or(None) {
-            None => of(config, HoldState::Off),
-            Some(why) => {
-                HoldStatus { reason: Some(why.to_string()), ..of(config, HoldState::Interrupted) }
-            }
-        })),
+        (None, Some(config)) => Ok(Some(without_marker(config))),
         (None, None) => Ok(None),
     }
+}
+
+fn without_marker(config: &Config) -> HoldStatus {
+    // Not every user may look.
+    let (state, reason) = match lost::unclean(config).unwrap_or(None) {
+        Some(why) => (HoldState::Interrupted, Some(why.to_string())),
+        None => match overlaps::refuse_unmarked(config) {
+            Err(HoldFailure::Unmarked(path, _)) => (
+                HoldState::Incomplete,
+                Some(format!("{} is held, and has no marker", path.display())),
+            ),
+            _ => (HoldState::Off, None),
+        },
+    };
+    HoldStatus { reason, ..of(config, state) }
 }
 
 /// Whether another command changes the hold.
@@ -189,8 +199,10 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
             is_fenced = true;
             let path = held.path.display();
             status.reason = Some(match change {
-                OtherChange::No => format!("{path} can only be read: a stop was cut short"),
-                _ => format!("{path} can only be read: a stop goes on, or was cut short"),
+                OtherChange::No => {
+                    format!("{path} can only be read: a start or stop was cut short")
+                }
+                _ => format!("{path} can only be read: a start or stop goes on, or was cut short"),
             });
         } else {
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));

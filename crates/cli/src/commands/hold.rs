@@ -19,6 +19,7 @@ use synconce_hold::awaited_lock::AwaitedLock;
 use synconce_hold::config::{Config, Unusable, name_of, path_of};
 use synconce_hold::error::HoldFailure;
 use synconce_hold::marker_place;
+use synconce_hold::overlaps::refuse_unmarked;
 use synconce_hold::record::{self, HoldRecord};
 use synconce_hold::start::{DaemonStart, Started, start};
 use synconce_hold::stop::{Left, Stopped, stop};
@@ -215,7 +216,13 @@ fn say_waiting(lock: &AwaitedLock) {
 fn end(named: &NamedHold) -> Result<(), CommandError> {
     let name = known(&named.name)?;
     match stop(&name, &say_waiting)? {
-        Stopped::NotInForce => notice(&format!("the hold {name} is not in force")),
+        Stopped::NotInForce => {
+            // Of a hold without a file nothing says which paths it had.
+            if let Ok(config) = Config::read(&named.name) {
+                refuse_unmarked(&config)?;
+            }
+            notice(&format!("the hold {name} is not in force"));
+        }
         Stopped::Ended(left) => say_left(&name, &left),
     }
     Ok(())

@@ -189,3 +189,36 @@ fn a_mount_inside_and_a_working_directory_are_named() {
         fixture.ok("stop");
     });
 }
+
+#[test]
+fn a_hold_whose_marker_was_removed_is_not_said_to_have_ended() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        let data = fixture.directory().join("data");
+        fs::write(&data, "data").unwrap();
+        fs::rename(place.path("state"), place.path("elsewhere")).unwrap();
+        let (status, code) = fixture.status();
+        assert_eq!((status["state"].as_str(), code), (Some("incomplete"), Some(0)), "{status}");
+        for verb in ["start", "stop"] {
+            fixture.fails(
+                verb,
+                &["is held, and has no marker in ", "hint: use the SYNCONCE_STATE_DIR"],
+            );
+        }
+        fs::rename(place.path("elsewhere"), place.path("state")).unwrap();
+        assert_eq!(fixture.state(), "held");
+        fs::remove_dir_all(place.path("state")).unwrap();
+        let directory = fixture.directory().display().to_string();
+        let file = fixture.file().display().to_string();
+        for path in [file, directory] {
+            let said = fixture.fails("stop", &["has no marker"]);
+            assert!(said.contains(&format!("umount {path} && synconce hold start t")), "{said}");
+            sh(place, &format!("umount {path}"));
+        }
+        fixture.ok("start");
+        fixture.ok("stop");
+        assert_eq!(fs::read_to_string(&data).unwrap(), "data");
+        assert!(!fixture.everything().contains(".synconce-hold"));
+        assert_eq!(fixture.state(), "off");
+    });
+}

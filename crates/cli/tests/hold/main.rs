@@ -30,3 +30,4 @@ mod running;
 mod said;
 mod support;
 mod waits;
+mod writers;

@@ -229,9 +229,19 @@ fn a_start_that_repairs_the_hold_unmounts_idle_copies() {
 
 /// Starts a stop that a tracer stops, kills or lets fail as `inject` says.
 fn traced(fixture: &HoldOnRig<'_>, calls: &str, inject: &[&str]) -> StartedCommand {
+    traced_verb(fixture, "stop", calls, inject)
+}
+
+/// As [`traced`], for `verb`.
+pub fn traced_verb(
+    fixture: &HoldOnRig<'_>,
+    verb: &str,
+    calls: &str,
+    inject: &[&str],
+) -> StartedCommand {
     let trace = format!("trace={calls}");
     let words = [&["-f", "-qq", "-o", "trace", "-e", &trace], inject].concat();
-    let stop = [binary(), "hold", "stop", "./t.toml"];
+    let stop = [binary(), "hold", verb, "./t.toml"];
     StartedCommand::new(fixture.place.command("strace").args(words).args(stop))
 }
 

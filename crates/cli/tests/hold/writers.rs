@@ -1,0 +1,104 @@
+//! No process writes below an overlay while another one writes through it: locks through an overlay
+//! are no locks below.
+
+use crate::private::traced_verb;
+use crate::support::{HoldOnRig, end, stays, with_hold};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use synconce_testkit::harness::{StartedCommand, eventually};
+
+/// What keeps a file below a held directory in use.
+const USERS: [&str; 3] = ["exec 3<>data", "exec 3<data", ":"];
+
+/// Starts a start, and stops it before its first mount, after its look at the processes.
+fn stopped(fixture: &HoldOnRig<'_>) -> (StartedCommand, Pid) {
+    // Of the start before.
+    let _ = fs::remove_file(fixture.place.path("trace"));
+    let stop = ["-e", "inject=fsopen:signal=STOP:when=1"];
+    let start = traced_verb(fixture, "start", "fsopen", &stop);
+    let mut stopped = None;
+    eventually("the start is stopped", || {
+        let trace = fs::read_to_string(fixture.place.path("trace")).unwrap_or_default();
+        let line = trace.lines().find(|line| line.ends_with("--- stopped by SIGSTOP ---"));
+        stopped = line.and_then(|line| line.split(' ').next()?.parse().ok());
+        stopped.is_some()
+    });
+    (start, stopped.and_then(Pid::from_raw).expect("a process id"))
+}
+
+/// Waits until the overlay of the directory is mounted.
+fn mounted() {
+    eventually("the overlay is mounted", || {
+        fs::read_to_string("/proc/self/mountinfo").unwrap().contains("/databases rw")
+    });
+}
+
+/// Starts a shell that works in the held directory and does `script`.
+fn user(fixture: &HoldOnRig<'_>, script: &str) -> StartedCommand {
+    let directory = fixture.directory().display().to_string();
+    stays(fixture.place, &["sh"], &format!("cd '{directory}'; {script}"))
+}
+
+#[test]
+fn a_file_that_is_opened_between_the_look_and_the_mount_is_not_taken_into_a_hold() {
+    with_hold("", |_, fixture| {
+        fs::write(fixture.directory().join("data"), "data").unwrap();
+        let before = fixture.everything();
+        for script in USERS {
+            let (start, pid) = stopped(fixture);
+            let user = user(fixture, script);
+            kill_process(pid, Signal::CONT).unwrap();
+            assert_eq!(start.end().code(), Some(125), "{script}: {}", start.text());
+            assert!(start.text().contains("in use by s"), "{script}: {}", start.text());
+            assert_eq!(fixture.state(), "off", "{script}");
+            assert_eq!(fixture.everything(), before, "{script}");
+            end(user);
+        }
+        fixture.ok("start");
+        fs::write(fixture.directory().join("data"), "new").unwrap();
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn nothing_is_written_through_a_hold_before_its_start_has_looked_for_files_below() {
+    with_hold("", |_, fixture| {
+        let data = fixture.directory().join("data");
+        fs::write(&data, "data").unwrap();
+        let (start, pid) = stopped(fixture);
+        let user = user(fixture, "exec 3<>data");
+        kill_process(pid, Signal::CONT).unwrap();
+        // While the start waits for the user's end.
+        mounted();
+        assert!(fs::write(&data, "new").is_err());
+        end(user);
+        eventually("the start has ended", || fixture.state() == "held");
+        fs::write(&data, "new").unwrap();
+        fixture.ok("stop");
+        // The tracer has followed the guard.
+        assert_eq!(start.end().code(), Some(0), "{}", start.text());
+        assert_eq!(fs::read_to_string(&data).unwrap(), "new");
+    });
+}
+
+#[test]
+fn a_repeated_start_opens_no_overlay_while_a_file_below_is_open() {
+    with_hold("", |_, fixture| {
+        let data = fixture.directory().join("data");
+        fs::write(&data, "data").unwrap();
+        let (start, pid) = stopped(fixture);
+        let user = user(fixture, "exec 3<>data");
+        kill_process(pid, Signal::CONT).unwrap();
+        mounted();
+        end(start);
+        eventually("the start has ended", || {
+            fixture.status().0["reason"].as_str().is_some_and(|it| it.contains("was cut short"))
+        });
+        fixture.fails("start", &["in use by s"]);
+        assert!(fs::write(&data, "new").is_err());
+        end(user);
+        fixture.ok("start");
+        fs::write(&data, "new").unwrap();
+        fixture.ok("stop");
+    });
+}
