@@ -31,6 +31,8 @@ pub enum Need {
     Linux(u32, u32, &'static str),
     /// One of these capabilities, a set of bits of linux/capability.h, and their names.
     OneCapabilityOf(u64, &'static str),
+    /// A file system that this process can mount, as options of mount(8).
+    Mount(&'static [&'static str]),
 }
 
 /// Returns the version, major and minor, that `name --version` prints first.
@@ -49,6 +51,13 @@ fn capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
+}
+
+/// Tries a mount in a mount namespace that ends with it.
+fn can_mount(options: &[&str]) -> bool {
+    let mut tried = Command::new("unshare");
+    tried.args(["--mount", "mount"]).args(options).args(["none", "/proc"]).stderr(Stdio::null());
+    tried.status().is_ok_and(|status| status.success())
 }
 
 impl Need {
@@ -83,6 +92,10 @@ impl Need {
                 .then(|| format!("Linux has no {what} before {major}.{minor}")),
             Self::OneCapabilityOf(set, names) => (capabilities() & set == 0)
                 .then(|| format!("this process has none of {names}; run it outside of a container")),
+            Self::Mount(options) => (!can_mount(options)).then(|| {
+                let options = options.join(" ");
+                format!("mount {options} fails; run it as root, with a kernel that has this")
+            }),
         }
     }
 }
@@ -158,6 +171,12 @@ mod tests {
         ] {
             assert_eq!(first_version(text), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_system_that_the_kernel_does_not_have_is_missing() {
+        let missing = Need::Mount(&["-t", "none-such"]).missing();
+        assert!(missing.unwrap().starts_with("mount -t none-such fails; "));
     }
 
     #[test]
