@@ -141,6 +141,20 @@ const MORE: [UnmountWay; 16] = [
     ),
 ];
 
+/// Ways whose image is copied while a process has a file open on the unmounted disk. Only a supervisor
+/// sees the unmount: in a sealed run the copy lacks what was synced.
+const STILL_OPEN: [UnmountWay; 2] = [
+    since(
+        "umount, lazy, of an open file",
+        "mount $device mnt; put data mnt/file; exec 3<mnt/file; umount -l mnt
+         cp --sparse=always image copy; exec 3<&-",
+    ),
+    before(
+        "umount, lazy, of an open file",
+        "put data mnt/file; exec 3<mnt/file; umount -l mnt; cp --sparse=always image copy; exec 3<&-",
+    ),
+];
+
 /// The ways that each kind of file system goes in a sealed run, by their names: it is written out by its
 /// last unmount, by its last descriptor, by a freeze, or from the upper directory of an overlay. The
 /// other ways differ in what sees the mounts. No file system takes part in that.
@@ -219,11 +233,11 @@ fn go(
 fn table(place: &Place, kind: &str, ways: &[UnmountWay], options: &[&str]) {
     let mut wrong = Vec::new();
     for (number, way) in ways.iter().enumerate() {
-        let bare = place.directory(&format!("bare-{number}"));
+        let bare = place.directory(&format!("bare-{kind}-{number}"));
         let (bare, expected) = go(place, &bare, kind, way, &[]);
         let is_made = expected.contains("data") && !bare.stdout.contains("no mount");
         assert!(is_made, "{kind}, {}: {bare:?} {expected}", way.name);
-        let held = place.directory(&format!("held-{number}"));
+        let held = place.directory(&format!("held-{kind}-{number}"));
         let run = [&[SYNCONCE, "run", "--stats", "--json"], options, &["--"]].concat();
         let (held, shown) = go(place, &held, kind, way, &run);
         let same = (&bare.stdout, bare.status, &expected) == (&held.stdout, held.status, &shown);
@@ -292,6 +306,15 @@ fn an_xfs_ends_in_rare_ways_as_without_a_run() {
 #[test]
 fn a_btrfs_ends_in_rare_ways_as_without_a_run() {
     isolated(|place| table(place, "btrfs", &MORE, &[]));
+}
+
+#[test]
+fn a_disk_with_an_open_file_is_written_out_by_its_lazy_umount() {
+    isolated(|place| {
+        for kind in ["ext4", "xfs", "btrfs"] {
+            table(place, kind, &STILL_OPEN, &[]);
+        }
+    });
 }
 
 #[test]
