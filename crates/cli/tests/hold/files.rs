@@ -65,11 +65,18 @@ fn a_held_directory_is_a_file_system_of_its_own_and_it_is_said() {
         assert_eq!(renamed.unwrap_err().kind(), crosses);
         let linked = fs::hard_link(held.join("below/data"), disk.join("link"));
         assert_eq!(linked.unwrap_err().kind(), crosses);
-        let script = format!("tar -C {} --one-file-system -c . | tar -t", disk.display());
-        let listed = place.bare(&["sh", "-c", &script]);
-        assert_eq!(listed.status.code(), Some(0), "{}", listed.stderr);
-        assert!(listed.stdout.contains("./outside"), "{}", listed.stdout);
-        assert!(!listed.stdout.contains("below"), "{}", listed.stdout);
+        let shown = disk.display();
+        for script in [
+            format!("tar -C {shown} --one-file-system -c . | tar -t"),
+            format!("rsync -rx {shown}/ copied && cd copied && find ."),
+            format!("cd {shown} && find . -xdev"),
+        ] {
+            let listed = place.bare(&["sh", "-c", &script]);
+            let printed = (listed.status.code(), listed.stderr.as_str());
+            assert_eq!(printed, (Some(0), ""), "{script}");
+            assert!(listed.stdout.contains("./outside"), "{script}: {}", listed.stdout);
+            assert!(!listed.stdout.contains("below"), "{script}: {}", listed.stdout);
+        }
         fixture.ok("stop");
         let status = hold(place, &["status", "./t.toml"]).stdout;
         assert!(!status.contains("a held directory"), "{status}");

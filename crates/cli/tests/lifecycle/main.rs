@@ -16,7 +16,6 @@ mod exit_codes;
 mod failures;
 mod first_moments;
 mod foreign;
-mod freezers;
 mod hostile;
 mod journal;
 mod kills;

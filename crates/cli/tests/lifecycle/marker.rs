@@ -46,14 +46,23 @@ fn a_sync_while_the_disk_of_the_marker_is_frozen_is_held() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).passthrough(false).up().unwrap();
         let point = rig.path().display();
-        // A marker that is not there by then could be written only after the thaw.
-        let script = format!("fsfreeze -f {point}; sync data; fsfreeze -u {point}");
+        // The disk stays frozen until the test has seen the end of the sync.
+        let script = format!(
+            "fsfreeze -f {point}; ls {point}/runs >listed; sync data; : >synced
+             until [ -e thaw ]; do sleep 0.01; done; fsfreeze -u {point}"
+        );
         place.write("data", "x");
         let mut run = place.held(&["--stats", "--json"], &["sh", "-ec", &script]);
-        let run = finish(run.env("SYNCONCE_STATE_DIR", rig.path()));
-        assert!(run.status.success(), "{run:?}");
-        let counts: serde_json::Value = serde_json::from_str(run.stderr.trim()).expect("JSON");
-        assert_eq!(counts["calls"]["fsync"]["held"], 1, "{run:?}");
+        let run = StartedCommand::new(run.env("SYNCONCE_STATE_DIR", rig.path()));
+        eventually("the sync has ended", || place.path("synced").exists());
+        place.write("thaw", "");
+        assert!(run.end().success(), "{}", run.text());
+        // A marker that is not there by then could be written only after the thaw. A call that waits
+        // five seconds for its marker passes.
+        assert_eq!(place.read("listed").matches(".json\n").count(), 1, "{}", run.text());
+        let counts: serde_json::Value = serde_json::from_str(run.text().trim()).expect("JSON");
+        assert_eq!(counts["calls"]["fsync"]["held"], 1, "{counts}");
+        assert_eq!(counts["calls"]["fsync"]["passed"], 0, "{counts}");
         rig.down().unwrap();
     });
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use synconce_testkit::process::Finished;
 
 /// A way to write to a disk and to unmount it.
+#[derive(Clone, Copy)]
 struct UnmountWay {
     name: &'static str,
     /// Whether the disk is mounted before the run begins.
@@ -64,7 +65,7 @@ const WAYS: [UnmountWay; 12] = [
 ];
 
 /// Ways whose end does not depend on the kind of disk.
-const MORE: [UnmountWay; 15] = [
+const MORE: [UnmountWay; 16] = [
     since("umount, forced", "mount $device mnt; put data mnt/file; umount -f mnt"),
     since(
         "a detached device",
@@ -123,6 +124,12 @@ const MORE: [UnmountWay; 15] = [
          until [ -e made ] || ! kill -0 $!; do sleep 0.01; done; exec 3</proc/$!/ns/mnt; : >kept; wait
          nsenter --mount=/proc/self/fd/3 cat \"$PWD/mnt/file\"; exec 3<&-",
     ),
+    since(
+        "a namespace that a bind mount keeps",
+        "on_one_processor unshare -m sh -c ': >kept
+         unshare --mount=kept sh -c \"mount $device mnt; echo data >mnt/file; sync mnt/file\"
+         nsenter --mount=kept cat \"$PWD/mnt/file\"; umount kept'",
+    ),
     before("umount, forced", "put data mnt/file; umount -f mnt"),
     before(
         "bound elsewhere",
@@ -132,6 +139,32 @@ const MORE: [UnmountWay; 15] = [
         "below a lazy umount",
         "mount --rbind . other; mount --make-rprivate other; umount mnt; put data other/mnt/file; umount -l other",
     ),
+];
+
+/// Ways whose image is copied while a process has a file open on the unmounted disk. Only a supervisor
+/// sees the unmount: in a sealed run the copy lacks what was synced.
+const STILL_OPEN: [UnmountWay; 2] = [
+    since(
+        "umount, lazy, of an open file",
+        "mount $device mnt; put data mnt/file; exec 3<mnt/file; umount -l mnt
+         cp --sparse=always image copy; exec 3<&-",
+    ),
+    before(
+        "umount, lazy, of an open file",
+        "put data mnt/file; exec 3<mnt/file; umount -l mnt; cp --sparse=always image copy; exec 3<&-",
+    ),
+];
+
+/// The ways that each kind of file system goes in a sealed run, by their names: it is written out by its
+/// last unmount, by its last descriptor, by a freeze, or from the upper directory of an overlay. The
+/// other ways differ in what sees the mounts. No file system takes part in that.
+const WRITTEN_OUT: [&str; 6] = [
+    "umount",
+    "umount, lazy",
+    "umount, lazy, and a sync after it",
+    "the end of a namespace",
+    "an overlay above it, twice on one upper directory",
+    "frozen and copied",
 ];
 
 /// Mounts that are no disk, each with the function that makes it at `other`.
@@ -200,11 +233,11 @@ fn go(
 fn table(place: &Place, kind: &str, ways: &[UnmountWay], options: &[&str]) {
     let mut wrong = Vec::new();
     for (number, way) in ways.iter().enumerate() {
-        let bare = place.directory(&format!("bare-{number}"));
+        let bare = place.directory(&format!("bare-{kind}-{number}"));
         let (bare, expected) = go(place, &bare, kind, way, &[]);
         let is_made = expected.contains("data") && !bare.stdout.contains("no mount");
         assert!(is_made, "{kind}, {}: {bare:?} {expected}", way.name);
-        let held = place.directory(&format!("held-{number}"));
+        let held = place.directory(&format!("held-{kind}-{number}"));
         let run = [&[SYNCONCE, "run", "--stats", "--json"], options, &["--"]].concat();
         let (held, shown) = go(place, &held, kind, way, &run);
         let same = (&bare.stdout, bare.status, &expected) == (&held.stdout, held.status, &shown);
@@ -217,6 +250,12 @@ fn table(place: &Place, kind: &str, ways: &[UnmountWay], options: &[&str]) {
         }
     }
     assert!(wrong.is_empty(), "{kind} {options:?}\n{}", wrong.join("\n\n"));
+}
+
+/// Returns the ways of [`WRITTEN_OUT`].
+fn written_out() -> Vec<UnmountWay> {
+    let ways = WRITTEN_OUT.iter().flat_map(|name| WAYS.iter().filter(|way| way.name == *name));
+    ways.copied().collect()
 }
 
 #[test]
@@ -250,6 +289,16 @@ fn a_disk_of_a_sealed_run_ends_in_rare_ways_as_without_a_run() {
 }
 
 #[test]
+fn an_xfs_of_a_sealed_run_ends_as_without_a_run() {
+    isolated(|place| table(place, "xfs", &written_out(), &["--sealed"]));
+}
+
+#[test]
+fn a_btrfs_of_a_sealed_run_ends_as_without_a_run() {
+    isolated(|place| table(place, "btrfs", &written_out(), &["--sealed"]));
+}
+
+#[test]
 fn an_xfs_ends_in_rare_ways_as_without_a_run() {
     isolated(|place| table(place, "xfs", &MORE, &[]));
 }
@@ -257,6 +306,15 @@ fn an_xfs_ends_in_rare_ways_as_without_a_run() {
 #[test]
 fn a_btrfs_ends_in_rare_ways_as_without_a_run() {
     isolated(|place| table(place, "btrfs", &MORE, &[]));
+}
+
+#[test]
+fn a_disk_with_an_open_file_is_written_out_by_its_lazy_umount() {
+    isolated(|place| {
+        for kind in ["ext4", "xfs", "btrfs"] {
+            table(place, kind, &STILL_OPEN, &[]);
+        }
+    });
 }
 
 #[test]

@@ -11,6 +11,9 @@ expire() {
 		for (1 .. 100) { last if ($second = expire()) == 0; }
 		print "$second ";'
 }
+# A mount namespace can be bound to a file in an older namespace only (`mnt_ns_loop`). Linux 6.18 compares
+# numbers that each processor counts for itself: both namespaces have to be made on one processor.
+on_one_processor() { taskset -c $(taskset -cp $$ | sed 's/.*: //; s/[-,].*//') "$@"; }
 eval "$1"
 echo "the way ended with $?"
 # Another process may have the device by now: only the device of this image is looked at.

@@ -1,7 +1,9 @@
 //! A run in sandboxes: settings of systemd, containers, Landlock, limits. In each, the run holds
 //! the calls of its command, or ends with 125 before the command starts and names the setting
-//! that helps. Never does a run hold nothing without a notice.
+//! that helps. Never does a run hold nothing without a notice. The freezers of control groups, by which
+//! engines pause containers, freeze a run.
 
+mod freezers;
 mod rows;
 
 use libtest_mimic::{Arguments, Trial};
@@ -40,8 +42,9 @@ fn main() -> ExitCode {
         let inside = name.clone();
         named_trial(&name, row.needs, move || isolated_as(&inside, limit(), || test(row)))
     };
-    let trials: Vec<Trial> = ROWS.iter().map(trial).collect();
+    let mut trials: Vec<Trial> = ROWS.iter().map(trial).collect();
     assert!(trials.len() >= 25);
+    trials.extend(freezers::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 

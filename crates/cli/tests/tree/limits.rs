@@ -8,14 +8,17 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use synconce_testkit::harness::{Place, StartedCommand, eventually, trial};
+use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, trial};
 use synconce_testkit::process::Finished;
+
+/// What limits of memory, processors and processes need.
+const GROUPS: [Need; 2] = [NEEDS[0], Need::Controllers(&["memory", "cpu", "pids"])];
 
 pub fn trials() -> Vec<Trial> {
     vec![
-        trial(what_takes_more_than_its_limits_is_ended_and_named, &NEEDS),
-        trial(control_groups_are_gone_after_a_run_and_after_a_kill, &NEEDS),
-        trial(a_control_group_that_stays_in_use_is_named, &NEEDS),
+        trial(what_takes_more_than_its_limits_is_ended_and_named, &GROUPS),
+        trial(control_groups_are_gone_after_a_run_and_after_a_kill, &GROUPS),
+        trial(a_control_group_that_stays_in_use_is_named, &GROUPS),
         trial(limits_that_cannot_be_had_are_refused_before_the_command, &NEEDS),
         trial(a_command_whose_time_is_over_is_ended_and_keeps_nothing, &NEEDS),
         trial(a_personality_is_that_of_a_32_bit_machine, &NEEDS),
@@ -28,20 +31,8 @@ fn run(site: &Site<'_>, options: &[&str], script: &str) -> Finished {
     site.ends(&[&["run", "--from", "base"], options, &words].concat())
 }
 
-/// Returns whether this machine has control groups; prints that the test is skipped if not.
-fn has_groups(site: &Site<'_>) -> bool {
-    let tried = run(site, &["--memory", "1g", "--cpus", "2", "--pids-limit", "999"], "true");
-    if !tried.status.success() {
-        println!("SKIPPED: no control groups: {}", tried.stderr);
-    }
-    tried.status.success()
-}
-
 fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {
     let site = with_base(place);
-    if !has_groups(&site) {
-        return;
-    }
     let take = |size: &str| format!("dd if=/dev/zero of=/dev/null bs={size} count=1 2>/dev/null");
     let memory = ["--memory", "32m"];
     let killed = run(&site, &memory, &take("200M"));
@@ -68,9 +59,6 @@ fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {
 
 fn control_groups_are_gone_after_a_run_and_after_a_kill(place: &Place) {
     let site = with_base(place);
-    if !has_groups(&site) {
-        return;
-    }
     site.clone_of("base", "clone");
     for kill in [false, true] {
         let options = ["clone", "--pids-limit", "50", "--cpus", "1", "--memory", "1g"];
@@ -93,9 +81,6 @@ fn control_groups_are_gone_after_a_run_and_after_a_kill(place: &Place) {
 
 fn a_control_group_that_stays_in_use_is_named(place: &Place) {
     let site = with_base(place);
-    if !has_groups(&site) {
-        return;
-    }
     for kill in [false, true] {
         let run = waiting(&site, &["--from", "base", "--pids-limit", "50"], "true");
         let groups = groups(&site);

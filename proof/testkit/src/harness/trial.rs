@@ -3,6 +3,7 @@
 use super::{Place, isolated};
 use crate::rig::FsKind;
 use libtest_mimic::{Failed, Trial};
+use rustix::fs::{Access, access};
 use std::any::type_name;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,6 +32,10 @@ pub enum Need {
     Linux(u32, u32, &'static str),
     /// One of these capabilities, a set of bits of linux/capability.h, and their names.
     OneCapabilityOf(u64, &'static str),
+    /// A file system that this process can mount, as options of mount(8).
+    Mount(&'static [&'static str]),
+    /// These controllers of control groups, below /sys/fs/cgroup, which this process may change.
+    Controllers(&'static [&'static str]),
 }
 
 /// Returns the version, major and minor, that `name --version` prints first.
@@ -49,6 +54,22 @@ fn capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default()
+}
+
+/// Whether a hierarchy of version 1 or the one of version 2 has the controller `name`, and is writable.
+fn has_controller(name: &str) -> bool {
+    let top = Path::new("/sys/fs/cgroup");
+    let unified = std::fs::read_to_string(top.join("cgroup.controllers")).unwrap_or_default();
+    let is_unified = unified.split_whitespace().any(|it| it == name);
+    let hierarchy = if is_unified { top.to_owned() } else { top.join(name) };
+    access(&hierarchy, Access::WRITE_OK).is_ok()
+}
+
+/// Tries a mount in a mount namespace that ends with it.
+fn can_mount(options: &[&str]) -> bool {
+    let mut tried = Command::new("unshare");
+    tried.args(["--mount", "mount"]).args(options).args(["none", "/proc"]).stderr(Stdio::null());
+    tried.status().is_ok_and(|status| status.success())
 }
 
 impl Need {
@@ -83,6 +104,16 @@ impl Need {
                 .then(|| format!("Linux has no {what} before {major}.{minor}")),
             Self::OneCapabilityOf(set, names) => (capabilities() & set == 0)
                 .then(|| format!("this process has none of {names}; run it outside of a container")),
+            Self::Mount(options) => (!can_mount(options)).then(|| {
+                let options = options.join(" ");
+                format!("mount {options} fails; run it as root, with a kernel that has this")
+            }),
+            Self::Controllers(names) => {
+                let missing: Vec<_> = names.iter().filter(|name| !has_controller(name)).collect();
+                (!missing.is_empty()).then(|| {
+                    format!("no control groups of {missing:?} in /sys/fs/cgroup; mount them writable")
+                })
+            }
         }
     }
 }
@@ -158,6 +189,18 @@ mod tests {
         ] {
             assert_eq!(first_version(text), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_system_that_the_kernel_does_not_have_is_missing() {
+        let missing = Need::Mount(&["-t", "none-such"]).missing();
+        assert!(missing.unwrap().starts_with("mount -t none-such fails; "));
+    }
+
+    #[test]
+    fn a_controller_that_no_kernel_has_is_missing() {
+        let missing = Need::Controllers(&["none-such"]).missing();
+        assert!(missing.unwrap().starts_with("no control groups of [\"none-such\"] in /sys"));
     }
 
     #[test]

@@ -1,11 +1,28 @@
 //! A cgroup freezer freezes a busy run as a whole, and the run goes on afterwards.
 
+use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
-use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated, limit, perl};
+use synconce_testkit::harness::{
+    Need, Place, StartedCommand, eventually, finish, limit, perl, trial,
+};
+
+/// What mount(8) needs for the freezer of each version of control groups.
+const V1: [&str; 4] = ["-t", "cgroup", "-o", "freezer"];
+const V2: [&str; 2] = ["-t", "cgroup2"];
+
+pub fn trials() -> Vec<Trial> {
+    let (v1, v2) = ([Need::Mount(&V1)], [Need::Mount(&V2)]);
+    vec![
+        trial(the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered, &v2),
+        trial(the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed, &v2),
+        trial(the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_answered, &v1),
+        trial(the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_changed, &v1),
+    ]
+}
 
 /// The freezer of either version of control groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,21 +39,19 @@ struct Group {
 }
 
 impl Group {
-    /// Returns `None` if this kernel does not have the freezer.
-    fn new(place: &Place, version: FreezerVersion) -> Option<Self> {
+    fn new(place: &Place, version: FreezerVersion) -> Self {
         let hierarchy = place.path(&format!("{version:?}"));
         fs::create_dir(&hierarchy).expect("a directory of ours");
         let kind = match version {
-            FreezerVersion::V1 => ["-t", "cgroup", "-o", "freezer", "none"].as_slice(),
-            FreezerVersion::V2 => ["-t", "cgroup2", "none"].as_slice(),
+            FreezerVersion::V1 => V1.as_slice(),
+            FreezerVersion::V2 => V2.as_slice(),
         };
-        if !finish(Command::new("mount").args(kind).arg(&hierarchy)).status.success() {
-            return None;
-        }
+        let mounted = finish(Command::new("mount").args(kind).arg("none").arg(&hierarchy));
+        assert!(mounted.status.success(), "{mounted:?}");
         let unique = fs::read_to_string("/proc/sys/kernel/random/uuid").expect("/proc");
         let group = hierarchy.join(format!("synconce-{}", unique.trim()));
         fs::create_dir(&group).expect("a group below the root of the hierarchy");
-        Some(Self { version, hierarchy, group })
+        Self { version, hierarchy, group }
     }
 
     /// Returns `command` as a command that runs in the group.
@@ -127,14 +142,16 @@ impl Drop for Group {
     }
 }
 
-/// Eight processes do `call` until the file `stop` exists. After each call they append a byte to
-/// the file `done`.
+/// Eight threads do `call` until the file `stop` exists. After each call they append a byte to the
+/// file `done`.
 fn busy(call: &str) -> [String; 3] {
     perl(&format!(
-        "use Fcntl; for my $n (1..8) {{ next if fork; \
-         open(my $done, '>>', 'done') or die; open(my $file, '>', \"file$n\") or die; \
-         until (-e 'stop') {{ {call}; syswrite($done, '.') == 1 or die }} exit 0 }} \
-         my $bad = 0; while (wait > 0) {{ $bad += $? != 0 }} exit($bad ? 1 : 9);"
+        "use Fcntl; use threads; \
+         sub work {{ my $n = shift; open(my $done, '>>', 'done') or die; \
+         open(my $file, '>', \"file$n\") or die; \
+         until (-e 'stop') {{ {call}; syswrite($done, '.') == 1 or die }} return 'well' }} \
+         my @threads = map {{ threads->create(\\&work, $_) }} 1..8; \
+         my $well = grep {{ $_->join eq 'well' }} @threads; exit($well == 8 ? 9 : 1);"
     ))
 }
 
@@ -142,13 +159,10 @@ const FSYNC: (&str, &str) = ("fsync", "$file->sync or die \"$!\"");
 const OPEN: (&str, &str) =
     ("openat", "sysopen(my $new, \"file$n\", O_WRONLY | O_SYNC) or die \"$!\"");
 
-/// Freezes a run of eight busy processes many times. Expects that each freeze completes, that
+/// Freezes a run of eight busy threads many times. Expects that each freeze completes, that
 /// calls go on after it, and that each call is counted once.
 fn assert_freezes(place: &Place, version: FreezerVersion, (name, call): (&str, &str)) {
-    let Some(group) = Group::new(place, version) else {
-        eprintln!("skipped: this kernel has no freezer of {version:?}");
-        return;
-    };
+    let group = Group::new(place, version);
     let words = busy(call);
     let words = words.each_ref().map(String::as_str);
     let held = place.held(&["--stats", "--json"], &words);
@@ -169,22 +183,18 @@ fn assert_freezes(place: &Place, version: FreezerVersion, (name, call): (&str, &
     assert_eq!(stats["calls"][name]["passed"].as_u64(), Some(0), "{stats}");
 }
 
-#[test]
-fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered() {
-    isolated(|place| assert_freezes(place, FreezerVersion::V2, FSYNC));
+fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered(place: &Place) {
+    assert_freezes(place, FreezerVersion::V2, FSYNC);
 }
 
-#[test]
-fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed() {
-    isolated(|place| assert_freezes(place, FreezerVersion::V2, OPEN));
+fn the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed(place: &Place) {
+    assert_freezes(place, FreezerVersion::V2, OPEN);
 }
 
-#[test]
-fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_answered() {
-    isolated(|place| assert_freezes(place, FreezerVersion::V1, FSYNC));
+fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_answered(place: &Place) {
+    assert_freezes(place, FreezerVersion::V1, FSYNC);
 }
 
-#[test]
-fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_changed() {
-    isolated(|place| assert_freezes(place, FreezerVersion::V1, OPEN));
+fn the_freezer_of_cgroup_v1_freezes_a_run_whose_calls_are_changed(place: &Place) {
+    assert_freezes(place, FreezerVersion::V1, OPEN);
 }
