@@ -1,7 +1,7 @@
 //! The effects of options, and the notices for trees that cannot be as their source.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, limit, same, times};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_store_in_an_imported_directory_is_left_out, &NEEDS),
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
+        trial(a_squash_of_one_layer_does_nothing_and_says_so, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
         trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
@@ -157,6 +158,26 @@ fn a_squash_keeps_how_clones_are_made_and_where_they_came_from(place: &Place) {
         site.well(&["run", "--from", strategy, "--commit", strategy, "--", "/bin/rm", "/data/new"]);
         assert_eq!(seen(strategy), wanted);
     }
+}
+
+fn a_squash_of_one_layer_does_nothing_and_says_so(place: &Place) {
+    let site = with_base(place);
+    let record = || fs::read(site.store().join("trees/base.json")).unwrap();
+    let before = (record(), times(&site.store().join("layers")));
+    let said = "synconce: nothing to squash: base has one layer\n";
+    assert_eq!(site.well(&["squash", "base"]).stderr, said);
+    assert_eq!(site.well(&["squash", "base", "--quiet"]).stderr, "");
+    let json = site.well(&["squash", "base", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::json!({ "name": "base", "generation": 1 }));
+    assert_eq!(record(), before.0);
+    same("the layers", &before.1, &times(&site.store().join("layers")));
+    site.clone_of("base", "work");
+    site.sh("work", "touch /data/new");
+    site.refused(125, &["squash", "work"], &["changes that are not committed"]);
+    site.well(&["commit", "work"]);
+    assert_eq!(site.well(&["squash", "work"]).stderr, "");
+    assert_eq!(site.well(&["squash", "work"]).stderr, said.replace("base", "work"));
 }
 
 fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {

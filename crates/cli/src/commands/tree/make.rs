@@ -18,7 +18,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::TreeName;
-use synconce_tree::{ImportReport, Store};
+use synconce_tree::{ImportReport, Squashed, Store};
 
 /// How many paths a notice lists.
 const NAMED: usize = 5;
@@ -226,7 +226,14 @@ pub fn restore(store: &Store, generation: &TreeName, output: Output) -> Result<(
 
 pub fn squash(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     let bar = Bar::new("squashed");
-    let record = synconce_tree::squash(store, name, &bar)?;
+    let squashed = synconce_tree::squash(store, name, &bar)?;
     drop(bar);
+    let record = match squashed {
+        Squashed::Merged(record) => record,
+        Squashed::HadOneLayer(record) => {
+            notice(&format!("nothing to squash: {name} has one layer"));
+            record
+        }
+    };
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }
