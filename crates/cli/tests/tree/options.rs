@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
         trial(a_squash_of_one_layer_does_nothing_and_says_so, &NEEDS),
+        trial(an_archive_whose_program_is_missing_names_the_package, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
         trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
@@ -178,6 +179,18 @@ fn a_squash_of_one_layer_does_nothing_and_says_so(place: &Place) {
     site.well(&["commit", "work"]);
     assert_eq!(site.well(&["squash", "work"]).stderr, "");
     assert_eq!(site.well(&["squash", "work"]).stderr, said.replace("base", "work"));
+}
+
+fn an_archive_whose_program_is_missing_names_the_package(place: &Place) {
+    let site = with_base(place);
+    let tar = place.path("root.tar.lz4");
+    fs::write(&tar, b"\x04\x22\x4d\x18 and no more").unwrap();
+    let mut import = site.tree(&["import", "new", tar.to_str().unwrap()]);
+    let done = process::run(import.env("PATH", place.path("empty")), limit()).unwrap();
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    let why = "root.tar.lz4: lz4 is not installed; it is in the package lz4";
+    assert!(done.stderr.contains(why), "{done:?}");
+    assert!(!site.well(&["list"]).stdout.contains("new"));
 }
 
 fn a_run_is_held_unless_that_is_not_wanted(place: &Place) {
