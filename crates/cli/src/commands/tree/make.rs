@@ -7,7 +7,7 @@ use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
-use crate::text::notice;
+use crate::text::{notice, shell};
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -39,12 +39,23 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
-/// Fails if `source` of an import does not exist.
-pub fn find_source(source: &Path) -> Result<(), CommandError> {
-    if source != Path::new("-") {
-        fs::metadata(source).on("cannot open", source)?;
+/// Fails if the source of an import does not exist.
+pub fn find_source(Import { name, source, .. }: &Import) -> Result<(), CommandError> {
+    if source == Path::new("-") {
+        return Ok(());
     }
-    Ok(())
+    let Err(error) = fs::metadata(source).on("cannot open", source) else { return Ok(()) };
+    let (name, text) = (name.to_string(), source.display().to_string());
+    let failure = CommandError::from(error);
+    Err(if text.contains("://") {
+        let url = shell(&[text]);
+        failure.hint(format!("curl --location {url} | synconce tree import {name} -"))
+    } else if Path::new(&name).exists() && text.parse::<TreeName>().is_ok() {
+        let words = shell(&[text, name]);
+        failure.hint(format!("the name of the tree comes first: synconce tree import {words}"))
+    } else {
+        failure
+    })
 }
 
 pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), CommandError> {
