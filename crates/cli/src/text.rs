@@ -106,6 +106,11 @@ pub fn is_typable(word: &str) -> bool {
     !word.starts_with('-') && !word.chars().any(is_obeyed)
 }
 
+/// Whether the command line has quotes or operators, which have a meaning for a shell only.
+pub fn needs_a_shell(line: &str) -> bool {
+    line.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c))
+}
+
 /// Quotes `words` for a shell.
 pub fn shell(words: &[String]) -> String {
     words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")

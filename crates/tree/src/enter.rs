@@ -133,6 +133,8 @@ pub enum Ending {
     Exited(i32),
     /// The command was killed by this signal.
     Killed(i32),
+    /// The command was not started. The words say which act failed, on which object, and why.
+    Refused(String),
     /// The command was never started: no such program (`ENOENT`: exit code 127), or the
     /// program cannot be executed (126).
     NotExecuted {

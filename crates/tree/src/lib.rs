@@ -76,7 +76,7 @@ pub use restore::restore;
 pub use run::{open_anonymous, open_session, open_to_discard};
 pub use session::{Begun, Session, Working};
 pub use source::{Base, NoSuchTree};
-pub use squash::squash;
+pub use squash::{Squashed, squash};
 pub use store::{Store, VARIABLE, default_path, store_of};
 pub use strategy::{Choice, Strategy};
 pub use synconce_durable::error::Error;

@@ -10,20 +10,29 @@ use std::os::fd::AsFd;
 use synconce_durable::error::Error;
 use synconce_fs::{CopyOptions, Progress};
 
-/// Merges the stack of `name` into one whole layer, as the next generation.
+/// What [`squash`] did.
+#[derive(Debug)]
+pub enum Squashed {
+    /// The layers are one, in this generation.
+    Merged(TreeRecord),
+    /// The tree had one layer already, and is unchanged.
+    HadOneLayer(TreeRecord),
+}
+
+/// Merges the stack of `name` into one whole layer, as the next generation. Does nothing if the stack
+/// is one layer: a copy would take the time and the space of the whole tree.
 ///
 /// # Errors
 /// The error names the act and the path; the tree is then unchanged.
-pub fn squash(
-    store: &Store,
-    name: &TreeName,
-    progress: &dyn Progress,
-) -> Result<TreeRecord, Error> {
+pub fn squash(store: &Store, name: &TreeName, progress: &dyn Progress) -> Result<Squashed, Error> {
     let (session, record) = {
         let _lock = store.lock()?;
         let record = source::existing(store, name)?;
         let mut source = source::committed(store, name)?;
         source::is_idle(store, name)?;
+        if record.layers.len() == 1 {
+            return Ok(Squashed::HadOneLayer(record));
+        }
         source.tree = Some(name.clone());
         let session = session::begin(store, &source, Strategy::Copy, Purpose::Run)?;
         (session, record)
@@ -38,5 +47,6 @@ pub fn squash(
             Err(_) => choose::choose_for(store, whole, None),
         }
     })?;
-    session.freeze(progress)?.commit_by(name, Some(Base::of(&record)), (choice, None), progress)
+    let frozen = session.freeze(progress)?;
+    frozen.commit_by(name, Some(Base::of(&record)), (choice, None), progress).map(Squashed::Merged)
 }

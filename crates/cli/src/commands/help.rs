@@ -28,6 +28,34 @@ const OTHER_WORDS: [(&str, &str); 7] = [
     ("snapshot", "clone"),
 ];
 
+/// What sbuild, schroot, cowbuilder and systemd-nspawn call a verb of `tree`, and its name here.
+const OTHER_VERBS: [(&str, &str); 6] = [
+    ("build", "run"),
+    ("create", "import"),
+    ("info", "list"),
+    ("login", "run"),
+    ("status", "list"),
+    ("update", "run"),
+];
+
+/// What these programs and Docker call an option of `tree run`, and its name here.
+const OTHER_OPTIONS: [(&str, &str); 14] = [
+    ("-c", "--from"),
+    ("--chroot", "--from"),
+    ("-d", "--directory"),
+    ("-w", "--directory"),
+    ("--chdir", "--directory"),
+    ("--workdir", "--directory"),
+    ("-e", "--setenv"),
+    ("-E", "--setenv"),
+    ("--env", "--setenv"),
+    ("--bindmounts", "--bind"),
+    ("--bind-ro", "--bind"),
+    ("--volume", "--bind"),
+    ("-u", "--user"),
+    ("--as", "--commit"),
+];
+
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
     let mut command = &Arguments::command();
@@ -70,6 +98,7 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let words: Vec<_> = env::args_os().skip(1).collect();
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     suggest(&mut error, &texts);
+    suggest_option(&mut error, &texts);
     if error.kind() == ErrorKind::UnknownArgument && is_passed_on(&error) {
         error.remove(ContextKind::Suggested);
     }
@@ -151,11 +180,13 @@ fn suggest(error: &mut Error, words: &[String]) {
     let shown: Vec<_> = shown.map(str::to_owned).collect();
     let is_near = |name: &&String| strsim::osa_distance(name, word) == 1;
     let near: Vec<_> = shown.iter().filter(is_near).cloned().collect();
-    let other = OTHER_WORDS.iter().find(|(other, _)| other == word).map(|(_, name)| *name);
-    let other = other.filter(|name| shown.iter().any(|one| one == name));
+    let verbs = if command.get_name() == "tree" { &OTHER_VERBS[..] } else { &[] };
+    let other = verbs.iter().chain(&OTHER_WORDS).filter(|(other, _)| other == word);
+    let other = other.map(|(_, name)| (*name).to_owned());
+    let other: Vec<_> = other.filter(|name| shown.contains(name)).collect();
     let names = match error.get(ContextKind::SuggestedSubcommand) {
         _ if !near.is_empty() => near,
-        _ if other.is_some() => other.into_iter().map(str::to_owned).collect(),
+        _ if !other.is_empty() => other,
         Some(ContextValue::Strings(names)) => {
             names.iter().filter(|name| shown.contains(name)).cloned().collect()
         }
@@ -164,6 +195,18 @@ fn suggest(error: &mut Error, words: &[String]) {
     error.remove(ContextKind::SuggestedSubcommand);
     if !names.is_empty() {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+    }
+}
+
+/// Suggests the option of `tree run` for an option that another builder has.
+fn suggest_option(error: &mut Error, words: &[String]) {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
+    let other = OTHER_OPTIONS.iter().find(|(other, _)| other == option);
+    if let ([tree, run, ..], Some((_, name))) = (words, other)
+        && tree == "tree"
+        && run == "run"
+    {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String((*name).to_owned()));
     }
 }
 

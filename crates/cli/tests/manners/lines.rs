@@ -13,6 +13,7 @@ pub fn trials() -> Vec<Trial> {
         trial(every_form_of_version_prints_the_same, &[]),
         trial(a_program_as_the_first_word_gets_the_run_that_holds_it, &[]),
         trial(a_mistyped_command_gets_the_nearest_one, &[]),
+        trial(words_of_other_builders_get_those_of_trees, &[]),
         trial(hidden_commands_are_not_suggested, &[]),
         trial(words_in_another_order_get_the_command_line_that_works, &[]),
         trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
@@ -116,6 +117,38 @@ fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
         assert!(ended.stderr.contains(&tip), "{words:?}: {ended:?}");
         assert!(!ended.stderr.contains("synconce run --"), "{words:?}: {ended:?}");
     }
+}
+
+/// `cowbuilder --login`, `sbuild -c`, `schroot -u`, `systemd-nspawn --chdir`.
+fn words_of_other_builders_get_those_of_trees(place: &Place) {
+    for (word, nearest) in [
+        ("login", "a similar subcommand exists: 'run'"),
+        ("update", "a similar subcommand exists: 'run'"),
+        ("build", "a similar subcommand exists: 'run'"),
+        ("create", "some similar subcommands exist: 'import', 'clone'"),
+        ("info", "a similar subcommand exists: 'list'"),
+    ] {
+        let ended = ends(place, &["tree", word, "base"]);
+        assert_eq!(ended.status.code(), Some(125), "{word}: {ended:?}");
+        assert!(ended.stderr.contains(&format!("\n  tip: {nearest}\n")), "{word}: {ended:?}");
+    }
+    for (option, nearest) in [
+        ("-u", "--user"),
+        ("-c", "--from"),
+        ("-d", "--directory"),
+        ("-w", "--directory"),
+        ("--chdir", "--directory"),
+        ("-e", "--setenv"),
+        ("--env", "--setenv"),
+        ("--volume", "--bind"),
+    ] {
+        let ended = ends(place, &["tree", "run", option, "value", "base", "true"]);
+        assert_eq!(ended.status.code(), Some(125), "{option}: {ended:?}");
+        let tip = format!("\n  tip: a similar argument exists: '{nearest}'\n");
+        assert!(ended.stderr.contains(&tip), "{option}: {ended:?}");
+    }
+    let other = ends(place, &["run", "-u", "nobody", "true"]);
+    assert!(!other.stderr.contains("tip:"), "{other:?}");
 }
 
 fn hidden_commands_are_not_suggested(place: &Place) {

@@ -90,7 +90,9 @@ fn kept_and_used(place: &Place, kind: FsKind) {
         site.sh("old", "test -e /data/directory/inner; echo new >/data/file");
         site.well(&["commit", "old"]);
         site.well(&["squash", "base"]);
-        assert_eq!(numbers(site, "base"), [4, 3, 2]);
+        // Only overlays have more than one layer.
+        let newest = if site.strategy() == "overlay" { 4 } else { 3 };
+        assert_eq!(numbers(site, "base"), [newest, newest - 1, newest - 2]);
         same("squashed", &wanted[2], &site.content("base"));
         same("generation 2", &wanted[1], &site.content("base@2"));
         site.well(&["restore", "base@2"]);
@@ -98,7 +100,7 @@ fn kept_and_used(place: &Place, kind: FsKind) {
         site.well(&["rename", "base", "stable"]);
         same("renamed", &wanted[2], &site.content("stable@3"));
         site.well(&["remove", "stable@3"]);
-        assert_eq!(numbers(site, "stable"), [5, 4]);
+        assert_eq!(numbers(site, "stable"), if newest == 4 { vec![5, 4] } else { vec![4, 2] });
         site.well(&["verify", "stable"]);
         site.well(&["fsck"]);
         for name in ["stable", "old"] {
@@ -199,6 +201,7 @@ fn a_generation_goes_on_while_a_run_or_a_mount_uses_it(place: &Place) {
     site.well(&["umount", "base@1"]);
     assert_eq!(layers(&site), 1);
     let run = waiting(&site, &["--from", "base@3"], "");
+    next(&site, "base", 4, &[]);
     site.well(&["squash", "base"]);
     site.well(&["commit", "base", "--keep", "0"]);
     assert_eq!(layers(&site), 2);

@@ -1,7 +1,7 @@
 //! The effects of options, and the notices for trees that cannot be as their source.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, limit, same, times};
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -21,6 +21,10 @@ pub fn trials() -> Vec<Trial> {
         trial(a_store_in_an_imported_directory_is_left_out, &NEEDS),
         trial(a_device_that_an_overlay_takes_for_a_removal_is_named, &NEEDS),
         trial(a_squash_keeps_how_clones_are_made_and_where_they_came_from, &NEEDS),
+        trial(a_squash_of_one_layer_does_nothing_and_says_so, &NEEDS),
+        trial(an_archive_whose_program_is_missing_names_the_package, &NEEDS),
+        trial(a_source_that_does_not_exist_gets_the_command_that_works, &NEEDS),
+        trial(a_run_that_cannot_begin_names_the_option_and_not_the_store, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
         trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
@@ -156,6 +160,93 @@ fn a_squash_keeps_how_clones_are_made_and_where_they_came_from(place: &Place) {
         // A new generation of the tree keeps the parent.
         site.well(&["run", "--from", strategy, "--commit", strategy, "--", "/bin/rm", "/data/new"]);
         assert_eq!(seen(strategy), wanted);
+    }
+}
+
+fn a_squash_of_one_layer_does_nothing_and_says_so(place: &Place) {
+    let site = with_base(place);
+    let record = || fs::read(site.store().join("trees/base.json")).unwrap();
+    let before = (record(), times(&site.store().join("layers")));
+    let said = "synconce: nothing to squash: base has one layer\n";
+    assert_eq!(site.well(&["squash", "base"]).stderr, said);
+    assert_eq!(site.well(&["squash", "base", "--quiet"]).stderr, "");
+    let json = site.well(&["squash", "base", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json, serde_json::json!({ "name": "base", "generation": 1 }));
+    assert_eq!(record(), before.0);
+    same("the layers", &before.1, &times(&site.store().join("layers")));
+    site.clone_of("base", "work");
+    site.sh("work", "touch /data/new");
+    site.refused(125, &["squash", "work"], &["changes that are not committed"]);
+    site.well(&["commit", "work"]);
+    assert_eq!(site.well(&["squash", "work"]).stderr, "");
+    assert_eq!(site.well(&["squash", "work"]).stderr, said.replace("base", "work"));
+}
+
+fn an_archive_whose_program_is_missing_names_the_package(place: &Place) {
+    let site = with_base(place);
+    let tar = place.path("root.tar.lz4");
+    fs::write(&tar, b"\x04\x22\x4d\x18 and no more").unwrap();
+    let mut import = site.tree(&["import", "new", tar.to_str().unwrap()]);
+    let done = process::run(import.env("PATH", place.path("empty")), limit()).unwrap();
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    let why = "root.tar.lz4: lz4 is not installed; it is in the package lz4";
+    assert!(done.stderr.contains(why), "{done:?}");
+    assert!(!site.well(&["list"]).stdout.contains("new"));
+}
+
+fn a_source_that_does_not_exist_gets_the_command_that_works(place: &Place) {
+    let site = with_base(place);
+    let url = "https://example.org/root.tar";
+    let hint = format!("hint: curl --location {url} | synconce tree import new -");
+    site.refused(125, &["import", "new", url], &["cannot open https://example.org", &hint]);
+    let mut import = site.tree(&["import", "source", "new"]);
+    let done = process::run(import.current_dir(place.path("")), limit()).unwrap();
+    assert_eq!(done.status.code(), Some(125), "{done:?}");
+    let hint = "synconce: cannot open new: No such file or directory\n\
+                synconce: hint: the name of the tree comes first: synconce tree import new source\n";
+    assert_eq!(done.stderr, hint);
+    let plain = site.ends(&["import", "new", "/none"]);
+    assert!(!plain.stderr.contains("hint"), "{plain:?}");
+}
+
+fn a_run_that_cannot_begin_names_the_option_and_not_the_store(place: &Place) {
+    let site = with_base(place);
+    let from = ["run", "--from", "base"];
+    for (words, code, said) in [
+        (
+            &["--user", "build", "id"][..],
+            125,
+            "cannot use --user build: the tree has no user build\n",
+        ),
+        (
+            &["--user", "root:build", "id"],
+            125,
+            "cannot use --user root:build: the tree has no group build\n",
+        ),
+        (
+            &["--directory", "/build", "id"],
+            125,
+            "cannot change to the directory of the tree /build: No such file or directory\n",
+        ),
+        (
+            &["echo a b"],
+            127,
+            "cannot execute echo a b: No such file or directory\n\
+             synconce: hint: leave the quotes out: echo a b\n",
+        ),
+        (
+            &["cd / && id"],
+            127,
+            "cannot execute cd / && id: No such file or directory\n\
+             synconce: hint: a shell does it: sh -c 'cd / && id'\n",
+        ),
+        (&["none"], 127, "cannot execute none: No such file or directory\n"),
+        (&["no command", "x"], 127, "cannot execute no command: No such file or directory\n"),
+    ] {
+        let ended = site.ends(&[&from, words].concat());
+        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert_eq!(ended.stderr, format!("synconce: {said}"));
     }
 }
 

@@ -233,6 +233,24 @@ const OF_PACKAGES: &[Probe] = &[
 q = l.mq_open(b"/probe", 0o102, 0o600, None); exit(q < 0 and str(c.get_errno()))'"#,
     ),
     always("pty", "python3 -c 'import os; os.ttyname(os.openpty()[1])'"),
+    always(
+        "gpg",
+        "export GNUPGHOME=$T/g; mkdir -m 700 $T/g; gpg --batch --passphrase '' \
+         --quick-generate-key probe default default never && echo x | gpg --batch --sign | \
+         gpg --verify",
+    ),
+    always(
+        "tmux",
+        "export TMUX_TMPDIR=$T SHELL=/bin/sh; \
+         tmux new-session -d 'tty >$T/o; tmux wait-for -S d; sleep 9'; \
+         tmux wait-for d; tmux kill-server; grep /dev/pts/ $T/o",
+    ),
+    always(
+        "screen",
+        "export SCREENDIR=$T/d SHELL=/bin/sh; mkdir -m 700 $T/d; screen -Dm sh -c 'tty >$T/o'; \
+         grep /dev/pts/ $T/o",
+    ),
+    always("ping", "unshare -Urn sh -ec 'ip link set lo up; ping -c 1 127.0.0.1'"),
     always("bwrap", "bwrap --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp true"),
     always("bwrap alone", "bwrap --unshare-all --ro-bind / / --dev /dev --proc /proc true"),
     always("strace", "strace -f -o $T/o true"),
@@ -259,7 +277,8 @@ q = l.mq_open(b"/probe", 0o102, 0o600, None); exit(q < 0 and str(c.get_errno()))
 
 /// The packages of [`OF_PACKAGES`].
 const PACKAGES: &str = "sudo openssh-client python3-minimal libpython3-stdlib bubblewrap strace \
-                        gdb-minimal fakeroot libcap2-bin acl iproute2 systemd-container";
+                        gdb-minimal fakeroot libcap2-bin acl iproute2 systemd-container gpg gpg-agent \
+                        tmux screen iputils-ping";
 
 /// The probes that also fail for root of some hosts. They change no host.
 const HOST_DECIDES: [&str; 3] = ["`renice -n -5`", "`chrt --fifo`", "`ionice -c 1`"];

@@ -39,8 +39,8 @@ pub(super) fn run(
     devpts: Devpts,
     (outside, life): (&Teller, &PipeReader),
 ) {
-    if let Err(why) = try_run(spec, before, devpts, (outside, life)) {
-        outside.tell(&ChildReport::Failed(why));
+    if let Err(report) = try_run(spec, before, devpts, (outside, life)) {
+        outside.tell(&report);
     }
 }
 
@@ -49,30 +49,34 @@ fn try_run(
     before: SignalSet,
     devpts: Devpts,
     (outside, life): (&Teller, &PipeReader),
-) -> Result<(), String> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(words)?;
+) -> Result<(), ChildReport> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
     if has_ended(life) {
         return Ok(());
     }
     // The process outside does not see these mounts, so that it can remove the mount points
     // afterwards.
-    unshare(UnshareFlags::NEWNS).map_err(words)?;
-    let root = furnish::furnish(spec, &devpts).map_err(|error| error.to_string())?;
-    furnish::change_root(root.as_fd()).map_err(|error| error.to_string())?;
+    unshare(UnshareFlags::NEWNS).map_err(failed)?;
+    let root = furnish::furnish(spec, &devpts).map_err(refused)?;
+    furnish::change_root(root.as_fd()).map_err(refused)?;
     let read = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-    let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"))?;
+    let user = user::find(spec.user.as_deref(), &read("/etc/passwd"), &read("/etc/group"));
+    let user = user.map_err(|why| {
+        let words = spec.user.as_deref().unwrap_or_default();
+        ChildReport::Refused(format!("cannot use --user {words}: {why}"))
+    })?;
     let has_terminal = devpts.has_terminal();
-    devpts.take().map_err(words)?;
+    devpts.take().map_err(failed)?;
     let mut watched = signals::passed_on();
     watched.push(Signal::CHILD.as_raw());
     let set = SignalSet::of(&watched);
     set.block();
-    let reader = SignalReader::new(&set).map_err(words)?;
-    match fork().map_err(words)? {
+    let reader = SignalReader::new(&set).map_err(failed)?;
+    match fork().map_err(failed)? {
         Side::Child => {
             drop(reader);
             if has_terminal && let Err(error) = take_the_foreground(&user) {
-                outside.tell(&ChildReport::Failed(words(error)));
+                outside.tell(&failed(error));
                 exit_now(FAILED);
             }
             let code = become_command(spec, &user, before, outside);
@@ -83,13 +87,13 @@ fn try_run(
                 give_up_inherited(None);
             }
             let group = if has_terminal { Some(pid) } else { None };
-            attend(pid, group, &reader, outside).map_err(words)?;
+            attend(pid, group, &reader, outside).map_err(failed)?;
         }
     }
     if has_terminal {
         // The terminal is hung up when this process ends; what it holds is shown before.
         let mut fds = [PollFd::new(life, PollFlags::IN)];
-        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(words)?;
+        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(failed)?;
     }
     Ok(())
 }
@@ -165,8 +169,12 @@ const ANY_CHANGE: WaitFor = WaitFor {
     tracees: false,
 };
 
-fn words(error: impl Into<io::Error>) -> String {
-    reason(&error.into())
+fn failed(error: impl Into<io::Error>) -> ChildReport {
+    ChildReport::Failed(reason(&error.into()))
+}
+
+fn refused(error: Error) -> ChildReport {
+    ChildReport::Refused(error.to_string())
 }
 
 /// Executes the command. On failure returns an exit code.
@@ -182,7 +190,7 @@ fn become_command(spec: &EnterSpec, user: &User, before: SignalSet, outside: &Te
         chdir(directory).on("cannot change to the directory of the tree", Path::new(directory))
     });
     if let Err(error) = prepared {
-        outside.tell(&ChildReport::Failed(error.to_string()));
+        outside.tell(&refused(error));
         return FAILED;
     }
     let environment = environment::made(env::vars_os(), user, directory);

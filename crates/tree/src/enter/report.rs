@@ -8,6 +8,8 @@ use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
 pub(super) enum ChildReport {
     /// A step before the command's start failed.
     Failed(String),
+    /// As `Failed`, in words that say which act it was, on which object.
+    Refused(String),
     NotExecuted {
         command: String,
         errno: i32,
@@ -24,6 +26,7 @@ impl ChildReport {
     pub(super) fn into_ending(self) -> Result<Ending, String> {
         match self {
             Self::Failed(why) => Err(why),
+            Self::Refused(why) => Ok(Ending::Refused(why)),
             Self::NotExecuted { command, errno } => Ok(Ending::NotExecuted { command, errno }),
             Self::Exited(code) => Ok(Ending::Exited(code)),
             Self::Killed(signal) | Self::Stopped(signal) => Ok(Ending::Killed(signal)),

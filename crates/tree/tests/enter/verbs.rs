@@ -32,6 +32,10 @@ fn entered(spec: &str) -> ExitCode {
             eprintln!("{command}: {}", std::io::Error::from_raw_os_error(errno));
             ExitCode::from(if errno == rustix::io::Errno::NOENT.raw_os_error() { 127 } else { 126 })
         }
+        Ok(Ending::Refused(why)) => {
+            eprintln!("{why}");
+            ExitCode::from(125)
+        }
         Err(error) => {
             eprintln!("{error}");
             ExitCode::from(125)

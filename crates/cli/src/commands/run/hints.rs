@@ -1,6 +1,6 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
-use crate::text::{notice, say, shell, whole};
+use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -144,8 +144,7 @@ pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
     // A script exists, but its interpreter may be missing.
     let is_line = |text: &&str| is_missing && text.contains(' ') && !Path::new(text).exists();
     let Some(text) = only.to_str().filter(is_line) else { return };
-    // Quotes and operators have a meaning for a shell only.
-    let hint = if text.contains(|c: char| "'\"\\|&;<>()$`*?[]{}~#=\n".contains(c)) {
+    let hint = if needs_a_shell(text) {
         format!("synconce run -- sh -c {}", shell(&[text.to_owned()]))
     } else {
         format!("leave the quotes out: synconce run -- {text}")

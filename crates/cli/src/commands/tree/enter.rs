@@ -2,7 +2,8 @@
 
 use crate::arguments::tree::Enter;
 use crate::exit;
-use crate::text::say;
+use crate::text::{needs_a_shell, say, shell};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -30,6 +31,10 @@ pub fn enter(arguments: Enter) -> ExitCode {
         timeout: arguments.timeout,
         groups: arguments.group,
     };
+    let only_word = match &spec.command[..] {
+        [only] => only.to_str(),
+        _ => None,
+    };
     match enter::enter(&spec) {
         // An exit code has 8 bits.
         Ok(Ending::Exited(code)) => ExitCode::from(code as u8),
@@ -39,11 +44,32 @@ pub fn enter(arguments: Enter) -> ExitCode {
                 "cannot execute {command}: {}",
                 reason(&io::Error::from_raw_os_error(errno))
             ));
+            if let Some(hint) =
+                only_word.filter(|_| errno == Errno::NOENT.raw_os_error()).and_then(unquoted)
+            {
+                say(&format!("hint: {hint}"));
+            }
             exit::not_executed(errno).into()
+        }
+        Ok(Ending::Refused(why)) => {
+            say(&why);
+            exit::FAILED.into()
         }
         Err(error) => {
             say(&error.to_string());
             exit::FAILED.into()
         }
     }
+}
+
+/// Returns how to type a command line that is one word, such as `"make install"`.
+fn unquoted(line: &str) -> Option<String> {
+    if !line.contains(' ') {
+        return None;
+    }
+    Some(if needs_a_shell(line) {
+        format!("a shell does it: sh -c {}", shell(&[line.to_owned()]))
+    } else {
+        format!("leave the quotes out: {line}")
+    })
 }

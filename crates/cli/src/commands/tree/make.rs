@@ -7,7 +7,7 @@ use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
-use crate::text::notice;
+use crate::text::{notice, shell};
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ use synconce_durable::error::{Context, Error};
 use synconce_fs::archive::{self, LeftOut, UnpackOptions};
 use synconce_fs::{CopyOptions, CopyReport};
 use synconce_tree::record::TreeName;
-use synconce_tree::{ImportReport, Store};
+use synconce_tree::{ImportReport, Squashed, Store};
 
 /// How many paths a notice lists.
 const NAMED: usize = 5;
@@ -39,12 +39,23 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
-/// Fails if `source` of an import does not exist.
-pub fn find_source(source: &Path) -> Result<(), CommandError> {
-    if source != Path::new("-") {
-        fs::metadata(source).on("cannot open", source)?;
+/// Fails if the source of an import does not exist.
+pub fn find_source(Import { name, source, .. }: &Import) -> Result<(), CommandError> {
+    if source == Path::new("-") {
+        return Ok(());
     }
-    Ok(())
+    let Err(error) = fs::metadata(source).on("cannot open", source) else { return Ok(()) };
+    let (name, text) = (name.to_string(), source.display().to_string());
+    let failure = CommandError::from(error);
+    Err(if text.contains("://") {
+        let url = shell(&[text]);
+        failure.hint(format!("curl --location {url} | synconce tree import {name} -"))
+    } else if Path::new(&name).exists() && text.parse::<TreeName>().is_ok() {
+        let words = shell(&[text, name]);
+        failure.hint(format!("the name of the tree comes first: synconce tree import {words}"))
+    } else {
+        failure
+    })
 }
 
 pub fn import(store: &Store, arguments: Import, output: Output) -> Result<(), CommandError> {
@@ -226,7 +237,14 @@ pub fn restore(store: &Store, generation: &TreeName, output: Output) -> Result<(
 
 pub fn squash(store: &Store, name: &TreeName, output: Output) -> Result<(), CommandError> {
     let bar = Bar::new("squashed");
-    let record = synconce_tree::squash(store, name, &bar)?;
+    let squashed = synconce_tree::squash(store, name, &bar)?;
     drop(bar);
+    let record = match squashed {
+        Squashed::Merged(record) => record,
+        Squashed::HadOneLayer(record) => {
+            notice(&format!("nothing to squash: {name} has one layer"));
+            record
+        }
+    };
     output.write(&json!({ "name": record.name, "generation": record.generation }))
 }

@@ -195,6 +195,10 @@ impl Model {
                         })
                     })
             }
+            (CommandProgress::Seen(world), Shown::OneLayer) => {
+                let is_closed = |tree: &ModelTree| tree.open.is_none() && tree.mount.is_none();
+                verb.names().iter().all(|name| world.trees.get(name).is_some_and(is_closed))
+            }
             (progress, Shown::Nothing) => *progress == CommandProgress::Done || verb.is_idle(),
             _ => false,
         }

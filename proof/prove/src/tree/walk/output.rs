@@ -23,6 +23,8 @@ pub(super) enum VerbOutcome {
 #[derive(Debug)]
 pub(super) enum Shown {
     Nothing,
+    /// The tree has one layer, and there is nothing to squash.
+    OneLayer,
     Content(Arc<Manifest>),
     Changes(Changes),
     Trees(Vec<Listed>),

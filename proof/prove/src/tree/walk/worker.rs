@@ -183,6 +183,7 @@ impl<'a> Worker<'a> {
             Verb::Look(_) => Shown::Content(manifest(&self.point)?),
             Verb::Diff(..) => Shown::Changes(written(&report.stdout)),
             Verb::List => Shown::Trees(serde_json::from_str::<Vec<Listed>>(&report.stdout)?),
+            Verb::Squash(_) if report.stderr.contains("nothing to squash") => Shown::OneLayer,
             _ => Shown::Nothing,
         }))
     }
