@@ -4,16 +4,16 @@
 //! stops and exit status, passes on signals that were sent to it alone, and shows the progress
 //! of the commit.
 
-use crate::finished::{Finished, Observer, RunOutcome};
-use crate::held::is_held;
-use crate::job;
 use crate::launching;
 use crate::lifecycle;
 use crate::options::RunOptions;
-use crate::process_tree;
-use crate::protocol::{CommitReport, Ending, Message, Summary, receive};
-use crate::run_error::RunError;
-use crate::supervisor_death;
+use crate::process::job;
+use crate::process::process_tree;
+use crate::process::supervisor_death;
+use crate::report::finished::{Finished, Observer, RunOutcome};
+use crate::report::protocol::{CommitReport, Ending, Message, Summary, receive};
+use crate::report::run_error::RunError;
+use crate::request::held::is_held;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -140,8 +140,7 @@ struct Frontend<'a> {
     may_hold: bool,
     /// The path of the marker, if the run has one.
     marker: Option<PathBuf>,
-    /// Signals that arrived before the command's pid was known, and when, in ticks since the
-    /// boot.
+    /// Signals that arrived before the command's pid was known, and when, in ticks since the boot.
     early: Vec<(Received, u64)>,
     takeover: Takeover,
     ending: Ending,
@@ -205,10 +204,7 @@ impl Frontend<'_> {
     fn handle(&mut self, message: Message) -> Option<Finished> {
         match message {
             Message::Started { pid } => self.command_runs(pid),
-            Message::Marked { path } => {
-                self.may_hold = true;
-                self.marker = path;
-            }
+            Message::Marked { path } => (self.may_hold, self.marker) = (true, path),
             Message::Notice(notice) => self.observer.notice(&notice),
             Message::Stopped(signal) => {
                 if self.command.is_some_and(|pid| job::stop_with(pid, signal)) {

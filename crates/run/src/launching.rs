@@ -1,7 +1,7 @@
 //! Converts the words of a command line into the arguments of `launch`.
 
-use crate::held::RUN_VARIABLE;
 use crate::options::RunOptions;
+use crate::request::held::RUN_VARIABLE;
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::{env, io};

@@ -8,59 +8,34 @@
 //! `lifecycle` alone owns the order of the steps.
 #![forbid(unsafe_code)]
 
-mod accounts;
-mod active;
-mod balance;
-mod caller;
-mod checkpoints;
-mod counts;
-mod directory;
-mod fd_info;
-mod finished;
+mod call;
+mod commit;
 mod frontend;
-mod held;
-mod job;
 mod launching;
 mod lifecycle;
-mod lookups;
-mod mapping;
 mod options;
-mod paths;
-mod policy;
-mod presence;
-mod privileges;
-mod process_tree;
-mod protocol;
-mod real;
-mod remains;
+mod process;
+mod report;
 mod request;
-mod responder;
-mod rewrite;
-mod rules;
-mod run_error;
-mod runfile;
-mod serve;
-mod state;
 mod supervisor;
-mod supervisor_death;
-mod tracee_locks;
 mod watch;
-mod workers;
 
-pub use accounts::{Accounts, PassReason, Tally};
-pub use balance::Balance;
-pub use counts::RunCounts;
-pub use finished::{Finished, Observer, RunOutcome};
+pub use call::rules::{RuleError, RuleKind, RuleReason};
 pub use frontend::{execute_unheld, run};
-pub use held::{is_held, is_in_step};
 pub use options::RunOptions;
-pub use privileges::{Gain, gains};
-pub use process_tree::{Process, descendants};
-pub use protocol::{CommitReport, Committed, CommittedEverything, Ending, Notice, OwnFilter};
-pub use remains::processes_of;
+pub use process::privileges::{Gain, gains};
+pub use process::process_tree::{Process, descendants};
+pub use process::remains::processes_of;
+pub use report::accounts::{Accounts, PassReason, Tally};
+pub use report::balance::Balance;
+pub use report::counts::RunCounts;
+pub use report::finished::{Finished, Observer, RunOutcome};
+pub use report::protocol::{
+    CommitReport, Committed, CommittedEverything, Ending, Notice, OwnFilter,
+};
+pub use report::run_error::{FailedAct, NoRules, RunError};
+pub use request::held::{is_held, is_in_step};
 pub use request::real::{RealError, make_syncs_real, refuse_if_sealed, run_real};
+pub use request::runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
 pub use request::{RequestError, commit, in_flight};
-pub use rules::{RuleError, RuleKind, RuleReason};
-pub use run_error::{FailedAct, NoRules, RunError};
-pub use runfile::{Live, Phase, failed_commit, forget_failed_commit, live};
 pub use watch::line::Recording;

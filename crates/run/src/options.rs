@@ -1,7 +1,7 @@
 //! The options of a run.
 
-use crate::held::is_in_step;
-use crate::run_error::NoRules;
+use crate::report::run_error::NoRules;
+use crate::request::held::is_in_step;
 use crate::watch::line::Recording;
 use std::ffi::OsString;
 use std::path::PathBuf;

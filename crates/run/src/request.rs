@@ -1,14 +1,16 @@
 //! What a process asks of a run in flight: a checkpoint here, real syncs in [`real`].
 
+pub(crate) mod held;
+pub(crate) mod presence;
 pub mod real;
+pub(crate) mod runfile;
 
-use crate::directory;
-use crate::finished::Observer;
-use crate::held::{RUN_VARIABLE, Request, is_in_step, outer};
-use crate::presence;
-use crate::protocol::{CommitReport, Message, Summary, receive};
-use crate::run_error::RunError;
-use crate::runfile::{Live, Phase, live};
+use crate::commit::directory;
+use crate::report::finished::Observer;
+use crate::report::protocol::{CommitReport, Message, Summary, receive};
+use crate::report::run_error::RunError;
+use crate::request::held::{RUN_VARIABLE, Request, is_in_step, outer};
+use crate::request::runfile::{Live, Phase, live};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

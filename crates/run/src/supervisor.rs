@@ -1,18 +1,18 @@
 //! The supervisor's loop: receives calls, reaps children, and watches the frontend.
 
-use crate::accounts::{End, PassReason};
-use crate::checkpoints;
-use crate::fd_info::FdInfo;
+use crate::call::fd_info::FdInfo;
+use crate::call::policy::{PendingCall, may_block};
+use crate::call::responder::Responder;
+use crate::call::rules::Rules;
+use crate::call::serve::released_answer;
+use crate::call::workers::{After, Workers};
+use crate::commit::checkpoints;
+use crate::commit::state::SharedState;
 use crate::options::RunOptions;
-use crate::policy::{PendingCall, may_block};
-use crate::presence::Presence;
-use crate::process_tree::{self, JobState};
-use crate::protocol::{Ending, Message, try_send};
-use crate::responder::Responder;
-use crate::rules::Rules;
-use crate::serve::released_answer;
-use crate::state::SharedState;
-use crate::workers::{After, Workers};
+use crate::process::process_tree::{self, JobState};
+use crate::report::accounts::{End, PassReason};
+use crate::report::protocol::{Ending, Message, try_send};
+use crate::request::presence::Presence;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,12 +1,12 @@
 //! Launches the command under its filter.
 
-use crate::active::Active;
+use crate::commit::active::Active;
 use crate::launching;
 use crate::options::RunOptions;
-use crate::presence::Presence;
-use crate::privileges;
-use crate::protocol::{Message, send};
-use crate::run_error::{NoRules, RunError};
+use crate::process::privileges;
+use crate::report::protocol::{Message, send};
+use crate::report::run_error::{NoRules, RunError};
+use crate::request::presence::Presence;
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
 use std::os::fd::OwnedFd;

@@ -1,9 +1,9 @@
 //! The notices at the end of a run.
 
+use crate::commit::state::{Closed, Unsynced};
 use crate::options::RunOptions;
-use crate::process_tree::{self, Process};
-use crate::protocol::Notice;
-use crate::state::{Closed, Unsynced};
+use crate::process::process_tree::{self, Process};
+use crate::report::protocol::Notice;
 use rustix::process::Pid;
 use std::collections::HashSet;
 use synconce_sys::procfs;

@@ -1,11 +1,11 @@
 //! Preparation of a run: everything that can fail is tried before the command starts.
 
 use super::near;
-use crate::active::{Active, record};
-use crate::held::RUN_VARIABLE;
+use crate::commit::active::{Active, record};
 use crate::options::RunOptions;
-use crate::run_error::{FailedAct, RunError, number};
-use crate::runfile::RunFile;
+use crate::report::run_error::{FailedAct, RunError, number};
+use crate::request::held::RUN_VARIABLE;
+use crate::request::runfile::RunFile;
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::env;

@@ -1,11 +1,12 @@
 //! A command whose syncs are real although the run holds those of others.
 
 use crate::frontend::pass;
-use crate::held::{Request, is_in_step, outer};
+use crate::launching;
 use crate::options::RunOptions;
-use crate::protocol::{Ending, Message, Summary, receive, send};
-use crate::run_error::RunError;
-use crate::{job, launching};
+use crate::process::job;
+use crate::report::protocol::{Ending, Message, Summary, receive, send};
+use crate::report::run_error::RunError;
+use crate::request::held::{Request, is_in_step, outer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

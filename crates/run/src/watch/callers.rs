@@ -1,6 +1,6 @@
 //! Names of callers and of their ancestors.
 
-use crate::process_tree::{ancestors, process_of};
+use crate::process::process_tree::{ancestors, process_of};
 use serde::Serialize;
 use std::collections::HashMap;
 use synconce_sys::procfs::{Stat, process_name};

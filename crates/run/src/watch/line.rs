@@ -1,7 +1,7 @@
 //! A record and its lines: one JSON object each. `synconce-doctor` reads them.
 
 use super::callers::Caller;
-use crate::protocol::Ending;
+use crate::report::protocol::Ending;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt;

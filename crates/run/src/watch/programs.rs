@@ -5,7 +5,7 @@
 //! long. A process that ends between two looks is missed.
 
 use super::line::{Emulated, Trigger};
-use crate::process_tree::{Walk, lineage, state};
+use crate::process::process_tree::{Walk, lineage, state};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;

@@ -4,7 +4,7 @@
 //! The kernel has no count of this: a wait for a journal is not counted as a wait for I/O
 //! (`/proc/pressure`), and sums of processor time do not show what could have run.
 
-use crate::process_tree::{Walk, state};
+use crate::process::process_tree::{Walk, state};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;

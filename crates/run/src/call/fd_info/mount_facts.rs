@@ -1,0 +1,83 @@
+//! The mount that a file is on, and why syncs there are not held.
+
+use crate::report::accounts::PassReason;
+use rustix::fs::{AtFlags, Statx, StatxFlags};
+use std::path::Path;
+use synconce_probe::filesystem::{SyncKind, is_memory_magic, stores_nothing};
+use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount};
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MountFacts {
+    pub id: u64,
+    pub device: DeviceId,
+    /// Why syncs on the mount are not held; `None` if they are.
+    pub not_held: Option<PassReason>,
+}
+
+impl MountFacts {
+    pub(super) fn of(mount: &Mount) -> Self {
+        Self { id: mount.id, device: mount.device, not_held: reason_on(mount) }
+    }
+
+    /// Queries the file system of the file at `path`, on the mount `id`.
+    pub(super) fn queried(id: u64, device: DeviceId, path: &Path) -> Self {
+        // A pipe or a socket is on a mount of the kernel's own.
+        let reason = || {
+            let magic = rustix::fs::statfs(path).map_or(0, |system| system.f_type as u64);
+            if is_memory_magic(magic) { PassReason::Memory } else { PassReason::OtherType }
+        };
+        let not_held = if mounts::at(path).is_some() { None } else { Some(reason()) };
+        Self { id, device, not_held }
+    }
+}
+
+/// Returns the mount `id` from the list of mounts of `thread` or from this process's. A chroot in
+/// another namespace is in neither list; then only the file system itself can be queried.
+pub(crate) fn listed(thread: u32, id: u64) -> Option<Mount> {
+    [thread.to_string().as_str(), "self"].into_iter().find_map(|process| {
+        let mounts = mounts::read(process).unwrap_or_default();
+        mounts.into_iter().find(|mount| mount.id == id)
+    })
+}
+
+/// Returns the mount's unique id, from Linux 6.8 on.
+pub(super) fn unique(stat: &Statx) -> Option<u64> {
+    (stat.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(stat.stx_mnt_id)
+}
+
+/// Returns the id of the mount through which the file at `path` was reached, and its device.
+/// The id may be reused later.
+pub(super) fn mount_of(path: &Path) -> Option<(u64, DeviceId)> {
+    let flags = AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::MNT_ID).ok()?;
+    let id = (stat.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(stat.stx_mnt_id)?;
+    Some((id, DeviceId { major: stat.stx_dev_major, minor: stat.stx_dev_minor }))
+}
+
+/// Returns why a sync of files on `devices`, which `thread` has mapped, passes. Returns `None` if
+/// all are those of disk file systems.
+pub(super) fn why_passed(thread: u32, devices: &[DeviceId]) -> Option<PassReason> {
+    let theirs = mounts::read(&thread.to_string()).unwrap_or_default();
+    let ours = mounts::ours().unwrap_or_default();
+    let is_disk = |device: &DeviceId| {
+        let mut all = theirs.iter().chain(&ours);
+        all.any(|mount| mount.device == *device && mount.kind().is_held())
+    };
+    if devices.iter().all(is_disk) {
+        return None;
+    }
+    let on_them = |mount: &&Mount| devices.contains(&mount.device);
+    // A shared mapping of memory is on a mount that no list has.
+    Some(theirs.iter().filter(on_them).find_map(reason_on).unwrap_or(PassReason::Memory))
+}
+
+/// Returns why syncs on `mount` pass; `None` if they are held.
+fn reason_on(mount: &Mount) -> Option<PassReason> {
+    Some(match mount.kind() {
+        SyncKind::Disk { .. } | SyncKind::Stacked => return None,
+        SyncKind::Network => PassReason::Network,
+        SyncKind::Fuse { .. } => PassReason::Fuse,
+        SyncKind::Other if stores_nothing(&mount.type_name) => PassReason::Memory,
+        SyncKind::Other => PassReason::OtherType,
+    })
+}

@@ -1,0 +1,28 @@
+//! Callers that the supervisor may not examine.
+//!
+//! A process may examine another user's process only with CAP_SYS_PTRACE, which the root of a
+//! default container does not have, and a process that is not dumpable likewise (ptrace(2),
+//! "Ptrace access mode checking"). No process can be examined if /proc is of another pid
+//! namespace. What the caller's descriptor leads to is unknown then.
+
+use super::Decision;
+use crate::options::RunOptions;
+use crate::report::accounts::PassReason;
+use synconce_filter::Call;
+
+/// Returns the answer to a call. A call that is a sync by its arguments is answered as by a sealed
+/// filter. A call with a sync flag passes, because only a tracer can take the flag away.
+///
+/// msync(2) passes. In a default container apt-get calls it on private memory, after it has
+/// changed its effective user and so is not dumpable. A held call would make the commit sync
+/// every disk of the host.
+pub(super) fn decide(call: Call, options: &RunOptions) -> Decision {
+    let is_chosen = options.has_rules() || !options.commit_only.is_empty();
+    match call {
+        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange if is_chosen => {
+            Decision::PassUnseen
+        }
+        Call::Fsync | Call::Fdatasync | Call::Syncfs | Call::SyncFileRange => Decision::HoldUnseen,
+        _ => Decision::Pass(PassReason::Unseen),
+    }
+}
