@@ -36,14 +36,15 @@ const SIGNS: [(&str, &str); 3] = [
 ];
 /// The file in which systemd keeps the name of the container's manager.
 const MANAGER: &str = "run/systemd/container";
-/// The name of the host in a step of BuildKit, which makes no file.
+/// The host name in a step of BuildKit. BuildKit makes none of the files of [`SIGNS`].
 const BUILDKIT_HOST: &str = "buildkitsandbox";
 
 impl Host {
     /// Asks the kernel, and reads files of the root directory.
     pub fn read() -> Self {
         let names = rustix::system::uname();
-        // An image that boots as a machine has the file of the engine, too.
+        // A machine that boots from a container image has the engine's file, too, so the PID
+        // namespace decides.
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let is_contained =
             namespace != Path::new("") && namespace != Path::new(FIRST_PID_NAMESPACE);

@@ -26,7 +26,7 @@ pub struct Everything {
 impl Everything {
     /// `written_before` was recorded before the run.
     ///
-    /// A sealed run may have held calls on any disk, about data that were in its cache before.
+    /// A sealed run may have held syncs of data that were in a disk's write cache before the run.
     /// So every disk that was ever written is flushed. If a disk that was written during the
     /// run cannot be flushed, the sync fails, unless a file system or another driver uses the
     /// disk. For any other run the disks that were written during the run are flushed, and

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 
-/// Opens a directory, and no link to one.
+/// Flags that open a directory and refuse a link to a directory.
 pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 

@@ -18,15 +18,15 @@ use synconce_probe::mounts::{self, Mount};
 use synconce_probe::namespaces::Namespace;
 use synconce_sys::process::{Side, WaitFor, Whose, exit_now, fork, wait};
 
-/// The end of the mounts of one namespace in the answer of the child: no path has this byte.
+/// The byte after the mounts of each namespace in the answer of the child: no path has this byte.
 const END: u8 = 0;
 
-/// Unmounts, in each of `namespaces`, those of its mounts that `chosen` returns, the last mounted
+/// Enters each of `namespaces`, and unmounts the mounts there that `chosen` returns, the last mounted
 /// first. Returns the mounts of each namespace afterwards, as its root shows them; `None` for a
 /// namespace that cannot be entered.
 ///
-/// A mount stays that is in use, covered, locked (mount_namespaces(7)), or below a file system
-/// whose server may not answer. The calling process must have one thread.
+/// A mount stays if it is in use, covered, locked (mount_namespaces(7)), or below a file system whose
+/// server may not answer. The calling process must have one thread.
 ///
 /// # Errors
 /// Those of pipe2(2), fork(2) and read(2).
@@ -45,12 +45,12 @@ pub fn unmount_in(
     drop(answer);
     let mut text = Vec::new();
     let read = File::from(answers).read_to_end(&mut text);
-    // Until its end the child keeps the directory in which it works mounted. The error ECHILD, of
-    // a process that ignores SIGCHLD, also comes after the end.
+    // The child's working directory keeps a mount in use until the child ends. If this process
+    // ignores SIGCHLD, wait(2) blocks until the end, too, and returns ECHILD.
     let _ = wait(Whose::Id(child), WaitFor { ends: true, block: true, ..WaitFor::default() });
     read?;
     let mut answers: Vec<_> = text.split(|byte| *byte == END).collect();
-    // What follows the last end: nothing, or what a child that was killed could still write.
+    // Drops the part behind the last END: empty, or incomplete because the child was killed.
     answers.pop();
     Ok(answers.into_iter().map(|text| (!text.is_empty()).then(|| mounts::of_bytes(text))).collect())
 }
@@ -61,7 +61,7 @@ fn visit_all(
     chosen: impl Fn(&[Mount]) -> Vec<Mount>,
     answer: OwnedFd,
 ) -> io::Result<()> {
-    // Another namespace may have no /proc, or one of other processes.
+    // Another mount namespace may have no /proc, or the /proc of another PID namespace.
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let proc = rustix::fs::open("/proc", flags, Mode::empty())?;
     let mut answer = File::from(answer);
@@ -73,7 +73,7 @@ fn visit_all(
     Ok(())
 }
 
-/// Enters `namespace` and unmounts what `chosen` returns. Returns its mountinfo afterwards.
+/// Enters `namespace` and unmounts what `chosen` returns. Returns the mountinfo afterwards.
 fn visit(
     proc: BorrowedFd<'_>,
     namespace: &Namespace,
@@ -81,7 +81,7 @@ fn visit(
 ) -> io::Result<Vec<u8>> {
     let path = format!("{}/ns/mnt", namespace.thread);
     let link = open_in(proc, &path)?;
-    // The thread may have ended, and its id be of another one.
+    // The thread may have ended, and another thread may have its id.
     if rustix::fs::fstat(&link)?.st_ino != namespace.number {
         return Err(Errno::SRCH.into());
     }
@@ -93,7 +93,7 @@ fn visit(
         return Ok(text);
     }
     for mount in chosen.iter().rev().filter(|mount| !may_block(mount, &mounts)) {
-        // What stays is in the answer.
+        // A mount that stays is in the answer.
         let _ = unmount_one(mount);
     }
     mountinfo(proc)

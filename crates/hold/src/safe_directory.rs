@@ -56,8 +56,9 @@ impl SafeDirectory {
         if_there(Self::open(path))
     }
 
-    /// Opens the directory to which `path` leads, and makes what is missing of it, for the
-    /// daemon's user to pass. Calls `made` for each directory that was made: with the one above.
+    /// Opens the directory to which `path` leads. Creates missing directories with mode 0711, so that
+    /// the daemon's user can pass them. Calls `made` for each new directory, with the directory above it
+    /// and its name.
     pub fn make_all(path: &Path, mut made: impl FnMut(Self, OsString)) -> Result<Self, Error> {
         let is_missing = |path: &&Path| path.symlink_metadata().is_err();
         let missing: Vec<_> = path.ancestors().take_while(is_missing).collect();
@@ -80,13 +81,13 @@ impl SafeDirectory {
         Ok(Self { directory, path: self.path.clone() })
     }
 
-    /// Returns its path, for messages.
+    /// Returns the path of the directory, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns a path to `name` for calls that take no descriptor. It leads to this directory
-    /// whatever its name is by now.
+    /// Returns a path to `name` for calls that take no descriptor. The path stays valid if this
+    /// directory is renamed.
     pub fn path_to(&self, name: &OsStr) -> PathBuf {
         Path::new(&link_to(self.as_fd())).join(name)
     }
@@ -121,8 +122,8 @@ impl SafeDirectory {
         opened.on("cannot open", &self.path.join(name))
     }
 
-    /// Opens the directory `name` that root made, and where no other user may write; `None` if
-    /// there is none.
+    /// Opens the directory `name`, which root made and no other user may write to; `None` if it does
+    /// not exist.
     ///
     /// # Errors
     /// [`Astray::NotOfRoot`] for anything else of this name.
@@ -143,9 +144,9 @@ impl SafeDirectory {
         Ok(stat.st_uid == 0 && stat.st_mode & OF_OTHERS == 0)
     }
 
-    /// Opens the directory `name` as [`SafeDirectory::inner`] does. Makes root its owner again if
-    /// it is the one that root `made`, as its inode number and the time of its birth show. A
-    /// directory without such a time may have the number of one that was removed.
+    /// Opens the directory `name` as [`SafeDirectory::inner`] does. If it has the inode number and the
+    /// birth time of `made`, a directory that root created, sets its owner to root again. Without a
+    /// birth time the directory is not trusted: inode numbers are reused.
     ///
     /// # Errors
     /// As for [`SafeDirectory::inner`], or names a directory whose owner cannot be set.
@@ -240,8 +241,8 @@ impl SafeDirectory {
         Ok(names)
     }
 
-    /// Refuses a directory with another entry than `known`. The user of the directory above can
-    /// rename a directory of root to the name of this one.
+    /// Refuses this directory if it has an entry that is not in `known`. The user of the directory
+    /// above can rename another directory of root to the name of this directory.
     ///
     /// # Errors
     /// [`Astray::NotOfHold`], or names the directory that cannot be read.
@@ -271,8 +272,8 @@ impl SafeDirectory {
         rustix::fs::openat(self, c".", DIRECTORY, Mode::empty()).on("cannot open", &self.path)
     }
 
-    /// Refuses a directory in which every user may replace what is there. A directory of the
-    /// daemon's user, or of its group, is meant to be that user's.
+    /// Refuses this directory if every user may replace its entries: it is writable by all, and not
+    /// sticky. Write permission of the daemon's user or group is allowed.
     pub fn refuse_writable_by_all(&self) -> Result<(), Error> {
         let stat = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
         let mode = Mode::from_raw_mode(stat.st_mode);
@@ -285,8 +286,8 @@ impl SafeDirectory {
 }
 
 impl SafeDirectory {
-    /// Refuses `found`, which is the file `name`, if it has other names and is of another user than
-    /// this directory: the directory's user may have linked a file of root here (link(2)).
+    /// Refuses `found`, the file `name`, if it has other names and another owner than this
+    /// directory: the directory's user may have linked a file of root here (link(2)).
     pub fn refuse_hard_link(&self, name: &OsStr, found: &Stat) -> Result<(), Error> {
         let own = rustix::fs::fstat(self).on("cannot look at", &self.path)?;
         let is_foreign = own.st_uid != 0 && found.st_uid != own.st_uid;

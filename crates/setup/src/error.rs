@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error as Failed;
 
-/// Either nothing was changed, or the changes are in the journal.
+/// Why a set-up failed. Either nothing was changed, or the changes are in the journal.
 #[derive(Debug)]
 pub enum Error {
     /// A call failed.

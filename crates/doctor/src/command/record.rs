@@ -37,19 +37,19 @@ pub(super) struct CommandRecord {
     pub command: Vec<String>,
     pub tally: CallTally,
     pub ended: Option<CommandEnding>,
-    /// Microseconds at the end.
+    /// The end of the command, in microseconds since its start.
     at: u64,
     /// How often the processes of the command were looked at during a wait.
     pub looks: u64,
-    /// How often of these nothing else could run.
+    /// At how many of these looks no other thread of the command could run.
     pub alone: u64,
-    /// The sum of the lost parts of their time, in thousandths.
+    /// The sum over all looks of the share of time that the waits cost, in thousandths.
     pub lost: u64,
     pub triggers: Vec<TriggerRuns>,
     pub emulated: Vec<Emulated>,
 }
 
-/// The only line of a record whose calls were added up while they were made.
+/// The only line of a record that has sums instead of calls.
 #[derive(Serialize, Deserialize)]
 struct SumsLine<R> {
     sums: R,
@@ -75,7 +75,7 @@ impl CommandRecord {
         Ok(record)
     }
 
-    /// Returns a record with the first line only; none if `line` is no first line.
+    /// Returns a record with the first line only; `None` if `line` is not a first line.
     fn begin(line: &[u8]) -> Option<Self> {
         match serde_json::from_slice(line) {
             Ok(Line::Start { record: VERSION, command }) => {
@@ -85,7 +85,7 @@ impl CommandRecord {
         }
     }
 
-    /// Adds a line. Returns whether others may follow.
+    /// Adds a line. Returns whether more lines may follow.
     fn add(&mut self, line: &[u8]) -> bool {
         match serde_json::from_slice(line) {
             Ok(Line::Call(call)) => {
@@ -108,7 +108,8 @@ impl CommandRecord {
     }
 }
 
-/// Returns the calls of the record `text`, up to the end of the command. Sums have none.
+/// Returns the calls of the record `text`, up to the end of the command. A record of sums has no
+/// calls.
 pub(super) fn calls(
     text: impl BufRead,
 ) -> Result<impl Iterator<Item = Result<RecordedCall, Error>>, Error> {

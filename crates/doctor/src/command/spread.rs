@@ -17,8 +17,7 @@ pub(super) fn wilson(of: u64, n: u64) -> (f64, f64, f64) {
     (part, (middle - half).max(0.0), (middle + half).min(1.0))
 }
 
-/// How many waits there were of each length. Lengths that differ by less than 3 % are counted
-/// together.
+/// Counts waits by their length. Lengths that differ by less than 3 % are counted together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Spread {
     classes: BTreeMap<u32, u64>,
@@ -27,7 +26,7 @@ pub(super) struct Spread {
     bounds: Option<(u64, u64)>,
 }
 
-/// Each doubling of the length has two to the power of this many classes.
+/// The number of classes between a length and its double, as a power of two.
 const BITS: u32 = 5;
 
 impl Spread {
@@ -48,7 +47,7 @@ impl Spread {
         self.at(self.count.saturating_mul(99).div_ceil(100).saturating_sub(1))
     }
 
-    /// Returns the wait, in seconds, that exactly `index` of the sorted waits precede.
+    /// Returns the wait at `index` (from 0) of the sorted waits, in seconds.
     fn at(&self, index: u64) -> f64 {
         let Some((least, most)) = self.bounds else { return 0.0 };
         let mut before = 0;
@@ -66,7 +65,7 @@ fn class(nanoseconds: u64) -> u32 {
     (shift << BITS) + u32::try_from(nanoseconds >> shift).unwrap_or(u32::MAX)
 }
 
-/// Returns the middle of the lengths of `class`.
+/// Returns the middle length of `class`, in nanoseconds.
 fn middle(class: u32) -> u64 {
     if class < 2 << BITS {
         return u64::from(class);
@@ -81,12 +80,14 @@ fn middle(class: u32) -> u64 {
 pub(super) struct Covered {
     /// The latest stretches: when each began and ended, in nanoseconds.
     stretches: BTreeMap<u64, u64>,
-    /// The sum of the earlier stretches, and when they ended.
+    /// The sum of the earlier stretches.
     earlier: u64,
+    /// When the last of the earlier stretches ended.
     floor: u64,
 }
 
-/// So many stretches are kept apart. A wait that began before them counts from the first.
+/// The number of stretches that are kept. Earlier stretches are only in a sum: a wait that began before
+/// their end counts from their end.
 const STRETCHES: usize = 1024;
 
 impl Covered {
@@ -116,14 +117,15 @@ impl Covered {
     }
 }
 
-/// By how much a wait grows with its bytes: the line of the least squares.
+/// The growth of a wait with its bytes, by the method of least squares.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Slope {
     count: f64,
     /// The means of the bytes and of the seconds.
     means: (f64, f64),
-    /// Sums of squares and of products of the differences from the means.
+    /// The sum of the squared differences of the bytes from their mean.
     squares: f64,
+    /// The sum of the differences of bytes and seconds from their means, multiplied with each other.
     products: f64,
 }
 
@@ -138,8 +140,8 @@ impl Slope {
         self.products += off * (seconds - self.means.1);
     }
 
-    /// Returns by how many seconds a byte more makes a wait longer. Returns `None` if too few
-    /// waits were added, or all have about the same bytes.
+    /// Returns the seconds that each further byte adds to a wait. Returns `None` if too few waits
+    /// were added, or all have about the same number of bytes.
     pub fn seconds_a_byte(&self) -> Option<f64> {
         const LEAST: f64 = 20.0;
         const SPREAD: f64 = 16_384.0;
@@ -183,7 +185,7 @@ mod tests {
         }
         assert_eq!(covered.seconds(), 600_000e-9);
         assert_eq!(covered.stretches.len(), STRETCHES);
-        // A wait over all: never more than the truth, which is 1 ms.
+        // A wait that spans all stretches: the sum must not exceed its 1 ms.
         covered.add(0, 1_000_000);
         assert!(covered.seconds() > 600e-6 && covered.seconds() <= 1e-3, "{}", covered.seconds());
     }

@@ -1,4 +1,4 @@
-//! Sums over the calls of a command: a bounded memory for any number of calls.
+//! Sums over the calls of a command, in bounded memory for any number of calls.
 
 use super::entries::{RecordedCall, Would};
 use super::spread::{Covered, Slope, Spread};
@@ -17,11 +17,11 @@ pub(super) struct CallTally {
     pub by_call: Groups,
     pub by_program: Groups,
     pub by_directory: Groups,
-    /// Of dpkg, of files that only persons read.
+    /// Syncs by dpkg of files that only people read, such as documentation.
     pub unread: Sums,
     /// The longest waits, the longest first.
     pub slowest: Vec<Slowest>,
-    /// Those that `synconce run` holds.
+    /// Syncs that `synconce run` would hold.
     pub held: Held,
     /// Calls that were left to the kernel, by their name.
     pub untimed: BTreeMap<String, Untimed>,
@@ -74,7 +74,7 @@ pub struct Slowest {
 
 /// How many of the longest waits are kept.
 const SLOWEST: usize = 20;
-/// More names of system calls than these are in no record of ours.
+/// The most names of system calls that are kept. A record that synconce wrote has fewer.
 const CALLS: usize = 100;
 
 /// A number of syncs.
@@ -85,16 +85,17 @@ pub(super) struct Sums {
     pub spread: Spread,
 }
 
-/// The syncs that `synconce run` holds.
+/// The syncs that `synconce run` would hold.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Held {
     pub calls: u64,
     pub covered: Covered,
-    /// The waits of those that do not only start writes.
+    /// The waits, except those of sync_file_range(2), which only starts writes.
     pub waits: Spread,
     pub slope: Slope,
-    /// Bytes of those that only start writes, and of the others.
+    /// Bytes of sync_file_range(2).
     pub started: u64,
+    /// Bytes of all other syncs.
     pub synced: u64,
     /// Seconds of the longest sync of a whole file system.
     pub whole: f64,
@@ -104,8 +105,9 @@ pub(super) struct Held {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Untimed {
     pub calls: u64,
-    /// Program and file of the first.
+    /// The program of the first of these calls.
     pub program: String,
+    /// The file of the first of these calls.
     pub file: Option<String>,
     pub is_held: bool,
 }
@@ -186,14 +188,15 @@ impl Held {
     }
 }
 
-/// Syncs by a name.
+/// Sums of syncs by name: of the call, the program or the directory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Groups {
     kept: BTreeMap<String, Sums>,
     dropped: Option<Dropped>,
 }
 
-/// Of twice as many groups, those with the longest waits stay.
+/// The number of groups that are kept. At twice this number, the groups with the shortest waits are
+/// dropped.
 pub(super) const KEPT: usize = 1_000;
 
 impl Groups {
@@ -243,11 +246,11 @@ impl Slowest {
     }
 }
 
-/// Directories of /usr/share with files that only persons read.
+/// Directories of /usr/share with files that only people read.
 const UNREAD: [&str; 4] = ["doc", "info", "locale", "man"];
 
-/// Whether a file of a package is documentation, a manual page or a translation. Texts of
-/// licences are none.
+/// Whether a file of a package is documentation, a manual page or a translation. Licence
+/// texts do not count.
 pub(super) fn is_unread(file: &str) -> bool {
     let Some((_, below)) = file.rsplit_once("/usr/share/") else { return false };
     let is_licence = Path::new(below)

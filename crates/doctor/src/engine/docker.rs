@@ -21,10 +21,10 @@ const PROGRAM: &str = "dockerd";
 const PODMAN: &str = "Podman Engine";
 /// The socket of the system's containerd.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
-/// The most images that are asked for.
+/// The largest number of images that are inspected.
 const IMAGES: usize = 200;
-/// Bytes of an image whose export is measured. A smaller image is compressed within few looks at
-/// the program ([`crate::program::POLL`]), which rounds its time.
+/// The sizes, in bytes, of images whose export is measured. A smaller image takes only a few polls
+/// of [`crate::program::POLL`], so its time would be too coarse.
 const EXPORTED: RangeInclusive<i64> = (64 << 20)..=(512 << 20);
 /// What dockerd before 24 lists as the name of an image without a name.
 const UNTAGGED: &str = "<none>:<none>";
@@ -45,7 +45,7 @@ struct Info {
     /// The name of dockerd's host.
     #[serde(default)]
     name: Option<String>,
-    /// Its containerd, since version 1.46 of the API (Docker 27).
+    /// The containerd of dockerd, since version 1.46 of the API (Docker 27).
     #[serde(default)]
     containerd: Option<DockersContainerd>,
     /// Such as `name=rootless`.
@@ -154,8 +154,8 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     Ok(ContainerEngine { emulated_images, exportable, ..engine })
 }
 
-/// Asks for the architectures of images, if the kernel has an emulator for any. `native` is that
-/// of dockerd.
+/// Returns the images that the kernel runs by an emulator; `None` if there are none. `native` is the
+/// architecture of dockerd.
 fn emulated_images(
     images: Vec<ListedImage>,
     socket: &Path,
@@ -174,7 +174,7 @@ fn inspect(images: Vec<ListedImage>, socket: &Path) -> io::Result<Vec<ImageOf>> 
             Ok(InspectedImage { architecture }) => {
                 all.push(ImageOf { name: image.name(), architecture });
             }
-            // A status of HTTP: the image was removed after it was listed.
+            // An HTTP error: the image was removed after it was listed.
             Err(error) if error.kind() == ErrorKind::Other => {}
             Err(error) => return Err(error),
         }
@@ -182,7 +182,7 @@ fn inspect(images: Vec<ListedImage>, socket: &Path) -> io::Result<Vec<ImageOf>> 
     Ok(all)
 }
 
-/// Returns the largest of `images` whose export takes seconds and says something.
+/// Returns the largest of `images` whose size is in [`EXPORTED`].
 fn exportable(images: &[ListedImage], socket: &Path, info: &Info) -> Option<Exportable> {
     let fits = |image: &&ListedImage| EXPORTED.contains(&image.size);
     let image = images.iter().filter(fits).max_by_key(|image| image.size)?;
@@ -196,7 +196,7 @@ fn exportable(images: &[ListedImage], socket: &Path, info: &Info) -> Option<Expo
 }
 
 impl ListedImage {
-    /// Returns its first name, or its id.
+    /// Returns the first name of the image, or its id.
     fn name(&self) -> String {
         let mut tags = self.repo_tags.iter().flatten();
         tags.find(|tag| *tag != UNTAGGED).unwrap_or(&self.id).clone()
@@ -211,11 +211,11 @@ fn is_of_another_host(maker: u32, info: &Info) -> bool {
     if maker == 0 || !info.name.as_ref().is_none_or(is_named) {
         return true;
     }
-    // Without the rights to look there, nothing speaks against this host.
+    // Without the rights to look there, dockerd counts as running on this host.
     super::is_elsewhere(maker, &info.docker_root_dir).unwrap_or(false)
 }
 
-/// Asks for `path`, whose answer is an object of JSON.
+/// Requests `path`, and parses the answer, a JSON object.
 fn answer<T: DeserializeOwned>(stream: UnixStream, path: &str) -> io::Result<T> {
     serde_json::from_str(&get_from(stream, path)?).map_err(|_| {
         let why = format!("the answer to {path} is none of dockerd's");

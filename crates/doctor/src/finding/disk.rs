@@ -6,13 +6,13 @@ use crate::place::ExaminedPlace;
 use crate::units::{at_least, bytes};
 use synconce_durable::text::quote;
 
-/// Bytes of the workload of figures about bandwidth, and what a build host should write in a
-/// second.
+/// The workload of figures about bandwidth, in bytes.
 pub(super) const WRITTEN: f64 = 1e9;
+/// Bytes a second that a build host should write.
 pub(super) const USUAL_BANDWIDTH: f64 = 200e6;
-/// Files of the workload of figures about names, and microseconds in which a build host should create
-/// one.
+/// The workload of figures about names, in files.
 const CREATED: f64 = 10_000.0;
+/// Microseconds in which a build host should create a file.
 const USUAL_CREATE: f64 = 200.0;
 
 /// Returns the finding that a file system writes few bytes a second.
@@ -36,7 +36,8 @@ pub(super) fn slow_writes(place: &ExaminedPlace, measured: &Measured) -> Option<
 }
 
 /// Returns the finding that most new files wait, although no call syncs them: over a network each name
-/// is a request that the caller waits for. Some creates that wait for other work are no finding.
+/// is a request that the caller waits for. A few slow creates are no finding: they may wait for other
+/// work.
 pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<Finding> {
     let create = measured.names?.create.filter(|times| times.samples >= LEAST_CREATES)?;
     let seconds = CREATED * (create.quarter - USUAL_CREATE) / 1e6;
@@ -66,13 +67,13 @@ pub(super) fn slow_names(place: &ExaminedPlace, measured: &Measured) -> Option<F
 }
 
 /// Returns the mount option by which a disk's file system writes each new name before the call returns
-/// (mount(8)). Of a network the same option changes no more than the client's cache.
+/// (mount(8)). On a network file system this option changes only the client's cache.
 fn synchronous_option(place: &ExaminedPlace) -> Option<&'static str> {
     let has = |option: &&str| place.mount_options.split(',').any(|it| it == *option);
     ["sync", "dirsync"].into_iter().find(has).filter(|_| place.is_held_kind())
 }
 
-/// Makes the finding about slow names one of the mount option `option`.
+/// Returns the finding about slow names with the mount option `option` as its cause.
 fn of_option(option: &str, place: &ExaminedPlace, least: &str, finding: Finding) -> Finding {
     let point = quote(&place.mount_point);
     let (remedy, undo) = match option {

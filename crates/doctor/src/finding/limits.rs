@@ -7,7 +7,7 @@ use crate::cgroup::{Limit, LimitKind};
 use crate::units::bytes;
 use synconce_durable::text::quote;
 
-/// Seconds of work of the workload of CPU limits.
+/// The workload of figures about CPU limits, in seconds of work on each CPU.
 const WORK: f64 = 10.0;
 
 /// Returns the finding that `limit` slows a workload down.

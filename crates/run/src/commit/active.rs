@@ -46,21 +46,21 @@ pub(crate) struct Active {
     before: Arc<HashSet<DeviceId>>,
     run_file: Option<RunFile>,
     pub(crate) scope: Scope,
-    /// Volatile overlays. Their calls go to the kernel, whose own answer costs nothing.
+    /// Volatile overlays. Syncs there are left to the kernel, which skips them at no cost.
     volatile: HashSet<DeviceId>,
-    /// Interrupted runs, of which a notice is to be printed.
+    /// Interrupted runs about which a notice is to be printed.
     earlier: Option<Interrupted>,
     /// File systems that were pinned before the start and unpinned for an unmount, which may
     /// have failed.
     early_taken: HashSet<DeviceId>,
-    /// File systems without descriptors at whose end the kernel does not flush the disk.
+    /// File systems without a descriptor whose unmount does not flush the disk.
     unflushed: HashSet<DeviceId>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     checkpoints: Checkpoints,
-    /// Whether a call was held since the last checkpoint.
+    /// Whether a call was held after the last checkpoint.
     held_since: bool,
-    /// Without a commit every call may be held.
+    /// The options of the run. If `commit` is false, every call may be held.
     options: RunOptions,
     /// How much had been written to each disk before the command started.
     written_before: Writes,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Written by `synconce setup apt`; `synconce setup apt --undo` takes it away.
 # Starts the real program in a run of synconce if the call changes packages. If no run can be
-# started, starts the real program without.
+# started, starts the real program without a run.
 # The names of the variables begin with synconce_: an exported variable of the caller would change.
 synconce_name=@NAME@
 synconce_real=@REAL@
@@ -28,7 +28,8 @@ if [ ! -e "$synconce_real" ]; then
 	echo "synconce: ${synconce_name} is not installed any more: ${synconce_real} is not there; synconce setup apt says what helps" >&2
 	exit 127
 fi
-# No run for a user who cannot change packages, nor in what an earlier wrapper has given up.
+# Starts no run if the call changes no packages, if the user cannot change packages, or if an outer
+# wrapper could not start a run.
 if [ -n "$SYNCONCE_UNHELD" ] || ! [ -w /var/lib/dpkg/status ] || ! changes "$@"; then
 	exec "$synconce_real" "$@"
 fi
@@ -50,7 +51,7 @@ $synconce_said
 	*"
 ${synconce_rights:-none}
 "*)
-		# An earlier run that was interrupted is said once, and so here.
+		# The trial run may have reported an interrupted run, which synconce reports only once.
 		[ "$synconce_said" = "$synconce_rights" ] || echo "$synconce_said" | sed '/^held/d' >&2
 		exec "$synconce_program" run --or-real --argv0="@ARGV0@" -- "$synconce_real" "$@"
 		;;
@@ -60,7 +61,7 @@ held"*)
 		;;
 	esac
 fi
-# Its first line, by the shell alone: there may be no other program in PATH.
+# Takes the first line of the message without another program: PATH may have none.
 case $synconce_said in
 "synconce: "*)
 	synconce_said=${synconce_said#synconce: }

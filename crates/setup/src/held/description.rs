@@ -1,5 +1,5 @@
-//! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the
-//! machine, what a set-up holds is set aside, and the daemon makes it again.
+//! The file that describes a hold: `/etc/synconce/hold.d/NAME.toml`. After a crash of the machine the
+//! held files are set aside, and the daemon makes them again.
 
 use crate::engine::{Engine, HeldDaemon, header};
 use crate::host::Host;
@@ -17,7 +17,7 @@ pub(super) struct Description {
     pub directories: Vec<PathBuf>,
     /// The bolt databases that are held.
     pub held: Vec<PathBuf>,
-    /// What has to agree with the databases, and is set aside with them.
+    /// Files that have to agree with the databases, and are set aside with them.
     pub set_aside: Vec<PathBuf>,
     /// What a crash of the machine costs.
     pub cost: &'static str,
@@ -26,7 +26,7 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Returns the text of the file; `unit` is the daemon's.
+    /// Returns the text of the file; `unit` is the daemon's systemd unit.
     pub fn text(&self, host: &Host, unit: Option<&str>) -> String {
         let mut text = header(self.engine);
         let mut line = |key: &str, value: Value| {
@@ -55,14 +55,14 @@ impl Description {
 
 /// Returns how many databases `after` holds that `before` does not, if nothing else differs.
 pub(super) fn added(before: &str, after: &str) -> Option<usize> {
-    // Each database is a part of its own.
+    // Each part describes one database.
     let parts = |text: &str| text.split("\n[[hold]]\n").map(str::to_owned).collect::<Vec<_>>();
     let (before, after) = (parts(before), parts(after));
     let is_kept = before.iter().all(|part| after.contains(part));
     (is_kept && after.len() > before.len()).then(|| after.len() - before.len())
 }
 
-/// Returns what is set aside for `path`: a mount point cannot be renamed, so its content is.
+/// Returns `path`, or `path/*` if `path` is a mount point, which cannot be renamed.
 fn whole(host: &Host, path: &Path) -> PathBuf {
     if host.is_mount_point(path) { path.join("*") } else { path.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! containerd's snapshotters: which are held, and which are in the way of a hold.
+//! containerd's snapshotters: which are held, and which make a set-up refuse a hold.
 
 use crate::error::{Error, NotEdited};
 use crate::held::configuration::{Configuration, last};
@@ -18,17 +18,17 @@ const APART: [&str; 2] = ["devmapper", "zfs"];
 pub(super) struct Snapshotter {
     /// The directory of its snapshots and of its database.
     pub directory: PathBuf,
-    /// Whether it is in use. One that comes into use later is not held until the next set-up,
-    /// but has to be set aside, too.
+    /// Whether the snapshotter is in use. If containerd uses it later, it is not held until the next
+    /// set-up, but has to be set aside, too.
     pub in_use: bool,
 }
 
 /// Returns the snapshotters that containerd has.
 ///
 /// # Errors
-/// A snapshotter whose snapshots a wipe does not reach is refused. A wipe makes the metadata
-/// begin to count again. Then the names of its snapshots would be those of old snapshots
-/// (`createKey` in containerd's core/metadata/snapshot.go).
+/// A snapshotter whose snapshots a wipe does not reach is refused. After a wipe containerd numbers
+/// snapshots from 1 again, so their names would be those of old snapshots (`createKey` in
+/// containerd's core/metadata/snapshot.go).
 pub(super) fn all(host: &Host, containerd: &Configuration) -> Result<Vec<Snapshotter>, Error> {
     refuse_apart(host, containerd)?;
     refuse_proxies(containerd)?;
@@ -47,7 +47,7 @@ fn directory(host: &Host, containerd: &Configuration, name: &str) -> Result<Path
     let configured = last(&containerd.parts, &["plugins", &plugin, "root_path"])?;
     let usual = containerd.root.join(&plugin);
     let usual = usual.to_str().unwrap_or_default();
-    // No flag sets it.
+    // No command-line flag of containerd sets `root_path`.
     super::place::place(host, &Default::default(), &[], configured, usual)
 }
 

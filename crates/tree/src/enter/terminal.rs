@@ -24,10 +24,11 @@ use synconce_sys::signals::{Received, SignalReader};
 
 /// The most bytes that are read at once, and that wait for a writer.
 const ROOM: usize = 4096;
-/// More than a pseudo-terminal holds: what a process wrote before its end is among these bytes.
+/// More bytes than a pseudo-terminal buffers. A read of this many has all that a process wrote before
+/// its end.
 const MOST_HELD: usize = 1 << 17;
-/// How often a job in the background looks whether it has come to the foreground. No signal
-/// reports that.
+/// The interval at which a background job checks whether it is in the foreground. No signal reports
+/// the change.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long a run that a signal ends waits for a terminal that takes no output.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -86,17 +87,18 @@ fn has_terminal() -> bool {
 
 /// The caller's terminal and the command's.
 pub(super) struct Terminal {
-    /// `None` once the caller's terminal was hung up: the kernel then hangs the command's up.
+    /// `None` after the caller's terminal was hung up: the kernel then hangs up the command's terminal.
     master: Option<OwnedFd>,
     input: OwnedFd,
     output: OwnedFd,
     /// The modes of the caller's terminal before.
     before: Termios,
     is_raw: bool,
-    /// When nothing more is shown; set by a signal that ends the run.
+    /// The time after which no more output is shown; set by a signal that ends the run.
     end: Option<Instant>,
-    /// Bytes for the command, and bytes for the caller's terminal.
+    /// Bytes for the command.
     typed: Vec<u8>,
+    /// Bytes for the caller's terminal.
     shown: Vec<u8>,
     /// Whether the keys of SIGINT and SIGQUIT were typed.
     typed_signals: [bool; 2],
@@ -105,7 +107,7 @@ pub(super) struct Terminal {
 impl Terminal {
     fn new(master: OwnedFd) -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
-        // Both act on the command's end.
+        // tcsetattr(3) and TIOCSWINSZ on the master change the command's terminal.
         tcsetattr(&master, OptionalActions::Now, &before)?;
         let input = own_description(io::stdin().as_fd(), OFlags::RDONLY)?;
         let output = own_description(io::stdout().as_fd(), OFlags::WRONLY)?;
@@ -126,7 +128,7 @@ impl Terminal {
 
     /// Gives the command's terminal the size of the caller's.
     pub(super) fn resize(&self) {
-        // Without a size, the terminal keeps what it has.
+        // Without a size, the terminal keeps its size.
         let Some(master) = &self.master else { return };
         let _ = tcgetwinsize(&self.input).and_then(|size| tcsetwinsize(master, size));
     }
@@ -153,7 +155,7 @@ impl Terminal {
             | wanted(!self.typed.is_empty(), PollFlags::OUT);
         let mut fds = Vec::from(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         if let Some(master) = &self.master {
-            // A hang-up is told whatever is wanted.
+            // poll(2) reports a hang-up whatever events are requested.
             fds.push(PollFd::new(&self.input, wanted(is_waiting, PollFlags::IN)));
             fds.push(PollFd::new(master, of_master));
             if !self.shown.is_empty() {
@@ -176,7 +178,7 @@ impl Terminal {
         Ok(readable)
     }
 
-    /// Hangs the command's terminal up, as the caller's was.
+    /// Hangs up the command's terminal, because the caller's was hung up.
     fn hang_up(&mut self) {
         self.master = None;
         self.typed.clear();
@@ -193,7 +195,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Gives the caller's terminal its modes back, after what the command has written.
+    /// Shows what the command has written, and then restores the modes of the caller's terminal.
     pub(super) fn restore(
         &mut self,
         signals: &SignalReader,
@@ -259,7 +261,7 @@ impl Terminal {
     }
 
     /// Shows what the command has written before this call. Processes that still write are not
-    /// waited for. `pass_on` gets the signals of the time.
+    /// waited for. `pass_on` gets the signals that arrive meanwhile.
     pub(super) fn show_the_rest(
         &mut self,
         signals: &SignalReader,
@@ -304,7 +306,8 @@ impl Terminal {
     }
 
     /// Sends the job of the caller the signal that ended the command, if the signal's key was
-    /// typed: without a pseudo-terminal the whole job has it, and a shell's script ends.
+    /// typed: without a pseudo-terminal the kernel signals the whole job, so that a shell script ends,
+    /// too.
     pub(super) fn signal_the_job(&self, signal: i32) {
         for (key, is_typed) in [Signal::INT, Signal::QUIT].into_iter().zip(self.typed_signals) {
             if is_typed && key.as_raw() == signal {

@@ -72,7 +72,7 @@ impl Store {
         self.write(record)
     }
 
-    /// Writes the record of a tree whose newest generation was an earlier one, durably.
+    /// Writes the record durably after an earlier generation was restored as the newest.
     pub(crate) fn write_restored(&self, record: &TreeRecord) -> Result<(), Error> {
         if mutant::is("tree-restore-unsynced") {
             return self.write_without_sync(record);
@@ -80,8 +80,8 @@ impl Store {
         self.write(record)
     }
 
-    /// Writes the record of a tree of which a generation was removed, durably. The layers of
-    /// `before` stay until then.
+    /// Writes the record durably after a generation was removed. The layers of `before` are removed
+    /// only afterwards.
     pub(crate) fn write_without_generation(
         &self,
         record: &TreeRecord,
@@ -127,8 +127,8 @@ impl Store {
         }
     }
 
-    /// Returns the uncommitted changes of `record`'s tree, if they are of its generation and
-    /// of this boot epoch.
+    /// Returns the uncommitted changes of `record`'s tree, if they are of the record's generation
+    /// and of this boot epoch.
     pub(crate) fn opened(&self, record: &TreeRecord) -> Result<Opened, Error> {
         let path = self.open_path(&record.name);
         let open = match read::<Open>(&path) {
@@ -174,7 +174,7 @@ impl Store {
         let earlier = earlier.filter(|earlier| !earlier.is_over(&now));
         let boot_epoch = match earlier {
             None => began.clone(),
-            // An older version noted less.
+            // A note of an older version may lack fields.
             Some(earlier) => BootEpoch {
                 kernel: earlier.kernel.or_else(|| began.kernel.clone()),
                 mount: earlier.mount.or(began.mount),
@@ -186,7 +186,8 @@ impl Store {
         write_lightly(&path, &encode(&open, &path)?)
     }
 
-    /// Returns the note of uncommitted changes of `record`'s tree, if it is of its generation.
+    /// Returns the note of uncommitted changes of `record`'s tree, if the note is of the record's
+    /// generation.
     pub(crate) fn open_note(&self, record: &TreeRecord) -> Result<Option<Open>, Error> {
         let open = match read::<Open>(&self.open_path(&record.name)) {
             Err(error) if error.io().kind() != io::ErrorKind::InvalidData => return Err(error),
@@ -202,7 +203,7 @@ impl Store {
         if path.exists() { replace::remove(&path) } else { Ok(()) }
     }
 
-    /// Removes the note of `name` after a commit made its next generation.
+    /// Removes the note of `name` after a commit made the tree's next generation.
     pub(crate) fn close(&self, name: &TreeName) -> Result<(), Error> {
         let path = self.open_path(name);
         match fs::remove_file(&path) {
@@ -223,15 +224,15 @@ impl Store {
         Ok(names.map(with_note).collect())
     }
 
-    /// Returns why the layers that session `id` needs are not known, if [`Store::sessions`] had no
-    /// note of it: the note was written by another version, or could not be read. `None` if there
-    /// is no note, or half of one that a crash left.
+    /// Returns why the layers that session `id` needs are unknown, if [`Store::sessions`] had no note of
+    /// the session: another version wrote the note, or the note cannot be read. Returns `None` if there
+    /// is no note, or a crash left an incomplete note.
     pub(crate) fn unknown_needs(&self, id: &str) -> Option<Error> {
         let path = self.session(id).join(SESSION);
         let is_half = |error: &Error| error.io().kind() == io::ErrorKind::InvalidData;
         let why = match read::<record::Session>(&path) {
             Ok(None) => return None,
-            // The caller had an error.
+            // The caller could not read the note, and this read succeeded.
             Ok(Some(_)) => "it could not be read at first",
             Err(error) if !is_half(&error) => return Some(error),
             Err(_) => match read::<serde_json::Value>(&path) {

@@ -13,19 +13,21 @@ use std::time::Duration;
 use synconce_testkit::patiently;
 use synconce_testkit::rig::{Log, Rig, Tape};
 
-/// What XFS needs at least, and some space.
+/// The size of a disk, in bytes: the minimum of XFS, and some space.
 const SIZE: u64 = 384 << 20;
 /// How long the background load continues after the last step.
 const AFTER: Duration = Duration::from_millis(60);
 const LIMIT: Duration = Duration::from_secs(60);
 /// Number of holds in a recording.
 pub(super) const HOLDS: usize = 2;
-/// Transactions before the first hold, within each, and after each, with real syncs.
+/// Transactions before the first hold, with real syncs.
 const BEFORE: usize = 4;
+/// Transactions within each hold.
 const WITHIN: usize = 9;
+/// Transactions after each hold, with real syncs.
 const BETWEEN: usize = 1;
 
-/// Marks in the log of the disk of the databases.
+/// Marks in the log of the database disk.
 pub(super) mod mark {
     /// The transactions before the first hold are durable.
     pub(in super::super) const START: &str = "start";
@@ -115,13 +117,14 @@ pub(super) fn record(
     fixture.write(1, BEFORE)?;
     sync(&rig)?;
     other.as_ref().map_or(Ok(()), sync)?;
-    // Through the hold a file that the load has open would keep the hold from ending.
+    // The load writes through a bind mount of the disk: a file that the load opened through the
+    // overlay would make `stop` fail as in use.
     mount_bind(fixture.disk(), fixture.below())?;
     let below = [fixture.below().join("data"), fixture.state()];
     let background_load = BackgroundLoad::start(load, &own, &below);
     let done = perform(fixture, &rig);
     drop(background_load);
-    // A hold that failed would keep the disk busy.
+    // Ends a hold that `stop` could not end: the disk would stay in use.
     fixture.release()?;
     done?;
     let other = other.map(Rig::finish).transpose()?;
@@ -138,7 +141,7 @@ fn perform(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
         fixture.write(count + 1, count + WITHIN)?;
         let copies = Copies::make(&fixture.disk())?;
         fixture.must("stop")?;
-        // Without a marker nothing was stopped.
+        // A mutant may leave no marker; then `stop` did nothing.
         fixture.release()?;
         fixture.remove_marks()?;
         rig.disk().mark(&mark::stopped(hold))?;
@@ -151,7 +154,8 @@ fn perform(fixture: &HoldFixture, rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Makes transactions after a hold. What a copy of its overlays accepts must be durable, too.
+/// Makes transactions after a hold. A transaction that a copy of the hold's overlays accepts must be
+/// durable, too.
 fn write_after(fixture: &HoldFixture, copies: &Copies, from: usize, to: usize) -> Result<()> {
     let [first, others @ ..] = fixture.databases() else { return Err("no database".into()) };
     if !copies.accept(&first.write_words(from, to)?)? {

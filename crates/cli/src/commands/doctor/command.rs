@@ -46,14 +46,14 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
     let file = file.map_err(|error| format!("cannot keep a record: {}", reason(&error)))?;
     let recording = match &arguments.output {
         Some(_) => Recording::to(file),
-        // Lines would fill the memory.
+        // The record is in memory: only sums are kept, because lines would fill the memory.
         None => Recording::to(RecordSums::to(file)),
     };
     let recording = Some(Arc::new(recording));
     let watched =
         RunOptions { command: arguments.command, record: recording, ..RunOptions::default() };
     let finished = synconce_run::run(&watched, &mut screen);
-    // Without lines, the sums were lost with the supervisor.
+    // An empty record: the supervisor was killed before it wrote the sums.
     let has_lines = record.metadata().is_ok_and(|meta| meta.len() > 0);
     let error = finished.error.as_ref().filter(|_| !finished.began || !has_lines);
     if let Some(error) = error {
@@ -116,7 +116,7 @@ fn export(record: impl BufRead, format: RecordAs) -> Result<String, Error> {
     }
 }
 
-/// Makes the file of the record, in memory without a path.
+/// Creates the file of the record at `path`, or in memory if there is no path.
 fn record(path: Option<&Path>) -> Result<File, String> {
     let made = match path {
         Some(path) => {
@@ -130,7 +130,7 @@ fn record(path: Option<&Path>) -> Result<File, String> {
     };
     let name = path.map_or_else(|| "memory".to_owned(), |path| path.display().to_string());
     let file = made.map_err(|error| format!("cannot write to {name}: {}", reason(&error)))?;
-    // The report is made from the file.
+    // The report is read back from this file, so a pipe or a device is refused.
     if file.metadata().is_ok_and(|meta| meta.is_file()) {
         Ok(file)
     } else {

@@ -33,14 +33,15 @@ use synconce_tree::enter::{Bind, TIME_IS_OVER};
 use synconce_tree::record::TreeName;
 use synconce_tree::{Base, Begun, Guard, Guarded, Session, Store, namespace};
 
-/// How long the disk of a bind may complete no request during its commit.
+/// How long the commit of a bind waits while its disk completes no request.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What becomes of the changes of the command.
 enum ChangesFate {
     /// They stay in the clone.
     Kept,
-    /// They become this tree, which keeps as many older generations, if the command exits with 0.
+    /// If the command exits with 0, they become this tree, which keeps the given number of older
+    /// generations.
     Committed(TreeName, Base, Option<u32>),
     /// They are discarded.
     Discarded,
@@ -125,8 +126,8 @@ fn begin<'a>(
     }
 }
 
-/// Returns the failure of a run in a tree; for a protected tree or a generation with the command
-/// line that works.
+/// Returns the failure of a run in a tree. For a protected tree or a generation, the failure has a hint
+/// with the command line that works.
 fn refused(error: Error, arguments: &RunIn) -> CommandError {
     let (store, tree, by) = match Guarded::in_error(error.io()) {
         Some(Guarded { store, tree, by }) => (store, tree, by),

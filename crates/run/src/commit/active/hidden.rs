@@ -10,9 +10,9 @@ use std::thread;
 use synconce_probe::mounts::{self, Mount, mount_id};
 use synconce_sys::namespace::{UnshareFlags, unshare};
 
-/// Opens the root of `mount`, a mount of this process, in a copy of the mount namespace, in which
-/// what covers the mount is unmounted. The copy ends before this function returns; without
-/// `CAP_SYS_CHROOT`, shortly after. Returns `None` if the mount is gone, or if this process may not
+/// Opens the root of `mount`, which other mounts cover. A thread makes a copy of the mount namespace,
+/// and unmounts the covering mounts there. The copy ends before this function returns, or without
+/// `CAP_SYS_CHROOT` shortly after. Returns `None` if the mount is gone, or if this process may not
 /// copy the namespace (`CAP_SYS_ADMIN`).
 pub(super) fn open(mount: &Mount) -> Option<OwnedFd> {
     let mount = mount.clone();
@@ -35,7 +35,7 @@ fn open_in_copy(wanted: &Mount) -> Option<OwnedFd> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
     loop {
         let mounts = mounts::read("thread-self").ok()?;
-        // The copies of mounts have ids of their own.
+        // A copy of a mount has a new mount id.
         let identity = |mount: &Mount| (mount.device, mount.root.clone(), mount.point.clone());
         let target = mounts.iter().find(|mount| identity(mount) == identity(wanted))?;
         let (found, is_whole_path) = mount_on_the_way(&target.point)?;
