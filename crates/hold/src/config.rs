@@ -10,8 +10,9 @@
 //! kind = "bolt"
 //! ```
 
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -27,10 +28,8 @@ pub const DIRECTORY: &str = "/etc/synconce/hold.d";
 pub enum AfterCrash {
     /// Set the files aside: the daemon can make their content again.
     Wipe,
-    /// Refuse to start, and print the commands that decide. Markers of older versions can say
-    /// `check` instead.
+    /// Refuse to start, and print the commands that decide.
     #[default]
-    #[serde(alias = "check")]
     Refuse,
 }
 
@@ -109,12 +108,6 @@ pub struct Config {
     /// What happens after a crash of the machine.
     #[serde(default)]
     pub after_crash: AfterCrash,
-    /// A field that markers of older versions can have. It has no effect.
-    #[serde(default, skip_serializing)]
-    check: IgnoredAny,
-    /// As [`Config::check`].
-    #[serde(default, skip_serializing)]
-    own_option: IgnoredAny,
     /// What is set aside together: absolute paths, with `*` and `?` in the last component.
     /// Empty: the held paths.
     #[serde(default)]
@@ -132,7 +125,7 @@ pub struct Config {
 pub enum Unusable {
     /// The name is empty, or has characters other than letters, digits, `-` and `_`.
     Name(String),
-    /// The file cannot be read. There are holds of these names.
+    /// The file cannot be read. If it is missing, there are holds of these names.
     Read(PathBuf, io::Error, Vec<String>),
     /// The file is not TOML, or has an unknown field; with the line.
     Parse(PathBuf, toml::de::Error),
@@ -174,8 +167,11 @@ impl Config {
     pub fn read(name: &OsStr) -> Result<Self, Unusable> {
         let (path, stem) = (path_of(name), name_of(name)?);
         let text = std::fs::read_to_string(&path);
-        let unreadable =
-            |error| Unusable::Read(path.clone(), error, Self::names().unwrap_or_default());
+        let unreadable = |error: io::Error| {
+            let is_missing = error.kind() == ErrorKind::NotFound;
+            let names = if is_missing { Self::names().unwrap_or_default() } else { Vec::new() };
+            Unusable::Read(path.clone(), error, names)
+        };
         let text = text.map_err(unreadable)?;
         if let Some(why) = former(&text) {
             return Err(Unusable::Value(path, why.to_owned()));
@@ -250,6 +246,18 @@ impl Config {
         }
         None
     }
+}
+
+/// Reads the description of a hold in a marker. Those of older versions can have what is refused in a
+/// hold's file now: the fields have no effect, and `check` asks for a decision.
+pub(crate) fn of_marker<'de, D: Deserializer<'de>>(marker: D) -> Result<Config, D::Error> {
+    let mut fields = Map::<String, Value>::deserialize(marker)?;
+    fields.remove("check");
+    fields.remove("own_option");
+    if fields.get("after_crash").and_then(Value::as_str) == Some("check") {
+        fields.remove("after_crash");
+    }
+    Config::deserialize(Value::Object(fields)).map_err(D::Error::custom)
 }
 
 /// Why `check` is no longer a value of `after_crash`, nor a field.

@@ -12,11 +12,21 @@ use synconce_durable::error::{Context, Error};
 use synconce_durable::pins::mount_of;
 use synconce_probe::mounts::{self, Mount, device};
 
+/// Refuses paths of `config` that overlap each other, or what is held already.
+///
+/// # Errors
+/// As for [`refuse_unmarked`]; [`HoldFailure::Alias`] and [`HoldFailure::Overlap`].
+pub(crate) fn refuse_all(config: &Config) -> Result<(), HoldFailure> {
+    refuse_in_one(config)?;
+    refuse(config)?;
+    refuse_unmarked(config)
+}
+
 /// Refuses two paths of `config` of which one leads into the other, by a link or a bind mount.
 ///
 /// # Errors
 /// [`HoldFailure::Alias`], or names the file that cannot be read.
-pub(crate) fn refuse_in_one(config: &Config) -> Result<(), HoldFailure> {
+fn refuse_in_one(config: &Config) -> Result<(), HoldFailure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let spotted = |path: &PathBuf| Some((path.clone(), spot(path, &mounts)?));
     let spots: Vec<_> = config.hold.iter().filter_map(|held| spotted(&held.path)).collect();
@@ -35,7 +45,7 @@ pub(crate) fn refuse_in_one(config: &Config) -> Result<(), HoldFailure> {
 ///
 /// # Errors
 /// [`HoldFailure::Overlap`], or names the marker or path that cannot be read.
-pub(crate) fn refuse(config: &Config) -> Result<(), HoldFailure> {
+fn refuse(config: &Config) -> Result<(), HoldFailure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     let spot = |path: &Path| spot_of_missing(path, &mounts);
     let ours: Vec<_> = config.hold.iter().map(|held| (&held.path, spot(&held.path))).collect();

@@ -97,9 +97,7 @@ pub fn start(
     if let DaemonStart::Child(has_locked) = daemon {
         has_locked();
     }
-    overlaps::refuse_in_one(config)?;
-    overlaps::refuse(config)?;
-    overlaps::refuse_unmarked(config)?;
+    overlaps::refuse_all(config)?;
     // Its marker was lost, and the mounts are gone.
     lock.end_guard()?;
     marker_place::refuse(config)?;

@@ -100,10 +100,17 @@ pub fn status(
     look: &Look,
 ) -> Result<Option<HoldStatus>, Error> {
     let mut record = HoldRecord::read(name)?;
+    // `recover` decides by the file as it is then.
+    let by_file = |status: HoldStatus| match config {
+        Some(file) => {
+            HoldStatus { after_crash: file.after_crash, cost: file.cost.clone(), ..status }
+        }
+        None => status,
+    };
     if let Some(found) = &record {
         let status = of_record(found, look, OtherChange::Unknown)?;
         if status.state == HoldState::Held {
-            return Ok(Some(status));
+            return Ok(Some(by_file(status)));
         }
     }
     // Another command may start or end the hold. The lock keeps the hold as it is for the second
@@ -114,7 +121,7 @@ pub fn status(
         record = HoldRecord::read(name)?;
     }
     match (record, config) {
-        (Some(record), _) => of_record(&record, &Look::default(), change).map(Some),
+        (Some(record), _) => Ok(Some(by_file(of_record(&record, &Look::default(), change)?))),
         (None, Some(config)) => Ok(Some(without_marker(config))),
         (None, None) => Ok(None),
     }

@@ -3,6 +3,7 @@
 use crate::open_files::{self, FileUser, OpenFile};
 use crate::overlay::ResolvedPath;
 use crate::patience::eventually;
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 use std::collections::HashSet;
 use std::fs;
@@ -10,6 +11,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
+use synconce_sys::lease::is_open_for_writing;
 use synconce_sys::overlay::link_to;
 
 /// Returns the first of `paths` that processes have open for as long as a verb waits, and these
@@ -57,16 +59,46 @@ pub(crate) fn that_stay_below(
         below.push(Path::new(&link_to(clone.as_fd())).join(place.name()));
         clones.push(clone);
     }
-    let found = that_stay(&below)?;
+    let found = match that_stay(&below)? {
+        None => first_written(&below)?.map(|path| (path, Vec::new())),
+        found => found,
+    };
     Ok(found.map(|(path, users)| {
         let at = below.iter().position(|one| *one == path);
         (at.map_or(path, |at| places[at].path()), users)
     }))
 }
 
+/// Returns the first of `paths` that has a file which stays open for writing for as long as a verb
+/// waits, by a process that /proc does not show: a container with the same volume, for example.
+fn first_written(paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
+    for path in paths {
+        if !eventually(|| is_written(path).map(|is_written| !is_written))? {
+            return Ok(Some(path.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a regular file at or below `path` is open for writing. A file without leases is not.
+fn is_written(path: &Path) -> Result<bool, Error> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let is_open = |path: &PathBuf| {
+        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+        let opened = is_file.then(|| rustix::fs::open(path, flags, Mode::empty()).ok()).flatten();
+        opened.is_some_and(|file| is_open_for_writing(file).unwrap_or(false))
+    };
+    Ok(all_below(path)?.iter().any(is_open))
+}
+
 /// Returns the device and inode numbers of `path` and of everything below it.
 fn identities(path: &Path) -> Result<HashSet<(u64, u64)>, Error> {
-    let mut found = HashSet::from_iter(open_files::identity(path));
+    Ok(all_below(path)?.iter().filter_map(|path| open_files::identity(path)).collect())
+}
+
+/// Returns `path` and everything below it, except for links.
+fn all_below(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut found = vec![path.to_owned()];
     let mut directories = Vec::from_iter(path.is_dir().then(|| path.to_owned()));
     while let Some(directory) = directories.pop() {
         let entries = match fs::read_dir(&directory) {
@@ -78,7 +110,7 @@ fn identities(path: &Path) -> Result<HashSet<(u64, u64)>, Error> {
             let entry = entry.on("cannot read", &directory)?;
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             if !is_link {
-                found.extend(open_files::identity(&entry.path()));
+                found.push(entry.path());
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 directories.push(entry.path());

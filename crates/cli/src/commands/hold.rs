@@ -12,6 +12,7 @@ use crate::exit;
 use crate::text::{notice, shell};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 use synconce_durable::text::quote;
@@ -34,9 +35,11 @@ impl From<HoldFailure> for CommandError {
 impl From<Unusable> for CommandError {
     fn from(error: Unusable) -> Self {
         let hint = match &error {
-            Unusable::Read(..) => Some("synconce hold status"),
+            Unusable::Read(_, error, _) if error.kind() == ErrorKind::NotFound => {
+                Some("synconce hold status")
+            }
             Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
-            Unusable::Name(_) => None,
+            Unusable::Read(..) | Unusable::Name(_) => None,
         };
         Self::in_lines(&error.to_string()).with_remedy(hint.map(str::to_owned))
     }

@@ -358,7 +358,7 @@ fn a_lost_write_is_not_forgotten_by_a_stop_that_is_killed_at_the_sync_of_another
 }
 
 /// Sends `file` by `socket` (unix(7), SCM_RIGHTS).
-fn send(socket: &UnixStream, file: &fs::File) {
+pub fn send(socket: &UnixStream, file: &fs::File) {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::io::IoSlice;
     use std::os::fd::AsFd;

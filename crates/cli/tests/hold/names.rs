@@ -1,6 +1,6 @@
 //! Names of holds: mistyped ones, those without a file, and those of which something is damaged.
 
-use crate::support::{failed, hold, with_hold};
+use crate::support::{failed, hold, sh, with_hold};
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::{Place, isolated};
@@ -34,6 +34,30 @@ fn a_mistyped_name_is_an_error_of_every_verb_and_leaves_nothing() {
         for directory in ["runtime/holds", "state/holds"] {
             assert!(!place.path(directory).exists(), "{directory}");
         }
+    });
+}
+
+#[test]
+fn a_file_that_is_there_and_cannot_be_read_is_said_without_the_holds_that_there_are() {
+    isolated(|place| {
+        sh(
+            place,
+            "mkdir upper work
+            mount -t overlay etc -o lowerdir=/etc,upperdir=upper,workdir=work /etc
+            mkdir -p /etc/synconce/hold.d
+            cd /etc/synconce/hold.d
+            printf '\\377' >latin.toml
+            mkdir directory.toml",
+        );
+        for name in ["latin", "directory"] {
+            let said = refused(place, &["start", name]);
+            assert!(
+                said.contains(&format!("cannot read /etc/synconce/hold.d/{name}.toml: ")),
+                "{said}"
+            );
+            assert!(!said.contains("the holds are") && !said.contains("hint: "), "{said}");
+        }
+        assert!(refused(place, &["start", "typo"]).contains("; the holds are directory, latin\n"));
     });
 }
 

@@ -328,6 +328,18 @@ fn a_verb_on_a_frozen_file_system_can_be_interrupted() {
 }
 
 #[test]
+fn what_a_crash_costs_is_shown_as_the_file_says_it_now() {
+    with_hold("after_crash = \"wipe\"\n", |_, fixture| {
+        fixture.ok("start");
+        fixture.configure("t", "after_crash = \"refuse\"\ncost = \"new words\"\n");
+        let (status, _) = fixture.status();
+        assert_eq!((&status["state"], &status["after_crash"]), (&"held".into(), &"refuse".into()));
+        assert_eq!(status["cost"], "new words");
+        fixture.ok("stop");
+    });
+}
+
+#[test]
 fn the_states_of_many_holds_need_one_look_at_the_processes() {
     with_hold("", |place, fixture| {
         let names: Vec<_> = (0..12).map(|number| format!("h{number}")).collect();

@@ -1,14 +1,19 @@
 //! No process writes below an overlay while another one writes through it: locks through an overlay
 //! are no locks below.
 
+use crate::losses::send;
 use crate::private::traced_verb;
-use crate::support::{HoldOnRig, end, stays, with_hold};
+use crate::support::{HoldOnRig, end, failed, stays, with_hold};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use synconce_testkit::harness::{StartedCommand, eventually};
+use std::os::unix::net::UnixStream;
+use synconce_testkit::harness::{StartedCommand, binary, eventually, finish};
 
 /// What keeps a file below a held directory in use.
 const USERS: [&str; 3] = ["exec 3<>data", "exec 3<data", ":"];
+
+/// The command of a container. Its mounts are those of the test, but for /proc.
+const CONTAINER: &str = "exec \"$0\" hold start ./t.toml";
 
 /// Starts a start, and stops it before its first mount, after its look at the processes.
 fn stopped(fixture: &HoldOnRig<'_>) -> (StartedCommand, Pid) {
@@ -99,6 +104,29 @@ fn a_repeated_start_opens_no_overlay_while_a_file_below_is_open() {
         end(user);
         fixture.ok("start");
         fs::write(&data, "new").unwrap();
+        fixture.ok("stop");
+    });
+}
+
+#[test]
+fn a_file_that_a_process_out_of_sight_writes_is_not_taken_into_a_hold() {
+    with_hold("", |place, fixture| {
+        let data = fixture.directory().join("below/data");
+        fs::create_dir(data.parent().unwrap()).unwrap();
+        fs::write(&data, "data").unwrap();
+        let before = fixture.everything();
+        let (one, other) = UnixStream::pair().unwrap();
+        send(&one, &fs::File::options().write(true).open(&data).unwrap());
+        fixture.fails("start", &["in use by another process"]);
+        assert_eq!(fixture.everything(), before);
+        drop((one, other));
+        // In another container with the same volume.
+        let writer = user(fixture, "exec 3<>below/data");
+        let words = ["--pid", "--fork", "--mount-proc", "sh", "-c", CONTAINER, binary()];
+        let started = finish(place.command("unshare").args(words));
+        failed(started, &["in use by another process"]);
+        end(writer);
+        fixture.ok("start");
         fixture.ok("stop");
     });
 }

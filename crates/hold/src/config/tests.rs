@@ -38,6 +38,19 @@ fn what_has_no_sense_is_named() {
 }
 
 #[test]
+fn a_misspelled_word_is_answered_with_those_that_are_accepted() {
+    let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
+    for (text, said) in
+        [("afer_crash = \"wipe\"", "`after_crash`"), ("after_crash = \"wip\"", "`wipe`")]
+    {
+        let error = read(&format!("{text}\n{hold}")).unwrap_err().to_string();
+        let (_, accepted) = error.split_once(", expected ").expect("a list");
+        assert!(accepted.contains(said), "{error}");
+        assert!(!accepted.contains("check") && !accepted.contains("own_option"), "{error}");
+    }
+}
+
+#[test]
 fn what_older_versions_did_is_refused_with_the_reason_and_is_a_refusal_in_an_older_marker() {
     let hold = "[[hold]]\npath = \"/a/b\"\nkind = \"bolt\"\n";
     for check in ["after_crash = \"check\"", "check = [\"true\", \"{}\"]"] {
@@ -54,7 +67,7 @@ fn what_older_versions_did_is_refused_with_the_reason_and_is_a_refusal_in_an_old
              \"own_option\":false,\
              \"hold\":[{{\"path\":\"/a/b\",\"kind\":\"bolt\",\"throw_away\":false}}]}}"
         );
-        let marker: Config = serde_json::from_str(&marker).unwrap();
+        let marker = of_marker(&mut serde_json::Deserializer::from_str(&marker)).unwrap();
         // The name is not in the file.
         assert_eq!(Config { name: "test".to_owned(), ..marker }, read(hold).unwrap());
     }

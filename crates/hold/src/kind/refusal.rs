@@ -151,6 +151,10 @@ impl Refusal {
                 Some("hold a directory below the mount point, and keep the databases there".into())
             }
             RefusalReason::UnknownMembers(file, _) => Some(format!("bbolt check {}", quote(file))),
+            RefusalReason::NoSignature(_) => Some(
+                "if these files agree after a wipe, say kind = \"other\" in the hold's file"
+                    .to_owned(),
+            ),
             RefusalReason::Postgresql(_) => Some(
                 "say kind = \"postgresql\" and throw_away = true in the hold's file".to_owned(),
             ),
