@@ -6,16 +6,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
-use synconce_testkit::harness::{
-    Need, Place, StartedCommand, eventually, finish, limit, perl, trial,
-};
+use synconce_testkit::harness::{Need, Place, StartedCommand, eventually, finish, limit, trial};
 
 /// What mount(8) needs for the freezer of each version of control groups.
 const V1: [&str; 4] = ["-t", "cgroup", "-o", "freezer"];
 const V2: [&str; 2] = ["-t", "cgroup2"];
 
+const CC: Need = Need::Program("cc", "gcc libc6-dev");
+
 pub fn trials() -> Vec<Trial> {
-    let (v1, v2) = ([Need::Mount(&V1)], [Need::Mount(&V2)]);
+    let (v1, v2) = ([CC, Need::Mount(&V1)], [CC, Need::Mount(&V2)]);
     vec![
         trial(the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_answered, &v2),
         trial(the_freezer_of_cgroup_v2_freezes_a_run_whose_calls_are_changed, &v2),
@@ -142,30 +142,23 @@ impl Drop for Group {
     }
 }
 
-/// Eight threads do `call` until the file `stop` exists. After each call they append a byte to the
-/// file `done`.
-fn busy(call: &str) -> [String; 3] {
-    perl(&format!(
-        "use Fcntl; use threads; \
-         sub work {{ my $n = shift; open(my $done, '>>', 'done') or die; \
-         open(my $file, '>', \"file$n\") or die; \
-         until (-e 'stop') {{ {call}; syswrite($done, '.') == 1 or die }} return 'well' }} \
-         my @threads = map {{ threads->create(\\&work, $_) }} 1..8; \
-         my $well = grep {{ $_->join eq 'well' }} @threads; exit($well == 8 ? 9 : 1);"
-    ))
-}
+/// The system call that the threads make, and the word by which `busy.c` makes it.
+const FSYNC: (&str, &str) = ("fsync", "fsync");
+const OPEN: (&str, &str) = ("openat", "open");
 
-const FSYNC: (&str, &str) = ("fsync", "$file->sync or die \"$!\"");
-const OPEN: (&str, &str) =
-    ("openat", "sysopen(my $new, \"file$n\", O_WRONLY | O_SYNC) or die \"$!\"");
+/// Compiles the busy program.
+fn busy(place: &Place) -> String {
+    place.write("busy.c", include_str!("busy.c"));
+    let built = place.bare(&["cc", "-O1", "-pthread", "-o", "busy", "busy.c"]);
+    assert!(built.status.success(), "{built:?}");
+    place.text("busy")
+}
 
 /// Freezes a run of eight busy threads many times. Expects that each freeze completes, that
 /// calls go on after it, and that each call is counted once.
 fn assert_freezes(place: &Place, version: FreezerVersion, (name, call): (&str, &str)) {
     let group = Group::new(place, version);
-    let words = busy(call);
-    let words = words.each_ref().map(String::as_str);
-    let held = place.held(&["--stats", "--json"], &words);
+    let held = place.held(&["--stats", "--json"], &[&busy(place), call]);
     let run = StartedCommand::new(&mut group.enclose(place, &held));
     let calls = || fs::metadata(place.path("done")).map_or(0, |done| done.len());
     for round in 0..40 {
