@@ -92,7 +92,10 @@ pub(crate) fn generation(
             let generations = record.generations();
             let has = generations.iter().rev().map(|one| one.generation.to_string());
             let has = has.collect::<Vec<_>>().join(", ");
-            let why = format!("generations of {} are {has}", record.name);
+            let why = match generations.len() {
+                1 => format!("{} has only generation {has}", record.name),
+                _ => format!("{} has only the generations {has}", record.name),
+            };
             let why = io::Error::new(ErrorKind::NotFound, why);
             Err(refuse("cannot find the generation", name, why))
         }

@@ -29,11 +29,14 @@ const OTHER_WORDS: [(&str, &str); 7] = [
 ];
 
 /// What sbuild, schroot, cowbuilder and systemd-nspawn call a verb of `tree`, and its name here.
-const OTHER_VERBS: [(&str, &str); 6] = [
+const OTHER_VERBS: [(&str, &str); 9] = [
     ("build", "run"),
     ("create", "import"),
+    ("du", "list"),
+    ("history", "log"),
     ("info", "list"),
     ("login", "run"),
+    ("prune", "gc"),
     ("status", "list"),
     ("update", "run"),
 ];
@@ -157,6 +160,10 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
                 && names(error, ContextKind::InvalidArg, is_docker_option) =>
         {
             Some("a run has your terminal; synconce tree run --from NAME keeps nothing".to_owned())
+        }
+        [tree, help, of @ ..] if tree == "tree" && help == "help" => {
+            let words = [&["help".to_owned(), tree.clone()], of].concat();
+            Some(format!("synconce {}", shell(&words)))
         }
         [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
             Some(format!("synconce doctor -- {}", shell(command)))

@@ -127,6 +127,8 @@ fn words_of_other_builders_get_those_of_trees(place: &Place) {
         ("build", "a similar subcommand exists: 'run'"),
         ("create", "some similar subcommands exist: 'import', 'clone'"),
         ("info", "a similar subcommand exists: 'list'"),
+        ("prune", "a similar subcommand exists: 'gc'"),
+        ("history", "a similar subcommand exists: 'log'"),
     ] {
         let ended = ends(place, &["tree", word, "base"]);
         assert_eq!(ended.status.code(), Some(125), "{word}: {ended:?}");
@@ -146,6 +148,14 @@ fn words_of_other_builders_get_those_of_trees(place: &Place) {
         assert_eq!(ended.status.code(), Some(125), "{option}: {ended:?}");
         let tip = format!("\n  tip: a similar argument exists: '{nearest}'\n");
         assert!(ended.stderr.contains(&tip), "{option}: {ended:?}");
+    }
+    for (words, line) in [
+        (&["tree", "help"][..], "synconce help tree\n"),
+        (&["tree", "help", "run"], "synconce help tree run\n"),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        assert!(ended.stderr.ends_with(&format!("synconce: hint: {line}")), "{words:?}: {ended:?}");
     }
     let other = ends(place, &["run", "-u", "nobody", "true"]);
     assert!(!other.stderr.contains("tip:"), "{other:?}");

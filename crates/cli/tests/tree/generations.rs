@@ -140,8 +140,11 @@ fn a_generation_is_restored_as_the_next_one(place: &Place) {
     assert_eq!(site.from("base", "ls /data/round 2>&1 || true").lines().count(), 1);
     site.refused(125, &["restore", "base"], &["it is a tree"]);
     site.refused(125, &["restore", "none@2"], &["none@2: no such tree"]);
-    let why = "cannot find the generation base@9: generations of base are 1, 2, 3, 4, 5, 6";
+    let why = "cannot find the generation base@9: base has only the generations 1, 2, 3, 4, 5, 6";
     site.refused(125, &["restore", "base@9"], &[why]);
+    site.clone_of("base", "one");
+    let why = "cannot find the generation one@2: one has only generation 1";
+    site.refused(125, &["run", "--from", "one@2", "true"], &[why]);
 }
 
 fn only_what_is_asked_for_is_kept(place: &Place) {

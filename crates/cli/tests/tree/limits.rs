@@ -50,9 +50,13 @@ fn what_takes_more_than_its_limits_is_ended_and_named(place: &Place) {
                   $(find /sys/fs/cgroup -path \"*/$id/cpu.max\") </dev/null 2>/dev/null";
     let quota = run(&site, &["--cpus", "1.5"], script).stdout;
     assert!(quota.starts_with("150000"), "{quota}");
-    for (option, bad) in
-        [("--memory", "x"), ("--memory", "0"), ("--cpus", "0"), ("--pids-limit", "0")]
-    {
+    for (option, bad) in [
+        ("--memory", "x"),
+        ("--memory", "0"),
+        ("--memory", "512"),
+        ("--cpus", "0"),
+        ("--pids-limit", "0"),
+    ] {
         assert_eq!(run(&site, &[option, bad], "true").status.code(), Some(125), "{option} {bad}");
     }
 }

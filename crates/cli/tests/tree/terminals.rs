@@ -10,6 +10,7 @@ use synconce_testkit::harness::{Place, Terminal, eventually, trial};
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_command_on_a_terminal_has_one_of_its_own, &NEEDS),
+        trial(short_work_shows_no_progress, &NEEDS),
         trial(a_command_with_a_pipe_has_no_terminal_of_its_own, &NEEDS),
         trial(a_new_size_reaches_the_command, &NEEDS),
         trial(nothing_that_a_command_wrote_last_is_lost, &NEEDS),
@@ -62,6 +63,18 @@ fn a_command_on_a_terminal_has_one_of_its_own(place: &Place) {
     assert_eq!(terminal.code(), "0");
     terminal.line("exit 0");
     assert!(terminal.end().success());
+}
+
+fn short_work_shows_no_progress(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    terminal.line("TERM=xterm; export TERM");
+    terminal.prompt();
+    terminal.line(&run(&site, "", "echo x"));
+    assert_eq!(terminal.prompt(), "x\r\n");
+    let commit = run(&site, "", "").replace("run clone", "commit clone");
+    terminal.line(commit.split(" -- ").next().unwrap());
+    assert_eq!(terminal.prompt(), "");
 }
 
 fn a_command_with_a_pipe_has_no_terminal_of_its_own(place: &Place) {

@@ -178,6 +178,12 @@ fn an_import_by_a_user_lists_the_files_of_other_owners(place: &Place) {
     let run = ["run", "--from", "base", "--", "/bin/sh", "-c", script];
     let seen = as_nobody(place, &run).stdout;
     assert_eq!(seen, "file 0\nhard 65534\nfar/hard 65534\nother 65534\n");
+    let packed = place.bare(&["tar", "-cf", "devices.tar", "-C", "source", "."]);
+    assert!(packed.status.success(), "{packed:?}");
+    let imported = as_nobody(place, &["import", "tar", &place.text("devices.tar")]);
+    assert!(imported.status.success(), "{imported:?}");
+    let device = "synconce: data/null: a device node, left out: Operation not permitted\n";
+    assert!(imported.stderr.contains(device), "{imported:?}");
 }
 
 fn an_import_by_a_user_leaves_unreadable_files_out_when_asked(place: &Place) {

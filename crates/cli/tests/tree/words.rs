@@ -85,13 +85,17 @@ fn with_input(site: &Site<'_>, words: &[&str], shell: &str, input: &str) -> Opti
 fn without_a_command_the_shell_of_the_user_or_of_the_tree_runs(place: &Place) {
     let site = with_base(place);
     site.well(&["clone", "base", "work"]);
-    let made = "echo $0 >/data/shell; exit 7\n";
+    // Debian's bash shows this variable in its prompt.
+    let made = "echo $0 $debian_chroot >/data/shell; exit 7\n";
     for run in [&["run", "work"][..], &["run", "--from", "base"]] {
         assert_eq!(with_input(&site, run, "/none", made), Some(7), "{run:?}");
         assert_eq!(with_input(&site, run, "bin/sh", made), Some(7), "{run:?}");
         assert_eq!(with_input(&site, run, "/bin/false", made), Some(1), "{run:?}");
     }
-    assert_eq!(site.well(&["run", "work", "cat", "/data/shell"]).stdout, "/bin/sh\n");
+    assert_eq!(site.well(&["run", "work", "cat", "/data/shell"]).stdout, "/bin/sh work\n");
+    let set = ["run", "work", "--setenv", "debian_chroot=mine"];
+    assert_eq!(with_input(&site, &set, "/none", made), Some(7));
+    assert_eq!(site.well(&["run", "work", "cat", "/data/shell"]).stdout, "/bin/sh mine\n");
 }
 
 fn a_shell_in_a_tree_has_job_control(place: &Place) {

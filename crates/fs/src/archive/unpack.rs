@@ -185,7 +185,8 @@ impl<R: Read> Unpacker<'_, R> {
                 let kind = if is_char { FileType::CharacterDevice } else { FileType::BlockDevice };
                 match self.node(dir, name, path, kind, *number) {
                     Err(error) if error.io().kind() == io::ErrorKind::PermissionDenied => {
-                        self.done.left_out.note(path, format!("a device node: {}", error.io()));
+                        let what = format!("a device node, left out: {}", reason(error.io()));
+                        self.done.left_out.note(path, what);
                         self.no_devices.insert(path.to_vec());
                         return Ok(());
                     }
@@ -276,7 +277,7 @@ impl<R: Read> Unpacker<'_, R> {
     ) -> Result<(), Error> {
         let target = below_root(path, target)?;
         if self.no_devices.contains(&target) {
-            self.done.left_out.note(path, "a link to a device node");
+            self.done.left_out.note(path, "a link to a device node, left out");
             self.no_devices.insert(path.to_vec());
             return Ok(());
         }

@@ -139,7 +139,10 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
     };
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.filter(|bytes| *bytes > 0).ok_or("it is a whole number above 0, such as 512m")
+    // With less the kernel kills every command, as that of a caller who meant megabytes by 512.
+    bytes
+        .filter(|bytes| *bytes >= 1 << 20)
+        .ok_or("it is a whole number of at least 1m, such as 512m")
 }
 
 /// Parses a number of processors, of which the kernel knows hundredths.

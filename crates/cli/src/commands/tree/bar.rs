@@ -38,9 +38,9 @@ impl Bar {
         let style = ProgressStyle::with_template(template);
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-        bar.set_prefix(done.to_owned());
         Self {
-            bar,
+            // `set_prefix` would draw the bar at once.
+            bar: bar.with_prefix(done.to_owned()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             cancelled: Arc::default(),

@@ -71,6 +71,12 @@ pub(super) fn for_command(
 ) -> Vec<(OsString, OsString)> {
     let ours = ours();
     let mut made = if arguments.keep_env { kept(&ours, is_directory) } else { passed(&ours) };
+    // Debian's bash shows it in the prompt, which is otherwise that of the host.
+    if let ([], Some(name)) =
+        (&arguments.words[..], arguments.from.as_ref().or(arguments.name.as_ref()))
+    {
+        made.insert("debian_chroot".into(), name.as_str().into());
+    }
     made.extend(added);
     made.into_iter().collect()
 }
