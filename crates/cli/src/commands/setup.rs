@@ -205,10 +205,10 @@ fn program(root: &Path, name: &str) -> PathBuf {
 fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
     let missing = not_installed(engine, host)?;
     // Without JSON it is the first line, before what is written.
-    if arguments.json.json.is_none() {
-        if let Some(note) = &missing {
-            notice(note);
-        }
+    if arguments.json.json.is_none()
+        && let Some(note) = &missing
+    {
+        notice(note);
     }
     let missing = missing.filter(|_| arguments.json.json.is_some());
     let plan = if arguments.builds_only { plan_builds_only(host)? } else { plan(engine, host)? };
