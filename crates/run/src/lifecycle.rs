@@ -244,7 +244,9 @@ impl Over {
             notify(&Message::Ended(end));
         }
         self.commit(options, frontend, &survivors, &mut summary);
-        counts::note(summary.commit.as_ref().map(CommitReport::is_durable));
+        if let Some(runtime) = prepare::directory_of_counts(options) {
+            counts::note(&runtime, summary.commit.as_ref().map(CommitReport::is_durable));
+        }
         let survivors = self.survivors();
         let mut pending = notices.pending(&survivors);
         if !survivors.is_empty() {

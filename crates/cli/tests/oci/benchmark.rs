@@ -76,10 +76,7 @@ pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     }
     // Their databases included, hardly any flush is left.
     assert!(flushes["wrapper-hold"] * 2 < flushes["wrapper"], "{flushes:?}");
-    // Copies of files of the layer below flush nothing.
-    assert!(flushes["volatile"] < flushes["wrapper"], "{flushes:?}");
     assert!(flushes["volatile-hold"] < flushes["wrapper-hold"], "{flushes:?}");
-    println!("{flushes:?}");
     assert!(flushes["image-default"] < flushes["full-fsync"], "{flushes:?}");
     assert_clean(place, &rig);
     rig.down().unwrap();

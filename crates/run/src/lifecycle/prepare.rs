@@ -54,9 +54,15 @@ pub(super) fn prepare(options: &RunOptions) -> Result<Active, RunError> {
     Ok(Active::new(options, record, pins, before, named, markers, run_file).after(earlier))
 }
 
-/// Whether a run that commits nothing may put its run file in `directory`: the user named the
-/// directory, or it is in memory. In an image build `/run` is part of the new layer, where the
-/// directory and its parent's changed mtime would stay.
+/// Returns the directory of run files, if the run with `options` is counted there: the counts stay.
+pub(super) fn directory_of_counts(options: &RunOptions) -> Option<PathBuf> {
+    standard_paths::runtime()
+        .filter(|path| options.commit && options.record.is_none() && may_hold_a_trace(path))
+}
+
+/// Whether a file of a run may stay in `directory`: the user named the directory, or it is in memory.
+/// In an image build `/run` is part of the new layer, where the directory and its parent's changed
+/// mtime would stay.
 fn may_hold_a_trace(directory: &Path) -> bool {
     let system = directory.ancestors().find_map(|above| rustix::fs::statfs(above).ok());
     standard_paths::is_runtime_named() || system.is_some_and(|it| is_memory_magic(it.f_type as u64))
