@@ -42,7 +42,8 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
 /// Opens the file `path` beside the counts, and makes it if it is missing.
 ///
 /// # Errors
-/// Those of open(2): ELOOP for a link, ENXIO for a pipe that nobody reads.
+/// Those of open(2): ELOOP for a link, ENXIO for a pipe that no process has open for
+/// reading.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     options.create(true).mode(0o644).custom_flags(flags).open(path)

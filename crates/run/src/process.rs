@@ -1,4 +1,4 @@
-//! The processes of a run: who descends from whom, whose syncs are real, and what is left after a crash.
+//! The processes of a run: their descent, whose syncs are real, and what is left after a crash.
 
 pub(crate) mod job;
 pub(crate) mod privileges;

@@ -40,7 +40,7 @@ mod tests {
     fn an_open_for_writing_during_a_look_does_no_harm() {
         let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut shell = Command::new("sh");
-        // It ends with this process, too: nobody reads the pipe then.
+        // It ends with this process, too: no process has the pipe open for reading then.
         shell.args(["-c", "while echo; do : >>\"$0\"; done"]).arg(&file);
         let mut writer = shell.stdout(Stdio::piped()).spawn().unwrap();
         std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut [0]).unwrap();

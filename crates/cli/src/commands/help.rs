@@ -209,9 +209,11 @@ fn suggest(error: &mut Error, words: &[String]) {
 fn suggest_option(error: &mut Error, words: &[String]) {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return };
     let other = OTHER_OPTIONS.iter().find(|(other, _)| other == option);
-    if let ([tree, run, ..], Some((_, name))) = (words, other)
-        && tree == "tree"
-        && run == "run"
+    // `tree` has options of its own before `run`.
+    let mut before = words.iter().take_while(|word| !word.starts_with(option.as_str()));
+    if let Some((_, name)) = other
+        && before.next().is_some_and(|word| word == "tree")
+        && before.any(|word| word == "run")
     {
         error.insert(ContextKind::SuggestedArg, ContextValue::String((*name).to_owned()));
     }

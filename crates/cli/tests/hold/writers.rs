@@ -7,6 +7,7 @@ use crate::support::{HoldOnRig, end, failed, stays, with_hold};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use synconce_testkit::harness::{StartedCommand, binary, eventually, finish};
 
 /// What keeps a file below a held directory in use.
@@ -31,17 +32,24 @@ fn stopped(fixture: &HoldOnRig<'_>) -> (StartedCommand, Pid) {
     (start, stopped.and_then(Pid::from_raw).expect("a process id"))
 }
 
-/// Waits until the overlay of the directory is mounted.
-fn mounted() {
-    eventually("the overlay is mounted", || {
-        fs::read_to_string("/proc/self/mountinfo").unwrap().contains("/databases rw")
-    });
-}
-
 /// Starts a shell that works in the held directory and does `script`.
 fn user(fixture: &HoldOnRig<'_>, script: &str) -> StartedCommand {
     let directory = fixture.directory().display().to_string();
     stays(fixture.place, &["sh"], &format!("cd '{directory}'; {script}"))
+}
+
+/// Returns a held file, a start that has mounted the overlay and waits for a user of the file below to
+/// end, and that user.
+fn mounted_read_only(fixture: &HoldOnRig<'_>) -> (PathBuf, StartedCommand, StartedCommand) {
+    let data = fixture.directory().join("data");
+    fs::write(&data, "data").unwrap();
+    let (start, pid) = stopped(fixture);
+    let user = user(fixture, "exec 3<>data");
+    kill_process(pid, Signal::CONT).unwrap();
+    eventually("the overlay is mounted", || {
+        fs::read_to_string("/proc/self/mountinfo").unwrap().contains("/databases rw")
+    });
+    (data, start, user)
 }
 
 #[test]
@@ -68,13 +76,7 @@ fn a_file_that_is_opened_between_the_look_and_the_mount_is_not_taken_into_a_hold
 #[test]
 fn nothing_is_written_through_a_hold_before_its_start_has_looked_for_files_below() {
     with_hold("", |_, fixture| {
-        let data = fixture.directory().join("data");
-        fs::write(&data, "data").unwrap();
-        let (start, pid) = stopped(fixture);
-        let user = user(fixture, "exec 3<>data");
-        kill_process(pid, Signal::CONT).unwrap();
-        // While the start waits for the user's end.
-        mounted();
+        let (data, start, user) = mounted_read_only(fixture);
         assert!(fs::write(&data, "new").is_err());
         end(user);
         eventually("the start has ended", || fixture.state() == "held");
@@ -89,12 +91,7 @@ fn nothing_is_written_through_a_hold_before_its_start_has_looked_for_files_below
 #[test]
 fn a_repeated_start_opens_no_overlay_while_a_file_below_is_open() {
     with_hold("", |_, fixture| {
-        let data = fixture.directory().join("data");
-        fs::write(&data, "data").unwrap();
-        let (start, pid) = stopped(fixture);
-        let user = user(fixture, "exec 3<>data");
-        kill_process(pid, Signal::CONT).unwrap();
-        mounted();
+        let (data, start, user) = mounted_read_only(fixture);
         end(start);
         eventually("the start has ended", || {
             fixture.status().0["reason"].as_str().is_some_and(|it| it.contains("was cut short"))

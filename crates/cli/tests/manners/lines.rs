@@ -144,10 +144,13 @@ fn words_of_other_builders_get_those_of_trees(place: &Place) {
         ("--env", "--setenv"),
         ("--volume", "--bind"),
     ] {
-        let ended = ends(place, &["tree", "run", option, "value", "base", "true"]);
-        assert_eq!(ended.status.code(), Some(125), "{option}: {ended:?}");
-        let tip = format!("\n  tip: a similar argument exists: '{nearest}'\n");
-        assert!(ended.stderr.contains(&tip), "{option}: {ended:?}");
+        for before in [&["tree", "run"][..], &["tree", "--store", "s", "run"]] {
+            let words = [before, &[option, "value", "base", "true"]].concat();
+            let ended = ends(place, &words);
+            assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+            let tip = format!("\n  tip: a similar argument exists: '{nearest}'\n");
+            assert!(ended.stderr.contains(&tip), "{words:?}: {ended:?}");
+        }
     }
     for (words, line) in [
         (&["tree", "help"][..], "synconce help tree\n"),

@@ -139,7 +139,7 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
     };
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    // With less the kernel kills every command, as that of a caller who meant megabytes by 512.
+    // With less the kernel kills every command: `--memory 512` is 512 bytes.
     bytes
         .filter(|bytes| *bytes >= 1 << 20)
         .ok_or("it is a whole number of at least 1m, such as 512m")
