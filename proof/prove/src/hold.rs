@@ -76,7 +76,7 @@ const fn mutant(
 }
 
 /// All mutants; the names are those of the crates `hold` and `durable`.
-pub(crate) const MUTANTS: [HoldMutant; 26] = [
+pub(crate) const MUTANTS: [HoldMutant; 27] = [
     mutant(
         "hold-marker-unwritten",
         "no marker of a hold",
@@ -200,6 +200,12 @@ pub(crate) const MUTANTS: [HoldMutant; 26] = [
     ),
     mutant("hold-note-unwritten", "no note of the boot beside the files", HoldCut::Faults, FAULTS),
     mutant("hold-unguarded", "no guard with the locks below the files", HoldCut::Faults, FAULTS),
+    mutant(
+        "hold-looked-once",
+        "a start looks for open files before the mount only",
+        HoldCut::Faults,
+        FAULTS,
+    ),
     mutant(
         "hold-recover-journal-late",
         "journal of a recovery written after the renames",

@@ -33,7 +33,7 @@ struct FaultScenario {
     run: fn(&HoldFixture, &Rig) -> Result<Option<BrokenPromise>>,
 }
 
-const SCENARIOS: [FaultScenario; 19] = [
+const SCENARIOS: [FaultScenario; 20] = [
     FaultScenario { mutant: "hold-stop-synced-late", run: losses::at_a_later_sync },
     FaultScenario { mutant: "hold-failure-in-memory", run: losses::with_a_full_state_disk },
     FaultScenario { mutant: "hold-marks-removed-first", run: losses::at_the_last_sync },
@@ -50,6 +50,7 @@ const SCENARIOS: [FaultScenario; 19] = [
     FaultScenario { mutant: "hold-mark-unsynced", run: cut_without_the_marker },
     FaultScenario { mutant: "hold-note-unwritten", run: killed_without_the_marker },
     FaultScenario { mutant: "hold-unguarded", run: locked_below_the_hold },
+    FaultScenario { mutant: "hold-looked-once", run: beside::opened },
     FaultScenario { mutant: "hold-recover-marker-first", run: killed_before_the_journal },
     FaultScenario { mutant: "hold-recover-journal-late", run: killed_between_renames },
     FaultScenario { mutant: "hold-restore-journal-late", run: killed_while_restoring },
@@ -114,11 +115,15 @@ fn traced(fixture: &HoldFixture, verb: &str, call: &str, inject: &str) -> Result
 
 /// Runs `verb` by another program, whose command line begins with `words`.
 fn run_by(fixture: &HoldFixture, words: &[&str], verb: &str) -> Result<Finished> {
+    Ok(run(&mut command_by(fixture, words, verb), patiently(LIMIT))?)
+}
+
+fn command_by(fixture: &HoldFixture, words: &[&str], verb: &str) -> Command {
     let verb = fixture.command(verb);
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).arg(verb.get_program()).args(verb.get_args());
     command.envs(verb.get_envs().filter_map(|(name, it)| Some((name, it?))));
-    Ok(run(&mut command, patiently(LIMIT))?)
+    command
 }
 
 /// Lets a start, which has to be refused, find no marker.
