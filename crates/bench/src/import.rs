@@ -40,7 +40,7 @@ pub fn measure(options: &ImportOptions, synconce: &Path) -> Result<BenchReport, 
     let measured: Vec<_> = report.results.iter().map(|result| &result.measured).collect();
     let findings = speeds::compare(
         &measured,
-        &[variants::PLAIN, variants::NO_SYNC],
+        &[variants::PLAIN, variants::NO_SYNC, variants::ALL_OPTIONS],
         false,
         report.settings.seed,
     );

@@ -150,10 +150,12 @@ fn config_text(root: &Path, way: ImportVariant) -> String {
          [grpc]\naddress = \"{SOCKET}\"\n[ttrpc]\naddress = \"{SOCKET}.ttrpc\"\n\
          [plugins.\"io.containerd.service.v1.diff-service\"]\n\
          default = [{differs}]\nsync_fs = {}\n\
-         [plugins.\"io.containerd.metadata.v1.bolt\"]\nno_sync = {}\n",
+         [plugins.\"io.containerd.metadata.v1.bolt\"]\nno_sync = {}\n\
+         [plugins.\"io.containerd.snapshotter.v1.overlayfs\"]\nmount_options = {:?}\n",
         show(&state),
         way.sync_fs,
         way.no_sync,
+        way.mount_options,
     )
 }
 
@@ -167,7 +169,22 @@ fn number(version: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::variants;
     use super::*;
+
+    #[test]
+    fn all_options_leave_out_the_syncs_that_containerd_can_leave_out() {
+        let text = |name: &str| {
+            let way = variants::ways().find(|way| way.variant_name() == name).expect("a variant");
+            config_text(Path::new("/root"), way)
+        };
+        let options = ["sync_fs = false", "no_sync = true", "mount_options = [\"volatile\"]"];
+        let all = text("overlayfs/all-options");
+        assert!(options.iter().all(|option| all.contains(option)), "{all}");
+        let plain = text("overlayfs/plain");
+        let off = ["no_sync = false", "mount_options = []"];
+        assert!(off.iter().all(|option| plain.contains(option)), "{plain}");
+    }
 
     #[test]
     fn the_version_is_the_first_word_with_a_number() {

@@ -8,6 +8,9 @@ pub(super) const PLAIN: &str = "plain";
 /// The name of the way with containerd's own option to leave out syncs.
 pub(super) const NO_SYNC: &str = "no-sync";
 
+/// The name of the way with all options of containerd that leave out syncs.
+pub(super) const ALL_OPTIONS: &str = "all-options";
+
 /// One variant: what differs from the others.
 #[derive(Clone, Copy)]
 pub(super) struct ImportVariant {
@@ -18,6 +21,8 @@ pub(super) struct ImportVariant {
     pub(super) sync_fs: bool,
     /// Whether containerd leaves out the syncs of its metadata.
     pub(super) no_sync: bool,
+    /// Options with which the snapshotter's overlays are mounted.
+    pub(super) mount_options: &'static [&'static str],
     /// Whether containerd's databases are held.
     pub(super) held: bool,
 }
@@ -28,10 +33,11 @@ const BARE: ImportVariant = ImportVariant {
     about: "containerd's defaults",
     sync_fs: false,
     no_sync: false,
+    mount_options: &[],
     held: false,
 };
 
-const WAYS: [ImportVariant; 5] = [
+const WAYS: [ImportVariant; 6] = [
     BARE,
     ImportVariant {
         name: "sync-fs",
@@ -45,6 +51,13 @@ const WAYS: [ImportVariant; 5] = [
         no_sync: true,
         ..BARE
     },
+    ImportVariant {
+        name: ALL_OPTIONS,
+        about: "no_sync for the metadata database, and volatile overlays",
+        no_sync: true,
+        mount_options: &["volatile"],
+        ..BARE
+    },
     ImportVariant { name: "hold", about: "its databases are held", held: true, ..BARE },
     ImportVariant {
         name: "hold-sync-fs",
@@ -55,11 +68,11 @@ const WAYS: [ImportVariant; 5] = [
     },
 ];
 
-/// Returns the ways of both snapshotters. The differ of erofs never syncs the file system, so
-/// that option changes nothing there.
+/// Returns the ways of both snapshotters. The differ of erofs never syncs the file system and
+/// mounts no overlay, so the options of these two change nothing there.
 pub(super) fn ways() -> impl Iterator<Item = ImportVariant> {
     let of = |snapshotter| WAYS.iter().map(move |way| ImportVariant { snapshotter, ..*way });
-    of("overlayfs").chain(of("erofs").filter(|way| !way.sync_fs))
+    of("overlayfs").chain(of("erofs").filter(|way| !way.sync_fs && way.mount_options.is_empty()))
 }
 
 /// Returns the variants of all ways, the baseline of each snapshotter first.

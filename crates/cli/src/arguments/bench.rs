@@ -35,7 +35,8 @@ pub enum BenchScenario {
     ///
     /// Makes an image, and imports it by a containerd of its own with an empty root,
     /// interleaved: for the overlayfs and erofs snapshotters, as containerd's default has it,
-    /// with a sync after each layer, with its option no_sync, and with its databases held.
+    /// with a sync after each layer, with its option no_sync, with all of its options, and with its
+    /// databases held.
     Import(Import),
     /// Build a copy of a source tree: the cost of the tool for a command without syncs
     ///

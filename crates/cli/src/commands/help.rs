@@ -153,6 +153,7 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
     }
     let is_docker_option =
         |word: &str| matches!(word, "-i" | "-t" | "--rm" | "--interactive" | "--tty");
+    let is_option_of_containerd = |word: &str| matches!(word, "--no-sync" | "--no_sync");
     match words {
         [tree, run, ..]
             if tree == "tree"
@@ -164,6 +165,14 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
         [tree, help, of @ ..] if tree == "tree" && help == "help" => {
             let words = [&["help".to_owned(), tree.clone()], of].concat();
             Some(format!("synconce {}", shell(&words)))
+        }
+        [setup, of @ ..]
+            if setup == SETUP
+                && of.iter().any(|word| word == "containerd")
+                && names(error, ContextKind::InvalidArg, is_option_of_containerd) =>
+        {
+            let instead = format!("synconce {SETUP} containerd --hold");
+            Some(format!("{instead}; unlike no_sync, it recovers after a crash"))
         }
         [doctor, command @ ..] if doctor == "doctor" && is_program(command.first()?) => {
             Some(format!("synconce doctor -- {}", shell(command)))

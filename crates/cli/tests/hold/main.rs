@@ -11,6 +11,7 @@ mod crashes;
 mod cut_short;
 mod faults;
 mod files;
+mod held_file;
 mod hostile;
 mod inside;
 mod layers;

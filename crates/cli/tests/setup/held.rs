@@ -177,6 +177,24 @@ fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
 }
 
 #[test]
+fn containerds_own_option_no_sync_gets_a_hint_to_the_hold() {
+    let place = place("held-no-sync");
+    let before = place.snapshot();
+    let hint = "synconce: hint: synconce setup containerd --hold; unlike no_sync, it recovers after \
+                a crash\n";
+    for words in [["containerd", "--no-sync"], ["--no_sync", "containerd"]] {
+        let ended = place.setup(&words);
+        assert_eq!(ended.code, Some(125), "{ended:?}");
+        assert_eq!(ended.stderr.matches("hint: ").count(), 1, "{ended:?}");
+        assert!(ended.stderr.ends_with(hint), "{ended:?}");
+    }
+    // Podman has no such option.
+    let other = place.setup(&["podman", "--no-sync"]);
+    assert!(other.code == Some(125) && !other.stderr.contains("hint: "), "{other:?}");
+    assert_eq!(before, place.snapshot());
+}
+
+#[test]
 fn systemd_reads_the_units_and_orders_the_hold_before_the_daemon() {
     let place = place("held-units");
     let target = "[Unit]\nDescription=A target\n";
