@@ -66,6 +66,10 @@ fn main() -> ExitCode {
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
         trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
+        trial(
+            benchmark::a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush,
+            &benchmark::NEEDS,
+        ),
         trial(benchmark::an_interrupted_benchmark_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
         trial(
             benchmark::a_killed_benchmark_ends_its_daemon_and_another_benchmark_works,
