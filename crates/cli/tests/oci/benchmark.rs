@@ -1,6 +1,7 @@
 //! `synconce bench build` with a real dockerd, on a rig that counts flushes.
 
 use crate::engines::report;
+use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,16 +10,25 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::Need;
-use synconce_testkit::harness::{Place, eventually, limit, without_foreign_syncs};
+use synconce_testkit::harness::{Place, eventually, limit, trial, without_foreign_syncs};
 use synconce_testkit::process::{self, Group};
 use synconce_testkit::{patiently, rig::Rig};
 
-pub const NEEDS: [Need; 4] = [
+const NEEDS: [Need; 4] = [
     Need::Program("dockerd", "docker.io"),
     Need::File("/usr/bin/docker", "docker.io"),
     Need::Program("mmdebstrap", "mmdebstrap"),
     Need::Program("mkfs.ext4", "e2fsprogs"),
 ];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(every_way_builds_and_those_that_hold_hardly_flush, &NEEDS),
+        trial(a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush, &NEEDS),
+        trial(an_interrupted_benchmark_leaves_no_daemon_and_no_image, &NEEDS),
+        trial(a_killed_benchmark_ends_its_daemon_and_another_benchmark_works, &NEEDS),
+    ]
+}
 
 /// 1,800 small files, each of which dpkg syncs by default.
 const PACKAGE: &str = "manpages-dev";
@@ -83,7 +93,7 @@ fn flushes(place: &Place, options: &[&str]) -> BTreeMap<String, u64> {
     flushes
 }
 
-pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
+fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     let flushes = flushes(place, &[]);
     // The remaining flushes come mostly from the daemon's own databases.
     for held in ["wrapper", "shell", "eatmydata"] {
@@ -96,7 +106,7 @@ pub fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
 }
 
 /// An overlay flushes for each file whose metadata it copies up, unless it is volatile.
-pub fn a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush(place: &Place) {
+fn a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush(place: &Place) {
     // Another program may sync all disks while it makes the base for the cache.
     flushes(place, &["--chown", "1", "--variants", "volatile"]);
     let _barrier = without_foreign_syncs();
@@ -128,7 +138,7 @@ fn amid_a_step(place: &Place, rig: &Rig, logs: &Path) -> Group {
     bench
 }
 
-pub fn an_interrupted_benchmark_leaves_no_daemon_and_no_image(place: &Place) {
+fn an_interrupted_benchmark_leaves_no_daemon_and_no_image(place: &Place) {
     let rig = rig(place);
     let logs = place.path("logs");
     let bench = amid_a_step(place, &rig, &logs);
@@ -142,7 +152,7 @@ pub fn an_interrupted_benchmark_leaves_no_daemon_and_no_image(place: &Place) {
     rig.down().unwrap();
 }
 
-pub fn a_killed_benchmark_ends_its_daemon_and_another_benchmark_works(place: &Place) {
+fn a_killed_benchmark_ends_its_daemon_and_another_benchmark_works(place: &Place) {
     let rig = rig(place);
     let killed = amid_a_step(place, &rig, &place.path("logs"));
     kill_process(Pid::from_raw(killed.pid().cast_signed()).unwrap(), Signal::KILL).unwrap();
