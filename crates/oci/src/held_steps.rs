@@ -1,11 +1,13 @@
 //! Counts of the held build steps since the boot, and of those with a volatile root, in memory
 //! (`/run/synconce/steps`).
 //!
-//! Each engine has four files: the count of held steps (see [`synconce_durable::count`]), the record of
-//! the last step, of a fixed length, and the counts of the steps, held or not, whose root was made
-//! volatile, and whose root stayed as the engine mounted it.
+//! Each engine has five files: the count of held steps (see [`synconce_durable::count`]), the record of
+//! the last step, the counts of the steps, held or not, whose root was made volatile, and whose root
+//! stayed as the engine mounted it, and the record why the last of these stayed. Records have a fixed
+//! length.
 
 use crate::classify::{CallContext, Reason, Treatment};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io;
@@ -14,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use synconce_durable::{count, standard_paths, state_file};
 
-/// The length of the record of the last step.
-const LENGTH: usize = 512;
-/// The bytes of an image's name that are kept.
-const IMAGE: usize = 200;
+/// The length of a record.
+const LENGTH: usize = 1024;
+/// The bytes of a text that a record keeps.
+const TEXT: usize = 400;
 
 /// The held build steps of one engine since the boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -30,7 +32,9 @@ pub struct HeldSteps {
     pub volatile: u64,
     /// Of how many, held or not, the root was to be volatile, but stayed as the engine mounted it.
     pub as_mounted: u64,
-    /// The last of them; `None` if it is not known.
+    /// Why the last of these stayed so; `None` if there is none, or the reason is not known.
+    pub as_mounted_reason: Option<String>,
+    /// The last held step, or the last with a volatile root; `None` if it is not known.
     pub last: Option<LastStep>,
 }
 
@@ -83,7 +87,7 @@ fn is_of_dockerd(context: &CallContext<'_>) -> bool {
 
 /// Returns the beginning of `text` that fits a record, also in JSON.
 fn shortened(text: &str) -> String {
-    let end = (0..=IMAGE.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let end = (0..=TEXT.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     text[..end.unwrap_or(0)].replace(|c: char| c.is_control(), "?")
 }
 
@@ -104,28 +108,40 @@ pub(crate) fn note_volatile(engine: &str, unheld: Option<&LastStep>) {
 fn note_volatile_in(directory: &Path, engine: &str, unheld: Option<&LastStep>) -> io::Result<()> {
     count::make_directory(directory)?;
     count::add_one(&volatile(directory, engine))?;
-    unheld.map_or(Ok(()), |step| record(directory, engine, step))
+    unheld.map_or(Ok(()), |step| record(&last(directory, engine), step))
 }
 
-/// Notes that the root of a step of `engine` stays as the engine mounted it, though it was to be volatile.
-pub(crate) fn note_as_mounted(engine: &str) {
-    if let Some(directory) = directory().filter(|it| count::make_directory(it).is_ok()) {
-        let _ = count::add_one(&as_mounted(&directory, engine));
+/// Notes that the root of a step of `engine` stays as the engine mounted it, though it was to be
+/// volatile, and `why`.
+pub(crate) fn note_as_mounted(engine: &str, why: &str) {
+    if let Some(directory) = directory() {
+        let _ = note_as_mounted_in(&directory, engine, why);
     }
+}
+
+fn note_as_mounted_in(directory: &Path, engine: &str, why: &str) -> io::Result<()> {
+    count::make_directory(directory)?;
+    count::add_one(&as_mounted(directory, engine))?;
+    record(&reason(directory, engine), &shortened(why))
 }
 
 fn note_in(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
     count::make_directory(directory)?;
     count::add_one(&directory.join(engine))?;
-    record(directory, engine, step)
+    record(&last(directory, engine), step)
 }
 
-/// Writes the record of the last step.
-fn record(directory: &Path, engine: &str, step: &LastStep) -> io::Result<()> {
-    let mut record = serde_json::to_vec(step)?;
-    // Blanks after the object: a shorter record leaves nothing of a longer one.
+/// Writes `content` as the record in the file `path`.
+fn record(path: &Path, content: &impl Serialize) -> io::Result<()> {
+    let mut record = serde_json::to_vec(content)?;
+    // Blanks after the content: a shorter record leaves nothing of a longer one.
     record.resize(LENGTH, b' ');
-    count::open(OpenOptions::new().write(true), &last(directory, engine))?.write_all_at(&record, 0)
+    count::open(OpenOptions::new().write(true), path)?.write_all_at(&record, 0)
+}
+
+/// Returns the record in the file `path`, if it can be read.
+fn read_record<Content: DeserializeOwned>(path: &Path) -> Option<Content> {
+    state_file::open(path).ok().and_then(|file| state_file::read(&file).ok())
 }
 
 fn last(directory: &Path, engine: &str) -> PathBuf {
@@ -138,6 +154,10 @@ fn volatile(directory: &Path, engine: &str) -> PathBuf {
 
 fn as_mounted(directory: &Path, engine: &str) -> PathBuf {
     directory.join(format!("{engine}.as-mounted"))
+}
+
+fn reason(directory: &Path, engine: &str) -> PathBuf {
+    directory.join(format!("{engine}.reason"))
 }
 
 fn directory() -> Option<PathBuf> {
@@ -154,14 +174,13 @@ fn read_in(directory: &Path) -> Vec<HeldSteps> {
         let count = count::read(&directory.join(engine));
         let volatile = count::read(&volatile(directory, engine));
         let as_mounted = count::read(&as_mounted(directory, engine));
-        let last = state_file::open(&last(directory, engine)).ok();
-        let last = last.and_then(|file| state_file::read(&file).ok());
         (count > 0 || volatile > 0 || as_mounted > 0).then_some(HeldSteps {
             engine,
             count,
             volatile,
             as_mounted,
-            last,
+            as_mounted_reason: read_record(&reason(directory, engine)),
+            last: read_record(&last(directory, engine)),
         })
     };
     ENGINES.into_iter().filter_map(steps).collect()
@@ -206,6 +225,14 @@ mod tests {
             read_in(&directory).iter().map(|steps| (steps.count, steps.volatile)).collect();
         assert_eq!(counts, [(4 * turns.len() as u64, 1), (0, 1), (1, 0)]);
         assert_eq!(read_in(&directory)[1].last, Some(step(8, None)));
+        for why in ["it has a long reason", "it is in use"] {
+            note_as_mounted_in(&directory, "docker", why).unwrap();
+        }
+        let docker = &read_in(&directory)[0];
+        assert_eq!(
+            (docker.as_mounted, docker.as_mounted_reason.as_deref()),
+            (2, Some("it is in use"))
+        );
         let length = |name: &str| fs::metadata(directory.join(name)).unwrap().len();
         assert_eq!(length("docker.last"), LENGTH as u64, "it does not grow");
     }
@@ -214,10 +241,12 @@ mod tests {
     fn the_count_has_an_end_and_the_longest_name_of_an_image_fits_the_record() {
         let place = tempfile::tempdir().unwrap();
         File::create(place.path().join("docker")).unwrap().set_len(MOST).unwrap();
-        let image = shortened(&"\u{1}\"".repeat(IMAGE));
-        assert!(image.len() <= IMAGE);
+        let image = shortened(&"\u{1}\"".repeat(TEXT));
+        assert!(image.len() <= TEXT);
         note_in(place.path(), "docker", &step(u64::MAX, Some(image.clone()))).unwrap();
+        note_as_mounted_in(place.path(), "docker", &"\"".repeat(2 * TEXT)).unwrap();
         let steps = &read_in(place.path())[0];
+        assert_eq!(steps.as_mounted_reason, Some("\"".repeat(TEXT)));
         assert_eq!(steps.count, MOST);
         assert_eq!(steps.last.as_ref().unwrap().image, Some(image));
     }
@@ -247,9 +276,8 @@ mod tests {
         fs::remove_file(directory.join("docker")).unwrap();
         note_in(&directory, "docker", &step(1, None)).unwrap();
         fs::write(last(&directory, "docker"), "damaged").unwrap();
-        assert_eq!(
-            read_in(&directory)[0],
-            HeldSteps { engine: "docker", count: 1, volatile: 0, as_mounted: 0, last: None }
-        );
+        fs::write(reason(&directory, "docker"), "damaged").unwrap();
+        let damaged = &read_in(&directory)[0];
+        assert_eq!((damaged.count, &damaged.last, &damaged.as_mounted_reason), (1, &None, &None));
     }
 }

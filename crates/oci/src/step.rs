@@ -82,8 +82,9 @@ pub(crate) fn make_volatile(
         Ok(Err(NotVolatile::Kept(why))) | Err(why) => why,
     };
     if why != Kept::Settings {
+        let why = why.to_string();
         call.note("info", &format!("the root of this step is as the engine mounted it: {why}"));
-        held_steps::note_as_mounted(engine);
+        held_steps::note_as_mounted(engine, &why);
     }
     Ok(None)
 }

@@ -51,8 +51,8 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     let mode = std::fs::metadata(place.path("runtime")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o755, "{mode:o}");
     let one = status(place, &[]).stdout;
-    let first =
-        "buildkit: 1 build step held since the boot, 1 with the root as mounted, the last 20";
+    let first = "buildkit: 1 build step held since the boot, 1 with the root as mounted \
+                 (last reason: it is not a mounted overlay), the last 20";
     assert!(one.starts_with(first), "{one}");
     step(&runtime);
     assert!(status(place, &[]).stdout.starts_with("buildkit: 2 build steps held since"));
@@ -63,6 +63,7 @@ fn steps_are_counted_and_ordinary_containers_are_not(place: &Place) {
     assert!(json[0]["state"] == "counted" && last["time"].is_u64(), "{json}");
     let roots = (&steps["volatile"], &steps["as_mounted"]);
     assert_eq!(roots, (&0.into(), &2.into()), "the root is no overlay: {json}");
+    assert_eq!(steps["as_mounted_reason"], "it is not a mounted overlay", "{json}");
     let metrics = status(place, &["--format", "prometheus"]).stdout;
     let counted = "\nsynconce_build_steps_held_total{engine=\"buildkit\"} 2\n";
     let time = format!(

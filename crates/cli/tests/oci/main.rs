@@ -65,17 +65,12 @@ fn main() -> ExitCode {
         trial(flushes::of_buildkit, &buildkit::NEEDS),
         trial(flushes::of_containerd, &buildkit::NEEDS_CONTAINERD),
         trial(database::commits_are_flushed_beside_a_build_that_is_held, &database::NEEDS),
-        trial(benchmark::every_way_builds_and_those_that_hold_hardly_flush, &benchmark::NEEDS),
-        trial(benchmark::an_interrupted_benchmark_leaves_no_daemon_and_no_image, &benchmark::NEEDS),
-        trial(
-            benchmark::a_killed_benchmark_ends_its_daemon_and_another_benchmark_works,
-            &benchmark::NEEDS,
-        ),
         trial(import::held_databases_save_most_flushes_of_both_snapshotters, &import::NEEDS),
         trial(explain::it_prints_what_would_be_done_and_why, &cc),
         trial(explain::a_directory_without_a_bundle_is_an_error, &cc),
     ];
     let of_files = [
+        benchmark::trials(),
         builds_only::trials(),
         check::trials(),
         counted::trials(),

@@ -1,6 +1,7 @@
 //! Steps of BuildKit whose root is an overlay, with `step-root = "volatile"`: a real runc, and
 //! the test in place of the engine, which mounts and unmounts the root.
 
+mod as_mounted;
 mod outliving;
 mod shim;
 mod step;
@@ -42,9 +43,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_killed_step_leaves_a_root_that_can_be_mounted_again, needs),
         trial(a_kill_at_any_call_leaves_a_layer_that_can_be_mounted_again, needs),
         trial(kills_at_any_moment_leave_a_layer_that_can_be_built_again, needs),
-        trial(a_root_that_cannot_be_volatile_stays_as_it_is, needs),
         trial(an_ordinary_container_and_a_step_without_an_overlay_are_not_touched, needs),
     ];
+    trials.extend(as_mounted::trials());
     trials.extend(outliving::trials());
     trials.extend(shim::trials());
     trials
@@ -310,50 +311,6 @@ fn kill_often(place: &Place, kills: u64) {
     step.chown();
     step.assert_back();
     assert_eq!(fs::metadata(step.root().join("data/1")).unwrap().uid(), 1);
-    step.unmount();
-    rig.down().unwrap();
-}
-
-fn a_root_that_cannot_be_volatile_stays_as_it_is(place: &Place) {
-    let rig = Rig::builder().up().unwrap();
-    let step = StepOnDisk::new(place, rig.path());
-    let stays = |why: &str| {
-        let before = step.mounted();
-        step.chown();
-        assert!(step.notes().contains(why), "{why}: {}", step.notes());
-        let _ = fs::remove_file(place.path("executor/runc-log.json"));
-        // The id of the mount is its first word, so this is the very mount of the engine.
-        before == step.mounted()
-    };
-    let open = fs::File::open(step.root().join("data/1")).unwrap();
-    assert!(stays("it is in use"));
-    drop(open);
-    let refused = step.with_signal("umount2:error=EPERM:when=1", step.command(&["chown", "/data"]));
-    let before = step.mounted();
-    assert_well(&finish(&mut { refused }));
-    assert!(step.notes().contains("cannot unmount "), "{}", step.notes());
-    assert_eq!(step.mounted(), before);
-    let other = step.copied_to_another_namespace();
-    stays("it is in use");
-    step.assert_back();
-    drop(other);
-    fs::create_dir_all(step.root().join("below")).unwrap();
-    mount("test", step.root().join("below"), "tmpfs", MountFlags::empty(), None).unwrap();
-    assert!(stays("another mount is over or below it"));
-    unmount(step.root().join("below"), UnmountFlags::empty()).unwrap();
-    step.unmount();
-    step.mount_at(&step.root(), "index=on");
-    assert!(stays("it has the mount option index=on"));
-    step.unmount();
-    step.mount_at(&step.root(), "index=off,volatile");
-    assert!(stays("it is volatile already"));
-    let status = place.status(&[]).stdout;
-    let counted =
-        "buildkit: 6 build steps held since the boot, 6 with the root as mounted, the last ";
-    assert!(status.starts_with(counted), "{status}");
-    let metrics = place.status(&["--format", "prometheus"]).stdout;
-    let counted = "\nsynconce_build_steps_as_mounted_total{engine=\"buildkit\"} 6\n";
-    assert!(metrics.contains(counted), "{metrics}");
     step.unmount();
     rig.down().unwrap();
 }

@@ -1,10 +1,9 @@
 //! Builds by real engines whose roots are overlays, with `step-root = "volatile"`.
 
+mod by_buildkitd;
 mod dockerd_on_disk;
 mod kills;
 
-use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
-use crate::engines::containerd::Containerd;
 use crate::engines::daemonless::{self, Buildah, Podman};
 use crate::engines::docker::{self, Docker};
 use crate::engines::{ImageBuilder, SHORT, SOCKET, report};
@@ -58,7 +57,7 @@ const COUNT: &str = "[\"/bin/busybox\", \"sh\", \"-c\", \
                      \"busybox find /data -type f -user 1 | busybox wc -l\"]";
 
 pub fn trials() -> Vec<Trial> {
-    vec![
+    let mut trials = vec![
         trial(of_docker_hardly_flush_and_are_whole, &NEEDS),
         trial(in_the_image_store_of_containerd_hardly_flush, &NEEDS_STORE),
         trial(that_fail_or_are_cancelled_leave_no_volatile_root, &NEEDS),
@@ -69,9 +68,9 @@ pub fn trials() -> Vec<Trial> {
         // Named in CONTRIBUTING.md.
         trial(go_on_after_two_hundred_kills_of_everything, &NEEDS).with_ignored_flag(true),
         trial(by_podman_and_buildah_stay_as_these_mount_them, &NEEDS_DAEMONLESS),
-        trial(by_buildkitd_hardly_flush, &buildkit::NEEDS),
-        trial(by_buildkitd_on_containerd_hardly_flush, &buildkit::NEEDS_CONTAINERD),
-    ]
+    ];
+    trials.extend(by_buildkitd::trials());
+    trials
 }
 
 /// Returns the output of a shell in the image that was built last.
@@ -311,34 +310,6 @@ fn in_the_image_store_of_containerd_hardly_flush(place: &Place) {
     world.assert_hardly_flush("dockerd with containerd's image store", &docker.buildkit());
     assert_owned(&docker);
     docker.stop();
-    world.end();
-}
-
-fn by_buildkitd_hardly_flush(place: &Place) {
-    let world = DockerdOnDisk::new(place);
-    let buildkit = BuildKit::with_snapshotter(&world.site, Worker::Oci, "overlayfs");
-    world.assert_hardly_flush("buildkitd", &buildkit);
-    // A step that may mount, and leaves its mounts to the end of its mount namespace.
-    let script = "busybox mkdir /m; busybox mount -t tmpfs m /m; busybox mount -o bind /data /m; \
-                  busybox chown -R 1:1 /m; busybox grep ' / / ' /proc/self/mountinfo";
-    let step = format!("RUN --security=insecure [\"/bin/busybox\", \"sh\", \"-ec\", {script:?}]\n");
-    let text = format!("{COPIED}{step}RUN {COUNT}\n");
-    let build = world.build(&buildkit, &text, &["--allow", "security.insecure"]);
-    let printed = format!("{}{}", build.stdout, build.stderr);
-    assert!(build.status.success() && printed.contains("volatile"), "{build:?}");
-    assert!(printed.contains(&format!(" {FILES}\n")), "{build:?}");
-    assert_none_volatile();
-    buildkit.stop();
-    world.end();
-}
-
-fn by_buildkitd_on_containerd_hardly_flush(place: &Place) {
-    let world = DockerdOnDisk::new(place);
-    let containerd = Containerd::start(&world.site);
-    let buildkit = BuildKit::with_snapshotter(&world.site, ON_CONTAINERD, "overlayfs");
-    world.assert_hardly_flush("buildkitd on containerd", &buildkit);
-    buildkit.stop();
-    containerd.stop();
     world.end();
 }
 

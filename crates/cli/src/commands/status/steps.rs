@@ -29,7 +29,9 @@ pub(super) fn render(steps: &[HeldSteps]) -> String {
             line += &format!(", {} with a volatile root", whole(steps.volatile));
         }
         if steps.as_mounted > 0 {
-            line += &format!(", {} with the root as mounted", whole(steps.as_mounted));
+            let why = steps.as_mounted_reason.iter().map(|why| format!(" (last reason: {why})"));
+            let why: String = why.collect();
+            line += &format!(", {} with the root as mounted{why}", whole(steps.as_mounted));
         }
         if let Some(last) = &steps.last {
             // A later time has no text in humantime, which would panic.

@@ -73,12 +73,29 @@ impl<'a> BuildKit<'a> {
         command.arg("--config").arg(config).args(["--addr", SOCKET, "--root"]);
         let daemon = Group::spawn(command.arg(site.storage.join("buildkit"))).unwrap();
         let buildkit = Self { site, daemon };
-        eventually("buildkitd answers", || buildkit.ctl(&["debug", "workers"]).status.success());
+        eventually("buildkitd answers", || {
+            finish(buildkit.client().args(["debug", "workers"])).status.success()
+        });
         buildkit
     }
 
-    fn ctl(&self, words: &[&str]) -> Finished {
-        finish(program(self.site, "buildctl").args(["--addr", SOCKET]).args(words))
+    fn client(&self) -> Command {
+        let mut client = program(self.site, "buildctl");
+        client.args(["--addr", SOCKET]);
+        client
+    }
+
+    /// Returns the command that builds the directory `context` anew, with options of buildctl.
+    pub fn command(&self, options: &[&str]) -> Command {
+        let archive = self.archive();
+        let output = "type=docker,name=probed,rewrite-timestamp=true,dest=";
+        let output = format!("{output}{}", archive.display());
+        let words = "build --frontend dockerfile.v0 --local context=context \
+                     --local dockerfile=context --progress plain --no-cache \
+                     --opt build-arg:SOURCE_DATE_EPOCH=0 --output";
+        let mut client = self.client();
+        client.args(words.split_whitespace()).arg(output).args(options);
+        client
     }
 
     fn archive(&self) -> PathBuf {
@@ -96,14 +113,7 @@ fn program(site: &Site<'_>, name: &str) -> Command {
 
 impl ImageBuilder for BuildKit<'_> {
     fn build(&self, options: &[&str]) -> Finished {
-        let archive = self.archive();
-        let output = "type=docker,name=probed,rewrite-timestamp=true,dest=";
-        let output = format!("{output}{}", archive.display());
-        let words = "build --frontend dockerfile.v0 --local context=context \
-                     --local dockerfile=context --progress plain --no-cache \
-                     --opt build-arg:SOURCE_DATE_EPOCH=0 --output";
-        let words: Vec<_> = words.split_whitespace().chain([&*output]).collect();
-        self.ctl(&[&words, options].concat())
+        finish(&mut self.command(options))
     }
 
     fn save(&self) -> PathBuf {

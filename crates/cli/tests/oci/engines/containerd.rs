@@ -3,7 +3,7 @@
 use super::{HOLD, SHORT, Site, assert_steps_bare, assert_steps_held, prepare, stop};
 use crate::bundles::probe;
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Need, engine};
 use synconce_testkit::harness::{Place, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
@@ -23,6 +23,8 @@ pub const ADDRESS: &str = "/run/engine/containerd";
 pub struct Containerd<'a> {
     site: &'a Site<'a>,
     daemon: Group,
+    /// The directory of containerd, its shim and its client.
+    programs: PathBuf,
     /// How many containers were started.
     count: Cell<u32>,
 }
@@ -33,32 +35,40 @@ impl<'a> Containerd<'a> {
         Self::with_configuration(site, "")
     }
 
+    /// Starts Debian's containerd.
+    pub fn debians(site: &'a Site<'a>) -> Self {
+        Self::of(site, Path::new("/usr/bin"), "version = 2", "")
+    }
+
     /// Starts it with `added` at the end of its configuration.
     pub fn with_configuration(site: &'a Site<'a>, added: &str) -> Self {
+        let program = engine("containerd").unwrap();
+        Self::of(site, program.parent().unwrap(), "version = 3", added)
+    }
+
+    fn of(site: &'a Site<'a>, programs: &Path, version: &str, added: &str) -> Self {
         let root = site.storage.join("containerd");
         let config = format!(
-            "version = 3\nroot = {root:?}\nstate = \"{SHORT}/state\"\n\
+            "{version}\nroot = {root:?}\nstate = \"{SHORT}/state\"\n\
              disabled_plugins = [\"io.containerd.grpc.v1.cri\", \
              \"io.containerd.cri.v1.images\", \"io.containerd.cri.v1.runtime\"]\n\
              [grpc]\naddress = \"{ADDRESS}\"\n[ttrpc]\naddress = \"{ADDRESS}.ttrpc\"\n\
              [plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n{added}"
         );
         let config = site.place.write("containerd.toml", &config);
-        let program = engine("containerd").unwrap();
-        // The shim is in the directory of containerd.
         let path = std::env::var("PATH").unwrap_or_default();
-        let path = format!("{}:{path}", program.parent().unwrap().display());
-        let mut command = site.command(program.to_str().unwrap());
+        let path = format!("{}:{path}", programs.display());
+        let mut command = site.command(programs.join("containerd").to_str().unwrap());
         command.env("PATH", path).arg("--config").arg(config);
         let daemon = Group::spawn(&mut command).unwrap();
-        let containerd = Self { site, daemon, count: Cell::new(0) };
+        let containerd = Self { site, daemon, programs: programs.to_owned(), count: Cell::new(0) };
         eventually("containerd answers", || containerd.ctr(&["version"]).status.success());
         containerd
     }
 
     /// Runs the client with `words`.
     pub fn ctr(&self, words: &[&str]) -> Finished {
-        let mut command = self.site.command(engine("ctr").unwrap().to_str().unwrap());
+        let mut command = self.site.command(self.programs.join("ctr").to_str().unwrap());
         finish(command.args(["--address", ADDRESS]).args(words))
     }
 

@@ -120,6 +120,29 @@ impl<'a> StepOnDisk<'a> {
         other
     }
 
+    /// Starts a process in a user namespace of its own, which has no right to the mounts here.
+    pub fn user_namespace(&self) -> Running {
+        let namespace = Command::new("unshare").args(["--user", "sleep", "1000"]).spawn();
+        let namespace = Running(namespace.unwrap());
+        let process = format!("/proc/{}", namespace.0.id());
+        let of = |process: &str| fs::read_link(format!("{process}/ns/user")).ok();
+        eventually("the namespace is made", || of(&process) != of("/proc/self"));
+        for map in ["uid_map", "gid_map"] {
+            fs::write(format!("{process}/{map}"), "0 0 65536").unwrap();
+        }
+        namespace
+    }
+
+    /// Returns the command of a step that executes `words`, by an engine in a user namespace.
+    pub fn entering(&self, namespace: &Running, words: &[&str]) -> Command {
+        let call = self.command(words);
+        let mut enter = self.place.command("nsenter");
+        enter.env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
+        enter.args(["--user", "--target", &namespace.0.id().to_string()]);
+        enter.arg(call.get_program()).args(call.get_args());
+        enter
+    }
+
     /// Returns the line of the mount table for the root.
     pub fn mounted(&self) -> String {
         mounted(&self.root())
