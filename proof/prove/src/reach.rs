@@ -4,6 +4,7 @@
 //! Makes one row at a time: a `sync(2)` of one run would save the data of another.
 
 mod fixture;
+mod inside;
 
 use crate::background_load::{BackgroundLoad, LoadKind};
 use crate::campaign::{Campaign, Findings};
@@ -15,6 +16,7 @@ use crate::tool::{Paths, Tool, environment};
 use crate::work::{Work, is_installed};
 use crate::{ProveArguments, Result};
 use fixture::{ReachFixture, recovered};
+use inside::MountEnd;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -41,16 +43,6 @@ pub(crate) enum Way {
     Inside(MountEnd),
 }
 
-/// What becomes of a mount that a run makes, before the run ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MountEnd {
-    Stays,
-    /// It ends with its mount namespace.
-    WithNamespace,
-    UnmountedLazily,
-    Covered,
-}
-
 /// The content of a disk.
 #[derive(Debug, PartialEq)]
 enum DiskContent {
@@ -58,7 +50,7 @@ enum DiskContent {
     Bytes(Vec<u8>),
 }
 
-const WAYS: [Way; 11] = [
+const WAYS: [Way; 16] = [
     Way::OutsideCommitOnly,
     Way::OtherNamespace,
     Way::UnmountedLazily,
@@ -68,15 +60,20 @@ const WAYS: [Way; 11] = [
     Way::FuseDisk,
     Way::Inside(MountEnd::Stays),
     Way::Inside(MountEnd::WithNamespace),
+    Way::Inside(MountEnd::WithKilledNamespace),
     Way::Inside(MountEnd::UnmountedLazily),
+    Way::Inside(MountEnd::Expired),
+    Way::Inside(MountEnd::Forced),
     Way::Inside(MountEnd::Covered),
+    Way::Inside(MountEnd::ReadOnly),
+    Way::Inside(MountEnd::Thawed),
 ];
 
 /// The ways on which the loss of a step can be seen, and the modes of the run.
 type Seen = &'static [(Way, Mode)];
 
-/// Steps of the commit beside its pins.
-pub(crate) const MUTANTS: [(&str, &str, Seen); 2] = [
+/// Steps of the commit, and the release of a file system before its end.
+pub(crate) const MUTANTS: [(&str, &str, Seen); 4] = [
     (
         "everything-skipped",
         "no sync(2) beside the pins",
@@ -95,12 +92,35 @@ pub(crate) const MUTANTS: [(&str, &str, Seen); 2] = [
             (Way::Device { by_sync: false }, Mode::Sealed),
         ],
     ),
+    (
+        "pins-kept",
+        "file systems kept open until the commit, also those that the run mounts or unmounts",
+        &[
+            (Way::Inside(MountEnd::WithNamespace), Mode::Supervised),
+            (Way::Inside(MountEnd::WithKilledNamespace), Mode::Supervised),
+            (Way::Inside(MountEnd::UnmountedLazily), Mode::Supervised),
+            (Way::Inside(MountEnd::Expired), Mode::Supervised),
+            (Way::Inside(MountEnd::Forced), Mode::Supervised),
+        ],
+    ),
+    (
+        "commit-skipped",
+        "no commit",
+        &[
+            (Way::Inside(MountEnd::ReadOnly), Mode::Supervised),
+            (Way::Inside(MountEnd::ReadOnly), Mode::Sealed),
+            (Way::Inside(MountEnd::Thawed), Mode::Supervised),
+            (Way::Inside(MountEnd::Thawed), Mode::Sealed),
+        ],
+    ),
 ];
 
 /// Maximum number of cuts of one recorded run.
 const PER_RECORDING: usize = 60;
 /// With fewer cuts than this only one kind of file system is tried.
 const QUICK: usize = 100;
+/// The name of the image that a run takes of a disk.
+const IMAGE: &str = "image";
 /// The mark after the disk was unmounted.
 const REVEALED: &str = "revealed";
 /// How long the background load continues after the run.
@@ -116,10 +136,7 @@ impl Way {
             Self::Device { by_sync: true } => "block device, sync(2)",
             Self::Device { by_sync: false } => "block device, fsync(2)",
             Self::FuseDisk => "FUSE disk",
-            Self::Inside(MountEnd::Stays) => "mounted inside",
-            Self::Inside(MountEnd::WithNamespace) => "mounted inside, namespace",
-            Self::Inside(MountEnd::UnmountedLazily) => "mounted inside, lazy umount",
-            Self::Inside(MountEnd::Covered) => "mounted inside, covered",
+            Self::Inside(end) => end.name(),
         }
     }
 
@@ -158,19 +175,7 @@ impl Way {
         }
         let work = Work::Files.words(path, control, control)?;
         let Self::Inside(end) = self else { return Ok(work) };
-        let mount = fixture.mount_words();
-        let end = match end {
-            MountEnd::Stays | MountEnd::WithNamespace => "true",
-            MountEnd::UnmountedLazily => "umount --lazy \"$point\"",
-            MountEnd::Covered => "mount -t tmpfs over \"$point\"",
-        };
-        let script = format!("point=$1; shift; {mount} \"$point\"; \"$@\"; {end}");
-        let point = fixture.rig().path().display().to_string();
-        let shell = ["sh", "-ec", &script, "sh", &point].map(str::to_owned);
-        let namespace = ["unshare", "--mount"].map(str::to_owned);
-        let is_apart = self == Self::Inside(MountEnd::WithNamespace);
-        let namespace = namespace.into_iter().filter(|_| is_apart);
-        Ok(namespace.chain(shell).chain(work).collect())
+        Ok(end.words(fixture, &control.join(IMAGE), work))
     }
 }
 
@@ -237,6 +242,10 @@ fn record_and_cut(
     fixture.rig().disk().mark(mark::END)?;
     fixture.reveal()?;
     fixture.rig().disk().mark(REVEALED)?;
+    let image = match way {
+        Way::Inside(end) if end.is_over() => Some(fixture.differ(&control.path().join(IMAGE))?),
+        _ => None,
+    };
     let recording = fixture.rig().recording()?;
     let log = recording.log()?;
     let range = place(&log, mark::RETURNED)?..place(&log, mark::END)?;
@@ -254,7 +263,7 @@ fn record_and_cut(
     let mut random = fastrand::Rng::with_seed(campaign.seed);
     let mut place = |number| one_of(&instants, 0..instants.len(), (number, 0), &mut random);
     let places: Vec<_> = (0..campaign.count).map(&mut place).collect();
-    campaign.on_each(&replays, &places, |replay, place| {
+    let mut findings = campaign.on_each(&replays, &places, |replay, place| {
         replay.cut(cut_at(place, place.disk))?;
         let seen = match recovered(way, replay) {
             Ok(found) if found == finished => Ok(None),
@@ -262,7 +271,12 @@ fn record_and_cut(
             Err(error) => Ok(Some(("lost", error.to_string()))),
         };
         Ok((seen, true))
-    })
+    })?;
+    if let Some(differs) = image {
+        let seen = Ok(differs.map(|what| ("lost", what)));
+        findings.add(seen, true, || "the image that the run took".to_owned());
+    }
+    Ok(findings)
 }
 
 /// Runs the work under `tool`, which must succeed.

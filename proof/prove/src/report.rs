@@ -4,6 +4,7 @@ use crate::Result;
 use crate::expected::failures;
 use crate::mutants::MUTANTS;
 use crate::row::{Expected, Role, Row};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Prints the table, its sums and what is not as expected.
@@ -25,7 +26,10 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
     let about = about.chain(crate::hold::MUTANTS.iter().map(|mutant| (mutant.name, mutant.about)));
     let about = about.chain(crate::reach::MUTANTS.iter().map(|(name, about, _)| (*name, *about)));
     let about = about.chain(crate::step::MUTANTS);
-    for (name, about) in about.filter(|(name, _)| rows.iter().any(|row| row.name == *name)) {
+    // A mutant may have rows of several kinds.
+    let about: BTreeMap<_, _> = about.collect();
+    for (name, about) in about.iter().filter(|(name, _)| rows.iter().any(|row| row.name == **name))
+    {
         println!("mutant {name}: {about}");
     }
     for row in rows {

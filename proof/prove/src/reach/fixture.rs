@@ -2,11 +2,12 @@
 
 use super::{DiskContent, MountEnd, Way};
 use crate::Result;
-use crate::config::RunConfig;
+use crate::config::{DiskKind, RunConfig};
 use crate::recording::finish;
 use crate::work::Work;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,7 +43,9 @@ struct Server {
 impl ReachFixture {
     /// Makes the disk and hides it as `way` requires. `control` is on another disk.
     pub(super) fn new(way: Way, config: RunConfig, control: &Path) -> Result<Self> {
-        let rig = config.disk.rig(384 << 20).record(true).up()?;
+        // A small disk is compared soon; the others refuse such a size.
+        let megabytes = if config.disk == DiskKind::Ext4 { 96 } else { 384 };
+        let rig = config.disk.rig(megabytes << 20).record(true).up()?;
         let path = rig.path().join("tree");
         let mut fixture = Self { way, config, path, rig, open: None, server: None };
         if !matches!(way, Way::Device { .. } | Way::FuseDisk) {
@@ -112,10 +115,29 @@ impl ReachFixture {
         content(self.way, &self.path)
     }
 
-    /// Returns the words of mount(8) that mount the disk.
-    pub(super) fn mount_words(&self) -> String {
-        let options = self.config.disk.options().unwrap_or("defaults");
-        format!("mount -o {options} {}", self.rig.device().display())
+    /// Returns the options with which the disk is mounted.
+    pub(super) fn mount_options(&self) -> &'static str {
+        self.config.disk.options().unwrap_or("defaults")
+    }
+
+    /// Describes where the file `image` differs from the disk.
+    pub(super) fn differ(&self, image: &Path) -> Result<Option<String>> {
+        let Ok(mut image) = File::open(image) else {
+            return Ok(Some("it was not taken: the disk could not be unmounted".to_owned()));
+        };
+        let mut disk = File::open(self.rig.device())?;
+        let (mut taken, mut there) = (vec![0; BYTES], vec![0; BYTES]);
+        for part in 0.. {
+            let length = image.read(&mut taken)?;
+            disk.read_exact(&mut there[..length])?;
+            if taken[..length] != there[..length] {
+                return Ok(Some(format!("it differs from the disk in part {part}")));
+            }
+            if length == 0 {
+                break;
+            }
+        }
+        Ok(None)
     }
 
     /// Undoes the step that hides the disk; unmounts a disk that the run has mounted.

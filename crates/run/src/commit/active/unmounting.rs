@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use synconce_durable::mutant;
 use synconce_durable::pins::Pin;
 use synconce_probe::mounts::{self, DeviceId, Mount};
 
@@ -113,6 +114,9 @@ impl Active {
     /// Unpins the file systems that are about to be unmounted. The returned closure finishes the
     /// unpinning and may take long.
     pub(crate) fn unmount(&mut self, unmounting: Unmounting) -> Unpinning {
+        if mutant::is("pins-kept") {
+            return Box::new(|_| {});
+        }
         // The device numbers may be reused.
         self.volatile.clear();
         let before = Arc::make_mut(&mut self.before);

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+use synconce_durable::mutant;
 use synconce_durable::pins::{Pins, uppers_of};
 use synconce_durable::record::FileSystem;
 use synconce_probe::mounts::{self, DeviceId, mount_id};
@@ -126,7 +127,8 @@ fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
     let uppers: Vec<_> = of_device.flat_map(|mount| uppers_of(mount, &mounts, &root)).collect();
     mounts.retain(|mount| mount.device == device || uppers.contains(&mount.device));
     let mut pins = Pins::default();
-    pins.add_found(&mounts, &root, |device| before.contains(&device));
+    let is_kept = |device| before.contains(&device) || mutant::is("pins-kept");
+    pins.add_found(&mounts, &root, is_kept);
     let file = process.join("fd").join(via.fd.to_string());
     for path in [file.clone(), process.join("cwd"), root] {
         if !pins.covers(device) {
