@@ -8,8 +8,8 @@
 use serde_json::{Map, Value, json};
 use std::iter;
 use synconce_filter::{
-    Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO, SEALED,
-    SealedAnswer, args::MS_SYNC,
+    Abi, Call, HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO,
+    SEALED, SealedAnswer, args::MS_SYNC, native_abis,
 };
 
 /// A profile: the fields of `linux.seccomp`.
@@ -83,13 +83,16 @@ pub(crate) fn is_of_step(profile: &Profile) -> bool {
 /// Makes a profile that allows everything, for every ABI of this machine's processor: a filter
 /// of libseccomp kills callers of an unlisted ABI.
 fn allow_all() -> Profile {
-    let architectures = match std::env::consts::ARCH {
-        "aarch64" => ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"].as_slice(),
-        _ => ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"].as_slice(),
-    };
+    let architectures = native_abis().iter().map(|abi| match abi {
+        Abi::X86_64 => "SCMP_ARCH_X86_64",
+        Abi::X32 => "SCMP_ARCH_X32",
+        Abi::I386 => "SCMP_ARCH_X86",
+        Abi::Aarch64 => "SCMP_ARCH_AARCH64",
+        Abi::Arm => "SCMP_ARCH_ARM",
+    });
     let mut profile = Profile::new();
     profile.insert("defaultAction".to_owned(), ALLOW.into());
-    profile.insert("architectures".to_owned(), architectures.into());
+    profile.insert("architectures".to_owned(), architectures.collect());
     profile
 }
 
@@ -271,7 +274,12 @@ mod tests {
         for none in [None, profile(json!({}))] {
             let edited = hold(none).unwrap();
             assert_eq!(edited.profile["defaultAction"], ALLOW);
-            assert!(edited.profile["architectures"].as_array().unwrap().len() > 1);
+            let listed = edited.profile["architectures"].as_array().unwrap();
+            assert_eq!(listed.len(), native_abis().len(), "a caller of another ABI is killed");
+            for (name, arch) in [("SCMP_ARCH_AARCH64", "aarch64"), ("SCMP_ARCH_X86_64", "x86_64")] {
+                let is_ours = std::env::consts::ARCH == arch;
+                assert_eq!(listed.contains(&json!(name)), is_ours, "{name} in {listed:?}");
+            }
             assert!(edited.left.is_empty() && edited.io_uring_refused);
             assert!(!edited.profile.contains_key("flags"), "old runc refuses any");
         }

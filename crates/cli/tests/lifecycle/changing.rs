@@ -103,8 +103,9 @@ fn a_stop_of_a_command_whose_first_thread_has_ended_is_passed_on() {
             \x20   open('new', 'w').write(f'{os.getpid()}\\n'); os.rename('new', 'before')\n\
             \x20   while not os.path.exists('stop'): time.sleep(0.005)\n\
             \x20   os._exit(9)\n\
-            threading.Thread(target=work).start(); ctypes.CDLL(None).syscall(60, 0)\n";
-        assert_stops_are_passed_on(place, &["python3", "-c", script], 9);
+            threading.Thread(target=work).start(); ctypes.CDLL(None).syscall(EXIT, 0)\n";
+        let script = script.replace("EXIT", &libc::SYS_exit.to_string());
+        assert_stops_are_passed_on(place, &["python3", "-c", &script], 9);
     });
 }
 

@@ -132,6 +132,14 @@ pub fn inside_a_run_the_outer_run_holds(place: &Place) {
     assert!(finished.status.success() && finished.stderr.is_empty(), "{finished:?}");
 }
 
+/// Returns a script that prints whether its process has the attribute of a subreaper (prctl(2)).
+fn prints_subreaper() -> String {
+    format!(
+        "my $is = pack('i', 9); syscall({}, 37, $is, 0, 0, 0); print unpack('i', $is), \"\\n\"; ",
+        libc::SYS_prctl
+    )
+}
+
 pub fn a_command_runs_where_nothing_can_be_held(place: &Place) {
     offer(place, &[]);
     let notice = "synconce: the command runs with real syncs: ";
@@ -155,9 +163,7 @@ pub fn a_command_runs_where_nothing_can_be_held(place: &Place) {
 
     // The attribute of a subreaper would outlive the execve(2).
     let mut reaper = place.command(&ours);
-    let [perl, dash_e, script] = perl(
-        "my $is = pack('i', 9); syscall(157, 37, $is, 0, 0, 0); print unpack('i', $is), \"\\n\"",
-    );
+    let [perl, dash_e, script] = perl(&prints_subreaper());
     reaper.env("SYNCONCE_STATE_DIR", "/proc/none").args([perl, dash_e, script]);
     assert_eq!(finish(&mut reaper).stdout, "0\n");
 }
@@ -171,10 +177,8 @@ fn injected(place: &Place, inject: &str, words: &[&str]) -> Command {
 
 pub fn a_failed_fork_leaves_the_command_its_signals_and_orphans(place: &Place) {
     offer(place, &[]);
-    let shows = perl(
-        "my $is = pack('i', 9); syscall(157, 37, $is, 0, 0, 0); print unpack('i', $is), \"\\n\"; \
-         open(my $status, '<', '/proc/self/status'); print grep(/^SigBlk/, <$status>);",
-    );
+    let shows = "open(my $status, '<', '/proc/self/status'); print grep(/^SigBlk/, <$status>);";
+    let shows = perl(&format!("{}{shows}", prints_subreaper()));
     let shows = shows.each_ref().map(String::as_str);
     let fails = "inject=clone:error=EAGAIN:when=1";
     let bare = place.bare(&shows);
@@ -184,7 +188,8 @@ pub fn a_failed_fork_leaves_the_command_its_signals_and_orphans(place: &Place) {
     assert_eq!(failed.stdout, bare.stdout);
 
     // A caller may have made the process a subreaper before execve(2).
-    let [perl, dash_e, becomes] = perl("syscall(157, 36, 1, 0, 0, 0); exec @ARGV;");
+    let becomes = format!("syscall({}, 36, 1, 0, 0, 0); exec @ARGV;", libc::SYS_prctl);
+    let [perl, dash_e, becomes] = perl(&becomes);
     let becomes = [perl.as_str(), &dash_e, &becomes];
     let ours = place.text("ours/eatmydata");
     let bare = place.bare(&[&becomes[..], &shows].concat());

@@ -12,7 +12,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode};
 use synconce_testkit::harness::{
-    Cgroups, Place, binary, finish, limit, named_trial, without_fuse_notice, without_stalls,
+    Cgroups, Place, binary, finish, limit, named_trial, numbers_of_calls, without_fuse_notice,
+    without_stalls,
 };
 use synconce_testkit::isolation::isolated_as;
 use synconce_testkit::process::Finished;
@@ -84,6 +85,7 @@ fn run(place: &Place, row: &SandboxRow, groups: &Cgroups, is_held: bool) -> Fini
         value.map(|value| command.env(name, value));
     }
     command.env("PLACE", place.path("")).env("GROUP", groups.id("sandbox"));
+    command.env("NUMBERS", numbers_of_calls());
     command.env("BINARY", binary()).current_dir(place.path(""));
     finish(&mut command)
 }

@@ -63,10 +63,8 @@ volatile() {
 filter() {
     exec perl -e '
         use strict; use Errno;
-        my ($mode, $action) = (shift, shift); my (%number, @calls);
+        my ($mode, $action) = (shift, shift); my %number = split " ", $ENV{NUMBERS}; my @calls;
         $action = $action eq "kill" ? 0x80000000 : 0x50000 | Errno->can($action)->();
-        open(my $header, "<", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h") or die $!;
-        while (<$header>) { $number{$1} = $2 if /__NR_(\w+) (\d+)/ }
         sub expand { my ($name) = @_; return $name if $name !~ /^\@/;
             return map { /^\s+([\w\@-]+)/ ? expand($1) : () } `systemd-analyze syscall-filter $name 2>/dev/null` }
         while ((my $word = shift) ne "--") { push @calls, expand($word) }
@@ -95,28 +93,29 @@ container() {
             capabilities => \%sets, env => [map { "$_=$ENV{$_}" } grep { /^(PATH|SYNCONCE_.*)$/ } keys %ENV] };
         $spec->{root} = { path => "root", readonly => JSON::PP::false };
         $spec->{linux}{cgroupsPath} = "/$ENV{GROUP}";
-        $spec->{linux}{seccomp} = { defaultAction => "SCMP_ACT_ERRNO", architectures => ["SCMP_ARCH_X86_64"],
+        $spec->{linux}{seccomp} = { defaultAction => "SCMP_ACT_ERRNO",
             syscalls => [{ names => \@names, action => "SCMP_ACT_ALLOW" }] };
         open(my $out, ">", $file) or die; print $out encode_json($spec)' "$PLACE/bundle/config.json" "$@"
     exec runc --root "$PLACE/containers" run --bundle "$PLACE/bundle" "$GROUP"
 }
 # landlock READ WRITE -- COMMAND: executes COMMAND in a Landlock domain (landlock(7)) that may read
-# below the paths READ and write below WRITE, each a list with colons.
+# below the paths READ and write below WRITE, each a list with colons. Debian for arm64 has no /lib64.
 landlock() {
     exec perl -e '
-        use strict; my ($read, $write) = (shift, shift); shift;
+        use strict; my ($read, $write) = (shift, shift); shift; my %number = split " ", $ENV{NUMBERS};
         my $all = 0x1fff; my $attributes = pack("Q", $all);
-        my $rules = syscall(444, $attributes, 8, 0); $rules >= 0 or die "landlock: $!";
+        my $rules = syscall($number{landlock_create_ruleset}, $attributes, 8, 0); $rules >= 0 or die "landlock: $!";
         for my $rule ([0xd, split /:/, $read], [$all, split(/:/, $write), "/dev/null"]) {
             my ($access, @paths) = @$rule;
             for my $path (@paths) {
+                next unless -e $path;
                 sysopen(my $file, $path, 0x200000) or die "$path: $!";
                 my $allowed = -d $path ? $access : $access & 0x7;
                 my $beneath = pack("Ql", $allowed, fileno $file);
-                syscall(445, $rules, 1, $beneath, 0) == 0 or die "landlock: $path: $!";
+                syscall($number{landlock_add_rule}, $rules, 1, $beneath, 0) == 0 or die "landlock: $path: $!";
             }
         }
-        syscall(157, 38, 1, 0, 0, 0) == 0 or die $!;
-        syscall(446, $rules, 0) == 0 or die "landlock: $!";
+        syscall($number{prctl}, 38, 1, 0, 0, 0) == 0 or die $!;
+        syscall($number{landlock_restrict_self}, $rules, 0) == 0 or die "landlock: $!";
         exec @ARGV or die $!' "$@"
 }

@@ -67,7 +67,7 @@ use strict; use POSIX ();
 exit if fork; POSIX::setsid();
 open(STDIN, "<", "/dev/null"); open(STDOUT, ">", "/dev/null"); open(STDERR, ">", "/dev/null");
 select(undef, undef, undef, 0.01) until -e "/root/go";
-my $value = syscall(277, -1, 0, 0, 0x53594e43);
+my $value = syscall(SYNC_FILE_RANGE, -1, 0, 0, 0x53594e43);
 open(my $file, ">", "/root/said.new") or die; print $file $value == 0x51 ? "held\n" : "real\n";
 close $file; rename "/root/said.new", "/root/said";
 "#;
@@ -75,7 +75,8 @@ close $file; rename "/root/said.new", "/root/said";
 /// Returns a root with those packages, in which apt is set up.
 fn root(place: &Place) -> Debian {
     let root = Debian::new(&place.path("root"));
-    fs::write(root.path("root/daemon.pl"), DAEMON).unwrap();
+    let daemon = DAEMON.replace("SYNC_FILE_RANGE", &libc::SYS_sync_file_range.to_string());
+    fs::write(root.path("root/daemon.pl"), daemon).unwrap();
     fs::write(root.path("root/prerm"), PRERM).unwrap();
     root.sh(PACKAGES);
     root.sh("synconce setup apt --quiet && synconce setup apt --check");

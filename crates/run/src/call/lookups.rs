@@ -28,6 +28,9 @@ pub(crate) trait Lookups {
     /// Returns the mappings of `range` in the caller's memory.
     fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError>;
 
+    /// Returns the size in bytes of a page of the caller's memory.
+    fn page_size(&self) -> u64;
+
     /// Returns why a sync of the files of `mapping` passes, or `None` if it is held.
     fn why_passed(&self, mapping: &Mapping) -> Option<PassReason>;
 
@@ -72,6 +75,10 @@ impl Lookups for ProcLookups<'_> {
     fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError> {
         let mapping = (!self.fd_info.is_blind()).then(|| mapping::read(self.thread, range));
         mapping.flatten().ok_or(LookupError::Unseen)
+    }
+
+    fn page_size(&self) -> u64 {
+        rustix::param::page_size() as u64
     }
 
     fn why_passed(&self, mapping: &Mapping) -> Option<PassReason> {

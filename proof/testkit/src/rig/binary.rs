@@ -27,14 +27,20 @@ fn find() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SYNCONCE_RIG_BIN") {
         return Ok(path.into());
     }
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let beside = build::path_of("rig");
-    if !workspace.join("Cargo.toml").exists() {
+    let Some(workspace) = workspace() else {
         return beside.filter(|path| path.exists()).ok_or_else(|| {
             Error::Refused("cannot find the `rig` program: name it in SYNCONCE_RIG_BIN".to_owned())
         });
-    }
+    };
     build_rig(&workspace, beside.as_deref())
+}
+
+/// Returns the workspace of the crate whose test or program cargo runs. It is not the path in which
+/// this file was compiled: a released rig would contain that path, and differ by checkout.
+fn workspace() -> Option<PathBuf> {
+    let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
+    manifest.ancestors().find(|dir| dir.join("Cargo.lock").exists()).map(Path::to_owned)
 }
 
 fn build_rig(workspace: &Path, beside: Option<&Path>) -> Result<PathBuf> {

@@ -9,7 +9,7 @@ use crate::call::fd_info::FdInfo;
 use crate::call::lookups::ProcLookups;
 use crate::call::tracee_locks::TraceeLocks;
 use crate::process::real::RealTrees;
-use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, PAGE, SHARED};
+use caller::{AREA, AREA_LENGTH, Caller, ON_DISK, SHARED, page};
 use request::FuzzedCall;
 use std::collections::BTreeMap;
 use synconce_filter::{
@@ -25,7 +25,7 @@ fn options() -> RunOptions {
 
 fn spec() -> Spec {
     let answer = HeldAnswer::Supervised;
-    Spec { answer, io_uring_pass: false, identity: None, page_size: PAGE as u32 }
+    Spec { answer, io_uring_pass: false, identity: None, page_size: page() as u32 }
 }
 
 fn pending(caller: &Caller, request: &FuzzedCall) -> Option<PendingCall> {
@@ -80,7 +80,7 @@ fn check_change(caller: &Caller, pending: &PendingCall, change: &CallChange) {
     for patch in &change.patches {
         let end = patch.address + patch.old.len() as u64;
         let inside = |start: u64, length: u64| patch.address >= start && end <= start + length;
-        assert!(inside(AREA, AREA_LENGTH) || inside(SHARED, 6 * PAGE));
+        assert!(inside(AREA, AREA_LENGTH) || inside(SHARED, 6 * page()));
         assert_eq!(patch.old.len(), patch.new.len());
         assert!(patch.old.len() <= 8 && patch.old != patch.new);
         assert!(caller.holds(patch.address, &patch.old), "not what the caller has there");

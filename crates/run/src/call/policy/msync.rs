@@ -10,7 +10,7 @@ use synconce_filter::args;
 pub(super) fn decide(pending: &PendingCall, lookups: &impl Lookups) -> Decided {
     let (address, length) = (pending.argument(0), pending.argument(1));
     let flags = args::low(pending.argument(2));
-    let page = rustix::param::page_size() as u64;
+    let page = lookups.page_size();
     let end = length.checked_next_multiple_of(page).and_then(|length| address.checked_add(length));
     let (true, Some(end)) = (address.is_multiple_of(page), end) else {
         return Ok(Decision::Pass(PassReason::Arguments));

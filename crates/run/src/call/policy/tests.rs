@@ -33,16 +33,28 @@ struct TestLookups {
     memory: Result<Vec<u8>, LookupError>,
     mapping: Option<Mapping>,
     mapped: Option<PassReason>,
+    page_size: u64,
     waits: bool,
     is_real: bool,
     /// The paths that were looked up.
     paths: RefCell<Vec<PathBuf>>,
+    /// The ranges of memory that were looked up.
+    ranges: RefCell<Vec<Range<u64>>>,
 }
 
 impl TestLookups {
     fn of(target: Result<Target, LookupError>) -> Self {
-        let (memory, mapped, paths) = (Ok(b"/a\0".to_vec()), None, RefCell::default());
-        Self { target, memory, mapping: None, mapped, waits: true, is_real: false, paths }
+        Self {
+            target,
+            memory: Ok(b"/a\0".to_vec()),
+            mapping: None,
+            mapped: None,
+            page_size: 4096,
+            waits: true,
+            is_real: false,
+            paths: RefCell::default(),
+            ranges: RefCell::default(),
+        }
     }
 
     /// Returns the look-ups about a caller that may not be examined.
@@ -67,9 +79,14 @@ impl Lookups for TestLookups {
         Ok(Memory::from(file))
     }
 
-    fn mapping(&self, _: Range<u64>) -> Result<Mapping, LookupError> {
+    fn mapping(&self, range: Range<u64>) -> Result<Mapping, LookupError> {
+        self.ranges.borrow_mut().push(range);
         let copy = |it: &Mapping| Mapping { devices: it.devices.clone(), files: vec![], ..*it };
         self.mapping.as_ref().map(copy).ok_or(LookupError::Unseen)
+    }
+
+    fn page_size(&self) -> u64 {
+        self.page_size
     }
 
     fn why_passed(&self, _: &Mapping) -> Option<PassReason> {
@@ -301,6 +318,29 @@ fn msync_is_held_if_it_only_writes_back() {
     let mut by_rule = TestLookups { mapped: Some(PassReason::Rule), ..lookups(on_disk()) };
     let reason = why_passed(Call::Msync, sync(args::MS_SYNC), &mut by_rule);
     assert_eq!(reason, Some(PassReason::Rule));
+}
+
+#[test]
+fn msync_is_of_whole_pages_of_the_size_that_the_kernel_has() {
+    for page_size in [4096, 16_384, 65_536] {
+        for (address, length) in
+            [(0_u64, 1_u64), (4096, 4096), (16_384, 16_385), (3 << 16, 1 << 16)]
+        {
+            let mapping = Some(Mapping { complete: true, devices: vec![DISK], files: vec![] });
+            let mut lookups = TestLookups { mapping, page_size, ..TestLookups::of(Ok(FILE)) };
+            let args = [address, length, args::MS_SYNC.into(), 0, 0, 0];
+            let said = format!("{length} bytes at {address} with pages of {page_size}");
+            if !address.is_multiple_of(page_size) {
+                let reason = why_passed(Call::Msync, args, &mut lookups);
+                assert_eq!(reason, Some(PassReason::Arguments), "{said}");
+                continue;
+            }
+            let held = decided(Call::Msync, args, &mut lookups);
+            assert!(matches!(held, Decision::Hold(on) if on == [DISK]), "{said}");
+            let pages = length.div_ceil(page_size) * page_size;
+            assert_eq!(lookups.ranges.take(), vec![address..address + pages], "{said}");
+        }
+    }
 }
 
 #[test]

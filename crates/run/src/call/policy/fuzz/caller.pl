@@ -4,7 +4,7 @@ use strict;
 use Fcntl;
 use POSIX ();
 use Socket;
-my ($mmap, $area, $shared, $page) = @ARGV;
+my ($mmap, $area, $length, $shared, $page) = @ARGV;
 my ($both, $private, $mine) = (3, 0x32, 0x11);
 POSIX::close($_) for 3 .. 255; # inherited descriptors
 open(my $data, "+<", "data") or die "data: $!";                           # 3
@@ -18,7 +18,7 @@ open(my $proc, "<", "/proc/self/status") or die "status: $!";             # 11
 open(my $gone, "+<", "gone") or die "gone: $!";                           # 12
 unlink("gone");
 sub map_at { syscall($mmap, @_) == $_[0] or die "mmap: $!" }
-map_at($area + 0, 8 * $page, $both, $private, -1, 0);
+map_at($area + 0, $length + 0, $both, $private, -1, 0);
 map_at($shared + 0, 4 * $page, $both, $mine, fileno($data), 0);
 map_at($shared + 4 * $page, 2 * $page, $both, $private, -1, 0);
 syswrite(STDOUT, "ready\n");

@@ -7,17 +7,20 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Eight pages, followed by unmapped memory. The address fits 32 bits.
+/// Private memory, followed by unmapped memory. The address fits 32 bits.
 pub(super) const AREA: u64 = 0x1000_0000;
+/// Whole pages of each size: 4, 16 or 64 KiB.
+pub(super) const AREA_LENGTH: u64 = 65_536;
 /// Four pages of a shared file mapping, and two private pages.
 pub(super) const SHARED: u64 = 0x2000_0000;
-pub(super) const PAGE: u64 = 4096;
-pub(super) const AREA_LENGTH: u64 = 8 * PAGE;
 
 /// The descriptors whose syncs are held if the directory is on a disk.
 pub(super) const ON_DISK: [i32; 4] = [3, 4, 5, 12];
 
-const MMAP: u32 = if cfg!(target_arch = "aarch64") { 222 } else { 9 };
+/// Returns the size of a page of this kernel.
+pub(super) fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
 
 pub(super) struct Caller {
     child: Child,
@@ -30,16 +33,17 @@ impl Caller {
     /// Starts the process in the directory `place`.
     pub(super) fn start(place: &Path) -> Self {
         fs::create_dir(place.join("d")).expect("a directory");
-        fs::write(place.join("data"), vec![7; 4 * PAGE as usize]).expect("a file");
+        fs::write(place.join("data"), vec![7; 4 * page() as usize]).expect("a file");
         fs::write(place.join("gone"), "").expect("a file");
         for (name, target) in
             [("l", "/data"), ("up", "../d"), ("loop", "loop"), ("fd", "/proc/self/fd/3")]
         {
             symlink(target, place.join(name)).expect("a link");
         }
+        let numbers = [libc::SYS_mmap as u64, AREA, AREA_LENGTH, SHARED, page()];
         let mut child = Command::new("perl")
             .args(["-e", include_str!("caller.pl")])
-            .args([u64::from(MMAP), AREA, SHARED, PAGE].map(|number| number.to_string()))
+            .args(numbers.map(|number| number.to_string()))
             .current_dir(place)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,14 +1,15 @@
 //! Calls and the memory that they point to, made from a fuzzing input.
 
-use super::caller::{AREA, AREA_LENGTH, PAGE, SHARED};
+use super::caller::{AREA, AREA_LENGTH, SHARED, page};
 use synconce_filter::{Abi, Call, native_abis};
 use synconce_fuzz::arbitrary::{self, Arbitrary};
 
 /// Offsets in the area.
 const POINTERS: u64 = 0;
-const REQUESTS: u64 = 2 * PAGE;
-const HOW: u64 = 6 * PAGE;
-const PATH: u64 = 7 * PAGE;
+const REQUESTS: u64 = 0x2000;
+const HOW: u64 = 0x6000;
+const PATH: u64 = AREA_LENGTH - PATH_LENGTH;
+const PATH_LENGTH: u64 = 4096;
 
 const PATHS: [&str; 16] = [
     "data",
@@ -56,7 +57,7 @@ impl Word {
             Self::Here => i64::from(-100).cast_unsigned(),
             Self::Area(offset) => AREA + u64::from(offset) % AREA_LENGTH,
             Self::EndOfArea(before) => AREA + AREA_LENGTH - u64::from(before),
-            Self::Shared(page) => SHARED + u64::from(page % 8) * PAGE,
+            Self::Shared(number) => SHARED + u64::from(number % 8) * page(),
             Self::Request(which) => AREA + REQUESTS + 64 * u64::from(which % 64),
             // O_DSYNC, __O_SYNC, O_PATH, RWF_DSYNC, RWF_SYNC, MS_SYNC.
             Self::Flags(bits) => [0o10_000, 0o4_000_000, 0o10_000_000, 2, 4, 1, 0o100, 0o2]
@@ -149,8 +150,8 @@ impl FuzzedCall {
                     args[2] = AREA + POINTERS;
                 }
                 Call::Msync => {
-                    args[0] = SHARED + args[0] % 4 * PAGE;
-                    (args[1], args[2]) = (args[1] % (6 * PAGE), args[2] % 8);
+                    args[0] = SHARED + args[0] % 4 * page();
+                    (args[1], args[2]) = (args[1] % (6 * page()), args[2] % 8);
                 }
                 _ => {}
             }
@@ -181,7 +182,7 @@ impl FuzzedCall {
         match &self.path {
             Path::Known(which) => put(PATH, PATHS[usize::from(which % 16)].as_bytes()),
             Path::Bytes(bytes) => put(PATH, bytes),
-            Path::UpToTheEnd(byte) => put(PATH, &[*byte; PAGE as usize]),
+            Path::UpToTheEnd(byte) => put(PATH, &[*byte; PATH_LENGTH as usize]),
         }
         for (at, byte) in &self.patches {
             put(u64::from(*at), &[*byte]);
