@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::{Context, Error};
-use synconce_sys::lease::is_open_elsewhere;
+use synconce_sys::lease::is_open_for_writing;
 use synconce_sys::overlay::link_to;
 
 /// Returns the first of `paths` that processes have open for as long as a verb waits, and these
@@ -60,7 +60,7 @@ pub(crate) fn that_stay_below(
         clones.push(clone);
     }
     let found = match that_stay(&below)? {
-        None => first_in_use(&below)?.map(|path| (path, Vec::new())),
+        None => first_written(&below)?.map(|path| (path, Vec::new())),
         found => found,
     };
     Ok(found.map(|(path, users)| {
@@ -69,23 +69,24 @@ pub(crate) fn that_stay_below(
     }))
 }
 
-/// Returns the first of `paths` that has a file which stays open for as long as a verb waits, by a process that /proc does not show: a container with the same volume, for example.
-fn first_in_use(paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
+/// Returns the first of `paths` that has a file which stays open for writing for as long as a verb
+/// waits, by a process that /proc does not show: a container with the same volume, for example.
+fn first_written(paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
-        if !eventually(|| is_in_use(path).map(|is_in_use| !is_in_use))? {
+        if !eventually(|| is_written(path).map(|is_written| !is_written))? {
             return Ok(Some(path.clone()));
         }
     }
     Ok(None)
 }
 
-/// Whether a regular file at or below `path` is open elsewhere. A file without leases is not.
-fn is_in_use(path: &Path) -> Result<bool, Error> {
+/// Whether a regular file at or below `path` is open for writing. A file without leases is not.
+fn is_written(path: &Path) -> Result<bool, Error> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let is_open = |path: &PathBuf| {
         let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
         let opened = is_file.then(|| rustix::fs::open(path, flags, Mode::empty()).ok()).flatten();
-        opened.is_some_and(|file| is_open_elsewhere(file).unwrap_or(false))
+        opened.is_some_and(|file| is_open_for_writing(file).unwrap_or(false))
     };
     Ok(all_below(path)?.iter().any(is_open))
 }
