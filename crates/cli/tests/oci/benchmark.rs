@@ -33,8 +33,7 @@ pub fn trials() -> Vec<Trial> {
 /// 1,800 small files, each of which dpkg syncs by default.
 const PACKAGE: &str = "manpages-dev";
 
-/// No build has more flushes if its syncs and BuildKit's databases are held. docs/benchmarks.md has
-/// 46 and 38.
+/// No build has more flushes if its syncs and BuildKit's databases are held. docs/benchmarks.md has 38.
 const HARDLY_ANY: u64 = 60;
 
 /// The limit of a test in which a base is made and eight images are built.
@@ -101,7 +100,6 @@ fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
     }
     // Their databases included, hardly any flush is left.
     assert!(flushes["wrapper-hold"] * 2 < flushes["wrapper"], "{flushes:?}");
-    assert!(flushes["volatile-hold"] < flushes["wrapper-hold"], "{flushes:?}");
     assert!(flushes["image-default"] < flushes["full-fsync"], "{flushes:?}");
 }
 
@@ -114,8 +112,6 @@ fn a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush(p
     let chown = flushes(place, &options);
     assert!(chown["volatile"] + 50 < chown["wrapper"], "{chown:?}");
     assert!(chown["volatile-hold"] <= HARDLY_ANY, "{chown:?}");
-    let install = flushes(place, &["--variants", "wrapper-hold"]);
-    assert!(install["wrapper-hold"] <= HARDLY_ANY, "{install:?}");
 }
 
 /// Starts a benchmark with its logs in `logs`; returns when its first step has begun.
