@@ -8,7 +8,7 @@ use crate::work::Work;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use synconce_testkit::manifest::{Manifest, ManifestOptions};
 use synconce_testkit::process;
@@ -75,6 +75,11 @@ pub(crate) fn without_sync() -> RwLockReadGuard<'static, ()> {
     DISKS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Locks out the recordings without sync(2) while a run makes one.
+pub(crate) fn with_sync() -> RwLockWriteGuard<'static, ()> {
+    DISKS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Records `work` under `tool` in `config`, with the background load `load`.
 pub(crate) fn record(
     config: RunConfig,
@@ -83,7 +88,7 @@ pub(crate) fn record(
     load: LoadKind,
 ) -> Result<RecordedRun> {
     let syncs_all = config.mode == Mode::Sealed || work.commits_all_disks();
-    let _alone = syncs_all.then(|| DISKS.write().unwrap_or_else(PoisonError::into_inner));
+    let _alone = syncs_all.then(with_sync);
     let _shared = (!syncs_all).then(without_sync);
     let control = tempfile::Builder::new().prefix("synconce-prove-").tempdir()?;
     let builder = config.disk.rig(work.size()).record(true);

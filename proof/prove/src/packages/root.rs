@@ -14,6 +14,8 @@ use tempfile::TempDir;
 
 /// Types the command that `synconce status` prints.
 pub(super) const MEND: &str = include_str!("mend.sh");
+/// The scripts of the udeb.
+const HOOKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/installer");
 /// Far longer than an act takes.
 const LIMIT: Duration = Duration::from_secs(60);
 /// What dpkg writes before its first sync, and removes when it is called again, what the commands
@@ -89,19 +91,24 @@ impl Root {
 
     /// Runs `script` in the root, which succeeds.
     pub(super) fn run(&self, script: &str) -> Result<()> {
-        self.run_as(script, self.mutant)
+        self.run_as(script, self.mutant, None)
     }
 
     /// As [`Self::run`], with every step.
     pub(super) fn prepare(&self, script: &str) -> Result<()> {
-        self.run_as(script, None)
+        self.run_as(script, None, None)
     }
 
-    fn run_as(&self, script: &str, mutant: Option<&str>) -> Result<()> {
+    /// Runs `script` in an installer whose `/target` is the root, and which succeeds.
+    pub(super) fn install(&self, script: &str) -> Result<()> {
+        self.run_as(script, self.mutant, Some(HOOKS))
+    }
+
+    fn run_as(&self, script: &str, mutant: Option<&str>, hooks: Option<&str>) -> Result<()> {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "slave", "--pid", "--fork", "--kill-child"]);
         command.args(["sh", "-euc", include_str!("enter.sh"), "enter"]);
-        command.arg(&self.path).arg(&self.program).arg(script).env_clear();
+        command.arg(&self.path).arg(&self.program).arg(script).args(hooks).env_clear();
         command.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin:/tools").env("LC_ALL", "C");
         command.env("DEBIAN_FRONTEND", "noninteractive");
         command.envs(mutant.map(|mutant| ("SYNCONCE_MUTANT", mutant)));
