@@ -30,7 +30,7 @@ fn a_file_without_a_name_gets_one_in_a_held_directory() {
     with_hold("", |_, fixture| {
         fixture.ok("start");
         let file = name_a_file(&fixture.directory());
-        if kernel_is_at_least(6, 1) {
+        if kernel_is_at_least(6, 10) {
             file.unwrap();
         } else {
             assert_eq!(file, Err(Errno::OPNOTSUPP));
