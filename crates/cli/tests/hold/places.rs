@@ -235,6 +235,47 @@ fn a_recovery_that_was_killed_after_its_renames_goes_on() {
     });
 }
 
+/// Inodes of 128 bytes have no times of birth, and ext4 gives the number of a removed file to the next one.
+#[test]
+fn another_file_with_the_inode_number_is_not_set_aside_where_files_have_no_times_of_birth() {
+    isolated(|place| {
+        let rig = Rig::builder().size(128 << 20).passthrough(false).up().unwrap();
+        rig.unmount().unwrap();
+        sh(place, &format!("mkfs.ext4 -q -F -I 128 {}", rig.device().display()));
+        rig.mount().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        let at = fixture.rig.path().display();
+        // The other disk has held files of a crash, too.
+        let make =
+            "truncate -s 128M twin; mkfs.ext4 -q -I 128 twin; mkdir other; mount -o loop twin other
+             mkdir other/databases; echo other >other/meta.db";
+        sh(place, &format!("{make}; cp -a {at}/.synconce-hold other"));
+        let number =
+            |directory: &str| sh(place, &format!("cd {directory}; stat -c %i databases meta.db"));
+        assert_eq!(number("other"), number(&at.to_string()));
+        fixture.rig.unmount().unwrap();
+        sh(place, &format!("mount --bind other {at}"));
+        let expect_refused = || {
+            fixture.fails("recover", &[ANOTHER]);
+            fixture.fails("recover --wipe", &[ANOTHER]);
+        };
+        expect_refused();
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "other\n");
+        sh(place, &format!("umount {at} other"));
+        fixture.rig.mount().unwrap();
+        let held = number(&at.to_string());
+        sh(place, &format!("rmdir {at}/databases; mkdir {at}/databases"));
+        assert_eq!(number(&at.to_string()), held);
+        expect_refused();
+        fixture.ok("recover --keep");
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
+        fixture.rig.down().unwrap();
+    });
+}
+
 #[test]
 fn the_copy_of_a_held_directory_is_no_reason_to_set_files_aside() {
     with_hold("after_crash = \"wipe\"\n", |place, fixture| {
