@@ -33,6 +33,13 @@ struct Level {
 }
 
 impl Entries<'_> {
+    /// Whether the directory has another device than the first one of the walk: on btrfs each subvolume
+    /// has its own.
+    pub fn is_of_another_device(&self) -> bool {
+        let device = |level: Option<&Level>| level.map(|level| level.identity.0);
+        device(self.above.first()) != device(self.above.last())
+    }
+
     /// Returns the path of the entry `name`, or of the directory itself for `.`.
     pub fn path_of(&self, name: &CStr) -> PathBuf {
         let above = self.above.iter().skip(1).map(|level| level.name.as_c_str());

@@ -1,16 +1,17 @@
 //! What a file is, whatever its name.
 
-use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::os::fd::AsFd;
 use std::path::Path;
 use synconce_durable::error::{Context, Error};
+use synconce_sys::handle;
 
 const WANTED: StatxFlags = StatxFlags::INO.union(StatxFlags::BTIME);
 
 /// Identifies a file beyond renames, unmounts and boots: no file on another disk, and no later
-/// file on the same disk, has both numbers.
+/// file on the same disk, has all numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileId {
     /// The inode number, by which `find -inum` finds the file.
@@ -18,6 +19,10 @@ pub struct FileId {
     /// When the file was made, in seconds and nanoseconds since 1970. `None` on file systems that
     /// do not record the time (statx(2), STATX_BTIME).
     pub born: Option<(i64, u32)>,
+    /// The generation of the inode, in place of the time of birth. ext4 gives each new file a random
+    /// number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
 }
 
 impl FileId {
@@ -27,10 +32,13 @@ impl FileId {
     /// # Errors
     /// Names a path that cannot be looked at.
     pub fn of(path: &Path) -> Result<Option<Self>, Error> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        match rustix::fs::statx(CWD, path, flags, WANTED) {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            stat => Ok(Some(Self::from_stat(&stat.on("cannot look at", path)?))),
+            file => {
+                let id = file.and_then(Self::of_open);
+                Ok(Some(id.on("cannot look at", path)?))
+            }
         }
     }
 
@@ -39,19 +47,17 @@ impl FileId {
     /// # Errors
     /// Those of statx(2).
     pub fn of_open(file: impl AsFd) -> rustix::io::Result<Self> {
-        let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED)?;
-        Ok(Self::from_stat(&stat))
+        let stat = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, WANTED)?;
+        let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
+        let generation = if has_birth { None } else { handle::generation(file.as_fd()) };
+        Ok(Self { inode: stat.stx_ino, born, generation })
     }
 
     /// Returns the identity as a word, for names and notes.
     pub(crate) fn word(&self) -> String {
         let (seconds, nanoseconds) = self.born.unwrap_or_default();
-        format!("{}-{seconds}-{nanoseconds}", self.inode)
-    }
-
-    fn from_stat(stat: &Statx) -> Self {
-        let has_birth = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = has_birth.then_some((stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec));
-        Self { inode: stat.stx_ino, born }
+        let generation = self.generation.map(|number| format!("-{number}")).unwrap_or_default();
+        format!("{}-{seconds}-{nanoseconds}{generation}", self.inode)
     }
 }

@@ -156,6 +156,7 @@ mod tests {
                 point: "/".into(),
                 mount: 1,
                 super_block: block(mounted),
+                root: None,
                 errors: None,
             };
             let loss = Loss { boot: boot.to_owned(), super_block: block(then) };

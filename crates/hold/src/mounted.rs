@@ -1,5 +1,6 @@
 //! Whether a file system was mounted all the time since a hold started.
 
+use crate::file_id::FileId;
 use crate::record::{FileSystem, HoldRecord, SuperBlock};
 use crate::runtime::guard;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -33,7 +34,8 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
     let super_block = listed.and_then(super_block::directory);
     let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
     let errors = super_block.as_ref().and_then(errors_of);
-    Ok(FileSystem { point, mount, super_block, errors })
+    let root = FileId::of(&point).ok().flatten();
+    Ok(FileSystem { point, mount, super_block, root, errors })
 }
 
 /// Returns the number of errors that the ext4 of `super_block` has counted. Only e2fsck(8) sets the

@@ -314,6 +314,10 @@ impl ResolvedPath {
     }
 }
 
+/// The flag of statvfs(2) of a mount that follows no links (`ST_NOSYMFOLLOW`, Linux 5.10). Before Linux
+/// 5.14 fsmount(2) does not know the attribute, and the start fails.
+const NOSYMFOLLOW: StatVfsMountFlags = StatVfsMountFlags::from_bits_retain(0x2000);
+
 /// Returns the attributes of the mount that `directory` is on, which the overlay gets, too.
 fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
     let flags = rustix::fs::fstatvfs(directory)?.f_flag;
@@ -323,6 +327,7 @@ fn flags_of_mount(directory: &OwnedFd) -> rustix::io::Result<MountAttrFlags> {
         (StatVfsMountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
         (StatVfsMountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
         (StatVfsMountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
+        (NOSYMFOLLOW, MountAttrFlags::MOUNT_ATTR_NOSYMFOLLOW),
     ] {
         attributes.set(attribute, flags.contains(flag));
     }

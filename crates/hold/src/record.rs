@@ -89,6 +89,9 @@ pub struct FileSystem {
     /// The super block. `None` in markers of older versions, and if sysfs does not show it.
     #[serde(default)]
     pub super_block: Option<SuperBlock>,
+    /// What is at the mount point. `None` in markers of older versions.
+    #[serde(default)]
+    pub root: Option<FileId>,
     /// The errors that ext4 had counted. `None` in markers of older versions, and if sysfs does not
     /// show the number.
     #[serde(default)]

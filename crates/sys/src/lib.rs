@@ -7,7 +7,7 @@
 //! attributes, [`namespace`] makes namespaces, [`signals`] has masks and readers of signals,
 //! [`peer`] has the process behind a socket, [`origin`] records what the process inherited before
 //! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
-//! attributes of mounts, files by their handles; [`overlay`] mounts one.
+//! attributes of mounts, files by their handles, which identify held files, too; [`overlay`] mounts one.
 //! [`file_sync`] syncs a file of another process, [`aio`] makes many writes at a time. [`ustat`] says whether a file system is in use.
 //! [`lease`] says whether a file is open for writing.
 //! [`search`] looks up programs in PATH; [`accounts`] reads passwd(5) and group(5). [`reason`]

@@ -1,22 +1,50 @@
 //! Full and failing disks, and file systems that go away.
 
-use crate::crashes::unmount_below;
-use crate::support::{HoldOnRig, end, stays, with_hold};
+use crate::crashes::{crash, unmount_below};
+use crate::support::{HoldOnRig, end, sh, stays, with_hold};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use synconce_testkit::harness::{binary, finish, isolated, isolated_alone};
+use synconce_testkit::harness::{Place, binary, finish, isolated, isolated_alone};
 use synconce_testkit::rig::{FsKind, Rig};
+
+/// Fills the disk, and uses up its inodes.
+fn fill(place: &Place, fixture: &HoldOnRig<'_>) {
+    let at = fixture.rig.path().display();
+    let fill = format!("cat /dev/zero >{at}/full; while : >{at}/full-$((i+=1)); do :; done; :");
+    place.bare(&["bash", "-c", &fill]);
+}
+
+#[test]
+fn a_recovery_on_a_full_disk_names_the_disk_and_is_repeated_once_there_is_space() {
+    isolated(|place| {
+        let rig = Rig::builder().size(24 << 20).passthrough(false).up().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "after_crash = \"wipe\"\n");
+        let at = fixture.rig.path().display().to_string();
+        for then in ["recover --keep", "recover"] {
+            fixture.ok("start");
+            fill(place, &fixture);
+            crash(&fixture);
+            let hint = format!("hint: df -h {at}, and free space there");
+            fixture.fails("recover", &["No space left on device", &hint]);
+            assert_eq!(fixture.state(), "interrupted");
+            if then == "recover" {
+                sh(place, &format!("rm {at}/full*"));
+            }
+            fixture.ok(then);
+            assert_eq!(fixture.state(), "off");
+            assert_eq!(fixture.file().exists(), then != "recover");
+            sh(place, &format!("rm -f {at}/full*"));
+        }
+        fixture.rig.down().unwrap();
+    });
+}
 
 #[test]
 fn a_full_disk_refuses_the_start_and_keeps_nothing() {
     isolated(|place| {
         let rig = Rig::builder().size(24 << 20).passthrough(false).up().unwrap();
         let fixture = HoldOnRig::on(place, rig, "");
-        let fill = format!(
-            "cat /dev/zero >{0}/full; i=0; while : >{0}/$i; do i=$((i+1)); done; :",
-            fixture.rig.path().display()
-        );
-        place.bare(&["sh", "-c", &fill]);
+        fill(place, &fixture);
         let at_first = fixture.everything();
         fixture.fails("start", &["No space left on device"]);
         assert_eq!(fixture.everything(), at_first);

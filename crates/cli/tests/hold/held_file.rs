@@ -1,7 +1,7 @@
 //! What a process meets at a held file: the limits of a mount point, its locks, and the syncs that
 //! stay real.
 
-use crate::support::{HoldOnRig, end, with_hold};
+use crate::support::{HoldOnRig, end, sh, with_hold};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs;
@@ -107,6 +107,15 @@ fn a_sync_that_is_asked_for_at_open_and_msync_reach_the_disk_from_a_held_file() 
             // flush() is msync(2) with MS_SYNC.
             let flushes = count("0", "memory[0] = turn; memory.flush()");
             assert!(flushes >= CALLS, "msync: {flushes}");
+        }
+        // By an attribute of the file, and by an option of the mount, each write is synced.
+        let remount = format!("mount -o remount,sync {}", fixture.rig.path().display());
+        for (path, command) in
+            [(&held[1], format!("chattr +S {}", held[1].display())), (&held[0], remount)]
+        {
+            sh(place, &command);
+            let flushes = flushes_of(&fixture, path, "0", WRITE);
+            assert!(flushes >= CALLS, "{command}: {flushes}");
         }
         fixture.ok("stop");
         fixture.rig.down().unwrap();

@@ -30,7 +30,7 @@ fn a_file_without_a_name_gets_one_in_a_held_directory() {
     with_hold("", |_, fixture| {
         fixture.ok("start");
         let file = name_a_file(&fixture.directory());
-        if kernel_is_at_least(6, 1) {
+        if kernel_is_at_least(6, 10) {
             file.unwrap();
         } else {
             assert_eq!(file, Err(Errno::OPNOTSUPP));
@@ -135,6 +135,73 @@ fn a_quota_of_btrfs_limits_a_held_directory() {
         fixture.ok("start");
         assert!((1 << 20..=limit).contains(&fill(place, &held)));
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// The overlay has one device number for the files of all subvolumes. `find` and `du` then take a subvolume
+/// for a loop, and `rsync -H` copies a hard link of one subvolume in place of that of another.
+#[test]
+fn a_directory_with_a_subvolume_below_is_not_held_and_a_subvolume_is() {
+    isolated(|place| {
+        let rig = Rig::builder().fs(FsKind::Btrfs).size(512 << 20).passthrough(false).up().unwrap();
+        let held = rig.path().join("jobs");
+        configure(place, "t", "", &held);
+        let (fixture, at) = (HoldOnRig { place, rig }, held.display());
+        sh(place, &format!("btrfs subvolume create {at}; mkdir -p {at}/a/b"));
+        sh(place, &format!("btrfs subvolume create {at}/a/b/snapshots"));
+        fixture.fails("start", &["/jobs/a/b/snapshots is a subvolume below", "directories of the"]);
+        sh(place, &format!("btrfs subvolume delete {at}/a/b/snapshots"));
+        fixture.ok("start");
+        fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// An overlay keeps the flags in an attribute of its own (`ovl_set_protattr`, Linux 5.15).
+#[test]
+fn a_flag_of_chattr_from_before_the_start_stays_and_a_later_one_goes_with_the_hold() {
+    with_hold("", |place, fixture| {
+        let at = fixture.directory();
+        let chattr = |words: &str| {
+            let script = format!("cd {}; chattr {words}", at.display());
+            place.bare(&["sh", "-c", &script])
+        };
+        let is_kept = kernel_is_at_least(5, 15);
+        for name in ["before", "later"] {
+            fs::write(at.join(name), "").unwrap();
+        }
+        assert!(chattr("+i before").status.success());
+        fixture.ok("start");
+        let denied = chattr("-i before");
+        assert_eq!(denied.stderr.contains("Operation not permitted"), is_kept, "{denied:?}");
+        assert!(chattr("+i later").status.success());
+        assert!(fs::remove_file(at.join("later")).is_err());
+        fixture.ok("stop");
+        if is_kept {
+            fixture.fails("start", &["/later has the attribute trusted.overlay.protattr"]);
+            fs::remove_file(at.join("later")).unwrap();
+        }
+        assert!(chattr("-i *").status.success());
+    });
+}
+
+#[test]
+fn an_overlay_follows_no_link_where_its_disk_follows_none() {
+    isolated(|place| {
+        let builder = Rig::builder().size(128 << 20).mount_options("nosymfollow");
+        let fixture = HoldOnRig::on(place, builder.passthrough(false).up().unwrap(), "");
+        let link = fixture.directory().join("link");
+        std::os::unix::fs::symlink("/etc/hostname", &link).unwrap();
+        let open = || rustix::fs::open(&link, OFlags::RDONLY, Mode::empty()).map(drop);
+        assert_eq!(open(), Err(Errno::LOOP));
+        if kernel_is_at_least(5, 14) {
+            fixture.ok("start");
+            assert_eq!(open(), Err(Errno::LOOP));
+            fixture.ok("stop");
+        } else {
+            fixture.fails("start", &["cannot mount a volatile overlay"]);
+        }
         fixture.rig.down().unwrap();
     });
 }

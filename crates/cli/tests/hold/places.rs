@@ -83,6 +83,9 @@ const CHANGES: &[PlaceChange] = &[
     within(CONTAINER, ["a container with another volume", "mount --bind kept $at", ANOTHER]),
 ];
 
+/// Makes mkfs.ext4(8) write an earlier time than that of the disk of the hold: it writes seconds.
+const EARLIER: &str = "E2FSPROGS_FAKE_TIME=$(($(date +%s) - 9))";
+
 /// Makes a hold on a disk of its own and crashes it; makes spare disks before. Returns the hold
 /// and a prefix for shell commands.
 fn crashed<'a>(place: &'a Place, after_crash: &str) -> (HoldOnRig<'a>, String) {
@@ -92,7 +95,7 @@ fn crashed<'a>(place: &'a Place, after_crash: &str) -> (HoldOnRig<'a>, String) {
     sh(
         place,
         &format!(
-            "rm -rf spare twin kept; truncate -s 64M spare twin; mkfs.ext4 -q spare
+            "rm -rf spare twin kept; truncate -s 64M spare twin; {EARLIER} mkfs.ext4 -q spare
              mkfs.ext4 -q -U $(blkid -o value -s UUID {device}) twin
              mkdir -p kept/databases kept/cur/db away root; echo other >kept/meta.db
              cd {at}; mkdir -p v1/db v2/db then now; touch then/a now/b
@@ -199,6 +202,19 @@ fn the_first_disk_is_not_used_unchecked_after_another_one_was_recovered() {
     });
 }
 
+/// A machine without a clock of its own starts in 1970, until it reaches a time server.
+#[test]
+fn a_renamed_directory_is_missed_although_the_hold_started_before_the_clock_was_set() {
+    isolated(|place| {
+        let (fixture, at) = crashed(place, "wipe");
+        edit(place, |record| record["started"] = "1970-01-01T00:00:20Z".into());
+        let renamed = CHANGES.iter().find(|change| change.name == "a directory that was renamed");
+        expect_refused(&fixture, &at, renamed.unwrap());
+        fixture.ok("recover");
+        fixture.rig.down().unwrap();
+    });
+}
+
 #[test]
 fn a_disk_without_even_the_directory_is_recovered_too() {
     with_hold("", |place, fixture| {
@@ -209,7 +225,8 @@ fn a_disk_without_even_the_directory_is_recovered_too() {
         edit(place, |record| record["started"] = "2026-01-02T03:04:05Z".into());
         fixture.rig.unmount().unwrap();
         let at = fixture.rig.path().display();
-        sh(place, &format!("truncate -s 64M spare; mkfs.ext4 -q spare; mount -o loop spare {at}"));
+        let make = format!("truncate -s 64M spare; {EARLIER} mkfs.ext4 -q spare");
+        sh(place, &format!("{make}; mount -o loop spare {at}"));
         fixture.ok("recover");
         assert_eq!(fixture.state(), "off");
         sh(place, &format!("umount {at}"));
@@ -231,6 +248,47 @@ fn a_recovery_that_was_killed_after_its_renames_goes_on() {
         fs::write(fixture.directory().join("data"), "new").unwrap();
         fixture.ok("settle");
         fixture.ok("stop");
+        fixture.rig.down().unwrap();
+    });
+}
+
+/// Inodes of 128 bytes have no times of birth, and ext4 gives the number of a removed file to the next one.
+#[test]
+fn another_file_with_the_inode_number_is_not_set_aside_where_files_have_no_times_of_birth() {
+    isolated(|place| {
+        let rig = Rig::builder().size(128 << 20).passthrough(false).up().unwrap();
+        rig.unmount().unwrap();
+        sh(place, &format!("mkfs.ext4 -q -F -I 128 {}", rig.device().display()));
+        rig.mount().unwrap();
+        let fixture = HoldOnRig::on(place, rig, "after_crash = \"wipe\"\n");
+        fixture.ok("start");
+        fs::write(fixture.file(), "old").unwrap();
+        crash(&fixture);
+        let at = fixture.rig.path().display();
+        // The other disk has held files of a crash, too.
+        let make =
+            "truncate -s 128M twin; mkfs.ext4 -q -I 128 twin; mkdir other; mount -o loop twin other
+             mkdir other/databases; echo other >other/meta.db";
+        sh(place, &format!("{make}; cp -a {at}/.synconce-hold other"));
+        let number =
+            |directory: &str| sh(place, &format!("cd {directory}; stat -c %i databases meta.db"));
+        assert_eq!(number("other"), number(&at.to_string()));
+        fixture.rig.unmount().unwrap();
+        sh(place, &format!("mount --bind other {at}"));
+        let expect_refused = || {
+            fixture.fails("recover", &[ANOTHER]);
+            fixture.fails("recover --wipe", &[ANOTHER]);
+        };
+        expect_refused();
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "other\n");
+        sh(place, &format!("umount {at} other"));
+        fixture.rig.mount().unwrap();
+        let held = number(&at.to_string());
+        sh(place, &format!("rmdir {at}/databases; mkdir {at}/databases"));
+        assert_eq!(number(&at.to_string()), held);
+        expect_refused();
+        fixture.ok("recover --keep");
+        assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");
         fixture.rig.down().unwrap();
     });
 }

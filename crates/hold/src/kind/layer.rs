@@ -1,7 +1,11 @@
-//! Layers of overlays at and below a directory that is to be held.
+//! Layers of overlays at and below a directory that is to be held, and subvolumes below.
 //!
 //! The overlay of a hold would hide the marks of another overlay, and the end of the hold would
 //! remove some of them: what the layer had deleted would be back.
+//!
+//! An overlay has one device number for all subvolumes of btrfs, and their inode numbers are the same.
+//! So `find` and `du` would take a subvolume for a loop, and `rsync -H` would copy a hard link of one
+//! subvolume in place of that of another.
 
 use super::refusal::RefusalReason;
 use crate::directories::{DIRECTORY, Entries, walk};
@@ -20,37 +24,41 @@ const PREFIXES: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 const MOUNTED_ONCE: &[u8] = b"trusted.overlay.uuid";
 
 /// What ends the walk.
-enum LayerFound {
-    Layer(RefusalReason),
+enum WalkEnd {
+    Refused(RefusalReason),
     Failed(Error),
 }
 
-impl From<Error> for LayerFound {
+impl From<Error> for WalkEnd {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Refuses a directory that is a layer of an overlay, or has one below: an attribute of overlays,
-/// or a whiteout (a character device with the number 0). Needs CAP_SYS_ADMIN.
+/// or a whiteout (a character device with the number 0). Refuses one with a subvolume below. Needs
+/// CAP_SYS_ADMIN.
 pub(super) fn check(top: &Path) -> Result<(), RefusalReason> {
     let opened = rustix::fs::open(top, DIRECTORY, Mode::empty()).on("cannot open", top);
-    match opened.map_err(LayerFound::from).and_then(|directory| walk(directory, top, look)) {
+    match opened.map_err(WalkEnd::from).and_then(|directory| walk(directory, top, look)) {
         Ok(()) => Ok(()),
-        Err(LayerFound::Layer(reason)) => Err(reason),
-        Err(LayerFound::Failed(error)) => {
+        Err(WalkEnd::Refused(reason)) => Err(reason),
+        Err(WalkEnd::Failed(error)) => {
             let kind = error.io().kind();
             Err(RefusalReason::Unreadable(error.path().to_owned(), io::Error::new(kind, error)))
         }
     }
 }
 
-fn look(entries: &Entries<'_>) -> Result<(), LayerFound> {
+fn look(entries: &Entries<'_>) -> Result<(), WalkEnd> {
     let failed = |error: Errno| Error::new("cannot look below", &entries.path_of(c"."), error);
+    if entries.is_of_another_device() {
+        return Err(WalkEnd::Refused(RefusalReason::SubvolumeBelow(entries.path_of(c"."))));
+    }
     let below = PathBuf::from(format!("/proc/self/fd/{}", entries.directory.as_raw_fd()));
     let attribute = attribute_of(&below).map_err(failed)?;
     if let Some(attribute) = attribute {
-        return Err(LayerFound::Layer(RefusalReason::Layer(entries.path_of(c"."), attribute)));
+        return Err(WalkEnd::Refused(RefusalReason::Layer(entries.path_of(c"."), attribute)));
     }
     for (name, kind) in entries.entries {
         let path = || entries.path_of(name);
@@ -62,7 +70,7 @@ fn look(entries: &Entries<'_>) -> Result<(), LayerFound> {
                         stat => stat.map_err(failed)?.st_rdev == 0,
                     };
                 if is_whiteout {
-                    return Err(LayerFound::Layer(RefusalReason::Layer(
+                    return Err(WalkEnd::Refused(RefusalReason::Layer(
                         path(),
                         "is a whiteout".into(),
                     )));
@@ -71,7 +79,7 @@ fn look(entries: &Entries<'_>) -> Result<(), LayerFound> {
             FileType::RegularFile => {
                 let file = below.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
                 if let Some(attribute) = attribute_of(&file).map_err(failed)? {
-                    return Err(LayerFound::Layer(RefusalReason::Layer(path(), attribute)));
+                    return Err(WalkEnd::Refused(RefusalReason::Layer(path(), attribute)));
                 }
             }
             _ => {}

@@ -40,6 +40,8 @@ pub enum RefusalReason {
     MountPoint,
     /// This mount point is below the path.
     MountBelow(PathBuf),
+    /// This subvolume is below the path.
+    SubvolumeBelow(PathBuf),
     /// This file or directory is of a layer of an overlay, as this shows.
     Layer(PathBuf, String),
     /// This layer of a mounted overlay is at, above or below the path.
@@ -98,6 +100,12 @@ impl fmt::Display for RefusalReason {
             }
             Self::MountPoint => f.write_str("a mount point"),
             Self::MountBelow(point) => write!(f, "{} is a mount point below", point.display()),
+            Self::SubvolumeBelow(path) => write!(
+                f,
+                "{} is a subvolume below: through an overlay, its files would have the inode \
+                 numbers of other files",
+                path.display()
+            ),
             Self::Layer(path, sign) => {
                 write!(f, "a layer of an overlay: {} {sign}", path.display())
             }
@@ -144,7 +152,7 @@ impl Refusal {
                 let found = DatabaseFile { kind: *kind, file: self.path.clone() };
                 Some(found.advice(&self.path))
             }
-            RefusalReason::MountBelow(_) => {
+            RefusalReason::MountBelow(_) | RefusalReason::SubvolumeBelow(_) => {
                 Some("name the directories of the databases only".to_owned())
             }
             RefusalReason::MountPoint => {

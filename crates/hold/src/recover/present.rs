@@ -121,11 +121,14 @@ fn mount_point_above(path: &Path) -> Result<PathBuf, Error> {
     Ok(above.unwrap_or(Path::new("/")).to_owned())
 }
 
-/// Whether the file system at `point` was made after the hold of `record` started.
+/// Whether the file system at `point` was made after the hold of `record` started. The clock may have been
+/// wrong by then, so the file system of the start is known by its root.
 fn is_newer(point: &Path, record: &HoldRecord) -> Result<bool, Error> {
-    let born = FileId::of(point)?.and_then(|root| root.born);
+    let Some(root) = FileId::of(point)? else { return Ok(false) };
+    let is_it = record.file_systems.iter().any(|system| system.root.as_ref() == Some(&root));
     let started = seconds(&record.started);
-    Ok(born.zip(started).is_some_and(|((born, _), started)| born > started))
+    let is_later = root.born.zip(started).is_some_and(|((born, _), started)| born > started);
+    Ok(is_later && !is_it)
 }
 
 /// Refuses while a process has files of the hold of `config` open. A daemon that was started

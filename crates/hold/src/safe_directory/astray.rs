@@ -61,14 +61,17 @@ impl fmt::Display for Astray {
 
 impl std::error::Error for Astray {}
 
-/// Returns a command that helps against `error`, if an [`Astray`] or a read-only file system is its
-/// cause.
+/// Returns a command that helps against `error`, if an [`Astray`], a full or a read-only file system is
+/// its cause.
 pub fn remedy(error: &Error) -> Option<String> {
-    if error.io().kind() == ErrorKind::ReadOnlyFilesystem {
-        let existing = error.path().ancestors().find(|above| above.exists())?;
-        let mounts = mounts::ours().ok()?;
-        let point = &mount_of(existing, &mounts).ok()?.point;
-        return Some(format!("mount -o remount,rw {}", quote(point)));
+    match error.io().kind() {
+        ErrorKind::ReadOnlyFilesystem => {
+            return Some(format!("mount -o remount,rw {}", mount_point_of(error.path())?));
+        }
+        ErrorKind::StorageFull => {
+            return Some(format!("df -h {}, and free space there", mount_point_of(error.path())?));
+        }
+        _ => {}
     }
     let cause = Astray::of(error)?;
     let path = quote(error.path());
@@ -85,6 +88,13 @@ pub fn remedy(error: &Error) -> Option<String> {
         }
         Astray::Replaced => "stop the daemon".to_owned(),
     })
+}
+
+/// Returns the mount point of the file system of `path`, for a shell.
+fn mount_point_of(path: &Path) -> Option<String> {
+    let existing = path.ancestors().find(|above| above.exists())?;
+    let mounts = mounts::ours().ok()?;
+    Some(quote(&mount_of(existing, &mounts).ok()?.point))
 }
 
 /// Returns the command after which root has the directory `path` of a hold. A `chown -R` above is a
