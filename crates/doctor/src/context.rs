@@ -11,10 +11,10 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::{self, Metadata};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use synconce_durable::text;
+use synconce_durable::text::{self, printable};
 
 /// How many of the largest files and directories are listed.
 const LISTED: usize = 10;
@@ -102,7 +102,14 @@ pub fn examine_context(
     observer.begins("the build context");
     let file = absolute.join(".dockerignore");
     let (ignore, ignore_file) = match fs::read(&file) {
-        Ok(text) => (Ignore::parse(&String::from_utf8_lossy(&text)), Some(file)),
+        Ok(text) => {
+            let text = String::from_utf8_lossy(&text);
+            if let Some((number, line)) = Ignore::refused(&text) {
+                let why = format!("line {number}: builders refuse the pattern {line}");
+                return Err(Error::io("understand", &file)(io::Error::other(why)));
+            }
+            (Ignore::parse(&text), Some(file))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => (Ignore::default(), None),
         Err(error) => return Err(Error::io("read", &file)(error)),
     };
@@ -220,7 +227,8 @@ impl Amount {
 
     pub(crate) fn shown(&self) -> String {
         let (size, entries) = (bytes(self.bytes as f64), whole(self.entries as f64));
-        format!("{size} in {entries} entries")
+        let noun = if self.entries == 1 { "entry" } else { "entries" };
+        format!("{size} in {entries} {noun}")
     }
 }
 
@@ -254,7 +262,7 @@ impl BuildContext {
         };
         let (entries, size) = (sum(|amount| amount.entries), sum(|amount| amount.bytes));
         let sent = self.sent.shown();
-        let directory = self.directory.display();
+        let directory = printable(&self.directory.to_string_lossy());
         match entries {
             0 => format!(
                 "{directory}: a build sends {sent}; nothing that is seldom needed was found"
@@ -300,11 +308,12 @@ impl BuildContext {
             for part in parts {
                 let Amount { entries, bytes: size } = part.amount;
                 let (size, entries) = (bytes(size as f64), whole(entries as f64));
-                let _ = writeln!(text, "  {size:>9} {entries:>9}  {}", part.path.display());
+                let path = printable(&part.path.to_string_lossy());
+                let _ = writeln!(text, "  {size:>9} {entries:>9}  {path}");
             }
         }
         for path in &self.unreadable {
-            let _ = writeln!(text, "\nnot read: {}", path.display());
+            let _ = writeln!(text, "\nnot read: {}", printable(&path.to_string_lossy()));
         }
         let _ = writeln!(text, "\n{verdict}");
         text
@@ -339,14 +348,16 @@ mod tests {
         write(".git/objects/1", 50);
         write("target/CACHEDIR.TAG", 5);
         write("target/debug/a.o", 1_000);
+        write("two\nlines", 2_000);
         std::os::unix::fs::symlink("main.rs", directory.path().join("src/link")).unwrap();
         write(".dockerignore", 0);
         fs::write(directory.path().join(".dockerignore"), ".git\n").unwrap();
         let found = examine_context(directory.path(), &mut Silent).unwrap();
         assert_eq!(found.ignored, Amount { entries: 3, bytes: 50 });
         // src, main.rs, link, node_modules, a, index.js; lib, node_modules, b; target,
-        // CACHEDIR.TAG, debug, a.o; .dockerignore
-        assert_eq!(found.sent, Amount { entries: 14, bytes: 10 + 300 + 100 + 5 + 1_000 + 5 });
+        // CACHEDIR.TAG, debug, a.o; two\nlines; .dockerignore
+        let bytes = 10 + 300 + 100 + 5 + 1_000 + 2_000 + 5;
+        assert_eq!(found.sent, Amount { entries: 15, bytes });
         assert_eq!(found.symbolic_links, 1);
         let seldom: Vec<_> = found
             .could_be_ignored
@@ -354,9 +365,11 @@ mod tests {
             .map(|part| (part.path.to_str().unwrap(), part.amount.bytes))
             .collect();
         assert_eq!(seldom, [("target", 1_005), ("**/node_modules", 400)]);
-        assert_eq!(found.largest_files[0].path, Path::new("target/debug/a.o"));
+        assert_eq!(found.largest_files[0].path, Path::new("two\nlines"));
         let text = found.text();
         assert_eq!(text.lines().next(), text.lines().last(), "{text}");
         assert!(text.contains(".dockerignore could save 1.4 kB in 9 entries"), "{text}");
+        assert!(text.contains("1  two\\nlines\n"), "{text}");
+        assert_eq!(Amount { entries: 1, bytes: 2 }.shown(), "2 B in 1 entry");
     }
 }

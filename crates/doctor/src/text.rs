@@ -9,6 +9,7 @@ use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
 use crate::units::{at_least, bytes, micros, whole};
 use std::fmt::Write;
+use synconce_durable::text::printable;
 
 /// etcd's limit for the 99th percentile of fdatasync, in microseconds.
 const ETCD: f64 = 10_000.0;
@@ -91,7 +92,7 @@ fn line(text: &mut String, name: &str, words: &str) {
 }
 
 fn place(place: &ExaminedPlace) -> String {
-    format!("{}: {}", place.path.display(), file_system(place))
+    format!("{}: {}", printable(&place.path.to_string_lossy()), file_system(place))
 }
 
 /// Returns what the file system of a place is, and how full.

@@ -222,7 +222,10 @@ fn fault_of(
         Err(error) => Some(error),
         Ok(None) => None,
         Ok(Some(Alteration::Entries(directories))) => {
-            let why = format!("{} directories are not as they were frozen", directories.len());
+            let why = match directories.len() {
+                1 => "1 directory is not as it was frozen".to_owned(),
+                count => format!("{count} directories are not as they were frozen"),
+            };
             altered(&content.join(&directories[0]), why)
         }
         Ok(Some(other)) => altered(&content, format!("it {other}")),

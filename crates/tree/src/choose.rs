@@ -125,7 +125,7 @@ fn can_overlay(store: &Store, layers: &[Layer]) -> Result<String, String> {
     }
     let directory =
         open_directory(&store.path().join(SESSIONS)).map_err(|error| error.to_string())?;
-    let features = overlay::trial(directory.as_fd())?;
+    let features = overlay::trial(directory.as_fd()).map_err(|error| reason(&error))?;
     let missing = [
         ("hard links break when they are written to", features.index),
         ("directories of the base cannot be renamed", features.redirect_dir),

@@ -81,10 +81,15 @@ pub fn recover(store: &Store) -> Result<Recovered, Error> {
         }
     }
     for name in store.open_names()? {
-        let Some(record) = store.record(&name)? else {
+        let record = match store.record(&name) {
+            Ok(Some(record)) => record,
             // The note belongs to a tree that was removed.
-            store.close(&name)?;
-            continue;
+            Ok(None) => {
+                store.close(&name)?;
+                continue;
+            }
+            // The changes are kept. A command that uses the tree fails by this error; others work.
+            Err(_) => continue,
         };
         match store.opened(&record)? {
             Opened::No | Opened::Yes(_) => {}
@@ -126,7 +131,9 @@ fn is_recovery_due(store: &Store) -> Result<bool, Error> {
         }
     }
     for name in store.open_names()? {
-        let opened = store.record(&name)?.map(|record| store.opened(&record)).transpose()?;
+        // Nothing is recovered of a tree whose record cannot be read.
+        let Ok(record) = store.record(&name) else { continue };
+        let opened = record.map(|record| store.opened(&record)).transpose()?;
         if !matches!(opened, Some(Opened::Yes(_))) {
             return Ok(true);
         }

@@ -182,8 +182,7 @@ fn features(store: &Store, strategy: Strategy) -> Result<Features, Error> {
     }
     let sessions = store.path().join(SESSIONS);
     let features = overlay::trial(open_directory(&sessions)?.as_fd());
-    let features =
-        features.map_err(io::Error::other).on("cannot mount an overlay in", &sessions)?;
+    let features = features.on("cannot mount an overlay in", &sessions)?;
     let known = Known { kernel, by_root, features };
     write_lightly(&path, &encode(&known, &path)?)?;
     Ok(known.features)

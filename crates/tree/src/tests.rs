@@ -99,6 +99,31 @@ fn a_record_is_replaced_and_a_broken_one_is_named_and_not_passed_over() {
 }
 
 #[test]
+fn an_open_tree_whose_record_cannot_be_read_keeps_its_changes_and_no_other_tree_from_use() {
+    let (directory, store) = store();
+    let one = record("a", 1, &["x"]);
+    for id in ["x", "new"] {
+        fs::create_dir_all(store.content(id)).expect("a layer");
+    }
+    store.write(&one).expect("it is written");
+    store.write(&record("b", 1, &["x"])).expect("it is written");
+    let changed = record("a", 1, &["x", "new"]).layers;
+    let began = store.boot_epoch().expect("there is one");
+    store.note_open(&one, changed.clone(), &began).expect("it is noted");
+    // A leftover makes the recovery due.
+    fs::create_dir(directory.path().join("sessions/.cut")).expect("a directory");
+    let path = directory.path().join("trees/a.json");
+    let text = fs::read(&path).expect("the record");
+    fs::write(&path, "{").expect("damage");
+    for _ in 0..2 {
+        assert!(recover(&store).expect("b can be used").lost.is_empty());
+    }
+    assert!(!directory.path().join("sessions/.cut").exists());
+    fs::write(&path, text).expect("the record is repaired");
+    assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(changed));
+}
+
+#[test]
 fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
     let (_directory, store) = store();
     for id in ["kept", "dropped"] {

@@ -44,7 +44,8 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     }
     let output = Output::open(json, Stream::Errors)?;
     let wants_stats = arguments.stats || output.is_json();
-    let mut manner = Manner { sealed: arguments.sealed, commit: !arguments.no_commit };
+    let commit = !arguments.no_commit;
+    let mut manner = Manner { sealed: arguments.sealed, commit, tree: None };
     let words: Vec<_> = env::args_os().collect();
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let has_rules = !arguments.only.is_empty() || !arguments.except.is_empty();

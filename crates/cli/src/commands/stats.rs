@@ -1,7 +1,7 @@
 //! Prints the statistics of a run.
 
 use crate::commands::output::Output;
-use crate::text::{OutputStream, micros, whole};
+use crate::text::{OutputStream, micros, printable, whole};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -29,6 +29,15 @@ pub struct Manner {
     pub sealed: bool,
     /// Whether a commit was asked for.
     pub commit: bool,
+    /// The commit of `tree run --commit`.
+    pub tree: Option<TreeCommit>,
+}
+
+/// The commit of a tree at the end of a run in it.
+pub struct TreeCommit {
+    pub name: String,
+    /// How long the commit took, in microseconds; None if the tree is not committed.
+    pub micros: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -42,6 +51,9 @@ struct Stats<'a> {
     #[serde(flatten)]
     accounts: &'a Accounts,
     commit: &'a Option<CommitReport>,
+    /// Absent except for `tree run --commit` that has committed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree_commit_micros: Option<u64>,
     /// Null in a sealed run, which counts no calls.
     syncs: Option<u64>,
     timed: Option<u64>,
@@ -68,6 +80,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
         },
         accounts: &finished.accounts,
         commit: &finished.commit,
+        tree_commit_micros: manner.tree.as_ref().and_then(|tree| tree.micros),
         syncs: (!manner.sealed).then_some(balance.syncs),
         timed: (!manner.sealed).then_some(balance.timed),
         sync_micros: balance.sync_micros,
@@ -101,15 +114,25 @@ fn table(stats: &Stats<'_>, outcome: &RunOutcome, manner: &Manner) -> String {
     let commit = stats.commit.as_ref();
     for one in commit.iter().flat_map(|commit| &commit.file_systems) {
         let how = one.micros.map_or_else(|| "not durable".to_owned(), micros);
-        text += &format!("commit {} ({}) {how}\n", one.mount_point.display(), one.type_name);
+        let point = printable(&one.mount_point.to_string_lossy());
+        text += &format!("commit {point} ({}) {how}\n", one.type_name);
     }
     if let Some(everything) = commit.and_then(|commit| commit.everything.as_ref()) {
         let how = everything.micros.map_or_else(|| "not durable".to_owned(), micros);
         text += &format!("commit all disks (sync(2)) {how}\n");
     }
-    text += &match commit {
-        Some(commit) => format!("commit in all {}\n", micros(commit.micros)),
-        None => format!("commit none: {}\n", no_commit(outcome, manner)),
+    if let Some(commit) = commit {
+        text += &format!("commit in all {}\n", micros(commit.micros));
+    }
+    text += &match (&manner.tree, commit) {
+        (Some(TreeCommit { name, micros: Some(took) }), _) => {
+            format!("commit of the tree {name} {}\n", micros(*took))
+        }
+        (Some(TreeCommit { micros: None, .. }), _) => {
+            "commit none: the command failed\n".to_owned()
+        }
+        (None, Some(_)) => String::new(),
+        (None, None) => format!("commit none: {}\n", no_commit(outcome, manner)),
     };
     text += &format!("wall time {}\n", micros(stats.wall_micros));
     text + &balance(stats)
@@ -178,7 +201,10 @@ fn section(text: &mut String, title: &str, rows: &BTreeMap<String, Tally>) {
     if rows.is_empty() {
         return;
     }
-    let width = rows.keys().map(String::len).max().unwrap_or(0).max(title.len());
+    // A program of another user may have any name.
+    let rows: Vec<_> = rows.iter().map(|(name, tally)| (printable(name), tally)).collect();
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let width = width.max(title.len());
     *text += &format!("{title:width$} {:>10} {:>10} {:>10}\n", "held", "passed", "refused");
     for (name, Tally { held, passed, refused, .. }) in rows {
         *text += &format!("{name:width$} {held:>10} {passed:>10} {refused:>10}\n");
@@ -237,6 +263,18 @@ mod tests {
             let line = passed(999_999, "open_by_handle_at", reason);
             assert!(line.trim_end().len() <= 80, "{line}");
         }
+    }
+
+    #[test]
+    fn names_of_programs_are_escaped_and_aligned() {
+        let tally = Tally { held: 1, ..Tally::default() };
+        let rows = ["a\u{1b}[2J\nb", "ö"].map(|name| (name.to_owned(), tally.clone()));
+        let mut text = String::new();
+        section(&mut text, "program", &rows.into());
+        let wanted = "program             held     passed    refused\n\
+                      a\\u{1b}[2J\\nb          1          0          0\n\
+                      ö                      1          0          0\n";
+        assert_eq!(text, wanted);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use crate::command::watched;
 use crate::support::rig;
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, mount};
+use std::fs;
 use std::time::Duration;
 use synconce_testkit::harness::{Place, StartedCommand, finish, stall, trial};
 use synconce_testkit::rig::FsKind;
@@ -10,6 +12,7 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(syncs_do_not_fill_the_memory, &[]),
+        trial(a_record_that_a_full_disk_cuts_names_the_disk, &[]),
         trial(locks_of_a_file_stay_when_it_is_synced, &[]),
         trial(locks_of_a_killed_caller_last_as_long_as_documented, &[]),
     ]
@@ -45,8 +48,28 @@ fn syncs_do_not_fill_the_memory(place: &Place) {
     let options = ["-o", &kept];
     let ended = finish(&mut watched(place, here, &options, &["python3", "-c", RECORD]));
     assert!(ended.status.success(), "{ended:?}");
-    let lines = std::fs::read_to_string(&kept).unwrap();
+    let lines = fs::read_to_string(&kept).unwrap();
     assert_eq!(lines.matches("\"call\":\"fsync\"").count(), 300, "{lines}");
+}
+
+fn a_record_that_a_full_disk_cuts_names_the_disk(place: &Place) {
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    mount("none", &disk, "tmpfs", MountFlags::empty(), c"size=8k").unwrap();
+    let record = disk.join("record");
+    let options = ["-o", record.to_str().unwrap()];
+    let why = format!("cannot write to {}: No space left on device\n", record.display());
+    let syncs = "for at in $(seq 200); do echo $at >file; sync file; done";
+    // Room for a part of the record, and for nothing.
+    for (room, script, code) in [(4096, syncs, 125), (0, "true", 125), (0, "exit 3", 3)] {
+        let _ = fs::remove_file(&record);
+        fs::write(disk.join("fill"), vec![b'x'; 8192 - room]).unwrap();
+        let here = place.path("");
+        let ended = finish(&mut watched(place, &here, &options, &["sh", "-c", script]));
+        assert_eq!(ended.status.code(), Some(code), "{ended:?}");
+        assert!(ended.stderr.contains(&why), "{ended:?}");
+        assert!(!ended.stderr.contains("not a record"), "{ended:?}");
+    }
 }
 
 /// Takes a POSIX lock of the first byte of a file, an OFD lock of the second, and a flock(2);

@@ -4,12 +4,15 @@ use crate::roots;
 use crate::site::{Site, on, same};
 use crate::verbs::{NEEDS, names, set};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, mount};
 use std::fs;
+use std::io::Write;
 use synconce_testkit::harness::{Place, trial};
 use synconce_testkit::rig::{FsKind, Rig};
 
 pub fn trials() -> Vec<Trial> {
     vec![
+        trial(what_fails_on_a_full_disk_says_what_helps, &NEEDS),
         trial(a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_ext4, &NEEDS),
         trial(
             a_full_disk_leaves_the_base_unchanged_and_gives_a_clear_error_on_xfs,
@@ -20,6 +23,26 @@ pub fn trials() -> Vec<Trial> {
             &on(FsKind::Btrfs, &NEEDS),
         ),
     ]
+}
+
+fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    mount("none", &disk, "tmpfs", MountFlags::empty(), c"size=16m").unwrap();
+    let site = Site::new(place, &disk, None);
+    let source = roots::small(place, "source");
+    fs::write(source.join("data/large"), vec![b'x'; 6 << 20]).unwrap();
+    site.import("base", &source);
+    // What an overlay can do is not known yet, as for a store of another machine.
+    let _ = fs::remove_file(site.store().join("abilities.json"));
+    let mut fill = fs::File::create(disk.join("fill")).unwrap();
+    while fill.write_all(&[0; 4096]).is_ok() {}
+    let run = ["run", "--from", "base", "/bin/true"];
+    site.refused(125, &run, &["no space left on device", "hint: `synconce tree gc --wait`"]);
+    fill.set_len(1 << 20).unwrap();
+    let to = disk.join("exported");
+    let incomplete = format!("hint: {0} is incomplete: rm -r {0}", to.display());
+    site.refused(125, &["export", "base", to.to_str().unwrap()], &["no space left", &incomplete]);
 }
 
 fn a_full_disk(place: &Place, kind: FsKind) {

@@ -189,8 +189,11 @@ fn a_tree_with_open_work_is_removed_only_by_force(place: &Place) {
     site.well(&["remove", "-f", "work"]);
     site.refused(125, &["remove", "--force", "work"], &["work: no such tree"]);
     // Of a tree whose record cannot be read, it is not known whether it is open.
+    site.clone_of("base", "damaged");
+    site.sh("damaged", "echo mine >/data/mine");
     let record = site.store().join("trees/damaged.json");
     fs::write(&record, "{\"na").unwrap();
+    assert_eq!(site.from("base", "echo works"), "works\n");
     let why = "cannot remove damaged: its record cannot be read";
     let force = ["synconce tree remove --force damaged"];
     assert_eq!(hints(&site, &["remove", "damaged"], why), force);

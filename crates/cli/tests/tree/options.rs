@@ -26,6 +26,9 @@ pub fn trials() -> Vec<Trial> {
         trial(a_source_that_does_not_exist_gets_the_command_that_works, &NEEDS),
         trial(a_run_that_cannot_begin_names_the_option_and_not_the_store, &NEEDS),
         trial(a_run_is_held_unless_that_is_not_wanted, &NEEDS),
+        trial(a_place_that_cannot_be_bound_is_named_with_the_reason, &NEEDS),
+        trial(the_statistics_of_a_run_have_the_commit_of_its_tree, &NEEDS),
+        trial(a_directory_that_is_no_store_is_named_as_that, &NEEDS),
         trial(a_run_begins_in_the_directory_of_its_option, &NEEDS),
         trial(differences_can_have_any_name, &NEEDS),
     ]
@@ -276,11 +279,65 @@ fn a_run_begins_in_the_directory_of_its_option(place: &Place) {
 fn differences_can_have_any_name(place: &Place) {
     let site = with_base(place);
     site.clone_of("base", "clone");
-    site.sh("clone", "touch \"/data/two\nlines\" /data/one; rm /data/file");
+    site.sh("clone", "touch \"/data/two\nlines\" /data/one; rm /data/file; chmod 700 /");
     site.well(&["commit", "clone"]);
     let listed = site.ends(&["diff", "--null", "base", "clone"]);
     assert_eq!(listed.status.code(), Some(1), "{listed:?}");
     let mut lines: Vec<_> = listed.stdout.split_terminator('\0').collect();
+    assert_eq!(lines[0], "C .");
     lines.retain(|line| !line.starts_with('C'));
     assert_eq!(lines, ["D data/file", "A data/one", "A data/two\nlines"]);
+}
+
+fn a_place_that_cannot_be_bound_is_named_with_the_reason(place: &Place) {
+    let site = Site::plain(place);
+    site.import("base", &roots::small(place, "source"));
+    place.write("file", "");
+    let (file, directory) = (place.text("file"), place.text(""));
+    for (from, to, why) in [
+        (&directory, "/data/file", "cannot mount, in the tree, on /data/file: not a directory"),
+        (&file, "/data", "cannot mount, in the tree, on /data: is a directory"),
+        (&directory, "/..", "nothing can be shown at the root itself"),
+        (&directory, "/./../", "nothing can be shown at the root itself"),
+    ] {
+        let bind = format!("{from}:{to}");
+        site.refused(125, &["run", "--from", "base", "--bind", &bind, "/bin/true"], &[why]);
+    }
+}
+
+fn the_statistics_of_a_run_have_the_commit_of_its_tree(place: &Place) {
+    let site = Site::plain(place);
+    site.import("base", &roots::small(place, "source"));
+    let run = ["run", "--from", "base", "--stats", "--commit", "new", "/bin/sh", "-c"];
+    let made = site.well(&[&run[..], &["echo x >/data/x"]].concat());
+    let line = made.stderr.lines().find(|line| line.starts_with("commit "));
+    assert!(line.is_some_and(|line| line.starts_with("commit of the tree new ")), "{made:?}");
+    let again = ["run", "--from", "new", "--stats", "--commit", "new", "/bin/sh", "-c", "exit 1"];
+    let failed = site.ends(&again);
+    assert!(failed.stderr.contains("commit none: the command failed\n"), "{failed:?}");
+    let open = site.well(&["run", "--stats", "new", "/bin/true"]);
+    assert!(open.stderr.contains("commit none: it was not asked for\n"), "{open:?}");
+}
+
+fn a_directory_that_is_no_store_is_named_as_that(place: &Place) {
+    for name in ["full", "empty"] {
+        fs::create_dir(place.path(name)).unwrap();
+    }
+    place.write("full/file", "");
+    let source = roots::small(place, "source");
+    let ends = |name: &str, words: &[&str]| {
+        let mut command = place.synconce(&["tree"]);
+        process::run(command.env("SYNCONCE_TREES", place.path(name)).args(words), limit()).unwrap()
+    };
+    for name in ["full", "empty"] {
+        let listed = ends(name, &["list"]);
+        assert_eq!(listed.status.code(), Some(125), "{listed:?}");
+        let why = format!("cannot open the store {}: it is no store\n", place.text(name));
+        assert!(listed.stderr.contains(&why), "{listed:?}");
+        let is_offered = listed.stderr.contains("synconce tree init");
+        assert_eq!(is_offered, name == "empty", "{listed:?}");
+    }
+    let source = source.to_str().unwrap();
+    assert_eq!(ends("full", &["import", "base", source]).status.code(), Some(125));
+    assert!(ends("empty", &["import", "base", source]).status.success());
 }

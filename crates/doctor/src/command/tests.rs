@@ -68,6 +68,30 @@ fn a_report_begins_and_ends_with_the_verdict_and_names_what_to_do() {
     assert!(text.contains("  /a\n"), "{text}");
 }
 
+#[test]
+fn a_name_with_a_line_break_takes_one_line_and_a_sync_of_no_bytes_is_not_counted() {
+    let call = |bytes: u64| {
+        examined(&format!(
+            "{{\"record\":1,\"command\":[\"s\\nh\",\"-c\",\"a\\nb\"]}}\n\
+             {{\"call\":\"fsync\",\"at\":1,\"thread\":1,\"program\":\"c\\nc\",\"file\":\"/d\\nd/f\\nf\",\
+             \"bytes\":{bytes},\"wait\":2000,\"would\":\"hold\"}}\n\
+             {{\"end\":{{\"Exited\":0}},\"at\":9,\"looks\":0,\"alone\":0,\"lost\":0}}\n"
+        ))
+    };
+    let text = call(0).text("x");
+    for line in [
+        "s\\nh: 1 sync",
+        "s\\nh -c a\\nb: exit",
+        "us  c\\nc\n",
+        "  /d\\nd\n",
+        "/f\\nf, 0 B by c\\nc ",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("to write"), "{text}");
+    assert!(call(9).text("x").contains("; 1 sync had 9 B to write\n"), "{text}");
+}
+
 /// A command that syncs once in each of `directories` directories, and once in `/slow`, which
 /// takes longest.
 fn of_many_directories(directories: u64) -> String {

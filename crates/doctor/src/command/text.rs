@@ -11,6 +11,7 @@ use crate::units::{at_least, bytes, seconds};
 use std::cmp::Reverse;
 use std::fmt::Write;
 use std::path::Path;
+use synconce_durable::text::printable;
 
 /// A saving below this, in seconds, is none: starting a command takes as long.
 pub(crate) const WORTH: f64 = 0.1;
@@ -29,7 +30,7 @@ pub(super) fn verdict(
     first: Option<&Finding>,
 ) -> String {
     let took = seconds(record.seconds());
-    let name = record.command.first().map_or("", String::as_str);
+    let name = printable(record.command.first().map_or("", String::as_str));
     // What saves most comes first.
     let first = first.filter(|it| causes::cost(it, record) > savings.at_least);
     let cause = first.map_or_else(String::new, |Finding { name, seconds: cost, cause, .. }| {
@@ -167,16 +168,17 @@ pub(crate) fn ended(report: &CommandReport) -> String {
         Some(CommandEnding::Killed(signal)) => format!("ended by signal {signal}"),
         Some(CommandEnding::Unknown) | None => "end unknown".to_owned(),
     };
-    format!("{}: {how}, {}", report.command.join(" "), seconds(report.seconds))
+    format!("{}: {how}, {}", printable(&report.command.join(" ")), seconds(report.seconds))
 }
 
 /// Returns names and words of the lines about all syncs together.
 pub(crate) fn totals(waits: &Waits, savings: &Savings) -> [(&'static str, String); 3] {
     let failed =
         if waits.failed > 0 { format!(", {} failed", waits.failed) } else { String::new() };
-    let written = match waits.bytes_known_of {
-        0 => String::new(),
-        count => format!("; {} syncs had {} to write", whole(count), bytes(waits.bytes as f64)),
+    let written = match (waits.bytes, waits.bytes_known_of) {
+        (0, _) => String::new(),
+        (size, 1) => format!("; 1 sync had {} to write", bytes(size as f64)),
+        (size, count) => format!("; {} syncs had {} to write", whole(count), bytes(size as f64)),
     };
     let syncs = format!(
         "{}{failed}, {} of waits in all{written}",
@@ -202,7 +204,7 @@ fn groups(text: &mut String, title: &str, groups: &[SyncGroup]) {
     for (at, group) in groups.iter().take(SHOWN).enumerate() {
         let title = if at == 0 { title } else { "" };
         let calls = whole(group.calls);
-        let name = group_name(group);
+        let name = printable(group_name(group));
         let _ = writeln!(
             text,
             "  {title:<13}{calls:>7} {:>8}  p50 {:>8}  p99 {:>8}  {name}",
@@ -233,10 +235,11 @@ fn one(slow: &Slowest) -> String {
     let file = slow.file.as_deref().unwrap_or("(no file)");
     let written = slow.bytes.map_or_else(String::new, |count| format!(", {}", bytes(count as f64)));
     format!(
-        "{} {} {file}{written} by {} (pid {})",
+        "{} {} {}{written} by {} (pid {})",
         seconds(slow.seconds),
         slow.call,
-        line.join(" < "),
+        printable(file),
+        printable(&line.join(" < ")),
         slow.process
     )
 }
@@ -244,7 +247,8 @@ fn one(slow: &Slowest) -> String {
 fn not_timed(kind: &NotCovered) -> String {
     let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
     let held = if kind.is_held { "; `synconce run` takes the sync away" } else { "" };
-    format!("{}: {} {} by {}{file}{held}", kind.what, whole(kind.calls), kind.call, kind.program)
+    let by = printable(&format!("{}{file}", kind.program));
+    format!("{}: {} {} by {by}{held}", kind.what, whole(kind.calls), kind.call)
 }
 
 pub(super) fn whole(value: u64) -> String {

@@ -26,6 +26,17 @@ impl Ignore {
         Self { patterns: lines.filter_map(Pattern::parse).collect() }
     }
 
+    /// Returns the number and the text of the first line that makes a builder refuse the file, if there
+    /// is one.
+    pub(crate) fn refused(text: &str) -> Option<(usize, &str)> {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.starts_with('#'));
+        let is_bad = |line: &str| {
+            Pattern::parse(line.trim()).is_some_and(|pattern| !is_complete(&pattern.text))
+        };
+        lines.into_iter().find(|(_, line)| is_bad(line))
+    }
+
     /// Returns the matches of `path`, relative to the context and with `/` between names;
     /// `parent` has those of its directory.
     pub(crate) fn matches(&self, path: &str, parent: &Matched) -> Matched {
@@ -72,6 +83,38 @@ fn clean(path: &str) -> String {
         }
     }
     if names.is_empty() { ".".to_owned() } else { names.join("/") }
+}
+
+/// Whether Go's `filepath.Match` takes `pattern`: each class has a member and an end, and something
+/// follows each backslash.
+fn is_complete(pattern: &[char]) -> bool {
+    match pattern {
+        [] => true,
+        ['\\'] => false,
+        ['\\', _, rest @ ..] => is_complete(rest),
+        ['[', '^', rest @ ..] | ['[', rest @ ..] => after_class(rest).is_some_and(is_complete),
+        [_, rest @ ..] => is_complete(rest),
+    }
+}
+
+/// Returns what follows the class that begins with `members`.
+fn after_class(members: &[char]) -> Option<&[char]> {
+    let mut rest = after_member(members)?;
+    loop {
+        rest = match rest {
+            [']', rest @ ..] => return Some(rest),
+            ['-', rest @ ..] => after_member(rest)?,
+            rest => after_member(rest)?,
+        };
+    }
+}
+
+/// Returns what follows one end of a range.
+fn after_member(members: &[char]) -> Option<&[char]> {
+    match members {
+        [] | ['-' | ']', ..] | ['\\'] => None,
+        ['\\', _, rest @ ..] | [_, rest @ ..] => Some(rest),
+    }
 }
 
 /// Whether `pattern` matches all of `path`.
@@ -140,6 +183,18 @@ mod tests {
             matched = ignore.matches(&path[..end], &matched);
         }
         ignore.ignores(&matched)
+    }
+
+    /// Buildah 1.28 refuses and takes these patterns.
+    #[test]
+    fn patterns_that_a_builder_refuses_are_named_with_their_line() {
+        for bad in ["[", "a[", "[]a]", "a\\", "[a-", "[a-]", "[-a]", "[^]", "!["] {
+            let text = format!("# a comment [\n\n*.log\n{bad}\n");
+            assert_eq!(Ignore::refused(&text), Some((4, bad)), "{bad}");
+        }
+        for good in ["[a]", "[^a]", "[a-c]x", "\\[", "[\\]]", "]", "a-b", "**/x", ""] {
+            assert_eq!(Ignore::refused(good), None, "{good}");
+        }
     }
 
     #[test]

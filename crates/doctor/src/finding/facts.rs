@@ -4,6 +4,7 @@ use crate::cgroup::Limit;
 use crate::engine::ContainerEngine;
 use crate::host::Host;
 use crate::place::{ExaminedPlace, Space};
+use synconce_durable::text::printable;
 
 /// The workload of figures about syncs: build-essential, ca-certificates and libssl-dev into a
 /// Debian 12 root (docs/benchmarks.md).
@@ -25,8 +26,9 @@ pub(crate) struct Facts<'a> {
 impl Facts<'_> {
     /// Returns what the verdict is about.
     pub(super) fn subject(&self) -> String {
-        let path = self.place.path.display();
-        self.engine.map_or_else(|| path.to_string(), |engine| format!("{} ({path})", engine.name))
+        let path = printable(&self.place.path.to_string_lossy());
+        let Some(engine) = self.engine else { return path };
+        format!("{} ({path})", engine.name)
     }
 
     /// Returns why the syncs of build steps wait for no disk, if they do not.

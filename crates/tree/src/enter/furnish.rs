@@ -5,7 +5,7 @@ use super::places::{MountPointKind, MountPoints, find};
 use super::terminal::Devpts;
 use super::{Bind, EnterSpec};
 use crate::overlay::lock_attached;
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat, symlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, mknodat, openat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
@@ -233,7 +233,21 @@ fn put(
     kind: MountPointKind,
 ) -> Result<(), Error> {
     let place = places.make(path, kind)?;
-    attach(mount, place.as_fd()).on("cannot mount, in the tree, on", path)
+    let attached = attach(mount, place.as_fd()).map_err(|error| match error {
+        Errno::INVAL => mismatch(place.as_fd(), kind).unwrap_or(error),
+        _ => error,
+    });
+    attached.on("cannot mount, in the tree, on", path)
+}
+
+/// Returns how `place` differs from `kind`: move_mount(2) has `EINVAL` for a directory on a file, too.
+fn mismatch(place: BorrowedFd<'_>, kind: MountPointKind) -> Option<Errno> {
+    let there = FileType::from_raw_mode(fstat(place).ok()?.st_mode);
+    match (kind, there == FileType::Directory) {
+        (MountPointKind::Directory, false) => Some(Errno::NOTDIR),
+        (MountPointKind::File, true) => Some(Errno::ISDIR),
+        _ => None,
+    }
 }
 
 fn attach(mount: &OwnedFd, place: BorrowedFd<'_>) -> rustix::io::Result<()> {

@@ -19,7 +19,7 @@ pub(crate) const TRIAL_PREFIX: &str = ".synconce-trial-";
 ///
 /// # Errors
 /// The reason why no overlay can be mounted.
-pub fn trial(dir: BorrowedFd<'_>) -> Result<Features, String> {
+pub fn trial(dir: BorrowedFd<'_>) -> io::Result<Features> {
     let mut place = TrialDirectories::new(dir)?;
     let user_xattr = !synconce_sys::namespace::is_first_user_namespace();
     let bare = Features { user_xattr, ..Features::default() };
@@ -56,7 +56,7 @@ struct TrialDirectories {
 }
 
 impl TrialDirectories {
-    fn new(dir: BorrowedFd<'_>) -> Result<Self, String> {
+    fn new(dir: BorrowedFd<'_>) -> io::Result<Self> {
         let made = || {
             let parent = open(dir, ".")?;
             let name = format!("{TRIAL_PREFIX}{}-{:x}", std::process::id(), fastrand::u64(..));
@@ -81,17 +81,17 @@ impl TrialDirectories {
         Ok(lower)
     }
 
-    fn mount(&mut self, features: Features) -> Result<DetachedMount, String> {
+    fn mount(&mut self, features: Features) -> io::Result<DetachedMount> {
         self.tries += 1;
         let made = |kind: &str| make_directory(self.root.as_fd(), &format!("{kind}{}", self.tries));
         let directories = made("upper").and_then(|upper| Ok((upper, made("work")?)));
         let (upper, work) = directories.map_err(|error| say("cannot make a directory", error))?;
         writable(&[self.lower.as_fd()], upper.as_fd(), work.as_fd(), features)
-            .map_err(|error| error.to_string())
+            .map_err(|error| io::Error::new(error.io().kind(), error.to_string()))
     }
 
     /// Uses the last mount, and clears in `found` what the kernel accepted but did not do.
-    fn judge(&self, mount: &DetachedMount, found: &mut Features) -> Result<(), String> {
+    fn judge(&self, mount: &DetachedMount, found: &mut Features) -> io::Result<()> {
         let mode = Mode::from_raw_mode(0o640);
         chmodat(mount, "file", mode, AtFlags::empty())
             .map_err(|error| say("cannot write to an overlay here", error))?;
@@ -112,9 +112,11 @@ impl TrialDirectories {
     }
 }
 
-/// Says why no overlay can be mounted.
-fn say(act: &str, error: impl Into<io::Error>) -> String {
-    format!("{act}: {}", reason(&error.into()))
+/// Returns `error` with the act that failed, and with the same kind: a full disk is not an overlay that
+/// is refused.
+fn say(act: &str, error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
+    io::Error::new(error.kind(), format!("{act}: {}", reason(&error)))
 }
 
 impl Drop for TrialDirectories {

@@ -30,11 +30,12 @@ fn an_overlay_and_a_file_system_of_the_kernel_are_refused_with_a_reason() {
             let session =
                 crate::support::AttachedOverlay::begin(place, "s", &[whole], Features::PRIVILEGED);
             let reason = trial(opened(&session.root).as_fd()).expect_err("an overlay on one");
+            let reason = reason.to_string();
             assert!(reason.contains("cannot mount an overlay"), "{reason}");
             println!("{reason}");
             session.unmount();
         });
         let reason = trial(opened(Path::new("/proc")).as_fd()).expect_err("an overlay in /proc");
-        assert!(reason.starts_with("cannot "), "{reason}");
+        assert!(reason.to_string().starts_with("cannot "), "{reason}");
     });
 }

@@ -10,7 +10,7 @@ use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
 use std::env;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Seek};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -62,12 +62,20 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
         }
         return Ok(run::end(&finished));
     }
-    let report = report(&record, &arguments.ignore)
-        .map_err(|error| outputs.failed(format!("cannot read the record: {error}").into()));
-    let printed = report.and_then(|report| {
-        print(&report, outputs)?;
-        Ok(exit_code(report.most_seconds(), arguments.fail_on))
-    });
+    let report = report(&record, &arguments.ignore);
+    let is_whole = report.as_ref().is_ok_and(|report| report.ended.is_some());
+    let kept = arguments.output.as_deref().filter(|_| !is_whole);
+    let unwritten = kept.and_then(|path| unwritten(&record, path));
+    let printed = match (report, unwritten) {
+        (Ok(report), None) => {
+            print(&report, outputs).map(|()| exit_code(report.most_seconds(), arguments.fail_on))
+        }
+        (Ok(report), Some(unwritten)) => print(&report, outputs).and(Err(unwritten)),
+        (Err(_), Some(unwritten)) => Err(outputs.failed(unwritten)),
+        (Err(error), None) => {
+            Err(outputs.failed(format!("cannot read the record: {error}").into()))
+        }
+    };
     if finished.ending == Ending::Exited(0) && finished.error.is_none() {
         return printed;
     }
@@ -135,6 +143,24 @@ fn record(path: Option<&Path>) -> Result<File, String> {
         Ok(file)
     } else {
         Err(format!("cannot write to {name}: not a regular file"))
+    }
+}
+
+/// Returns why the record at `path`, which has no end, could not be written: the supervisor, which writes
+/// the record, has no way to report an error, and one more byte fails for the same reason.
+fn unwritten(mut record: &File, path: &Path) -> Option<CommandError> {
+    let length = record.metadata().ok()?.len();
+    record.seek(SeekFrom::End(0)).ok()?;
+    match record.write_all(b"\n") {
+        Ok(()) => {
+            // The command was cut short for another reason.
+            let _ = record.set_len(length);
+            None
+        }
+        Err(error) => {
+            let failure = format!("cannot write to {}: {}", path.display(), reason(&error));
+            Some(CommandError::from(failure).hint("name a file on another disk by -o"))
+        }
     }
 }
 

@@ -125,6 +125,8 @@ fn daemon_of(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
         "docker" if builds => ("dockerd", Some(Engine::Docker)),
         "docker" => ("dockerd", Some(Engine::Held(HeldDaemon::Docker))),
         "buildctl" => ("buildkitd", Some(Engine::Buildkit)),
+        // A client of containerd that has images built by BuildKit.
+        "nerdctl" if builds => ("buildkitd", Some(Engine::Buildkit)),
         "podman" | "podman-remote" if is_remote => ("the Podman service", Some(Engine::Podman)),
         "nerdctl" => ("containerd", Some(Engine::Held(HeldDaemon::Containerd))),
         _ => return None,
@@ -173,7 +175,8 @@ mod tests {
             ("podman --remote build .", Some("the Podman service")),
             ("podman-remote build .", Some("the Podman service")),
             ("podman build .", None),
-            ("nerdctl build .", Some("containerd")),
+            ("nerdctl build .", Some("buildkitd")),
+            ("nerdctl pull debian", Some("containerd")),
             ("psql -c select", Some("the server")),
             ("psql --version", None),
             ("psql -h db.example", None),

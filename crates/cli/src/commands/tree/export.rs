@@ -6,7 +6,7 @@ use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
-use crate::text::{OutputStream, bytes, notice};
+use crate::text::{OutputStream, bytes, notice, shell};
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -42,8 +42,13 @@ fn is_archive(path: &Path) -> bool {
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
     let target = is_in_no_store(directory).and_then(|()| open_empty(directory)).map_err(outside)?;
     let bar = Bar::new("exported");
-    let report =
-        synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar).map_err(outside)?;
+    // A part of a tree looks like a whole one.
+    let incomplete = |error| {
+        let there = shell(&[directory.display().to_string()]);
+        outside(error).hint(format!("{there} is incomplete: rm -r {there}"))
+    };
+    let copied = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar);
+    let report = copied.map_err(incomplete)?;
     // A commit of the store does not cover a directory outside the store.
     file_system::sync(target.as_fd())
         .on("cannot commit: sync of the file system of", directory)

@@ -11,7 +11,7 @@ use crate::commands::error::CommandError;
 use crate::commands::output::Output;
 use crate::commands::run::{Screen, end_as, fail};
 use crate::commands::signal_forwarder::SignalForwarder;
-use crate::commands::stats::{self, Clock, Manner};
+use crate::commands::stats::{self, Clock, Manner, TreeCommit};
 use crate::exit;
 use crate::text::{self, say};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -74,10 +74,10 @@ pub fn run(store: &Store, arguments: RunIn, output: Output) -> Result<ExitCode, 
     let timeout = arguments.timeout.filter(|timeout| {
         finished.ending == Ending::Killed(TIME_IS_OVER) && began.elapsed() >= *timeout
     });
-    end(session, fate, &finished, timeout)?;
+    let tree = end(session, fate, &finished, timeout)?;
     if counts {
         let commit = !arguments.no_hold && binds.iter().any(|bind| !bind.read_only);
-        let manner = Manner { sealed: screen.became_sealed, commit };
+        let manner = Manner { sealed: screen.became_sealed, commit, tree };
         stats::print(&finished, &clock, &manner, output);
     }
     // Here and not later: if a signal killed the command, synconce ends by the same signal
@@ -183,7 +183,7 @@ fn bind(text: &str) -> Result<Bind, CommandError> {
     if source.is_empty() || !target.starts_with('/') {
         return Err(refuse("it is A:B, where B begins with /"));
     }
-    if Path::new(target).components().all(|part| part == Component::RootDir) {
+    if !Path::new(target).components().any(|part| matches!(part, Component::Normal(_))) {
         return Err(refuse("nothing can be shown at the root itself"));
     }
     let found = fs::canonicalize(source).map_err(|error| refuse(&reason(&error)))?;
@@ -346,7 +346,13 @@ fn end(
     fate: ChangesFate,
     finished: &Finished,
     timeout: Option<Duration>,
-) -> Result<(), CommandError> {
+) -> Result<Option<TreeCommit>, CommandError> {
+    let mut tree = match &fate {
+        ChangesFate::Committed(name, ..) => {
+            Some(TreeCommit { name: name.to_string(), micros: None })
+        }
+        ChangesFate::Kept | ChangesFate::Discarded => None,
+    };
     let fate = if finished.error.is_some() { ChangesFate::Discarded } else { fate };
     if let Some(timeout) = timeout {
         let lost = if matches!(fate, ChangesFate::Discarded) {
@@ -356,7 +362,8 @@ fn end(
         };
         let seconds = timeout.as_secs_f64();
         say(&format!("the command was ended after {seconds} s (--timeout){lost}"));
-        return Ok(session.discard()?);
+        session.discard()?;
+        return Ok(tree);
     }
     match (fate, finished.ending) {
         (ChangesFate::Discarded, _) => session.discard()?,
@@ -371,12 +378,15 @@ fn end(
                 return Err(CommandError::from(format!("cannot commit {name}: {error}")));
             }
             let bar = Bar::silent_to_signals("looked at");
+            let began = Instant::now();
             session.freeze(&bar)?.commit_as(&name, Some(base), keep, &bar)?;
+            let micros = Some(began.elapsed().as_micros() as u64);
+            tree = tree.map(|tree| TreeCommit { micros, ..tree });
         }
         (ChangesFate::Committed(name, ..), _) => {
             session.discard()?;
             say(&format!("the command failed; {name} is not committed"));
         }
     }
-    Ok(())
+    Ok(tree)
 }

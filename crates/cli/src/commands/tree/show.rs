@@ -188,7 +188,7 @@ pub fn diff(store: &Store, arguments: &Diff, output: Output) -> Result<ExitCode,
     };
     let all = changes.iter().map(|change| Difference {
         change: word(change),
-        path: String::from_utf8_lossy(&change.path).into_owned(),
+        path: String::from_utf8_lossy(path_of(change)).into_owned(),
     });
     let end = if arguments.null { 0 } else { b'\n' };
     output.write_or(&all.collect::<Vec<_>>(), || print_changes(&changes, end))?;
@@ -206,11 +206,16 @@ fn print_changes(changes: &[TreeDifference], end: u8) -> Result<(), CommandError
             ChangeKind::Removed => b"D ",
         });
         if is_escaped {
-            text.extend(printable(&String::from_utf8_lossy(&change.path)).bytes());
+            text.extend(printable(&String::from_utf8_lossy(path_of(change))).bytes());
         } else {
-            text.extend_from_slice(&change.path);
+            text.extend_from_slice(path_of(change));
         }
         text.push(end);
     }
     print(&text)
+}
+
+/// Returns the path of a change, without a slash at its beginning; that of the root is `.`.
+fn path_of(change: &TreeDifference) -> &[u8] {
+    if change.path.is_empty() { b"." } else { &change.path }
 }

@@ -2,6 +2,7 @@
 
 use crate::commands::error::CommandError;
 use crate::text::say;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
@@ -39,10 +40,10 @@ impl StorePath {
         Store::open(&path).map_err(|error| self.no_store(error, &path))
     }
 
-    /// Opens the store; makes the user's default store if it does not exist.
+    /// Opens the store; makes the user's default store if it does not exist, or is an empty directory.
     pub fn open_or_make(&self) -> Result<Store, CommandError> {
         let path = self.path()?;
-        if self.given.is_none() && !path.exists() {
+        if self.given.is_none() && (!path.exists() || is_empty(&path)) {
             synconce_tree::init(&path)?;
         }
         self.open()
@@ -50,15 +51,24 @@ impl StorePath {
 
     fn no_store(&self, error: Error, path: &Path) -> CommandError {
         let missing = error.io().kind() == io::ErrorKind::NotFound;
-        let failure = CommandError::from(error);
-        match (missing, &self.given) {
-            (false, _) => failure,
-            (true, None) => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),
-            (true, Some(_)) => {
-                failure.hint(format!("`synconce tree init {}` makes a store", path.display()))
-            }
+        let mut failure = CommandError::from(error);
+        if !missing {
+            return failure;
+        }
+        let init = format!("`synconce tree init {}` makes a store", path.display());
+        if path.exists() {
+            failure = format!("cannot open the store {}: it is no store", path.display()).into();
+            return if is_empty(path) { failure.hint(init) } else { failure };
+        }
+        match self.given {
+            None => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),
+            Some(_) => failure.hint(init),
         }
     }
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// Prints what was found and removed.
