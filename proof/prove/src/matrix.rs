@@ -99,8 +99,7 @@ static BIG: Mutex<()> = Mutex::new(());
 
 impl Task {
     fn job(&self) -> Job<'_> {
-        let make = Box::new(|seed| self.make(seed));
-        Job { role: self.role, name: self.name.clone(), config: self.config, make }
+        Job::new(self.role, &*self.name, self.config, |seed| self.make(seed))
     }
 
     /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is
@@ -133,8 +132,7 @@ mod tests {
         let found = (lost > 0).then_some(("lost", lost)).into_iter().collect();
         let findings = Findings { cuts: 1, found, ..Findings::default() };
         let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);
-        let make = Box::new(move |_| Ok(findings.clone()));
-        Job { role, name: name.to_owned(), config, make }
+        Job::new(role, name, config, move |_| Ok(findings.clone()))
     }
 
     fn made(words: &[&str]) -> Vec<String> {
