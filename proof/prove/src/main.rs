@@ -32,6 +32,7 @@ mod work;
 
 use clap::Parser;
 use config::RunConfig;
+use expected::Skipped;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tool::Tool;
@@ -133,6 +134,10 @@ impl ProveArguments {
     /// Returns the tool as it ships.
     fn shipped(&self) -> Tool {
         Tool::Synconce(self.synconce.clone())
+    }
+
+    fn skipped(&self) -> Skipped {
+        if self.allow_missing { Skipped::Passes } else { Skipped::Fails }
     }
 
     /// Returns the mutant of this name, if mutants are tried.

@@ -49,11 +49,11 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }
-    print(&rows, arguments.allow_missing);
+    print(&rows, arguments.skipped());
     if let Some(path) = &arguments.json {
         write_json(path, &rows)?;
     }
-    Ok(passes(&rows, arguments.allow_missing))
+    Ok(passes(&rows, arguments.skipped()))
 }
 
 /// Moves the second row of each mutant behind all first rows and all promises, and so on: a row is
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::CommandLine;
     use crate::config::{DiskKind, MarkerPlace, RunConfig};
-    use crate::expected::failures;
+    use crate::expected::{Skipped, failures};
     use clap::Parser;
 
     fn job(role: Role, name: &str, lost: usize) -> Job<'static> {
@@ -160,7 +160,7 @@ mod tests {
             let last = job(Role::Promise, "last", 0);
             let rows = run_jobs(&[failing, panicking, last], &arguments, 1);
             assert_eq!(rows[2].name, "last");
-            let failures = failures(&rows, true);
+            let failures = failures(&rows, Skipped::Passes);
             for (at, name) in ["failing", "panicking"].into_iter().enumerate() {
                 assert!(rows[at].to_string().ends_with("ERROR"), "{}", rows[at]);
                 let named = format!("{} {name}, {}: error: ", role.group(), rows[at].config);
