@@ -14,7 +14,7 @@ use crate::harness::{Common, Harness};
 use crate::report::BenchReport;
 use crate::runner::WarmUp;
 use crate::scenario::{Measure, Need, Promise, Scenario, Tool, Variant};
-use crate::speeds;
+use crate::speeds::{self, Rates};
 use engines::{DatabaseEngine, ENGINES};
 use fixture::DatabaseFixture;
 use std::path::{Path, PathBuf};
@@ -114,7 +114,8 @@ pub fn measure(options: &DatabaseOptions, synconce: &Path) -> Result<BenchReport
     let scenario = |synconce: &Path| Ok(scenario(options, synconce));
     let mut report = harness.measure(&options.common, synconce, scenario)?;
     let measured: Vec<_> = report.results.iter().map(|result| &result.measured).collect();
-    let findings = speeds::compare(&measured, &[BASELINE, PLAIN], true, report.settings.seed);
+    let findings =
+        speeds::compare(&measured, &[BASELINE, PLAIN], Rates::Shown, report.settings.seed);
     report.findings.extend(findings);
     Ok(report)
 }

@@ -72,7 +72,7 @@ impl Harness<'_> {
         match &mut result {
             Ok(report) if self.keep => report.findings.push(Observation::new(format!(
                 "kept: the roots of the last round in {}, the logs in {}",
-                show(WorkDir::new(&common.dir, true).path()),
+                show(WorkDir::new(&common.dir).path()),
                 show(&launcher.keep_logs())
             ))),
             Err(Error::Variant { .. } | Error::Helper { .. }) => drop(launcher.keep_logs()),

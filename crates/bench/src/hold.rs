@@ -1,4 +1,5 @@
-//! The file that describes a hold, for the variants that run by `synconce hold run FILE`.
+//! The file that describes a hold, for the variants that run by `synconce hold run FILE`. Written
+//! without the type of the crate `hold`, which `bench` does not use.
 
 use crate::command::show;
 use crate::{Error, files, work_dir};

@@ -16,7 +16,7 @@ use crate::command::show;
 use crate::harness::Harness;
 use crate::report::BenchReport;
 use crate::scenario::{Need, Scenario, Tool};
-use crate::speeds;
+use crate::speeds::{self, Rates};
 use fixture::ImportFixture;
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub fn measure(options: &ImportOptions, synconce: &Path) -> Result<BenchReport, 
     let findings = speeds::compare(
         &measured,
         &[variants::PLAIN, variants::NO_SYNC, variants::ALL_OPTIONS],
-        false,
+        Rates::LeftOut,
         report.settings.seed,
     );
     report.findings.extend(findings);

@@ -5,21 +5,26 @@ use crate::runner::Measured;
 use crate::scenario::Observation;
 use crate::statistics::{self, SampleComparison};
 
+/// Whether the number of calls a second is shown, for values in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rates {
+    Shown,
+    LeftOut,
+}
+
 /// Returns a finding for each group of variants `GROUP/WAY`: how many times as fast as each of
-/// the `ways` of the group a variant is, with a 95 % interval. `per_second` adds the number of
-/// calls a second, for values in nanoseconds.
+/// the `ways` of the group a variant is, with a 95 % interval.
 pub(crate) fn compare(
     measured: &[&Measured],
     ways: &[&str],
-    per_second: bool,
+    rates: Rates,
     seed: u64,
 ) -> Vec<Observation> {
     let group = |one: &&Measured| one.variant.name.split('/').next().map(str::to_owned);
     let groups = measured.chunk_by(|a, b| group(a) == group(b));
     let finding = |members: &[&Measured]| {
         let group = group(members.first()?)?;
-        let lines =
-            members.iter().filter_map(|one| line(one, &group, members, ways, per_second, seed));
+        let lines = members.iter().filter_map(|one| line(one, &group, members, ways, rates, seed));
         let details: Vec<String> = lines.collect();
         let summary = format!("speed of {group}, ratios with a 95 % interval");
         (!details.is_empty()).then_some(Observation { variant: None, summary, details })
@@ -33,11 +38,11 @@ fn line(
     group: &str,
     members: &[&Measured],
     ways: &[&str],
-    per_second: bool,
+    rates: Rates,
     seed: u64,
 ) -> Option<String> {
     let own = values(one);
-    let rate = per_second.then(|| statistics::median(&own)).flatten();
+    let rate = (rates == Rates::Shown).then(|| statistics::median(&own)).flatten();
     let rate = rate.map(|nanoseconds| format!("{:.0} a second", 1e9 / nanoseconds));
     let ratios = ways.iter().filter_map(|way| {
         let name = format!("{group}/{way}");
@@ -95,7 +100,7 @@ mod tests {
             measured("bolt/hold", &[12_500.0]),
         ];
         let all: Vec<_> = all.iter().collect();
-        let findings = compare(&all, &["no-sync", "plain"], true, 1);
+        let findings = compare(&all, &["no-sync", "plain"], Rates::Shown, 1);
         assert_eq!(findings.len(), 1);
         let expected = [
             "bolt/no-sync: 100000 a second; 1000 [1000, 1000] times plain",
@@ -109,9 +114,9 @@ mod tests {
     fn groups_are_apart_and_one_without_the_other_ways_has_rates_at_most() {
         let all = [measured("bolt/hold", &[1e6]), measured("lmdb/hold", &[1e6, 3e6])];
         let all: Vec<_> = all.iter().collect();
-        let findings = compare(&all, &["no-sync"], true, 1);
+        let findings = compare(&all, &["no-sync"], Rates::Shown, 1);
         let lines: Vec<_> = findings.iter().flat_map(|it| &it.details).collect();
         assert_eq!(lines, ["bolt/hold: 1000 a second", "lmdb/hold: 500 a second"]);
-        assert_eq!(compare(&all, &["no-sync"], false, 1), []);
+        assert_eq!(compare(&all, &["no-sync"], Rates::LeftOut, 1), []);
     }
 }

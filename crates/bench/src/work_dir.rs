@@ -19,10 +19,17 @@ pub(crate) struct WorkDir {
 }
 
 impl WorkDir {
-    /// Returns the work directory in a directory; its content stays if `keep` is set.
-    pub(crate) fn new(dir: &Path, keep: bool) -> Self {
+    /// Returns the work directory in a directory.
+    pub(crate) fn new(dir: &Path) -> Self {
         let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
-        Self { path: dir.join(NAME), keep, lock: None }
+        Self { path: dir.join(NAME), keep: false, lock: None }
+    }
+
+    /// Like [`WorkDir::new`]; its content stays after the benchmark.
+    pub(crate) fn kept(dir: &Path) -> Self {
+        let mut work = Self::new(dir);
+        work.keep = true;
+        work
     }
 
     /// Returns the directory's path.
@@ -86,9 +93,9 @@ mod tests {
     #[test]
     fn a_second_benchmark_in_one_directory_is_refused_while_the_first_is_there() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut first = WorkDir::new(dir.path(), false);
+        let mut first = WorkDir::new(dir.path());
         first.lock_and_clear().expect("it is free");
-        let refused = WorkDir::new(dir.path(), false).lock_and_clear().expect_err("it is taken");
+        let refused = WorkDir::new(dir.path()).lock_and_clear().expect_err("it is taken");
         assert!(refused.to_string().contains("is another benchmark running?"), "{refused}");
         assert!(first.path().exists(), "the second removed what it had not taken");
         drop(first);
@@ -98,7 +105,7 @@ mod tests {
     #[test]
     fn what_an_earlier_benchmark_left_is_removed() {
         let dir = tempfile::tempdir().expect("a directory can be made");
-        let mut work = WorkDir::new(dir.path(), false);
+        let mut work = WorkDir::new(dir.path());
         let left = work.path().join("root-1/file");
         fs::create_dir_all(&left).expect("a directory can be made");
         let file = work.path().join("file");

@@ -70,8 +70,17 @@ impl Handle {
     }
 }
 
+/// When a file system is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinTime {
+    /// Before the command starts.
+    Early,
+    /// At the first call there, or at a commit.
+    Late,
+}
+
 impl Pin {
-    fn new(mount: &Mount, handle: Handle, early: bool) -> Self {
+    fn new(mount: &Mount, handle: Handle, time: PinTime) -> Self {
         Self {
             device: mount.device,
             point: mount.point.clone(),
@@ -80,7 +89,7 @@ impl Pin {
             volatile: is_volatile(mount),
             uppers: Vec::new(),
             in_memory: mount.is_in_memory(),
-            early,
+            early: time == PinTime::Early,
             mount: mount.id,
             owned: Vec::new(),
             handle,
@@ -171,12 +180,11 @@ impl Pin {
 pub struct Pins(Vec<Pin>);
 
 impl Pins {
-    /// Pins every writable disk file system among `mounts` that can be reached below `prefix`
-    /// (`/` for this namespace, `/proc/PID/root` for another process's). [`Pins::missing`]
-    /// lists those that cannot be opened.
-    pub fn open(mounts: &[Mount], prefix: &Path, early: bool) -> Self {
+    /// Pins, before the command starts, every writable disk file system among `mounts` that can
+    /// be reached in this namespace. [`Pins::missing`] lists those that cannot be opened.
+    pub fn open(mounts: &[Mount]) -> Self {
         let mut pins = Self::default();
-        pins.add(mounts, prefix, early);
+        pins.add_at(mounts, Path::new("/"), PinTime::Early);
         pins
     }
 
@@ -196,7 +204,7 @@ impl Pins {
             wanted.extend(uppers_of(mount, mounts, Path::new("/")));
         }
         let wanted = mounts.iter().filter(|mount| wanted.contains(&mount.device));
-        let mut pins = Self::open(&wanted.cloned().collect::<Vec<_>>(), Path::new("/"), true);
+        let mut pins = Self::open(&wanted.cloned().collect::<Vec<_>>());
         for path in paths.iter().filter_map(|path| std::path::absolute(path).ok()) {
             pins.note_owned(&path);
         }
@@ -209,11 +217,16 @@ impl Pins {
         }
     }
 
-    /// Adds pins for the file systems of `mounts` that have none yet.
-    pub fn add(&mut self, mounts: &[Mount], prefix: &Path, early: bool) {
+    /// Adds late pins for the file systems of `mounts` that have none yet and can be reached below
+    /// `prefix` (`/` for this namespace, `/proc/PID/root` for another process's).
+    pub fn add(&mut self, mounts: &[Mount], prefix: &Path) {
+        self.add_at(mounts, prefix, PinTime::Late);
+    }
+
+    fn add_at(&mut self, mounts: &[Mount], prefix: &Path, time: PinTime) {
         for mount in mounts.iter().filter(|mount| mount.writable && mount.kind().is_held()) {
             if !self.covers(mount.device) {
-                self.0.extend(pin(mount, prefix, early));
+                self.0.extend(pin(mount, prefix, time));
             }
         }
         self.find_uppers(mounts, prefix);
@@ -232,9 +245,9 @@ impl Pins {
                 continue;
             }
             if is_kept(mount.device) {
-                self.0.extend(pin(mount, prefix, false));
+                self.0.extend(pin(mount, prefix, PinTime::Late));
             } else {
-                self.0.push(Pin::new(mount, Handle::None, false));
+                self.0.push(Pin::new(mount, Handle::None, PinTime::Late));
             }
         }
         self.find_uppers(mounts, prefix);
@@ -259,7 +272,7 @@ impl Pins {
 
     /// Adds pins for the file systems of `mounts` that only a sealed run holds: network file
     /// systems, and those that a FUSE server keeps on a block device.
-    pub fn add_served(&mut self, mounts: &[Mount], early: bool) {
+    pub fn add_served(&mut self, mounts: &[Mount], time: PinTime) {
         for mount in mounts.iter().filter(|mount| mount.writable) {
             let handle = match mount.kind() {
                 SyncKind::Network => Handle::AtCommit,
@@ -271,7 +284,7 @@ impl Pins {
                 _ => continue,
             };
             if !self.covers(mount.device) {
-                self.0.push(Pin::new(mount, handle, early));
+                self.0.push(Pin::new(mount, handle, time));
             }
         }
     }
@@ -315,7 +328,7 @@ impl Pins {
     /// itself cannot be opened.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
-            self.0.push(Pin::new(mount, Handle::of(file), false));
+            self.0.push(Pin::new(mount, Handle::of(file), PinTime::Late));
         }
     }
 
@@ -349,13 +362,13 @@ impl From<Pin> for Pins {
     }
 }
 
-fn pin(mount: &Mount, prefix: &Path, early: bool) -> Option<Pin> {
+fn pin(mount: &Mount, prefix: &Path, time: PinTime) -> Option<Pin> {
     let handle = open(&below(prefix, &mount.point)).ok()?;
     // Another mount may cover this mount point: then the path leads to another file system.
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
-    Some(Pin::new(mount, Handle::of(handle), early))
+    Some(Pin::new(mount, Handle::of(handle), time))
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {

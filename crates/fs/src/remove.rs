@@ -130,7 +130,7 @@ impl Removal<'_> {
     fn make_writable(&self, directory: &OwnedFd) {
         if self.is_btrfs && btrfs::is_subvolume(directory.as_fd()).unwrap_or(false) {
             // If this fails, the removal fails too and reports an error.
-            let _ = btrfs::set_read_only(directory.as_fd(), false);
+            let _ = btrfs::make_writable(directory.as_fd());
         }
     }
 

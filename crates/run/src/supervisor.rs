@@ -3,6 +3,7 @@
 use crate::call::fd_info::FdInfo;
 use crate::call::policy::{PendingCall, may_block};
 use crate::call::responder::Responder;
+use crate::call::rules::Blocking;
 use crate::call::rules::Rules;
 use crate::call::serve::released_answer;
 use crate::call::workers::{After, Workers};
@@ -176,18 +177,20 @@ impl<'a> Supervisor<'a> {
         };
         let pending = PendingCall { notification: *notification, abi, call };
         let answers_here = !may_block(call);
-        if answers_here && responder.answer(&mut self.fd_info, &pending, false).is_ok() {
+        let here = Blocking::Refused;
+        if answers_here && responder.answer(&mut self.fd_info, &pending, here).is_ok() {
             return;
         }
         let (worker, mut fd_info) = (Arc::clone(responder), self.fd_info.may_block());
         // A worker may block, so its look-up always has a result.
-        let job = move || worker.answer(&mut fd_info, &pending, true).unwrap_or(After::Idle);
+        let there = Blocking::Allowed;
+        let job = move || worker.answer(&mut fd_info, &pending, there).unwrap_or(After::Idle);
         if self.workers.run(job).is_ok() {
             return;
         }
         // No thread can be created: the limit of processes is reached. The loop waits for no disk.
-        let may_wait = responder.watch().is_none();
-        if !answers_here || responder.answer(&mut self.fd_info, &pending, may_wait).is_err() {
+        let here = if responder.watch().is_none() { Blocking::Allowed } else { Blocking::Refused };
+        if !answers_here || responder.answer(&mut self.fd_info, &pending, here).is_err() {
             // An extra sync is safe.
             let end = End::Passed(PassReason::Uncovered);
             self.state.lock().notes.accounts.count(call.name(), None, end);

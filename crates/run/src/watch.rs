@@ -212,7 +212,7 @@ fn sync(pending: &PendingCall, file: Option<&OwnedFd>) -> Result<(), Errno> {
 fn named(pending: &PendingCall) -> Option<String> {
     let thread = pending.notification.thread;
     let path = |index: usize| {
-        let path = Memory::open(thread, false).ok()?.path(pending.notification.args[index]).ok()?;
+        let path = Memory::open(thread).ok()?.path(pending.notification.args[index]).ok()?;
         Some(path.to_string_lossy().into_owned())
     };
     match pending.call {

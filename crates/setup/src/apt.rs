@@ -16,6 +16,7 @@ mod wrapper;
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
+use crate::undo::Edits;
 use program::{DIRECTORY, DivertedProgram, ProgramStep};
 use rustix::fs::{Access, FlockOperation};
 use rustix::io::Errno;
@@ -87,9 +88,9 @@ pub fn plan(host: &Host) -> Result<Plan, Error> {
 /// Plans the undo of a set-up, or of what a set-up or an undo that was cut short has left.
 ///
 /// # Errors
-/// A file that synconce did not write is in the place of a wrapper, unless `force` is set.
-pub fn plan_undo(host: &Host, force: bool) -> Result<Plan, Error> {
-    read(host, |program| program.undo(host, force))
+/// A file that synconce did not write is in the place of a wrapper, if `edits` are refused.
+pub fn plan_undo(host: &Host, edits: Edits) -> Result<Plan, Error> {
+    read(host, |program| program.undo(host, edits))
 }
 
 fn read(
@@ -120,7 +121,7 @@ pub fn set_up(host: &Host) -> Result<Plan, Error> {
         Err(error) => {
             if is_first {
                 // What remains after an error here, the next undo takes away.
-                let _ = plan_undo(host, false).and_then(|undo| take_away(&undo, host));
+                let _ = plan_undo(host, Edits::Refuse).and_then(|undo| take_away(&undo, host));
             }
             Err(error)
         }
@@ -132,9 +133,9 @@ pub fn set_up(host: &Host) -> Result<Plan, Error> {
 /// # Errors
 /// As for [`plan_undo`]; dpkg or another set-up is at work; the act that failed, and the path. The
 /// next undo continues.
-pub fn undo(host: &Host, force: bool) -> Result<Plan, Error> {
+pub fn undo(host: &Host, edits: Edits) -> Result<Plan, Error> {
     let _lock = lock(host)?;
-    let plan = plan_undo(host, force)?;
+    let plan = plan_undo(host, edits)?;
     for (program, _) in plan.programs.iter().filter(|(_, steps)| !steps.is_empty()) {
         check_writable(&host.real(&program.path))?;
     }

@@ -40,11 +40,20 @@ impl Undo {
     }
 }
 
+/// What an undo does with what others wrote to a file since the set-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edits {
+    /// Refuses, and shows the edit.
+    Refuse,
+    /// Puts the file of before the set-up in its place.
+    Overwrite,
+}
+
 /// Plans the undo of `engine`. Returns `None` when the engine is not set up.
 ///
 /// # Errors
-/// A file that was edited since is refused, with the edit, unless `force` is set.
-pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Error> {
+/// A file that was edited since, if `edits` are refused.
+pub fn plan(host: &Host, engine: Engine, edits: Edits) -> Result<Option<Undo>, Error> {
     let Some(journal) = Journal::read(host, engine)? else { return Ok(None) };
     let mut steps = Vec::new();
     for entry in journal.files.iter().rev() {
@@ -54,7 +63,7 @@ pub fn plan(host: &Host, engine: Engine, force: bool) -> Result<Option<Undo>, Er
             continue;
         }
         let is_ours = entry.is_ours(&now);
-        if !is_ours && !force {
+        if !is_ours && edits == Edits::Refuse {
             return Err(edited(entry, &now, host, engine));
         }
         let is_lost = !is_ours && now != PathState::Absent;

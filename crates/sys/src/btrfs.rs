@@ -122,22 +122,17 @@ pub fn create_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the snapshot `name` of the subvolume `source` in the directory `dir` of the same file
+/// Makes the writable snapshot `name` of the subvolume `source` in the directory `dir` of the same file
 /// system. Subvolumes in `source` become empty directories in the snapshot.
 ///
 /// # Errors
 /// `EINVAL` if `source` is not the root of a subvolume, `EXDEV` if it is on another file
 /// system, `EPERM` if another user owns the subvolume; those of mkdir(2).
-pub fn snapshot(
-    source: BorrowedFd<'_>,
-    dir: BorrowedFd<'_>,
-    name: &OsStr,
-    read_only: bool,
-) -> io::Result<()> {
+pub fn snapshot(source: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     let arguments = Flagged {
         fd: i64::from(source.as_raw_fd()),
         transaction: 0,
-        flags: if read_only { READ_ONLY } else { 0 },
+        flags: 0,
         unused: [0; 4],
         name: terminated(name)?,
     };
@@ -159,13 +154,25 @@ pub fn delete_subvolume(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a subvolume read-only, or writable again.
+/// Makes a subvolume read-only.
 ///
 /// # Errors
 /// `EINVAL` if `subvolume` is not the root of a subvolume; `EPERM` if another user owns it.
-pub fn set_read_only(subvolume: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+pub fn make_read_only(subvolume: BorrowedFd<'_>) -> io::Result<()> {
+    change_flags(subvolume, |flags| flags | READ_ONLY)
+}
+
+/// Makes a subvolume writable again.
+///
+/// # Errors
+/// As for [`make_read_only`].
+pub fn make_writable(subvolume: BorrowedFd<'_>) -> io::Result<()> {
+    change_flags(subvolume, |flags| flags & !READ_ONLY)
+}
+
+fn change_flags(subvolume: BorrowedFd<'_>, change: impl Fn(u64) -> u64) -> io::Result<()> {
     let flags = flags(subvolume)?;
-    let wanted = if read_only { flags | READ_ONLY } else { flags & !READ_ONLY };
+    let wanted = change(flags);
     if wanted == flags {
         return Ok(());
     }

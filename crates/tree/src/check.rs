@@ -80,19 +80,25 @@ impl Verified<'_> {
     }
 }
 
+/// What [`verify`] compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// Owner, mode, size, times and inode number of each entry.
+    Attributes,
+    /// Also what the disk has of each committed file, with its checksum.
+    Contents,
+}
+
 /// Compares each entry of the layers of the tree, of all its generations, with the layer's
-/// fingerprint, and returns the layers that differ. Owner, mode, size, times and inode number are
-/// compared.
-///
-/// With `contents` what the disk has of each committed file is compared with its checksum. A layer
-/// without checksums gets them before, if it is as it was frozen and all of it can be read.
+/// fingerprint, and returns the layers that differ. Before contents are compared, a layer without
+/// checksums gets them, if it is as it was frozen and all of it can be read.
 ///
 /// # Errors
 /// The error names the act and the path.
 pub fn verify<'a>(
     store: &'a Store,
     name: &TreeName,
-    contents: bool,
+    compare: Compare,
     progress: &dyn Progress,
 ) -> Result<Verified<'a>, Error> {
     let (mut all, mut summed) = (Vec::new(), 0);
@@ -107,7 +113,7 @@ pub fn verify<'a>(
         }
         let alteration = layer::alteration(store, &layer.id, &sync, progress)?;
         let mut content = SummedContent::default();
-        if contents && is_durable(layer) {
+        if compare == Compare::Contents && is_durable(layer) {
             if !content::has_sums(store, &layer.id) && alteration.is_none() {
                 content = content::take(store, &layer.id, progress)?;
                 summed += usize::from(content.files.is_empty());

@@ -208,7 +208,7 @@ fn lock_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let mode = rustix::fs::fstat(content).on("cannot look at", path)?.st_mode;
     let same = Mode::from_raw_mode(mode & 0o7777);
     rustix::fs::fchmod(content, same).on("cannot freeze", path)?;
-    btrfs::set_read_only(content, true).on("cannot freeze", path)
+    btrfs::make_read_only(content).on("cannot freeze", path)
 }
 
 fn is_writable_subvolume(content: BorrowedFd<'_>, path: &Path) -> Result<bool, Error> {

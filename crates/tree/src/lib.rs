@@ -51,7 +51,7 @@ mod unneeded;
 mod view;
 
 pub use busy::{Busy, TreeUser};
-pub use check::{Altered, Verified, fsck, verify, verify_syncs};
+pub use check::{Altered, Compare, Verified, fsck, verify, verify_syncs};
 pub use choose::choose;
 pub use clone::{clone, new_name};
 pub use commit::{commit, next_generation};
@@ -80,5 +80,5 @@ pub use squash::{Squashed, squash};
 pub use store::{Store, VARIABLE, default_path, store_of};
 pub use strategy::{Choice, Strategy};
 pub use synconce_durable::error::Error;
-pub use trash::{Emptied, empty_trash, has_trash};
+pub use trash::{Emptied, IfBusy, empty_trash, has_trash};
 pub use unneeded::LayerMount;

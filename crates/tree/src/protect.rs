@@ -16,7 +16,10 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
     // A run in progress would leave changes in a protected tree.
     source::is_idle(store, name)?;
     guard::is_committed(store, "cannot protect", &record)?;
-    set_protected(store, record, true)
+    if record.protected {
+        return Ok(());
+    }
+    store.write_protection(&TreeRecord { protected: true, ..record })
 }
 
 /// Ends the protection of the tree `name`.
@@ -26,13 +29,8 @@ pub fn protect(store: &Store, name: &TreeName) -> Result<(), Error> {
 pub fn unprotect(store: &Store, name: &TreeName) -> Result<(), Error> {
     let _lock = store.lock()?;
     let record = source::existing(store, name)?;
-    set_protected(store, record, false)
-}
-
-fn set_protected(store: &Store, record: TreeRecord, protected: bool) -> Result<(), Error> {
-    if record.protected == protected {
-        Ok(())
-    } else {
-        store.write_protection(&TreeRecord { protected, ..record })
+    if !record.protected {
+        return Ok(());
     }
+    store.write_protection(&TreeRecord { protected: false, ..record })
 }

@@ -23,6 +23,15 @@ pub struct Emptied {
     pub busy: bool,
 }
 
+/// What [`empty_trash`] does while another process empties the trash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfBusy {
+    /// Waits for its turn.
+    Wait,
+    /// Leaves the trash to the other process.
+    Leave,
+}
+
 /// Moves `path`, which is in the store, to the trash. Returns whether `path` existed.
 pub(crate) fn discard(store: &Store, path: &Path) -> Result<bool, Error> {
     let to = store.path().join(TRASH).join(store::new_id()?);
@@ -41,14 +50,14 @@ pub fn has_trash(store: &Store) -> Result<bool, Error> {
 }
 
 /// Removes the entries of the trash, including those that are added meanwhile. One process
-/// at a time empties the trash. With `wait`, this process waits for its turn, and until
-/// btrfs has freed the space of deleted subvolumes.
+/// at a time empties the trash. With [`IfBusy::Wait`] this process also waits until btrfs has
+/// freed the space of deleted subvolumes.
 ///
 /// # Errors
 /// The trash cannot be read. Entries that cannot be removed are in the result.
 pub fn empty_trash(
     store: &Store,
-    wait: bool,
+    if_busy: IfBusy,
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Emptied, Error> {
@@ -58,7 +67,7 @@ pub fn empty_trash(
     // Stops at a mount on the trash, which is not the store's.
     rustix::fs::openat2(store.as_fd(), TRASH, flags, Mode::empty(), within)
         .on("cannot empty", &trash)?;
-    let Some(_lease) = lease_of(&trash, wait, progress)? else {
+    let Some(_lease) = lease_of(&trash, if_busy, progress)? else {
         return Ok(Emptied { busy: true, ..Emptied::default() });
     };
     let mut emptied = Emptied::default();
@@ -77,16 +86,20 @@ pub fn empty_trash(
         }
         emptied.left.extend(removed.left);
     }
-    if wait && store.is_btrfs() {
+    if if_busy == IfBusy::Wait && store.is_btrfs() {
         btrfs::sync(store.as_fd()).on("cannot sync the file system of", store.path())?;
     }
     Ok(emptied)
 }
 
-fn lease_of(trash: &Path, wait: bool, progress: &dyn Progress) -> Result<Option<OwnedFd>, Error> {
+fn lease_of(
+    trash: &Path,
+    if_busy: IfBusy,
+    progress: &dyn Progress,
+) -> Result<Option<OwnedFd>, Error> {
     loop {
         let lease = try_lease(open_directory(trash)?, trash)?;
-        if lease.is_some() || !wait {
+        if lease.is_some() || if_busy == IfBusy::Leave {
             return Ok(lease);
         }
         if progress.cancelled() {
@@ -113,7 +126,7 @@ fn try_delete(above: BorrowedFd<'_>, name: &OsStr) -> Result<(), io::Error> {
     }
     let nested = btrfs::nested(opened).unwrap_or_default();
     if !nested.is_empty() {
-        btrfs::set_read_only(opened, false)?;
+        btrfs::make_writable(opened)?;
     }
     for inner in nested {
         if let (Some(parent), Some(name)) = (inner.parent(), inner.file_name()) {
@@ -122,6 +135,6 @@ fn try_delete(above: BorrowedFd<'_>, name: &OsStr) -> Result<(), io::Error> {
         }
     }
     btrfs::delete_subvolume(above, name).inspect_err(|_| {
-        let _ = btrfs::set_read_only(opened, false);
+        let _ = btrfs::make_writable(opened);
     })
 }

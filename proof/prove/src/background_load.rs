@@ -93,8 +93,8 @@ fn sync_one(own: &Path, round: u64) {
         && btrfs::is_subvolume(own.as_fd()).unwrap_or_default()
     {
         // Each change of the property is a commit.
-        let changed = btrfs::set_read_only(own.as_fd(), true);
-        drop(changed.and_then(|()| btrfs::set_read_only(own.as_fd(), false)));
+        let changed = btrfs::make_read_only(own.as_fd());
+        drop(changed.and_then(|()| btrfs::make_writable(own.as_fd())));
     }
 }
 

@@ -24,22 +24,33 @@ impl Campaign {
         Self { count, seed, until_broken: matches!(tool, Tool::Mutant { .. }) }
     }
 
-    /// Spreads the cuts over `recordings`. `make` gets the number of each, and its part of the
-    /// campaign.
+    /// Returns a campaign that no finding ends.
+    pub(crate) fn full(count: usize, seed: u64) -> Self {
+        Self { count, seed, until_broken: false }
+    }
+
+    /// Spreads the cuts over `recordings`: the number of each, and its part of the campaign.
+    pub(crate) fn parts(self, recordings: usize) -> impl Iterator<Item = (u64, Self)> {
+        (0..recordings).map(move |round| {
+            let count = self.count * (round + 1) / recordings - self.count * round / recordings;
+            let round = round as u64;
+            let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(round);
+            (round, Self { count, seed, ..self })
+        })
+    }
+
+    /// Makes and merges the findings of each of [`Self::parts`].
     pub(crate) fn record(
         self,
         recordings: usize,
         mut make: impl FnMut(u64, Self) -> Result<Findings>,
     ) -> Result<Findings> {
         let mut findings = Findings::default();
-        for round in 0..recordings {
+        for (round, part) in self.parts(recordings) {
             if self.is_over(&findings) {
                 break;
             }
-            let count = self.count * (round + 1) / recordings - self.count * round / recordings;
-            let round = round as u64;
-            let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(round);
-            findings.merge(make(round, Self { count, seed, ..self })?);
+            findings.merge(make(round, part)?);
         }
         Ok(findings)
     }
@@ -198,7 +209,7 @@ mod tests {
             Ok((Ok((place.is_multiple_of(2)).then_some(("lost", String::new()))), true))
         };
         let places: Vec<_> = (0..100).collect();
-        let campaign = Campaign { count: 100, seed: 1, until_broken: false };
+        let campaign = Campaign::full(100, 1);
         let findings = campaign.on_each(&[0, 1, 2], &places, look).unwrap();
         assert_eq!((findings.cuts, findings.broken()), (100, 50));
         let mut all = std::mem::take(&mut *seen.lock().unwrap());
@@ -211,8 +222,16 @@ mod tests {
     }
 
     #[test]
+    fn the_parts_have_all_cuts_and_seeds_of_their_own() {
+        let parts: Vec<_> = Campaign::full(7, 2).parts(3).collect();
+        let parts = parts.iter().map(|(round, part)| (*round, part.count, part.seed));
+        let expected = [(0, 2, 2_000_006), (1, 2, 2_000_007), (2, 3, 2_000_008)];
+        assert_eq!(parts.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
     fn an_error_of_one_disk_ends_the_row() {
-        let campaign = Campaign { count: 9, seed: 1, until_broken: false };
+        let campaign = Campaign::full(9, 1);
         let fails =
             |disk: &u8, _| if *disk == 1 { Err("gone".into()) } else { Ok((Ok(None), true)) };
         assert!(campaign.on_each(&[1, 1], &[0; 9], fails).is_err());

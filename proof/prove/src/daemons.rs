@@ -24,6 +24,7 @@ mod world;
 
 use crate::Result;
 use crate::background_load::LoadKind;
+use crate::campaign::Campaign;
 use crate::config::{DiskKind, MarkerPlace};
 use crate::row::{caught, make_rows};
 use containerd::Containerd;
@@ -113,19 +114,15 @@ impl DaemonJob {
         let count = if way.is_ours() { arguments.cuts } else { arguments.control_cuts };
         let recordings = count.div_ceil(PER_RECORDING);
         let mut tally = CutTally::default();
-        for round in 0..recordings {
-            let seed = arguments.seed.wrapping_mul(1_000_003).wrapping_add(round as u64);
+        for (round, part) in Campaign::full(count, arguments.seed).parts(recordings) {
             let load = match way {
                 // A mutant is missed if another process syncs the disk for it.
-                DatabaseSyncs::Steps(StepRootKind::Unsynced) => {
-                    LoadKind::writing_back(round as u64)
-                }
+                DatabaseSyncs::Steps(StepRootKind::Unsynced) => LoadKind::writing_back(round),
                 // Each row of a round has another load.
-                _ => LoadKind::of(seed + index as u64),
+                _ => LoadKind::of(part.seed + index as u64),
             };
             let recorded = subject.record(&world, load)?;
-            let cuts = count * (round + 1) / recordings - count * round / recordings;
-            tally.merge(cuts::cut(&subject, &world, &recorded, cuts, seed)?);
+            tally.merge(cuts::cut(&subject, &world, &recorded, part)?);
         }
         Ok(tally)
     }

@@ -86,14 +86,12 @@ const MUTANTS: [(&str, &[ErrorCase]); 4] = [
 
 /// Returns the rows of the shipped tool and of the mutants on each file system.
 pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
-    let shipped = Tool::Synconce(arguments.synconce.clone());
+    let shipped = arguments.shipped();
     let promise = CASES.iter().chain(&CHECKPOINTS).chain(&JOURNALS);
     let promise = promise.map(|case| (Role::Promise, case.name, case, shipped.clone()));
     let mut all: Vec<_> = promise.collect();
     for (mutant, cases) in MUTANTS {
-        let Some(program) = &arguments.mutants else { continue };
-        let (program, shipped) = (program.clone(), arguments.synconce.clone());
-        let tool = Tool::Mutant { program, mutant, shipped };
+        let Some(tool) = arguments.mutant(mutant) else { continue };
         all.extend(cases.iter().map(|case| (Role::Mutant, mutant, case, tool.clone())));
     }
     let mut jobs = Vec::new();
@@ -107,8 +105,8 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
             let made = move || make_error(config, case, &tool);
             // A sync(2) of another process may write the data before the disk fails, and the
             // commit of another row may find the stop of the journal before this run ends.
-            let make = Box::new(move |_| made().or_else(|_| made()).or_else(|_| made()));
-            jobs.push(Job { role, name: name.to_owned(), config, make });
+            let make = move |_| made().or_else(|_| made()).or_else(|_| made());
+            jobs.push(Job::new(role, name, config, make));
         }
     }
     jobs

@@ -3,17 +3,24 @@
 use crate::row::{Expected, Row};
 use std::collections::BTreeSet;
 
+/// What a row is whose programs are not installed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Skipped {
+    Fails,
+    Passes,
+}
+
 /// Whether every row shows what is expected.
-pub(crate) fn passes(rows: &[Row], allow_missing: bool) -> bool {
-    failures(rows, allow_missing).is_empty()
+pub(crate) fn passes(rows: &[Row], skipped: Skipped) -> bool {
+    failures(rows, skipped).is_empty()
 }
 
 /// Describes what is not as expected.
-pub(crate) fn failures(rows: &[Row], allow_missing: bool) -> Vec<String> {
+pub(crate) fn failures(rows: &[Row], skipped: Skipped) -> Vec<String> {
     let mut failures = Vec::new();
     for row in rows {
         match &row.findings.skipped {
-            Some(reason) if !allow_missing => {
+            Some(reason) if skipped == Skipped::Fails => {
                 failures.push(format!("{}, {}: skipped: {reason}", row.name, row.config));
             }
             Some(_) => {}
@@ -78,38 +85,38 @@ mod tests {
         for role in [Role::Promise, Role::Rival] {
             let skipped = Some("it is not installed".to_owned());
             let rows = [row(role, Findings { skipped, ..Findings::default() })];
-            assert!(!passes(&rows, false));
-            assert!(passes(&rows, true));
+            assert!(!passes(&rows, Skipped::Fails));
+            assert!(passes(&rows, Skipped::Passes));
             assert!(rows[0].to_string().contains("SKIPPED: it is not installed"));
         }
     }
 
     #[test]
     fn a_broken_promise_does_not_pass_even_if_programs_may_be_missing() {
-        assert!(!passes(&[row(Role::Promise, broken())], true));
-        assert!(passes(&[row(Role::Rival, broken())], false));
-        assert!(passes(&[row(Role::Control, broken())], false));
-        assert!(!passes(&[row(Role::Control, Findings::default())], false));
+        assert!(!passes(&[row(Role::Promise, broken())], Skipped::Passes));
+        assert!(passes(&[row(Role::Rival, broken())], Skipped::Fails));
+        assert!(passes(&[row(Role::Control, broken())], Skipped::Fails));
+        assert!(!passes(&[row(Role::Control, Findings::default())], Skipped::Fails));
     }
 
     #[test]
     fn a_mutant_is_caught_in_one_of_its_rows_but_for_a_needless_step() {
         let both = [row(Role::Mutant, Findings::default()), row(Role::Mutant, broken())];
-        assert!(passes(&both, false));
-        assert!(!passes(&both[..1], false));
-        assert!(passes(&[row(Role::NeedlessMutant, Findings::default())], false));
+        assert!(passes(&both, Skipped::Fails));
+        assert!(!passes(&both[..1], Skipped::Fails));
+        assert!(passes(&[row(Role::NeedlessMutant, Findings::default())], Skipped::Fails));
     }
 
     #[test]
     fn disks_that_are_refused_before_the_return_break_no_promise_and_catch_no_mutant() {
-        assert!(passes(&[row(Role::Promise, refused(8))], false));
-        assert!(!passes(&[row(Role::Mutant, refused(8))], false));
-        assert!(!passes(&[row(Role::Control, refused(8))], false));
+        assert!(passes(&[row(Role::Promise, refused(8))], Skipped::Fails));
+        assert!(!passes(&[row(Role::Mutant, refused(8))], Skipped::Fails));
+        assert!(!passes(&[row(Role::Control, refused(8))], Skipped::Fails));
         assert!(row(Role::Promise, refused(8)).to_string().contains("8 refused"));
     }
 
     #[test]
     fn a_promise_without_a_mountable_disk_is_not_kept() {
-        assert!(!passes(&[row(Role::Promise, refused(9))], false));
+        assert!(!passes(&[row(Role::Promise, refused(9))], Skipped::Fails));
     }
 }

@@ -228,15 +228,14 @@ pub(crate) const MUTANTS: [HoldMutant; 27] = [
 
 /// Returns every row of holds.
 pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
-    let shipped = Tool::Synconce(arguments.synconce.clone());
+    let shipped = arguments.shipped();
     let cuts = arguments.hold_cuts.unwrap_or(arguments.cuts);
     let is_quick = cuts < FEW;
     let mut jobs = Vec::new();
     let mut row = |role, name: &str, what, (disk, marker), tool: &Tool, cuts| {
         let tool = tool.clone();
         let make = move |seed| made(what, (disk, marker), &tool, cuts, seed);
-        let config = RunConfig::supervised(disk, marker);
-        jobs.push(Job { role, name: name.to_owned(), config, make: Box::new(make) });
+        jobs.push(Job::new(role, name, RunConfig::supervised(disk, marker), make));
     };
     for (what, place) in rows(is_quick) {
         row(Role::Promise, what.name(), what, place, &shipped, cuts);
@@ -245,9 +244,7 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let name = "hold: no flush reaches the disk";
     row(Role::Control, name, HoldCut::Wipe, control, &shipped, cuts.max(FEW));
     for mutant in MUTANTS {
-        let Some(program) = &arguments.mutants else { break };
-        let (program, shipped) = (program.clone(), arguments.synconce.clone());
-        let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
+        let Some(tool) = arguments.mutant(mutant.name) else { break };
         let all = DISKS.into_iter().flat_map(|disk| MARKERS.map(|marker| (disk, marker)));
         let has_one = is_quick || mutant.caught_by == HoldCut::Faults;
         let places = if has_one { vec![mutant.quick] } else { all.collect() };
@@ -260,13 +257,13 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
         }
     }
     for disk in DISKS.into_iter().take(if is_quick { 1 } else { DISKS.len() }) {
-        let (tool, name) = (shipped.clone(), "hold: kills".to_owned());
+        let tool = shipped.clone();
         let make = move |seed| match database::missing() {
             None => kills::kill(disk, &tool, arguments.kills, seed),
             missing => Ok(Findings { skipped: missing, ..Findings::default() }),
         };
         let config = RunConfig::supervised(disk, MarkerPlace::Same);
-        jobs.push(Job { role: Role::Promise, name, config, make: Box::new(make) });
+        jobs.push(Job::new(Role::Promise, "hold: kills", config, make));
     }
     jobs
 }

@@ -32,8 +32,10 @@ mod work;
 
 use clap::Parser;
 use config::RunConfig;
+use expected::Skipped;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tool::Tool;
 
 /// The result of every function here. An error is a defect of the proof and fails the row; a finding
 /// is not an error.
@@ -129,6 +131,21 @@ struct ProveArguments {
 }
 
 impl ProveArguments {
+    /// Returns the tool as it ships.
+    fn shipped(&self) -> Tool {
+        Tool::Synconce(self.synconce.clone())
+    }
+
+    fn skipped(&self) -> Skipped {
+        if self.allow_missing { Skipped::Passes } else { Skipped::Fails }
+    }
+
+    /// Returns the mutant of this name, if mutants are tried.
+    fn mutant(&self, mutant: &'static str) -> Option<Tool> {
+        let (program, shipped) = (self.mutants.clone()?, self.synconce.clone());
+        Some(Tool::Mutant { program, mutant, shipped })
+    }
+
     /// Whether `--only` and `--fs` select the row of this name.
     fn wants(&self, group: &str, name: &str, config: RunConfig) -> bool {
         let name = format!("{group} {name} {config}");

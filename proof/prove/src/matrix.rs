@@ -49,11 +49,11 @@ pub(crate) fn prove(arguments: &ProveArguments) -> Result<bool> {
     if rows.is_empty() {
         return Err("no row has such a name".into());
     }
-    print(&rows, arguments.allow_missing);
+    print(&rows, arguments.skipped());
     if let Some(path) = &arguments.json {
         write_json(path, &rows)?;
     }
-    Ok(passes(&rows, arguments.allow_missing))
+    Ok(passes(&rows, arguments.skipped()))
 }
 
 /// Moves the second row of each mutant behind all first rows and all promises, and so on: a row is
@@ -99,8 +99,7 @@ static BIG: Mutex<()> = Mutex::new(());
 
 impl Task {
     fn job(&self) -> Job<'_> {
-        let make = Box::new(|seed| self.make(seed));
-        Job { role: self.role, name: self.name.clone(), config: self.config, make }
+        Job::new(self.role, &*self.name, self.config, |seed| self.make(seed))
     }
 
     /// Records and cuts until the row has its cuts; a mutant's row ends when the mutant is
@@ -126,15 +125,14 @@ mod tests {
     use super::*;
     use crate::CommandLine;
     use crate::config::{DiskKind, MarkerPlace, RunConfig};
-    use crate::expected::failures;
+    use crate::expected::{Skipped, failures};
     use clap::Parser;
 
     fn job(role: Role, name: &str, lost: usize) -> Job<'static> {
         let found = (lost > 0).then_some(("lost", lost)).into_iter().collect();
         let findings = Findings { cuts: 1, found, ..Findings::default() };
         let config = RunConfig::supervised(DiskKind::Ext4, MarkerPlace::Same);
-        let make = Box::new(move |_| Ok(findings.clone()));
-        Job { role, name: name.to_owned(), config, make }
+        Job::new(role, name, config, move |_| Ok(findings.clone()))
     }
 
     fn made(words: &[&str]) -> Vec<String> {
@@ -162,7 +160,7 @@ mod tests {
             let last = job(Role::Promise, "last", 0);
             let rows = run_jobs(&[failing, panicking, last], &arguments, 1);
             assert_eq!(rows[2].name, "last");
-            let failures = failures(&rows, true);
+            let failures = failures(&rows, Skipped::Passes);
             for (at, name) in ["failing", "panicking"].into_iter().enumerate() {
                 assert!(rows[at].to_string().ends_with("ERROR"), "{}", rows[at]);
                 let named = format!("{} {name}, {}: error: ", role.group(), rows[at].config);

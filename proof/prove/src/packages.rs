@@ -88,10 +88,9 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let mut add = |role, name: &str, act, disk, tool: &Tool, cuts: usize| {
         let (base, tool) = (Arc::clone(&base), tool.clone());
         let make = move |seed| cut(&base, act, disk, &tool, cuts, seed);
-        let config = RunConfig::supervised(disk, MarkerPlace::Same);
-        jobs.push(Job { role, name: name.to_owned(), config, make: Box::new(make) });
+        jobs.push(Job::new(role, name, RunConfig::supervised(disk, MarkerPlace::Same), make));
     };
-    let shipped = Tool::Synconce(arguments.synconce.clone());
+    let shipped = arguments.shipped();
     let cuts = arguments.cuts.div_ceil(SHARE);
     for act in PackageAct::ALL {
         for disk in [DiskKind::Ext4, DiskKind::Xfs] {
@@ -99,19 +98,12 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
         }
     }
     // The few cuts of the gate do not catch each of them every time.
-    if let Some(program) = arguments.mutants.as_ref().filter(|_| !arguments.decisive) {
+    if !arguments.decisive {
+        let cuts = arguments.mutant_cuts.div_ceil(SHARE);
         for (mutant, act) in MUTANTS {
-            let (program, shipped) = (program.clone(), arguments.synconce.clone());
-            let tool = Tool::Mutant { program, mutant, shipped };
+            let Some(tool) = arguments.mutant(mutant) else { break };
             let name = format!("{}, {mutant}", act.name());
-            add(
-                Role::Mutant,
-                &name,
-                act,
-                DiskKind::Ext4,
-                &tool,
-                arguments.mutant_cuts.div_ceil(SHARE),
-            );
+            add(Role::Mutant, &name, act, DiskKind::Ext4, &tool, cuts);
         }
     }
     jobs

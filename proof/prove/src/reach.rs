@@ -185,26 +185,24 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
     let mut jobs = Vec::new();
     let mut add = |role: Role, name: &str, way: Way, disk, mode, tool: Tool, cuts| {
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
-        let make = Box::new(move |_| match way.missing() {
+        let make = move |_| match way.missing() {
             Some(reason) => Ok(Findings { skipped: Some(reason), ..Findings::default() }),
             None => make(way, config, &tool, cuts, seed),
-        });
-        jobs.push(Job { role, name: name.to_owned(), config, make });
+        };
+        jobs.push(Job::new(role, name, config, make));
     };
     for way in WAYS {
         for disk in way.disks(arguments) {
             for mode in way.modes() {
-                let shipped = Tool::Synconce(arguments.synconce.clone());
-                add(Role::Promise, way.name(), way, *disk, *mode, shipped, arguments.cuts);
+                let tool = arguments.shipped();
+                add(Role::Promise, way.name(), way, *disk, *mode, tool, arguments.cuts);
             }
         }
     }
     for (mutant, _, ways) in MUTANTS {
-        let Some(program) = &arguments.mutants else { continue };
+        let Some(tool) = arguments.mutant(mutant) else { continue };
         for (way, mode) in ways {
-            let (program, shipped) = (program.clone(), arguments.synconce.clone());
-            let tool = Tool::Mutant { program, mutant, shipped };
-            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, tool, 1);
+            add(Role::Mutant, mutant, *way, DiskKind::Ext4, *mode, tool.clone(), 1);
         }
     }
     jobs

@@ -1,14 +1,14 @@
 //! Prints the table of all rows.
 
 use crate::Result;
-use crate::expected::failures;
+use crate::expected::{Skipped, failures};
 use crate::mutants::MUTANTS;
 use crate::row::{Expected, Role, Row};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Prints the table, its sums and what is not as expected.
-pub(crate) fn print(rows: &[Row], allow_missing: bool) {
+pub(crate) fn print(rows: &[Row], skipped: Skipped) {
     for row in rows {
         println!("{row}");
     }
@@ -40,7 +40,7 @@ pub(crate) fn print(rows: &[Row], allow_missing: bool) {
             println!("{} {}, {}: {refusal}", row.role.group(), row.name, row.config);
         }
     }
-    let failures = failures(rows, allow_missing);
+    let failures = failures(rows, skipped);
     for failure in &failures {
         println!("NOT AS EXPECTED: {failure}");
     }

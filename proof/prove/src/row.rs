@@ -136,7 +136,16 @@ pub(crate) struct Job<'a> {
     pub make: Make<'a>,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    pub(crate) fn new(
+        role: Role,
+        name: impl Into<String>,
+        config: RunConfig,
+        make: impl Fn(u64) -> Result<Findings> + Sync + 'a,
+    ) -> Self {
+        Self { role, name: name.into(), config, make: Box::new(make) }
+    }
+
     /// Makes the row.
     pub(crate) fn row(&self, seed: u64) -> Row {
         Row::new(self.role, &self.name, self.config, caught(|| (self.make)(seed)))

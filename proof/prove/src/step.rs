@@ -46,21 +46,17 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'static>> {
     let mut add = |role: Role, name: &str, calls, disk, tool: Tool, cuts| {
         let mode = Mode::Sealed;
         let config = RunConfig { mode, ..RunConfig::supervised(disk, MarkerPlace::Nowhere) };
-        let make = Box::new(move |_| make(calls, disk, &tool, cuts, seed));
-        jobs.push(Job { role, name: name.to_owned(), config, make });
+        jobs.push(Job::new(role, name, config, move |_| make(calls, disk, &tool, cuts, seed)));
     };
     for disk in DiskKind::SOUND {
         for (name, calls) in ROWS {
-            let shipped = Tool::Synconce(arguments.synconce.clone());
-            add(Role::Promise, name, calls, disk, shipped, arguments.cuts);
+            add(Role::Promise, name, calls, disk, arguments.shipped(), arguments.cuts);
         }
     }
     for (mutant, _) in MUTANTS {
-        let Some(program) = &arguments.mutants else { continue };
+        let Some(tool) = arguments.mutant(mutant) else { continue };
         for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
-            let (program, shipped) = (program.clone(), arguments.synconce.clone());
-            let tool = Tool::Mutant { program, mutant, shipped };
-            add(Role::Mutant, mutant, Calls::Run, disk, tool, arguments.mutant_cuts);
+            add(Role::Mutant, mutant, Calls::Run, disk, tool.clone(), arguments.mutant_cuts);
         }
     }
     jobs

@@ -54,7 +54,7 @@ fn config(disk: DiskKind) -> RunConfig {
 
 /// Returns every row of trees.
 pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
-    let shipped = Tool::Synconce(arguments.synconce.clone());
+    let shipped = arguments.shipped();
     let mut jobs = Vec::new();
     let cuts = arguments.tree_cuts.unwrap_or(arguments.cuts);
     // A quick look uses the store's own strategy only.
@@ -62,32 +62,28 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let ways = WAYS.into_iter().take(if is_quick { 3 } else { WAYS.len() });
     for (index, (disk, strategy)) in ways.enumerate() {
         let by = strategy.map_or_else(String::new, |strategy| format!(", {strategy}"));
-        let (name, tool) = (format!("tree: cuts{by}"), shipped.clone());
+        let tool = shipped.clone();
         let cut = move |seed| cut(disk, strategy, &tool, (cuts, None), seed);
-        jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) });
-        let (name, tool) = (format!("tree: kills{by}"), shipped.clone());
+        jobs.push(Job::new(Role::Promise, format!("tree: cuts{by}"), config(disk), cut));
+        let tool = shipped.clone();
         // A quick look at all disks reaches each verb once.
         let kills = KillCampaign { count: arguments.kills, first: index * arguments.kills };
         let kill = move |seed| kills::kill(disk, strategy, &tool, kills, seed);
-        jobs.push(Job { role: Role::Promise, name, config: config(disk), make: Box::new(kill) });
+        jobs.push(Job::new(Role::Promise, format!("tree: kills{by}"), config(disk), kill));
     }
     jobs.extend([DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs].map(|disk| {
-        let (name, tool) =
-            ("tree: cuts, in a run".to_owned(), Tool::InRun(arguments.synconce.clone()));
+        let tool = Tool::InRun(arguments.synconce.clone());
         let cut = move |seed| cut(disk, None, &tool, (cuts, None), seed);
-        Job { role: Role::Promise, name, config: config(disk), make: Box::new(cut) }
+        Job::new(Role::Promise, "tree: cuts, in a run", config(disk), cut)
     }));
     jobs.extend(walks(arguments));
     if is_quick {
         return jobs;
     }
-    let control = move |seed| cut(DiskKind::Ext4NoBarrier, None, &shipped, (cuts, None), seed);
-    jobs.push(Job {
-        role: Role::Control,
-        name: "tree: no flush reaches the disk".to_owned(),
-        config: config(DiskKind::Ext4NoBarrier),
-        make: Box::new(control),
-    });
+    let disk = DiskKind::Ext4NoBarrier;
+    let control = move |seed| cut(disk, None, &shipped, (cuts, None), seed);
+    let name = "tree: no flush reaches the disk";
+    jobs.push(Job::new(Role::Control, name, config(disk), control));
     jobs.extend(mutated(arguments));
     jobs
 }
@@ -96,9 +92,9 @@ pub(crate) fn jobs(arguments: &ProveArguments) -> Vec<Job<'_>> {
 /// tree is altered without the tool.
 fn walks(arguments: &ProveArguments) -> Vec<Job<'_>> {
     let row = |role, name: &str, disk, seconds, injection| {
-        let tool = Tool::Synconce(arguments.synconce.clone());
+        let tool = arguments.shipped();
         let make = move |seed| walk::walk(disk, &tool, seconds, injection, seed);
-        Job { role, name: name.to_owned(), config: config(disk), make: Box::new(make) }
+        Job::new(role, name, config(disk), make)
     };
     let seconds = arguments.seconds;
     let disks = [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs];
@@ -116,13 +112,12 @@ fn walks(arguments: &ProveArguments) -> Vec<Job<'_>> {
 }
 
 fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
-    let Some(program) = &arguments.mutants else { return Vec::new() };
     let mut jobs = Vec::new();
     for mutant in MUTANTS {
+        let Some(tool) = arguments.mutant(mutant.name) else { break };
         let kills = KillCampaign { count: arguments.kills, first: 0 };
         for disk in [DiskKind::Ext4, DiskKind::Xfs, DiskKind::Btrfs] {
-            let (program, shipped) = (program.clone(), arguments.synconce.clone());
-            let tool = Tool::Mutant { program, mutant: mutant.name, shipped };
+            let tool = tool.clone();
             let make = move |seed| match mutant.caught_by {
                 CaughtBy::Cut(verb) => cut(disk, None, &tool, (arguments.mutant_cuts, verb), seed),
                 CaughtBy::Kill => kills::kill(disk, None, &tool, kills, seed),
@@ -130,8 +125,8 @@ fn mutated(arguments: &ProveArguments) -> Vec<Job<'_>> {
             };
             let is_own = disk == DiskKind::Btrfs && OF_SNAPSHOTS.contains(&mutant.name);
             let by = if is_own { ", snapshot" } else { "" };
-            let (role, name) = (Role::Mutant, format!("{}{by}", mutant.name));
-            jobs.push(Job { role, name, config: config(disk), make: Box::new(make) });
+            let name = format!("{}{by}", mutant.name);
+            jobs.push(Job::new(Role::Mutant, name, config(disk), make));
         }
     }
     jobs

@@ -59,7 +59,7 @@ impl CompileFixture {
     pub(super) fn new(options: &CompileOptions) -> Result<Self, Error> {
         let source = fs::canonicalize(&options.source)
             .map_err(Error::io("open the source tree", &options.source))?;
-        let work = WorkDir::new(&options.common.dir, false);
+        let work = WorkDir::new(&options.common.dir);
         let refuse = |reason: String| Error::Unsuitable {
             what: format!("the source tree {}", source.display()),
             reason,

@@ -30,7 +30,7 @@ impl DatabaseFixture {
             options: options.clone(),
             synconce: synconce.to_owned(),
             settings: BTreeMap::new(),
-            work: WorkDir::new(&options.common.dir, false),
+            work: WorkDir::new(&options.common.dir),
         }
     }
 

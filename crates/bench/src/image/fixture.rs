@@ -78,7 +78,7 @@ impl ImageFixture {
             synconce: synconce.to_owned(),
             base: None,
             docker: None,
-            work: WorkDir::new(&options.common.dir, false),
+            work: WorkDir::new(&options.common.dir),
             options: options.clone(),
         })
     }

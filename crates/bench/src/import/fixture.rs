@@ -47,7 +47,7 @@ impl ImportFixture {
         Self {
             synconce: synconce.to_owned(),
             containerd: None,
-            work: WorkDir::new(&options.common.dir, false),
+            work: WorkDir::new(&options.common.dir),
             options: options.clone(),
         }
     }

@@ -58,11 +58,12 @@ pub(super) struct InstallFixture {
 
 impl InstallFixture {
     pub(super) fn new(options: &InstallOptions) -> Result<Self, Error> {
+        let dir = &options.common.dir;
         Ok(Self {
             options: options.clone(),
             recipe: Recipe::new(&options.base)?,
             base: None,
-            work: WorkDir::new(&options.common.dir, options.keep),
+            work: if options.keep { WorkDir::kept(dir) } else { WorkDir::new(dir) },
             iterations: 0,
             root: PathBuf::new(),
             chroot_mounts: None,

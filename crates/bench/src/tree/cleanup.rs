@@ -6,7 +6,7 @@ use crate::mounts::remove_tree;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use synconce_sys::btrfs::set_read_only;
+use synconce_sys::btrfs;
 
 /// Whether a directory is on a file system that has subvolumes.
 pub(super) fn is_btrfs(path: &Path) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn make_writable(work: &Path) {
         let is_directory = |path: &PathBuf| path.is_dir() && !path.is_symlink();
         for path in list(&dir).chain([dir.clone()]).filter(is_directory) {
             // The next removal reports why it fails.
-            let _ = File::open(&path).and_then(|it| set_read_only(it.as_fd(), false));
+            let _ = File::open(&path).and_then(|it| btrfs::make_writable(it.as_fd()));
         }
     }
 }

@@ -99,7 +99,7 @@ impl CloneFixture {
             None => Some(Recipe::new(&options.base)?),
             Some(_) => None,
         };
-        let work = WorkDir::new(&options.common.dir, false);
+        let work = WorkDir::new(&options.common.dir);
         Ok(Self {
             options: options.clone(),
             recipe,

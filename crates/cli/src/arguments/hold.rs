@@ -82,6 +82,9 @@ pub struct HoldStatusArguments {
     /// The holds to show [default: all of /etc/synconce/hold.d, and all in force]
     #[arg(value_name = "NAME", add = ArgValueCompleter::new(values::holds))]
     pub names: Vec<OsString>,
+    /// Print only the daemon's unit of each hold, one a line, for scripts
+    #[arg(long, conflicts_with = "json")]
+    pub units: bool,
     /// Where the holds are printed as JSON.
     #[command(flatten)]
     pub json: Json,

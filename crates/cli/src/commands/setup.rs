@@ -249,9 +249,14 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
     Ok(report)
 }
 
+/// Returns what an undo does with edits.
+fn edits(arguments: &Setup) -> undo::Edits {
+    if arguments.force { undo::Edits::Overwrite } else { undo::Edits::Refuse }
+}
+
 fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
-    let (name, force) = (engine.command(), arguments.force);
-    let Some(undo) = undo::plan(host, engine, force)? else {
+    let name = engine.command();
+    let Some(undo) = undo::plan(host, engine, edits(arguments))? else {
         let note = format!("{name} was not set up by synconce: there is nothing to undo");
         return Ok(SetupReport { notes: vec![note], ..SetupReport::default() });
     };
@@ -259,7 +264,9 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupRepo
         return Err(refusal);
     }
     // `--force` skips this check: it fails if the engine's configuration cannot be read.
-    if !force && let Some(refusal) = still_in_use(engine, host)? {
+    if !arguments.force
+        && let Some(refusal) = still_in_use(engine, host)?
+    {
         return Err(refusal);
     }
     let changed = |step: &undo::UndoStep| Changed {

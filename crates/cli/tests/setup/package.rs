@@ -17,6 +17,7 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
         "/var/lib/synconce",
         "/usr/lib/synconce",
         "/etc/synconce",
+        "/etc/systemd",
         "/run/systemd",
         "/run/synconce",
         "/run/motd",
@@ -25,7 +26,12 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
     }
     let tools = place.root.join("var/tools");
     script = script.replace("PATH=/usr/bin:", &format!("PATH={}:", tools.display()));
-    let tool = format!("#!/bin/sh\nexec {SYNCONCE} \"$@\" --root {root}\n");
+    // Holds are of the running system only: their markers have a variable of their own.
+    let tool = format!(
+        "#!/bin/sh\n\
+         [ \"$1\" != hold ] || SYNCONCE_STATE_DIR={root}/var/lib/synconce exec {SYNCONCE} \"$@\"\n\
+         exec {SYNCONCE} \"$@\" --root {root}\n"
+    );
     place.write("var/tools/synconce", &tool);
     fs::set_permissions(tools.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
     // Another one, which no script may call.
@@ -97,6 +103,28 @@ fn a_hold_in_force_keeps_the_package_and_is_named() {
     let purged = run(&place, POSTRM, "purge");
     assert!(purged.stderr.contains("holds/other.aside.json"), "{purged:?}");
     assert!(place.root.join("var/lib/synconce/holds/other.aside.json").exists());
+}
+
+#[test]
+fn the_units_of_a_hold_in_force_are_named() {
+    let place = place("package-units");
+    // Markers as another version may write them: on one line, and with the unit last.
+    for (name, unit) in [("own", r#""ours.service""#), ("bare", "null")] {
+        let marker = format!(
+            r#"{{"name":"{name}","started":"2026-01-01T00:00:00Z","boot":"-","file_systems":[],"config":{{"hold":[{{"path":"/srv/own.db","kind":"bolt"}}],"unit":{unit}}}}}"#
+        );
+        place.write(&format!("var/lib/synconce/holds/{name}.json"), &marker);
+        place.write(&format!("etc/systemd/system/synconce-hold-{name}.service"), "[Unit]\n");
+    }
+    let ended = run(&place, PRERM, "remove");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for part in [
+        "by: systemctl stop ours.service synconce-hold-own.service\n",
+        "stop it by: synconce hold stop bare\n",
+    ] {
+        assert!(ended.stderr.contains(part), "{ended:?}");
+    }
+    assert_eq!(ended.stderr.lines().count(), 4, "{ended:?}");
 }
 
 #[test]

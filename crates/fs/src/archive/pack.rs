@@ -135,7 +135,7 @@ impl<W: Write> Packer<'_, W> {
             self.links.insert(inode, (path.to_vec(), is.stx_nlink - 1));
             return None;
         };
-        let member = member_name(first, false);
+        let member = member_name(first);
         *left -= 1;
         if *left == 0 {
             self.links.remove(&inode);
@@ -189,7 +189,7 @@ impl<W: Write> Packer<'_, W> {
         let xattrs = self.xattrs(File::Open(file.as_fd()), path)?;
         self.writer
             .member(&Outgoing {
-                path: &member_name(path, false),
+                path: &member_name(path),
                 kind: &MemberKind::File,
                 size,
                 map: map.as_ref(),
@@ -237,7 +237,10 @@ impl<W: Write> Packer<'_, W> {
         kind: &MemberKind,
         attributes: Attributes,
     ) -> Result<(), Error> {
-        let name = member_name(path, *kind == MemberKind::Directory);
+        let mut name = member_name(path);
+        if *kind == MemberKind::Directory && !path.is_empty() {
+            name.push(b'/');
+        }
         let it = Outgoing { path: &name, kind, size: 0, map: None, attributes: &attributes };
         self.writer.member(&it).map_err(unwritable)?;
         self.count();
@@ -266,13 +269,8 @@ impl<W: Write> Packer<'_, W> {
     }
 }
 
-fn member_name(path: &[u8], is_directory: bool) -> Vec<u8> {
-    let mut name = b"./".to_vec();
-    name.extend_from_slice(path);
-    if is_directory && !path.is_empty() {
-        name.push(b'/');
-    }
-    name
+fn member_name(path: &[u8]) -> Vec<u8> {
+    [b"./", path].concat()
 }
 
 fn attributes(is: &Statx, xattrs: Vec<Xattr>) -> Attributes {

@@ -29,6 +29,13 @@ pub(super) struct UnpackedDirectories {
     way: VecDeque<(usize, Rc<OwnedFd>)>,
 }
 
+/// What is done about missing directories of a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfMissing {
+    Make,
+    Fail,
+}
+
 impl UnpackedDirectories {
     pub(super) fn new(target: BorrowedFd<'_>) -> io::Result<Self> {
         let target = Rc::new(fcntl_dupfd_cloexec(target, 3)?);
@@ -45,17 +52,17 @@ impl UnpackedDirectories {
         self.way.clear();
     }
 
-    /// Returns the directory that `path` lies in, and the name there. With `make`, missing
-    /// directories are made. Symbolic links are followed as if the target were the root of the
-    /// system, as they were on the system where the archive was made.
+    /// Returns the directory that `path` lies in, and the name there. Symbolic links are followed
+    /// as if the target were the root of the system, as they were on the system where the archive
+    /// was made.
     pub(super) fn parent<'p>(
         &mut self,
         path: &'p [u8],
-        make: bool,
+        if_missing: IfMissing,
     ) -> Result<(Rc<OwnedFd>, &'p [u8]), Error> {
         let (dir, name) = split(path);
         let found = match self.find(dir) {
-            Err(Errno::NOENT) if make => self.make(dir),
+            Err(Errno::NOENT) if if_missing == IfMissing::Make => self.make(dir),
             found => found,
         };
         found.map(|found| (found, name)).map_err(|errno| failed("cannot reach", path, errno))

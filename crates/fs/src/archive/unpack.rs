@@ -14,7 +14,7 @@ use synconce_durable::error::Error;
 use super::attributes::{File, Manner, apply};
 use super::image::ImageSigns;
 use super::member::{Attributes, Member, MemberKind};
-use super::places::{UnpackedDirectories, below_root};
+use super::places::{IfMissing, UnpackedDirectories, below_root};
 use super::reader::Reader;
 use super::source::ArchiveSource;
 use super::{LeftOut, Progress, failed, go_on, refuse};
@@ -162,7 +162,7 @@ impl<R: Read> Unpacker<'_, R> {
             let is = fstat(target).map_err(|errno| failed("cannot read", b"", errno))?;
             self.later(path, member.attributes, &is);
         } else {
-            let (dir, name) = self.places.parent(&path, true)?;
+            let (dir, name) = self.places.parent(&path, IfMissing::Make)?;
             self.make(&dir, name, &path, member)?;
         }
         self.done.entries += 1;
@@ -288,7 +288,7 @@ impl<R: Read> Unpacker<'_, R> {
         if target.is_empty() {
             return Err(describe(Errno::PERM));
         }
-        let (target_dir, target_name) = self.places.parent(&target, false)?;
+        let (target_dir, target_name) = self.places.parent(&target, IfMissing::Fail)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let is = statat(&target_dir, target_name, flags).map_err(describe)?;
         if let Ok(there) = statat(dir, name, flags) {
@@ -374,7 +374,7 @@ impl<R: Read> Unpacker<'_, R> {
             let opened = if later.path.is_empty() {
                 openat(self.places.target(), ".", flags, Mode::empty())
             } else {
-                match self.places.parent(&later.path, false) {
+                match self.places.parent(&later.path, IfMissing::Fail) {
                     Ok((dir, name)) => openat(&*dir, name, flags, Mode::empty()),
                     // The parent was replaced, so this directory is gone.
                     Err(_) => continue,

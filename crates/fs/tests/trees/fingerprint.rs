@@ -13,8 +13,13 @@ use super::all_attributes;
 use super::support::{FILE_SYSTEMS, THREADS, copied, open, rig};
 use synconce_testkit::isolation::isolated;
 
-fn fingerprinted(tree: &Path, ignore_links: bool) -> Fingerprint {
-    let asked = FingerprintOptions { ignore_links, threads: THREADS };
+fn fingerprinted(tree: &Path) -> Fingerprint {
+    let asked = FingerprintOptions { ignore_links: false, threads: THREADS };
+    fingerprint(open(tree).as_fd(), &asked, &()).unwrap()
+}
+
+fn fingerprinted_without_links(tree: &Path) -> Fingerprint {
+    let asked = FingerprintOptions { ignore_links: true, threads: THREADS };
     fingerprint(open(tree).as_fd(), &asked, &()).unwrap()
 }
 
@@ -35,10 +40,10 @@ fn a_fingerprint_is_the_same_until_something_is_touched() {
                 let rig = rig(fs);
                 let tree = rig.path().join("tree");
                 all_attributes::make(&tree);
-                let before = fingerprinted(&tree, false);
+                let before = fingerprinted(&tree);
                 copied(&tree, &rig.path().join("copy"), CopyMode::Auto);
                 fs::read(tree.join("size-4096")).unwrap();
-                assert_eq!(before, fingerprinted(&tree, false), "{fs:?}");
+                assert_eq!(before, fingerprinted(&tree), "{fs:?}");
                 let blocks: u64 = blocks(&tree);
                 assert_eq!(before.bytes, blocks * 512, "{fs:?}");
 
@@ -64,9 +69,9 @@ fn a_fingerprint_is_the_same_until_something_is_touched() {
                     }),
                 ];
                 for (path, touch) in touches {
-                    let before = fingerprinted(&tree, false);
+                    let before = fingerprinted(&tree);
                     touch(&tree);
-                    let changed = changed(&before, &fingerprinted(&tree, false));
+                    let changed = changed(&before, &fingerprinted(&tree));
                     assert!(changed.contains(&path.to_owned()), "{fs:?} {path}: {changed:?}");
                     assert!(!changed.contains(&"directory-0-ours".to_owned()));
                 }
@@ -109,7 +114,7 @@ fn hard_links_made_elsewhere_break_a_fingerprint_unless_it_ignores_them() {
             let rig = rig(FsKind::Ext4);
             let tree = rig.path().join("tree");
             all_attributes::make(&tree);
-            let fingerprints = |tree| (fingerprinted(tree, false), fingerprinted(tree, true));
+            let fingerprints = |tree| (fingerprinted(tree), fingerprinted_without_links(tree));
             let (strict, lenient) = fingerprints(&tree);
             fs::hard_link(tree.join("size-4096"), rig.path().join("link")).unwrap();
             let (strict_now, lenient_now) = fingerprints(&tree);
@@ -131,13 +136,13 @@ fn a_fingerprint_comes_back_from_json_and_names_directories_that_came_and_went()
     use std::os::unix::ffi::OsStrExt;
     let odd = std::ffi::OsStr::from_bytes(b"\xff\\\n");
     fs::create_dir(root.join(odd)).unwrap();
-    let before = fingerprinted(root, false);
+    let before = fingerprinted(root);
     let json = serde_json::to_string(&before).unwrap();
     assert_eq!(serde_json::from_str::<Fingerprint>(&json).unwrap(), before);
     assert_eq!(before.directories.len(), 7);
     fs::remove_dir(root.join("a/b/c")).unwrap();
     fs::create_dir_all(root.join("e/f/g")).unwrap();
-    let now = fingerprinted(root, false);
+    let now = fingerprinted(root);
     let expected = ["", "a", "a/b", "a/b/c", "e", "e/f", "e/f/g"];
     assert_eq!(changed(&before, &now), expected);
     assert_eq!(changed(&now, &before), expected);

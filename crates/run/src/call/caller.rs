@@ -17,11 +17,19 @@ const REQUESTS: u64 = 1024;
 #[derive(Debug)]
 pub(crate) struct Memory(File);
 
+fn path_of(thread: u32) -> String {
+    format!("/proc/{thread}/mem")
+}
+
 impl Memory {
-    /// Opens the memory of `thread`, for patching as well if `write`.
-    pub(crate) fn open(thread: u32, write: bool) -> io::Result<Self> {
-        let path = format!("/proc/{thread}/mem");
-        File::options().read(true).write(write).open(path).map(Self)
+    /// Opens the memory of `thread`.
+    pub(crate) fn open(thread: u32) -> io::Result<Self> {
+        File::open(path_of(thread)).map(Self)
+    }
+
+    /// Opens the memory of `thread` for patching as well.
+    pub(crate) fn open_writable(thread: u32) -> io::Result<Self> {
+        File::options().read(true).write(true).open(path_of(thread)).map(Self)
     }
 
     /// Reads exactly `N` bytes at `address`.

@@ -9,7 +9,7 @@ pub(crate) use self::mount_facts::listed;
 use self::mount_facts::{MountFacts, mount_of, unique};
 use crate::call::mapping::{MappedFile, Mapping};
 use crate::call::paths::{self, FoundPath, Start};
-use crate::call::rules::{Candidate, MayBlock, RuleVerdict, Rules};
+use crate::call::rules::{Blocking, Candidate, MayBlock, RuleVerdict, Rules};
 use crate::process::process_tree::proc_is_ours;
 use crate::report::accounts::PassReason;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
@@ -104,7 +104,7 @@ impl From<Errno> for LookupError {
 pub(crate) struct FdInfo {
     places: Arc<Mutex<HashMap<u64, MountFacts>>>,
     /// Whether the lookup may query a file system, whose server may delay the reply.
-    may_block: bool,
+    blocking: Blocking,
     /// Whether /proc shows another pid namespace: then no caller can be examined.
     is_blind: bool,
     directories: VecDeque<(u32, OwnedFd)>,
@@ -204,7 +204,8 @@ impl FdInfo {
     /// reply.
     pub(crate) fn may_block(&self) -> Self {
         let (places, rules) = (Arc::clone(&self.places), self.rules.clone());
-        Self { places, rules, is_blind: self.is_blind, may_block: true, ..Self::default() }
+        let blocking = Blocking::Allowed;
+        Self { places, rules, is_blind: self.is_blind, blocking, ..Self::default() }
     }
 
     /// Whether no caller can be examined.
@@ -285,7 +286,7 @@ impl FdInfo {
             file_type: FileType::from_raw_mode(stat.stx_mode.into()),
             links: stat.stx_nlink,
         };
-        Ok(rules.verdict(&candidate, self.may_block)?)
+        Ok(rules.verdict(&candidate, self.blocking)?)
     }
 
     /// Returns the mount of the file at `path`, which has `stat`.
@@ -297,7 +298,7 @@ impl FdInfo {
         let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
         let place = match listed(thread, id) {
             Some(mount) => MountFacts::of(&mount),
-            None if self.may_block => MountFacts::queried(id, device, path),
+            None if self.blocking == Blocking::Allowed => MountFacts::queried(id, device, path),
             None => return Err(LookupError::MayBlock),
         };
         // Without unique ids a mount id may be reused, so nothing is cached.

@@ -68,7 +68,7 @@ impl Lookups for ProcLookups<'_> {
         if self.fd_info.is_blind() {
             return Err(LookupError::Unseen);
         }
-        Memory::open(self.thread, false)
+        Memory::open(self.thread)
             .map_err(|error| Errno::from_io_error(&error).map_or(LookupError::NoFile, Into::into))
     }
 

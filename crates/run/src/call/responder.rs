@@ -10,7 +10,7 @@ use crate::call::fd_info::FdInfo;
 use crate::call::lookups::ProcLookups;
 use crate::call::policy::{CallChange, Decision, PendingCall, decide};
 use crate::call::rewrite::{Rewrite, Rewritten};
-use crate::call::rules::MayBlock;
+use crate::call::rules::{Blocking, MayBlock};
 use crate::call::tracee_locks::{TraceeLock, TraceeLocks};
 use crate::call::workers::After;
 use crate::commit::active::{Done, Via, Work};
@@ -79,7 +79,7 @@ impl Responder {
     }
 
     /// Decides about `pending`, and answers it. Work that has to be done before, and may take long,
-    /// is done only if the calling thread `may_wait`.
+    /// is done only if `blocking` is allowed.
     ///
     /// # Errors
     /// The call is not answered: a look-up or work may take long.
@@ -87,7 +87,7 @@ impl Responder {
         &self,
         fd_info: &mut FdInfo,
         pending: &PendingCall,
-        may_wait: bool,
+        blocking: Blocking,
     ) -> Result<After, MayBlock> {
         let mut lookups = ProcLookups {
             thread: pending.notification.thread,
@@ -97,11 +97,11 @@ impl Responder {
             waits: &|| self.listener.is_valid(pending.notification.id),
         };
         match &self.watch {
-            Some(_) if !may_wait => return Err(MayBlock),
+            Some(_) if blocking == Blocking::Refused => return Err(MayBlock),
             Some(watch) => watch.answer(&self.listener, &mut lookups, pending)?,
             None => {
                 let decision = decide(pending, &mut lookups, &self.options)?;
-                return self.act(pending, decision, may_wait);
+                return self.act(pending, decision, blocking);
             }
         }
         Ok(After::Idle)
@@ -118,13 +118,13 @@ impl Responder {
         &self,
         pending: &PendingCall,
         decision: Decision,
-        may_wait: bool,
+        blocking: Blocking,
     ) -> Result<After, MayBlock> {
         match decision {
-            Decision::Hold(devices) => self.hold(pending, &devices, End::Held, may_wait)?,
-            Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, may_wait)?,
-            Decision::Rewrite(change) => return self.change(pending, &change, may_wait),
-            Decision::Freeze => self.freeze(pending, may_wait)?,
+            Decision::Hold(devices) => self.hold(pending, &devices, End::Held, blocking)?,
+            Decision::HoldUnseen => self.hold(pending, &[], End::Unseen, blocking)?,
+            Decision::Rewrite(change) => return self.change(pending, &change, blocking),
+            Decision::Freeze => self.freeze(pending, blocking)?,
             Decision::Pass(reason) => self.pass(pending, reason),
             Decision::PassUnseen => {
                 self.state.lock().notes.passed_unseen = true;
@@ -162,7 +162,7 @@ impl Responder {
         pending: &PendingCall,
         devices: &[DeviceId],
         end: End,
-        may_wait: bool,
+        blocking: Blocking,
     ) -> Result<(), MayBlock> {
         let (program, thread) = (self.program(pending), pending.notification.thread);
         let (program, device) = (program.as_deref(), devices.first().copied());
@@ -174,7 +174,7 @@ impl Responder {
                 active.scope.add_everything();
             }
         };
-        let Some(late) = self.admit_or_pass(pending, devices, may_wait, count)? else {
+        let Some(late) = self.admit_or_pass(pending, devices, blocking, count)? else {
             return Ok(());
         };
         let take_back = || self.state.lock().take_back(pending.call, device, program, end);
@@ -191,9 +191,9 @@ impl Responder {
         &self,
         pending: &PendingCall,
         change: &CallChange,
-        may_wait: bool,
+        blocking: Blocking,
     ) -> Result<After, MayBlock> {
-        let Some(late) = self.admit_or_pass(pending, &change.devices, may_wait, |_| {})? else {
+        let Some(late) = self.admit_or_pass(pending, &change.devices, blocking, |_| {})? else {
             return Ok(After::Idle);
         };
         // A file that is about to be opened has no earlier error.
@@ -211,7 +211,7 @@ impl Responder {
         &self,
         pending: &PendingCall,
         devices: &[DeviceId],
-        may_wait: bool,
+        blocking: Blocking,
         note: impl FnOnce(&mut State),
     ) -> Result<Option<bool>, MayBlock> {
         let grant = |state: &mut State| {
@@ -219,7 +219,7 @@ impl Responder {
             note(state);
             Admission::Held { late }
         };
-        match self.admit(pending, devices, may_wait, grant)? {
+        match self.admit(pending, devices, blocking, grant)? {
             Admission::Held { late } => return Ok(Some(late)),
             Admission::Passed(reason) => self.pass(pending, reason),
             Admission::Over => self.leave(pending),
@@ -231,14 +231,14 @@ impl Responder {
         &self,
         pending: &PendingCall,
         devices: &[DeviceId],
-        may_wait: bool,
+        blocking: Blocking,
         grant: impl FnOnce(&mut State) -> Admission,
     ) -> Result<Admission, MayBlock> {
         let Notification { id, thread, args, .. } = pending.notification;
         let call = CallToHold {
             devices,
             via: Via { thread, fd: synconce_filter::args::descriptor(args[0]) },
-            may_wait,
+            may_wait: blocking == Blocking::Allowed,
             call_waits: &|| self.listener.is_valid(id),
             start_work: &|work| self.start_work(work),
         };

@@ -162,7 +162,7 @@ fn perform(
     // A sandbox may forbid writes to /proc (landlock(7)). If the patches cannot be applied, the
     // call goes on with its flag: it is notified again, and passes because the thread is traced.
     let memory = (!change.patches.is_empty())
-        .then(|| Memory::open(pending.notification.thread, true).ok())
+        .then(|| Memory::open_writable(pending.notification.thread).ok())
         .flatten();
     let applied = change.patches.is_empty()
         || memory.as_ref().is_some_and(|memory| patch(&change.patches, memory));

@@ -20,7 +20,7 @@ mod resolve;
 pub use self::error::{RuleError, RuleKind, RuleReason};
 use self::matches::{Inherited, Matches};
 use self::pattern::Pattern;
-pub(crate) use self::places::{Candidate, MayBlock};
+pub(crate) use self::places::{Blocking, Candidate, MayBlock};
 use self::places::{Located, MountFinder, points_above};
 use rustix::fs::FileType;
 use std::ffi::OsStr;
@@ -89,13 +89,13 @@ impl Rules {
     /// Returns the verdict on `file`.
     ///
     /// # Errors
-    /// Finding it needs to look into file systems, and the calling thread may not (`may_block`).
+    /// Finding it needs to look into file systems, and the calling thread may not (`blocking`).
     pub(crate) fn verdict(
         &self,
         file: &Candidate<'_>,
-        may_block: bool,
+        blocking: Blocking,
     ) -> Result<RuleVerdict, MayBlock> {
-        let located = self.places.of(file, may_block, |points| self.inherited(points))?;
+        let located = self.places.of(file, blocking, |points| self.inherited(points))?;
         Ok(located.map_or(RuleVerdict::PASS, |located| self.decide(file, &located)))
     }
 

@@ -108,7 +108,7 @@ impl Directory {
         let is_wanted = |device| device == mount.device || uppers.contains(&device);
         let wanted: Vec<_> =
             mounts.iter().filter(|other| is_wanted(other.device)).cloned().collect();
-        pins.add(&wanted, &root, false);
+        pins.add(&wanted, &root);
         let error = RunError::Path(FailedAct::new("cannot open", &mount.point, &errno.into()));
         Ok(Some(DirectoryDevice { device: mount.device, point: mount.point, pins, error }))
     }

@@ -104,7 +104,7 @@ fn pins(options: &RunOptions, mounts: &[Mount]) -> Result<Pins, RunError> {
     let near = near::devices(options, mounts);
     let is_pinned = |mount: &&Mount| options.commit_all || near.contains(&mount.device);
     let pinned: Vec<_> = mounts.iter().filter(is_pinned).cloned().collect();
-    let mut pins = Pins::open(&pinned, Path::new("/"), true);
+    let mut pins = Pins::open(&pinned);
     if options.sealed {
         // No unmount by a sealed run is seen, and a descriptor would make it fail.
         pins.add_found(mounts, Path::new("/"), |_| false);

@@ -3,6 +3,7 @@
 use super::{diversion, wrapper};
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
+use crate::undo::Edits;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::text::quote;
@@ -133,7 +134,7 @@ impl DivertedProgram {
             return Err(self.diverted_to(target, host));
         }
         if self.is_missing() {
-            return self.undo(host, false);
+            return self.undo(host, Edits::Refuse);
         }
         let mut steps = match (self.at_path, self.at_real) {
             (AtPath::Link, _) => {
@@ -152,12 +153,12 @@ impl DivertedProgram {
         Ok(steps)
     }
 
-    /// Returns the steps of an undo. With `force`, a file that synconce did not write is
-    /// replaced by the program.
+    /// Returns the steps of an undo. `edits` decides about a file in the place of the wrapper that
+    /// synconce did not write.
     ///
     /// # Errors
     /// As for [`Self::set_up`].
-    pub fn undo(&self, host: &Host, force: bool) -> Result<Vec<ProgramStep>, Error> {
+    pub fn undo(&self, host: &Host, edits: Edits) -> Result<Vec<ProgramStep>, Error> {
         use ProgramStep::{Drop, Restore, Undivert, Unwrap};
         match &self.foreign_target {
             Some(target) if self.has_wrapper() || self.at_real != AtReal::Nothing => {
@@ -173,7 +174,7 @@ impl DivertedProgram {
             (_, AtReal::Nothing) => None,
             (AtPath::Other, AtReal::Same) => Some(Drop),
             (AtPath::Other, AtReal::Other) if !self.is_diverted => Some(Drop),
-            (AtPath::Other | AtPath::Link, AtReal::Other) if !force => {
+            (AtPath::Other | AtPath::Link, AtReal::Other) if edits == Edits::Refuse => {
                 return Err(self.foreign(host));
             }
             (_, AtReal::Same | AtReal::Other) => Some(Restore),

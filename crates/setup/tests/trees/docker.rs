@@ -1,6 +1,7 @@
 //! dockerd: versions, flags, other runtimes, containers that name synconce's.
 
 use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
+use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, HeldDaemon, still_in_use};
 
 const CONFIG: &str = "/etc/docker/daemon.json";
@@ -277,7 +278,7 @@ fn builds_alone_stay_set_up_until_they_are_undone_and_not_beside_a_whole_set_up(
     tree.write(record, "{\"Runtime\":\"synconce\"}");
     assert!(still_in_use(Engine::Docker, &tree.host(FIRST_NEW)).unwrap().is_none());
     std::fs::remove_dir_all(tree.real("/var/lib/docker")).unwrap();
-    tree.undo(Engine::Docker, false).unwrap();
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert_eq!(before, tree.snapshot());
 
     tree.set_up(Engine::Docker, FIRST_NEW).unwrap();

@@ -4,6 +4,7 @@ use super::support::{RUNTIME, TestSystem, refusal, there_and_back};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
 use synconce_setup::Engine;
+use synconce_setup::undo::Edits;
 
 const STOCK_CONTAINERD: &str = include_str!("../fixtures/containerd-stock.toml");
 const STOCK_PODMAN: &str = include_str!("../fixtures/containers-stock.conf");
@@ -177,7 +178,7 @@ fn the_mode_and_owner_of_a_file_outlive_the_edit_and_the_undo() {
     if owned {
         assert_eq!((metadata.uid(), metadata.gid()), (1234, 2345));
     }
-    tree.undo(Engine::Docker, false).unwrap();
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert_eq!(before, tree.snapshot());
 }
 
@@ -226,7 +227,8 @@ fn engines_that_share_a_state_directory_are_undone_apart() {
             tree.set_up(kind.engine, kind.printed).unwrap();
         }
     };
-    let undo = |kind: &EngineCase| assert!(tree.undo(kind.engine, false).unwrap().is_some());
+    let undo =
+        |kind: &EngineCase| assert!(tree.undo(kind.engine, Edits::Refuse).unwrap().is_some());
     set_up();
     KINDS.iter().rev().for_each(undo);
     assert_eq!(before, tree.snapshot());

@@ -6,6 +6,7 @@ mod docker;
 
 use super::support::{SYNCONCE, TestSystem, refusal, there_and_back};
 use std::fs;
+use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, HeldDaemon};
 use toml_edit::DocumentMut;
 
@@ -191,9 +192,9 @@ fn a_hold_and_the_runtime_are_undone_apart_in_either_order() {
         for order in [[hold, runtime], [runtime, hold]] {
             tree.set_up(hold, "").unwrap();
             tree.set_up(runtime, "").unwrap();
-            tree.undo(order[0], false).unwrap().unwrap();
+            tree.undo(order[0], Edits::Refuse).unwrap().unwrap();
             assert_eq!(tree.real(&kind.description()).exists(), order[0] != hold);
-            tree.undo(order[1], false).unwrap().unwrap();
+            tree.undo(order[1], Edits::Refuse).unwrap().unwrap();
             assert_eq!(before, tree.snapshot());
         }
     }

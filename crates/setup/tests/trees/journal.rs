@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use synconce_setup::journal::Journal;
+use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, apply, diff, plan, undo};
 
 const CONFIG: &str = "/etc/docker/daemon.json";
@@ -33,13 +34,13 @@ fn a_crash_after_the_journal_leaves_nothing_that_cannot_be_undone_or_gone_on_wit
         (tree, before)
     };
     let (tree, before) = journal_only();
-    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(0));
+    assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(0));
     assert_eq!(before, tree.snapshot());
 
     let (tree, before) = journal_only();
     assert!(tree.set_up(Engine::Docker, OLD).unwrap() > 0);
     assert!(tree.read(CONFIG).contains(RUNTIME));
-    tree.undo(Engine::Docker, false).unwrap();
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert_eq!(before, tree.snapshot());
 }
 
@@ -58,7 +59,7 @@ fn a_crash_between_any_two_changes_is_undone_to_the_byte() {
         apply::apply(&plan, &host, Engine::Docker).unwrap();
         // The leftover of an interrupted replacement.
         tree.write("/etc/docker/.daemon.json.synconce-new", "{\n  \"de");
-        assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(done), "after {done}");
+        assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(done), "after {done}");
         assert_eq!(before, tree.snapshot(), "after {done}");
     }
 }
@@ -69,7 +70,7 @@ fn a_crash_in_the_middle_of_undoing_is_gone_on_with() {
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
     fs::remove_file(tree.real(DROP_IN)).unwrap();
-    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(2));
+    assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(2));
     assert_eq!(before, tree.snapshot());
 }
 
@@ -82,7 +83,7 @@ fn an_edit_of_the_operator_is_undone_only_by_force() {
     tree.write(CONFIG, &edited);
     let after = tree.snapshot();
 
-    let printed = refusal(tree.undo(Engine::Docker, false));
+    let printed = refusal(tree.undo(Engine::Docker, Edits::Refuse));
     assert!(printed.contains("daemon.json: was edited since"), "{printed}");
     assert!(printed.contains("\n-  \"debug\": true"), "{printed}");
     assert!(printed.contains("\n+  \"debug\": false"), "{printed}");
@@ -90,7 +91,7 @@ fn an_edit_of_the_operator_is_undone_only_by_force() {
 
     // An earlier forced undo saved an edit under this name.
     tree.write(&format!("{SAVED}1-daemon.json"), "earlier");
-    tree.undo(Engine::Docker, true).unwrap();
+    tree.undo(Engine::Docker, Edits::Overwrite).unwrap();
     let saved = ["2", "3"].map(|n| tree.real(&format!("{SAVED}{n}-daemon.json")));
     let saved = saved.iter().find(|path| path.exists()).unwrap();
     assert_eq!(fs::read_to_string(saved).unwrap(), edited);
@@ -113,7 +114,7 @@ fn cut_short(tree: &TestSystem, done: usize) {
 
 #[test]
 fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
-    for force in [false, true] {
+    for edits in [Edits::Refuse, Edits::Overwrite] {
         let tree = tree();
         cut_short(&tree, 0);
         let journal = fs::read(tree.real(JOURNAL)).unwrap();
@@ -121,7 +122,7 @@ fn an_edit_of_a_file_that_a_killed_set_up_never_came_to_is_left_alone() {
         fs::remove_dir_all(tree.real("/var")).unwrap();
         let before = tree.snapshot();
         tree.write(JOURNAL, &String::from_utf8(journal).unwrap());
-        assert_eq!(tree.undo(Engine::Docker, force).unwrap(), Some(0));
+        assert_eq!(tree.undo(Engine::Docker, edits).unwrap(), Some(0));
         assert!(!tree.real(JOURNAL).exists());
         assert_eq!(before[CONFIG.trim_start_matches('/')].3, tree.read(CONFIG));
     }
@@ -138,7 +139,7 @@ fn a_comment_that_names_synconce_is_no_edit_by_synconce() {
         // Killed before the file was changed.
         Journal::of(&plan, None, &host, engine).unwrap().write(&host, engine).unwrap();
         tree.write(path, own);
-        assert_eq!(tree.undo(engine, false).unwrap(), Some(0));
+        assert_eq!(tree.undo(engine, Edits::Refuse).unwrap(), Some(0));
         assert_eq!(tree.read(path), own);
     }
 }
@@ -154,7 +155,7 @@ fn a_set_up_after_a_killed_one_takes_the_edits_since_for_what_was_before() {
         }
         assert_eq!(tree.set_up(Engine::Docker, OLD).unwrap(), 3);
         assert!(tree.read(CONFIG).contains(RUNTIME));
-        assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(3));
+        assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(3));
         assert_eq!(fs::read_to_string(tree.real(CONFIG)).ok().as_deref(), edited);
     }
 }
@@ -165,7 +166,7 @@ fn an_edit_of_a_file_that_a_killed_set_up_wrote_is_not_undone() {
     cut_short(&tree, 1);
     let edited = tree.read(CONFIG).replace("\"debug\": true", "\"debug\": false");
     tree.write(CONFIG, &edited);
-    assert!(refusal(tree.undo(Engine::Docker, false)).contains("was edited since"));
+    assert!(refusal(tree.undo(Engine::Docker, Edits::Refuse)).contains("was edited since"));
 }
 
 #[test]
@@ -175,13 +176,13 @@ fn an_edit_of_a_file_that_a_killed_undo_had_put_back_is_left_alone() {
     // The last step of the undo fails, because the file was changed after the undo was
     // planned.
     let host = tree.host(OLD);
-    let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
+    let undo = undo::plan(&host, Engine::Docker, Edits::Refuse).unwrap().unwrap();
     let config = tree.read(CONFIG);
     tree.write(CONFIG, "{}\n");
     assert!(undo::carry_out(&undo, &host, Engine::Docker).is_err());
     tree.write(CONFIG, &config);
     tree.write(DROP_IN, "[Service]\nEnvironment=A=1\n");
-    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(1));
+    assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(1));
     assert_eq!(tree.read(DROP_IN), "[Service]\nEnvironment=A=1\n");
     assert_eq!(tree.read(CONFIG), "{\n  \"debug\": true\n}\n");
 }
@@ -193,7 +194,7 @@ fn an_edit_that_was_taken_out_again_does_not_stand_in_the_way() {
     tree.set_up(Engine::Docker, OLD).unwrap();
     // Restored by hand: undo has nothing to do.
     tree.write(CONFIG, "{\n  \"debug\": true\n}\n");
-    assert_eq!(tree.undo(Engine::Docker, false).unwrap(), Some(2));
+    assert_eq!(tree.undo(Engine::Docker, Edits::Refuse).unwrap(), Some(2));
     assert_eq!(before, tree.snapshot());
 }
 
@@ -203,8 +204,8 @@ fn a_file_that_was_taken_away_since_is_put_back_only_by_force() {
     let before = tree.snapshot();
     tree.set_up(Engine::Docker, OLD).unwrap();
     fs::remove_dir_all(tree.real("/etc/docker")).unwrap();
-    assert!(refusal(tree.undo(Engine::Docker, false)).contains("/dev/null"));
-    tree.undo(Engine::Docker, true).unwrap();
+    assert!(refusal(tree.undo(Engine::Docker, Edits::Refuse)).contains("/dev/null"));
+    tree.undo(Engine::Docker, Edits::Overwrite).unwrap();
     assert_eq!(before, tree.snapshot());
 }
 
@@ -217,7 +218,7 @@ fn a_later_set_up_adds_to_the_journal_and_one_undo_goes_back_to_the_start() {
     // dockerd was upgraded.
     assert_eq!(tree.set_up(Engine::Docker, NEW).unwrap(), 1);
     assert!(tree.read(DROP_IN).contains("DOCKER_BUILDKIT_RUNC_COMMAND"));
-    tree.undo(Engine::Docker, false).unwrap();
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert_eq!(before, tree.snapshot());
 }
 
@@ -246,7 +247,7 @@ fn a_directory_made_by_set_up_stays_if_it_is_not_empty() {
     let tree = TestSystem::new();
     tree.set_up(Engine::Docker, OLD).unwrap();
     tree.write("/etc/docker/key.json", "{}");
-    tree.undo(Engine::Docker, false).unwrap();
+    tree.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert!(tree.real("/etc/docker/key.json").exists());
     assert!(!tree.real(CONFIG).exists());
     assert!(!tree.real("/etc/systemd").exists());
@@ -258,7 +259,7 @@ fn a_journal_that_is_not_understood_is_refused() {
     {
         let tree = tree().with(JOURNAL, content);
         let before = tree.snapshot();
-        assert!(refusal(tree.undo(Engine::Docker, false)).contains("journal.json"));
+        assert!(refusal(tree.undo(Engine::Docker, Edits::Refuse)).contains("journal.json"));
         assert!(refusal(tree.set_up(Engine::Docker, OLD)).contains("journal.json"));
         assert_eq!(before, tree.snapshot());
     }
@@ -282,7 +283,7 @@ fn an_image_that_was_moved_is_undone_where_it_is() {
     for name in ["etc", "lib", "usr", "var"] {
         fs::rename(tree.real(name), moved.real(name)).unwrap();
     }
-    moved.undo(Engine::Docker, false).unwrap();
+    moved.undo(Engine::Docker, Edits::Refuse).unwrap();
     assert_eq!(before, moved.snapshot());
 }
 
@@ -292,7 +293,7 @@ fn what_would_be_undone_is_shown_as_the_way_back() {
     let host = tree.host(NEW);
     let forth = diff::of_plan(&plan(Engine::Docker, &host).unwrap(), &host);
     tree.set_up(Engine::Docker, NEW).unwrap();
-    let undo = undo::plan(&host, Engine::Docker, false).unwrap().unwrap();
+    let undo = undo::plan(&host, Engine::Docker, Edits::Refuse).unwrap().unwrap();
     let back = undo.diff(&host);
     let lines = |text: &str, sign: char| {
         let is_line =

@@ -3,6 +3,7 @@
 use super::support::TestSystem;
 use std::fs;
 use synconce_fuzz::arbitrary::{self, Arbitrary};
+use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, HeldDaemon};
 
 const JSON: &str = "/etc/docker/daemon.json";
@@ -29,7 +30,7 @@ fn there_and_back(at: usize, content: &[u8]) {
     if tree.set_up(engine, "").is_ok() {
         // A second set-up finds nothing to change.
         assert_eq!(tree.set_up(engine, "").unwrap(), 0);
-        tree.undo(engine, false).unwrap();
+        tree.undo(engine, Edits::Refuse).unwrap();
     }
     assert_eq!(before, (tree.snapshot(), fs::read(tree.real(path)).unwrap()));
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
+use synconce_setup::undo::Edits;
 use synconce_setup::{Engine, apply, plan, plan_builds_only, undo};
 use tempfile::TempDir;
 
@@ -93,9 +94,9 @@ impl TestSystem {
     }
 
     /// Undoes, and returns how many paths were changed; `None` without a journal.
-    pub fn undo(&self, engine: Engine, force: bool) -> Result<Option<usize>, Error> {
+    pub fn undo(&self, engine: Engine, edits: Edits) -> Result<Option<usize>, Error> {
         let host = self.host("");
-        let Some(undo) = undo::plan(&host, engine, force)? else { return Ok(None) };
+        let Some(undo) = undo::plan(&host, engine, edits)? else { return Ok(None) };
         undo::carry_out(&undo, &host, engine)?;
         Ok(Some(undo.steps.len()))
     }
@@ -143,7 +144,7 @@ pub fn there_and_back(tree: &TestSystem, engine: Engine, printed: &'static str) 
     assert_ne!(before, after);
     assert_eq!(tree.set_up(engine, printed).unwrap(), 0, "the second time");
     assert_eq!(after, tree.snapshot());
-    assert!(tree.undo(engine, false).unwrap().is_some_and(|steps| steps > 0));
+    assert!(tree.undo(engine, Edits::Refuse).unwrap().is_some_and(|steps| steps > 0));
     assert_eq!(before, tree.snapshot());
-    assert_eq!(tree.undo(engine, false).unwrap(), None);
+    assert_eq!(tree.undo(engine, Edits::Refuse).unwrap(), None);
 }

@@ -65,10 +65,11 @@ pub(super) fn furnish(spec: &EnterSpec, devpts: &Devpts) -> Result<OwnedFd, Erro
     mount_hosts(&mut places)?;
     mount_dev(&mut places, devpts)?;
     if has_resolver() {
-        mount_bind(&mut places, Path::new(RESOLVER), Path::new(RESOLVER), true)?;
+        mount_bind(&mut places, Path::new(RESOLVER), Path::new(RESOLVER), put_locked)?;
     }
     for Bind { source, target, read_only } in &spec.binds {
-        mount_bind(&mut places, Path::new(source), Path::new(target), *read_only)?;
+        let put = if *read_only { put_locked } else { put };
+        mount_bind(&mut places, Path::new(source), Path::new(target), put)?;
     }
     Ok(root)
 }
@@ -193,7 +194,7 @@ fn make_node(
         // mknod(2) applies the umask.
         Ok(()) => rustix::fs::chmodat(dev, name, permissions, rustix::fs::AtFlags::empty())
             .on("cannot change the mode of", &path),
-        Err(Errno::PERM) => mount_bind(places, &path, &path, false),
+        Err(Errno::PERM) => mount_bind(places, &path, &path, put),
         Err(error) => Err(Error::new("cannot make", &path, error)),
     }
 }
@@ -202,9 +203,8 @@ fn mount_bind(
     places: &mut MountPoints,
     source: &Path,
     target: &Path,
-    read_only: bool,
+    put: fn(&mut MountPoints, &OwnedFd, &Path, MountPointKind) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let put = if read_only { put_locked } else { put };
     put(places, &clone_tree(source)?, target, MountPointKind::of(source)?)
 }
 

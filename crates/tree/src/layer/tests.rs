@@ -1,7 +1,7 @@
 //! The first verify of a snapshot syncs the disk.
 
 use super::{MOST_SYNCS, settled};
-use crate::check::{fsck, verify};
+use crate::check::{Compare, fsck, verify};
 use crate::import::import;
 use crate::init::init;
 use crate::record::TreeName;
@@ -83,13 +83,19 @@ fn a_number_is_taken_when_a_sync_does_not_change_it_any_more() {
 fn a_verify_on_a_disk_that_hangs_gives_up() {
     isolated(
         || {
-            let look = |store: &Store| verify(store, &name("new"), false, &()).map(drop);
+            let look =
+                |store: &Store| verify(store, &name("new"), Compare::Attributes, &()).map(drop);
             let (_rig, path, verified) = on_a_disk_that_hangs(look);
             let error = verified.expect_err("nothing is known");
             let said = format!("cannot sync the file system of {}: no answer for ", path.display());
             assert!(error.to_string().starts_with(&said), "{error}");
             let store = Store::open(&path).expect("opened");
-            assert!(verify(&store, &name("new"), false, &()).expect("verified").altered.is_empty());
+            assert!(
+                verify(&store, &name("new"), Compare::Attributes, &())
+                    .expect("verified")
+                    .altered
+                    .is_empty()
+            );
         },
         |_, test| test(),
     );

@@ -23,7 +23,7 @@ pub(super) fn snapshot(
     above: BorrowedFd<'_>,
     name: &OsStr,
 ) -> Result<(), Error> {
-    btrfs::snapshot(source, above, name, false).on("cannot make a snapshot of", path)?;
+    btrfs::snapshot(source, above, name).on("cannot make a snapshot of", path)?;
     let nested = btrfs::nested(source).on("cannot list the subvolumes in", path)?;
     if nested.is_empty() {
         return Ok(());
@@ -54,7 +54,7 @@ fn snapshot_nested(
     snapshot(nested.as_fd(), path, above.as_fd(), name)?;
     if btrfs::is_read_only(nested.as_fd()).on("cannot look at", path)? {
         let made = open_below(above.as_fd(), name.as_ref()).on(act, path)?;
-        btrfs::set_read_only(made.as_fd(), true).on(act, path)?;
+        btrfs::make_read_only(made.as_fd()).on(act, path)?;
     }
     rustix::fs::futimens(&above, &own_times(&before)).on(act, path)
 }

@@ -1,6 +1,8 @@
 //! What a command finds in a tree, and what it leaves there.
 
-use crate::support::{bind, entered, isolated, manifest, output, root, script, write};
+use crate::support::{
+    bind, bind_read_only, entered, isolated, manifest, output, root, script, write,
+};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
@@ -92,7 +94,7 @@ pub fn missing_places_are_made_and_removed() {
         let before = manifest(&root);
         let mut spec = script(&root, "cat /srv/a/b/f /etc/one/file; echo kept >/srv/mine");
         spec.binds =
-            vec![bind(&source, "/srv/a/b", false), bind(&source.join("f"), "/etc/one/file", true)];
+            vec![bind(&source, "/srv/a/b"), bind_read_only(&source.join("f"), "/etc/one/file")];
         assert_eq!(output(&spec), "bound\nbound\n");
         let after = manifest(&root);
         let added: Vec<_> =
@@ -112,10 +114,10 @@ pub fn binds_are_seen_inside_and_may_be_read_only() {
         let inside = "echo x >/one/f; ! echo x >/two/f; [ -c /dev/extra ] && mkdir /one/in/x";
         let mut spec = script(&root, inside);
         spec.binds = vec![
-            bind(&place.join("one"), "/one", false),
-            bind(&place.join("two"), "/two", true),
-            bind(&place.join("two"), "/one/in", false),
-            bind(Path::new("/dev/null"), "/dev/extra", false),
+            bind(&place.join("one"), "/one"),
+            bind_read_only(&place.join("two"), "/two"),
+            bind(&place.join("two"), "/one/in"),
+            bind(Path::new("/dev/null"), "/dev/extra"),
         ];
         let finished = entered(&spec);
         assert!(finished.status.success(), "{finished:?}");
@@ -133,7 +135,7 @@ pub fn a_link_in_the_tree_leads_nowhere_outside() {
         symlink(&outside, root.join("proc")).unwrap();
         symlink("../../../../..", root.join("up")).unwrap();
         let mut spec = script(&root, "[ -r /proc/1/comm ]; [ -d /up/x ]; ls -d /up/bin");
-        spec.binds = vec![bind(&outside, "/up/x", false)];
+        spec.binds = vec![bind(&outside, "/up/x")];
         assert_eq!(output(&spec), "/up/bin\n");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
         assert!(!Path::new("/x").exists());

@@ -75,8 +75,12 @@ pub fn script(root: &Path, script: &str) -> EnterSpec {
     spec(root, &["/bin/sh", "-eu", "-c", script])
 }
 
-pub fn bind(source: &Path, target: &str, read_only: bool) -> Bind {
-    Bind { source: source.into(), target: target.into(), read_only }
+pub fn bind(source: &Path, target: &str) -> Bind {
+    Bind { source: source.into(), target: target.into(), read_only: false }
+}
+
+pub fn bind_read_only(source: &Path, target: &str) -> Bind {
+    Bind { read_only: true, ..bind(source, target) }
 }
 
 /// Returns a command that runs this program with a verb.

@@ -29,7 +29,7 @@ fn a_snapshot_is_a_copy_that_can_be_read_only_and_is_deleted_whole() {
         assert!(btrfs::is_subvolume(opened(&base).as_fd()).unwrap(), "O_PATH is enough for that");
         btrfs::create_subvolume(source.as_fd(), name("inner")).expect("a subvolume in it");
 
-        btrfs::snapshot(source.as_fd(), dir.as_fd(), name("clone"), false).expect("a snapshot");
+        btrfs::snapshot(source.as_fd(), dir.as_fd(), name("clone")).expect("a snapshot");
         let clone = place.join("clone");
         fs::write(clone.join("f"), "new").unwrap();
         assert_eq!(fs::read_to_string(base.join("f")).unwrap(), "old");
@@ -37,14 +37,15 @@ fn a_snapshot_is_a_copy_that_can_be_read_only_and_is_deleted_whole() {
 
         let written = readable(&clone);
         assert!(!btrfs::is_read_only(written.as_fd()).unwrap());
-        btrfs::set_read_only(written.as_fd(), true).expect("a read-only subvolume");
+        btrfs::make_read_only(written.as_fd()).expect("a read-only subvolume");
         let error = fs::write(clone.join("f"), "newer").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
-        btrfs::set_read_only(written.as_fd(), false).expect("a writable subvolume");
+        btrfs::make_writable(written.as_fd()).expect("a writable subvolume");
         fs::write(clone.join("f"), "newer").unwrap();
 
-        btrfs::snapshot(source.as_fd(), dir.as_fd(), name("frozen"), true).expect("a snapshot");
+        btrfs::snapshot(source.as_fd(), dir.as_fd(), name("frozen")).expect("a snapshot");
         let frozen = readable(&place.join("frozen"));
+        btrfs::make_read_only(frozen.as_fd()).expect("a read-only subvolume");
         assert!(btrfs::is_read_only(frozen.as_fd()).unwrap());
         for gone in ["clone", "frozen"] {
             btrfs::delete_subvolume(dir.as_fd(), name(gone)).expect("a deleted subvolume");
@@ -66,7 +67,7 @@ fn what_is_no_subvolume_is_known_and_refused() {
             assert_eq!(btrfs::is_subvolume(dir.as_fd()).unwrap(), kind == FsKind::Btrfs);
             let made = btrfs::create_subvolume(dir.as_fd(), OsStr::new("new"));
             assert_eq!(made.is_ok(), kind == FsKind::Btrfs, "{made:?}");
-            btrfs::snapshot(plain.as_fd(), dir.as_fd(), OsStr::new("s"), false).unwrap_err();
+            btrfs::snapshot(plain.as_fd(), dir.as_fd(), OsStr::new("s")).unwrap_err();
             btrfs::delete_subvolume(dir.as_fd(), OsStr::new("plain")).unwrap_err();
             assert!(place.join("plain").exists());
         });

@@ -14,7 +14,7 @@ use synconce_fs::{Fingerprint, FingerprintOptions, compare_fingerprints};
 use synconce_sys::btrfs;
 use synconce_testkit::rig::{FsKind, Rig};
 use synconce_tree::record::TreeName;
-use synconce_tree::{Alteration, Error, ImportReport, Store, Strategy, Verified};
+use synconce_tree::{Alteration, Compare, Error, ImportReport, Store, Strategy, Verified};
 
 const SEED: u64 = 0xb_7f5;
 const ROUNDS: usize = 24;
@@ -107,7 +107,7 @@ impl Site {
     }
 
     fn verify(&self, tree: &str) -> Verified<'_> {
-        synconce_tree::verify(&self.store, &name(tree), false, &()).expect("verified")
+        synconce_tree::verify(&self.store, &name(tree), Compare::Attributes, &()).expect("verified")
     }
 
     /// Returns how the layer of `tree` differs from its fingerprint.
@@ -136,9 +136,9 @@ fn walked(layer: &Path) -> Fingerprint {
 /// Makes `layer` writable while `change` is done.
 fn altered_by(layer: &Path, change: impl FnOnce()) {
     let content = readable(layer);
-    btrfs::set_read_only(content.as_fd(), false).expect("writable");
+    btrfs::make_writable(content.as_fd()).expect("writable");
     change();
-    btrfs::set_read_only(content.as_fd(), true).expect("read-only");
+    btrfs::make_read_only(content.as_fd()).expect("read-only");
 }
 
 fn script(change: &str, (a, b): (usize, usize)) -> String {
@@ -230,13 +230,14 @@ fn what_writes_to_a_snapshot_past_its_being_read_only_is_found() {
         drop(file);
         // The replay of a log after a crash changes files without a number.
         let (writable, ()) = site.commit("writable", |_| ());
-        btrfs::set_read_only(readable(&writable).as_fd(), false).unwrap();
+        btrfs::make_writable(readable(&writable).as_fd()).unwrap();
         assert_eq!(site.alteration("writable"), Some(Alteration::Writable));
         // Another snapshot of the same content in its place.
         let (other, ()) = site.commit("replaced", |_| ());
         let above = readable(other.parent().unwrap());
         btrfs::delete_subvolume(above.as_fd(), "tree".as_ref()).unwrap();
-        btrfs::snapshot(readable(&layer).as_fd(), above.as_fd(), "tree".as_ref(), true).unwrap();
+        btrfs::snapshot(readable(&layer).as_fd(), above.as_fd(), "tree".as_ref()).unwrap();
+        btrfs::make_read_only(readable(&other).as_fd()).unwrap();
         assert_eq!(site.alteration("replaced"), Some(Alteration::Replaced));
         // A copy in its place, which is no subvolume.
         let (other, ()) = site.commit("copied", |_| ());
@@ -277,7 +278,7 @@ fn what_was_accepted_is_read_only_again_and_its_next_change_is_found() {
     isolated(|| {
         let site = Site::new();
         let (layer, ()) = site.commit("new", |_| ());
-        btrfs::set_read_only(readable(&layer).as_fd(), false).unwrap();
+        btrfs::make_writable(readable(&layer).as_fd()).unwrap();
         sh(&layer, "echo accepted >f1");
         site.verify("new").accept(&()).expect("accepted");
         assert!(btrfs::is_read_only(readable(&layer).as_fd()).unwrap());
@@ -293,7 +294,7 @@ fn a_snapshot_that_was_made_writable_is_found_before_and_after_the_first_verify(
         let (layer, ()) = site.commit("new", |_| ());
         for is_first in [true, false] {
             assert_eq!(is_of_snapshot(&layer), is_first);
-            btrfs::set_read_only(readable(&layer).as_fd(), false).unwrap();
+            btrfs::make_writable(readable(&layer).as_fd()).unwrap();
             assert_eq!(site.alteration("new"), Some(Alteration::Writable));
             site.verify("new").accept(&()).expect("accepted");
             assert!(btrfs::is_read_only(readable(&layer).as_fd()).unwrap());
@@ -326,8 +327,10 @@ fn a_snapshot_is_verified_on_a_read_only_mount() {
         // The file system itself stays writable: what was appended is not written yet.
         sh(disk, "mount --bind . . && mount -o remount,bind,ro .");
         let store = Store::open(&disk.join("store")).expect("opened");
-        let altered =
-            |tree| synconce_tree::verify(&store, &name(tree), false, &()).unwrap().altered.clone();
+        let altered = |tree| {
+            let verified = synconce_tree::verify(&store, &name(tree), Compare::Attributes, &());
+            verified.unwrap().altered.clone()
+        };
         assert!(altered("new").is_empty());
         assert!(is_of_snapshot(&layer), "a store without writes keeps its fingerprints");
         assert_eq!(altered("changed")[0].alteration, Some(Alteration::Counted));

@@ -5,7 +5,7 @@ use crate::support::isolated;
 use std::fs;
 use std::os::fd::AsFd;
 use synconce_sys::btrfs;
-use synconce_tree::{Alteration, Changes, Store};
+use synconce_tree::{Alteration, Changes, IfBusy, Store};
 
 #[test]
 fn changes_in_a_subvolume_in_a_snapshot_are_found() {
@@ -26,14 +26,16 @@ fn changes_in_a_subvolume_in_a_snapshot_are_found() {
 fn a_snapshot_with_subvolumes_in_it_is_removed_without_a_walk() {
     isolated(|| {
         let site = Site::new();
-        site.commit("new", |copy| {
-            let copy = readable(copy);
+        site.commit("new", |path| {
+            let copy = readable(path);
             btrfs::create_subvolume(copy.as_fd(), "inner".as_ref()).unwrap();
-            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "frozen".as_ref(), true).unwrap();
-            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref(), false).unwrap();
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "frozen".as_ref()).unwrap();
+            btrfs::make_read_only(readable(&path.join("frozen")).as_fd()).unwrap();
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref()).unwrap();
         });
         synconce_tree::remove(&site.store, &name("new"), Changes::Kept).expect("removed");
-        let emptied = synconce_tree::empty_trash(&site.store, true, 1, &()).expect("emptied");
+        let emptied =
+            synconce_tree::empty_trash(&site.store, IfBusy::Wait, 1, &()).expect("emptied");
         assert!(emptied.left.is_empty(), "{emptied:?}");
         assert!(emptied.entries < 8, "the layer's own files: {emptied:?}");
     });
@@ -47,7 +49,7 @@ fn the_empty_directory_of_a_subvolume_in_a_snapshot_does_not_change() {
         let (_, ()) = site.commit("new", |copy| {
             btrfs::create_subvolume(readable(copy).as_fd(), "inner".as_ref()).unwrap();
             let copy = readable(copy);
-            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref(), false).unwrap();
+            btrfs::snapshot(copy.as_fd(), copy.as_fd(), "snapshot".as_ref()).unwrap();
         });
         let Site { rig, store } = site;
         drop(store);

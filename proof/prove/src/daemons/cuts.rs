@@ -7,6 +7,7 @@ use super::recording::{RecordedDaemon, Subject, mark};
 use super::script::{Images, ScriptStep, StepAct, states};
 use super::world::World;
 use crate::Result;
+use crate::campaign::Campaign;
 use crate::cuts::{CutPoint, cut_at, instants, mount, random_survivors};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -121,13 +122,12 @@ impl Marks {
     }
 }
 
-/// Cuts `recorded` at `count` places, and judges each.
+/// Makes the cuts of `campaign` in `recorded`, and judges each.
 pub(super) fn cut(
     subject: &Subject<'_>,
     world: &World,
     recorded: &RecordedDaemon,
-    count: usize,
-    seed: u64,
+    campaign: Campaign,
 ) -> Result<CutTally> {
     let log = recorded.disk.log()?;
     let other_log = recorded.other.as_ref().map(|tape| tape.log()).transpose()?;
@@ -138,7 +138,7 @@ pub(super) fn cut(
     let other = recorded.other.as_ref();
     let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;
     let mut tally = CutTally::default();
-    for place in choose(&log, other_log.as_ref(), &marks, count, seed) {
+    for place in choose(&log, other_log.as_ref(), &marks, campaign) {
         let verdict = match mounted(&disk, other.as_ref(), place)? {
             Err(error) => CutVerdict::Broken("unmountable", error),
             Ok(mounted) => {
@@ -185,12 +185,12 @@ fn unmount(mounted: Mounted<'_>) -> Result<()> {
 
 /// Chooses cuts in ascending order: about as many in each step, and some while all is stopped or
 /// when a build has returned.
-fn choose(log: &Log, other: Option<&Log>, marks: &Marks, count: usize, seed: u64) -> Vec<CutPoint> {
-    let mut random = fastrand::Rng::with_seed(seed);
+fn choose(log: &Log, other: Option<&Log>, marks: &Marks, campaign: Campaign) -> Vec<CutPoint> {
+    let mut random = fastrand::Rng::with_seed(campaign.seed);
     let all = instants(log, other, marks.steps[0]..marks.end);
     let at = |place: usize| all.partition_point(|(disk, _)| *disk < place);
     let mut chosen = Vec::new();
-    for index in 0..count {
+    for index in 0..campaign.count {
         let step = (index + random.usize(..marks.steps.len())) % marks.steps.len();
         let to = marks.steps.get(step + 1).copied().unwrap_or(marks.end);
         let mut range = at(marks.steps[step])..at(to);

@@ -2,6 +2,7 @@
 
 use super::world::World;
 use crate::Result;
+use crate::tool::held_path;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::Pid;
 use std::fs;
@@ -70,8 +71,8 @@ impl Hold {
         if let Some(root) = &self.docker_root {
             text += &format!("docker_root = {root:?}\n");
         }
-        for database in self.databases.iter().map(path) {
-            text += &format!("[[hold]]\npath = {database}\nkind = \"bolt\"\n");
+        for database in &self.databases {
+            text += &held_path(&self.root.join(database), "bolt");
         }
         text
     }

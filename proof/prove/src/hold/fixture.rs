@@ -5,7 +5,7 @@ use crate::Result;
 use crate::config::MarkerPlace;
 use crate::cuts::mount;
 use crate::processes::{self, Process};
-use crate::tool::Tool;
+use crate::tool::{Tool, held_path};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
@@ -47,11 +47,8 @@ impl HoldFixture {
             Database::Bolt(data.join("snapshots/metadata.db")),
             Database::Sqlite(data.join("jobs")),
         ];
-        let mut text = "after_crash = \"wipe\"\n".to_owned();
-        for database in &databases {
-            let (path, kind) = (database.held(), database.kind());
-            text += &format!("[[hold]]\npath = {path:?}\nkind = \"{kind}\"\n");
-        }
+        let held = databases.iter().map(|database| held_path(database.held(), database.kind()));
+        let text = format!("after_crash = \"wipe\"\n{}", held.collect::<String>());
         fs::write(base.join(format!("{NAME}.toml")), text)?;
         for directory in ["disk", "other", "runtime", "below"] {
             fs::create_dir(base.join(directory))?;

@@ -54,7 +54,7 @@ fn kept(arguments: &ProveArguments, config: RunConfig, work: Work) -> Task {
         name: work.name(),
         config,
         work,
-        tool: Tool::Synconce(arguments.synconce.clone()),
+        tool: arguments.shipped(),
         cuts: arguments.cuts,
     }
 }
@@ -106,21 +106,18 @@ fn controls(arguments: &ProveArguments) -> Vec<Task> {
 }
 
 fn mutants(arguments: &ProveArguments) -> Vec<Task> {
-    let Some(program) = &arguments.mutants else { return Vec::new() };
-    let row = |mutant: Mutant, config| Task {
-        role: mutant.role(),
-        name: mutant.name.to_owned(),
-        config,
-        work: mutant.work,
-        tool: Tool::Mutant {
-            program: program.clone(),
-            mutant: mutant.name,
-            shipped: arguments.synconce.clone(),
-        },
-        cuts: arguments.mutant_cuts,
+    let tools = |mutant: Mutant| Some((mutant, arguments.mutant(mutant.name)?));
+    let rows = |(mutant, tool): (Mutant, Tool)| {
+        mutant.configs().into_iter().map(move |config| Task {
+            role: mutant.role(),
+            name: mutant.name.to_owned(),
+            config,
+            work: mutant.work,
+            tool: tool.clone(),
+            cuts: arguments.mutant_cuts,
+        })
     };
-    let rows = |mutant: Mutant| mutant.configs().into_iter().map(move |config| row(mutant, config));
-    MUTANTS.into_iter().flat_map(rows).collect()
+    MUTANTS.into_iter().filter_map(tools).flat_map(rows).collect()
 }
 
 fn rivals(arguments: &ProveArguments) -> Vec<Task> {

@@ -23,6 +23,13 @@ pub struct Limits {
     pub seek: Duration,
 }
 
+/// The direction of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transfer {
+    Read,
+    Write,
+}
+
 impl Limits {
     /// As fast as this machine can.
     pub const NONE: Self = Self {
@@ -34,15 +41,18 @@ impl Limits {
     };
 
     /// Returns how long a request takes; `contiguous` if it begins where the one before ended.
-    pub(super) fn time(&self, write: bool, bytes: u64, contiguous: bool) -> Duration {
-        let (rate, requests) =
-            if write { (self.written_bytes, self.writes) } else { (self.read_bytes, self.reads) };
+    pub(super) fn time(&self, transfer: Transfer, bytes: u64, contiguous: bool) -> Duration {
+        let (rate, requests) = match transfer {
+            Transfer::Read => (self.read_bytes, self.reads),
+            Transfer::Write => (self.written_bytes, self.writes),
+        };
         let nanos = |amount: u64, rate: Option<u64>| {
             let nanos =
                 rate.map_or(0, |rate| u128::from(amount) * 1_000_000_000 / u128::from(rate.max(1)));
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
         };
-        let seek = if write || contiguous { Duration::ZERO } else { self.seek };
+        let has_seek = transfer == Transfer::Read && !contiguous;
+        let seek = if has_seek { self.seek } else { Duration::ZERO };
         seek + nanos(bytes, rate).max(nanos(1, requests))
     }
 }
@@ -59,12 +69,13 @@ mod tests {
             seek: Duration::from_millis(4),
             ..Limits::NONE
         };
-        let millis = |write, bytes, contiguous| limits.time(write, bytes, contiguous).as_millis();
-        assert_eq!(millis(true, 4096, true), 10);
-        assert_eq!(millis(true, 1 << 20, true), 1000);
-        assert_eq!(millis(true, 4096, false), 10);
-        assert_eq!(millis(false, 1 << 20, true), 0);
-        assert_eq!(millis(false, 1 << 20, false), 4);
-        assert_eq!(Limits::NONE.time(true, u64::MAX, false), Duration::ZERO);
+        let millis =
+            |transfer, bytes, contiguous| limits.time(transfer, bytes, contiguous).as_millis();
+        assert_eq!(millis(Transfer::Write, 4096, true), 10);
+        assert_eq!(millis(Transfer::Write, 1 << 20, true), 1000);
+        assert_eq!(millis(Transfer::Write, 4096, false), 10);
+        assert_eq!(millis(Transfer::Read, 1 << 20, true), 0);
+        assert_eq!(millis(Transfer::Read, 1 << 20, false), 4);
+        assert_eq!(Limits::NONE.time(Transfer::Write, u64::MAX, false), Duration::ZERO);
     }
 }

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub(super) use self::format::{EntryKind, HEADER, Header};
-pub(super) use self::recorder::Recorder;
+pub(super) use self::recorder::{FlushEnd, Recorder};
 use crate::Result;
 use crate::error::Context;
 
@@ -272,7 +272,7 @@ mod tests {
             log.write(4096, b"data").unwrap();
             let begin = log.flush_begin().unwrap();
             log.discard(0, 1 << 33).unwrap();
-            log.flush_end(begin, true).unwrap();
+            log.flush_end(begin, FlushEnd::Done).unwrap();
             log.mark("here").unwrap();
         });
         let what: Vec<String> = log.events().iter().map(|event| event.what.to_string()).collect();
@@ -296,10 +296,10 @@ mod tests {
             let begin = log.flush_begin().unwrap();
             log.write(0, b"late").unwrap();
             let second = log.flush_begin().unwrap();
-            log.flush_end(second, false).unwrap();
-            log.flush_end(begin, true).unwrap();
+            log.flush_end(second, FlushEnd::Failed).unwrap();
+            log.flush_end(begin, FlushEnd::Done).unwrap();
             let third = log.flush_begin().unwrap();
-            log.flush_end(third, true).unwrap();
+            log.flush_end(third, FlushEnd::Done).unwrap();
         });
         let durable: Vec<usize> = (0..=log.len()).map(|at| log.durable(at)).collect();
         assert_eq!(durable, [0, 0, 0, 0, 0, 0, 0, 5]);

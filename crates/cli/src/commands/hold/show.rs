@@ -124,6 +124,9 @@ pub(super) fn show(arguments: &Arguments) -> Result<ExitCode, CommandError> {
         })
     };
     output.write_or(&reports, || {
+        if arguments.units {
+            return print(reports.iter().filter_map(unit_line).collect::<String>());
+        }
         let has_text = !reports.is_empty() || errors.is_empty();
         if has_text { print(text(&reports)) } else { Ok(()) }
     })?;
@@ -177,6 +180,10 @@ pub fn reports() -> Result<(Vec<HoldReport>, Vec<CommandError>), CommandError> {
     let names: BTreeSet<_> = configured.into_iter().chain(marked).collect();
     let look = Look::default();
     Ok(split(names.iter().map(|name| report(OsStr::new(name), &look))))
+}
+
+fn unit_line(report: &HoldReport) -> Option<String> {
+    report.status.unit.as_ref().map(|unit| format!("{unit}\n"))
 }
 
 fn text(reports: &[HoldReport]) -> String {

@@ -1,6 +1,6 @@
 //! `synconce setup apt`
 
-use super::{Changed, DRY_RUN, SetupReport};
+use super::{Changed, DRY_RUN, SetupReport, edits};
 use crate::arguments::Setup;
 use crate::commands::error::CommandError;
 use synconce_setup::apt::{self, Plan};
@@ -55,11 +55,9 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
 }
 
 fn undo(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
-    let plan = if arguments.dry_run {
-        apt::plan_undo(host, arguments.force)?
-    } else {
-        apt::undo(host, arguments.force)?
-    };
+    let edits = edits(arguments);
+    let plan =
+        if arguments.dry_run { apt::plan_undo(host, edits)? } else { apt::undo(host, edits)? };
     let mut report = report(&plan, host, arguments);
     if arguments.dry_run {
         report.notes.push(DRY_RUN.to_owned());

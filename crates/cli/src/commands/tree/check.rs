@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use synconce_sys::reason;
 use synconce_tree::record::TreeName;
-use synconce_tree::{Alteration, Altered, AlteredFile, ContentAlteration, Store};
+use synconce_tree::{Alteration, Altered, AlteredFile, Compare, ContentAlteration, Store};
 
 /// How many paths are listed.
 const NAMED: usize = 10;
@@ -21,7 +21,8 @@ pub fn verify(store: &Store, arguments: &Verify, output: Output) -> Result<ExitC
     let name = &arguments.tree.name;
     promise::keep_if(|| Ok(synconce_tree::verify_syncs(store, Some(name))?))?;
     let bar = Bar::new("looked at");
-    let verified = synconce_tree::verify(store, name, arguments.content, &bar)?;
+    let compare = if arguments.content { Compare::Contents } else { Compare::Attributes };
+    let verified = synconce_tree::verify(store, name, compare, &bar)?;
     drop(bar);
     let (altered, summed) = (&verified.altered, verified.summed);
     // Before the differences are accepted: later calls do not find them.

@@ -14,7 +14,9 @@ use synconce_durable::record::time;
 use synconce_sys::process::{self, Side};
 use synconce_sys::procfs::process_name;
 use synconce_sys::reason;
-use synconce_tree::{Changes, Collected, Emptied, Guard, Guarded, Interrupted, LayerMount, Store};
+use synconce_tree::{
+    Changes, Collected, Emptied, Guard, Guarded, IfBusy, Interrupted, LayerMount, Store,
+};
 
 /// How many failed removals are listed.
 const NAMED: usize = 5;
@@ -30,7 +32,7 @@ pub fn remove(store: &Store, arguments: &Remove, output: Output) -> Result<(), C
         }
     }
     if arguments.wait {
-        empty(store, true)?;
+        empty(store, IfBusy::Wait)?;
     }
     let errors = failed.iter().map(|(name, error)| {
         let error = error.to_string();
@@ -86,7 +88,8 @@ pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), CommandEr
     let Collected { recovered, layers, mounted } = synconce_tree::gc(store)?;
     store::report(&recovered);
     mounted.iter().for_each(|mount| notice(&kept(mount)));
-    let emptied = empty(store, arguments.wait)?;
+    let if_busy = if arguments.wait { IfBusy::Wait } else { IfBusy::Leave };
+    let emptied = empty(store, if_busy)?;
     let lost: Vec<_> = recovered.lost.iter().map(|lost| &lost.tree).collect();
     output.write(&json!({
         "interrupted": in_json(&recovered.interrupted),
@@ -139,9 +142,9 @@ fn in_json(interrupted: &[Interrupted]) -> Vec<Value> {
 }
 
 /// Empties the trash; returns how many entries were removed.
-fn empty(store: &Store, wait: bool) -> Result<u64, CommandError> {
+fn empty(store: &Store, if_busy: IfBusy) -> Result<u64, CommandError> {
     let bar = Bar::new("removed");
-    let emptied = synconce_tree::empty_trash(store, wait, synconce_fs::threads(), &bar)?;
+    let emptied = synconce_tree::empty_trash(store, if_busy, synconce_fs::threads(), &bar)?;
     drop(bar);
     report(&emptied)?;
     Ok(emptied.entries)
@@ -170,8 +173,8 @@ pub fn empty_in_background(store: &Store) {
         Ok(Side::Child) => {
             process::leave_session();
             process::give_way();
-            let code =
-                synconce_tree::empty_trash(store, false, synconce_fs::threads(), &()).is_err();
+            let threads = synconce_fs::threads();
+            let code = synconce_tree::empty_trash(store, IfBusy::Leave, threads, &()).is_err();
             process::exit_now(i32::from(code))
         }
         Err(error) => {

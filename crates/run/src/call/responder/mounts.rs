@@ -2,7 +2,7 @@
 
 use super::Responder;
 use crate::call::policy::PendingCall;
-use crate::call::rules::MayBlock;
+use crate::call::rules::{Blocking, MayBlock};
 use crate::commit::active::unmounting::Unmounting;
 use crate::commit::state::Admission;
 use crate::report::accounts::PassReason;
@@ -18,9 +18,9 @@ impl Responder {
 
     /// Lets the kernel freeze a file system once the marker is durable: a frozen disk takes no
     /// marker, and the next sync would wait for the marker.
-    pub(super) fn freeze(&self, pending: &PendingCall, may_wait: bool) -> Result<(), MayBlock> {
+    pub(super) fn freeze(&self, pending: &PendingCall, blocking: Blocking) -> Result<(), MayBlock> {
         let never_held = |_: &mut _| Admission::Passed(PassReason::NeverHeld);
-        self.admit(pending, &[], may_wait, never_held)?;
+        self.admit(pending, &[], blocking, never_held)?;
         self.pass(pending, PassReason::NeverHeld);
         Ok(())
     }

@@ -17,6 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use synconce_probe::mounts::{self, DeviceId, MNT_ID_UNIQUE, Mount, mount_id};
 
+/// Whether the calling thread may wait for another process or a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Blocking {
+    #[default]
+    Refused,
+    Allowed,
+}
+
 /// A look-up may wait for another process, and the calling thread may not: retry on a worker
 /// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +98,11 @@ impl MountFinder {
     /// rules demand of a mount whose mount point is at some places.
     ///
     /// # Errors
-    /// Finding it may block, and `may_block` is false.
+    /// Finding it may block, and `blocking` is refused.
     pub(super) fn of(
         &self,
         file: &Candidate<'_>,
-        may_block: bool,
+        blocking: Blocking,
         inherited: impl Fn(&Points) -> Inherited,
     ) -> Result<Option<Arc<Located>>, MayBlock> {
         let known = file.unique.and_then(|id| self.known().get(&id).cloned());
@@ -102,7 +110,7 @@ impl MountFinder {
             return Ok(Some(known));
         }
         let found = match listed(file) {
-            None if !may_block => return Err(MayBlock),
+            None if blocking == Blocking::Refused => return Err(MayBlock),
             None => climbed(file),
             found => found,
         };
@@ -121,7 +129,7 @@ impl MountFinder {
 
     /// Returns the file system of `file` and its path there.
     pub(super) fn place(&self, file: &Candidate<'_>) -> Option<(DeviceId, PathBuf)> {
-        let located = self.of(file, true, |_| Inherited::default()).ok()??;
+        let located = self.of(file, Blocking::Allowed, |_| Inherited::default()).ok()??;
         let below = file.path.strip_prefix(&located.base).ok()?;
         Some((located.device, located.root.join(below)))
     }

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
-use synconce_durable::pins::{Pins, mount_of};
+use synconce_durable::pins::{PinTime, Pins, mount_of};
 use synconce_probe::mounts::{self, DeviceId, Mount};
 use synconce_sys::ustat;
 
@@ -70,14 +70,14 @@ impl Coverage {
         for place in ["self".to_owned()].into_iter().chain(others) {
             let Ok(mut mounts) = mounts::read(&place) else { continue };
             if let Some(sealed) = sealed.as_mut().filter(|_| place == "self") {
-                sealed.add(&mounts, pins, false);
+                sealed.add(&mounts, pins, PinTime::Late);
             }
             mounts.retain(wanted);
             for mount in &mut mounts {
                 // A remount or an error may have made it read-only since.
                 mount.writable |= self.scope.contains(&mount.device);
             }
-            pins.add(&mounts, &prefix(&place), false);
+            pins.add(&mounts, &prefix(&place));
             for directory in ["root", "cwd"] {
                 adopt(pins, &Path::new("/proc").join(&place).join(directory), wanted);
             }

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use synconce_durable::pins::Pins;
+use synconce_durable::pins::{PinTime, Pins};
 use synconce_probe::filesystem::SyncKind;
 use synconce_probe::mounts::{self, DeviceId, Mount, mount_id};
 
@@ -33,7 +33,7 @@ impl SealedScope {
     pub(super) fn new(options: &RunOptions, pins: &mut Pins) -> Result<Self, RunError> {
         let mounts = mounts::ours().unwrap_or_default();
         let mut scope = Self::default();
-        scope.add(&mounts, pins, true);
+        scope.add(&mounts, pins, PinTime::Early);
         let paths = options.commit_only.iter().chain(&options.root);
         let named = [("working directory", PathBuf::from("."))].into_iter();
         for (what, path) in named.chain(paths.map(|path| ("path", path.clone()))) {
@@ -55,8 +55,8 @@ impl SealedScope {
     }
 
     /// Adds the file systems of `mounts`.
-    pub(super) fn add(&mut self, mounts: &[Mount], pins: &mut Pins, early: bool) {
-        pins.add_served(mounts, early);
+    pub(super) fn add(&mut self, mounts: &[Mount], pins: &mut Pins, time: PinTime) {
+        pins.add_served(mounts, time);
         let ours = mounts
             .iter()
             .filter(|mount| is_fuse(mount) && mount.writable && is_open(mount))

@@ -3,6 +3,7 @@
 use super::{CONTAINERD, KINDS, held, set_aside};
 use crate::support::{TestSystem, refusal, there_and_back};
 use std::fs;
+use synconce_setup::undo::Edits;
 
 const FIRST_SERIES: &str = "containerd github.com/containerd/containerd 1.6.20~ds1 1.6.20~ds1-1";
 const SECOND_SERIES: &str = "containerd github.com/containerd/containerd/v2 v2.4.2 c787fb98";
@@ -127,6 +128,6 @@ fn a_hold_that_is_set_up_again_takes_a_new_snapshotter_and_is_undone_whole() {
     assert_eq!(tree.set_up(CONTAINERD, "").unwrap(), 1);
     assert!(held(&tree, "containerd").contains(&format!("{btrfs}/metadata.db")));
     fs::remove_dir_all(tree.real("/var/lib/containerd")).unwrap();
-    tree.undo(CONTAINERD, false).unwrap().unwrap();
+    tree.undo(CONTAINERD, Edits::Refuse).unwrap().unwrap();
     assert_eq!(before, tree.snapshot());
 }

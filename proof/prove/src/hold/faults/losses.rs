@@ -5,6 +5,7 @@ use super::{SIZE, kill_at, kill_on, start_anew, traced};
 use crate::Result;
 use crate::campaign::BrokenPromise;
 use crate::config::DiskKind;
+use crate::tool::held_path;
 use rustix::mount::{UnmountFlags, unmount};
 use std::fs;
 use std::io::Write;
@@ -124,9 +125,8 @@ fn on_a_second_disk(fixture: &HoldFixture) -> Result<(Rig, PathBuf)> {
     let second = DiskKind::Ext4.rig(SIZE).at(&point).up()?;
     let held = point.join("held");
     fs::create_dir(&held)?;
-    let hold = format!("[[hold]]\npath = {held:?}\nkind = \"other\"\n");
     let file = fixture.base().join(format!("{NAME}.toml"));
-    fs::write(&file, fs::read_to_string(&file)? + &hold)?;
+    fs::write(&file, fs::read_to_string(&file)? + &held_path(&held, "other"))?;
     Ok((second, held))
 }
 

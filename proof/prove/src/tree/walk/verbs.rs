@@ -58,11 +58,20 @@ pub(super) enum Verb {
     Gc,
 }
 
+/// How a verb that makes a clone copies the content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CloneWay {
+    /// By the store's own strategy.
+    Default,
+    /// By `--strategy copy`.
+    Copy,
+}
+
 /// The next action of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextAction {
     /// A single command.
-    One { verb: Verb, by_copy: bool, disturbance: Disturbance },
+    One { verb: Verb, way: CloneWay, disturbance: Disturbance },
     /// A mount, changes in the mount, and its end. Each of the two commands may be killed.
     Mounted { tree: Name, keep: bool, seed: u64, kills: [Option<u64>; 2] },
 }
@@ -122,9 +131,10 @@ impl NextAction {
                 return Self::Mounted { tree: one, keep, seed, kills };
             }
         };
-        let (by_copy, kill, is_slow) = (random.u8(..6) == 0, kill(random), random.bool());
+        let way = if random.u8(..6) == 0 { CloneWay::Copy } else { CloneWay::Default };
+        let (kill, is_slow) = (kill(random), random.bool());
         let disturbance = if is_slow && verb.reads() { Disturbance::Slow } else { kill.into() };
-        Self::One { verb, by_copy, disturbance }
+        Self::One { verb, way, disturbance }
     }
 }
 
@@ -133,7 +143,7 @@ impl Verb {
     /// mount point.
     pub(super) fn words(
         self,
-        by_copy: bool,
+        way: CloneWay,
         source: &Path,
         out: &Path,
         point: &Path,
@@ -180,7 +190,7 @@ impl Verb {
                 | Self::Becomes { .. }
                 | Self::Discards { .. }
         );
-        if by_copy && has_copies {
+        if way == CloneWay::Copy && has_copies {
             words.splice(1..1, ["--strategy".to_owned(), "copy".to_owned()]);
         }
         if let Self::Run { seed, .. } | Self::Becomes { seed, .. } | Self::Discards { seed, .. } =

@@ -8,7 +8,7 @@ use super::injection::{Injection, swap};
 use super::model::{Model, WORKERS};
 use super::output::{Listed, Shown, VerbOutcome, refusal, written};
 use super::shared::{Walk, WalkEnd, WalkState};
-use super::verbs::{Disturbance, NAMES, Name, NextAction, Verb};
+use super::verbs::{CloneWay, Disturbance, NAMES, Name, NextAction, Verb};
 use super::versions::manifest;
 use crate::Result;
 use rustix::mount::{UnmountFlags, unmount};
@@ -51,13 +51,13 @@ impl<'a> Worker<'a> {
         let third = (self.walk.until - self.walk.began) / 3;
         // Import trees to work on.
         for name in NAMES.into_iter().skip(self.number).step_by(WORKERS) {
-            self.verb(Verb::Import(name), false, Disturbance::None)?;
+            self.verb(Verb::Import(name), CloneWay::Default, Disturbance::None)?;
         }
         while self.walk.continues() {
             let step = NextAction::random(&mut self.random);
             match step {
-                NextAction::One { verb, by_copy, disturbance } => {
-                    self.verb(verb, by_copy, disturbance)?;
+                NextAction::One { verb, way, disturbance } => {
+                    self.verb(verb, way, disturbance)?;
                 }
                 NextAction::Mounted { tree, keep, seed, kills } => {
                     self.mounted(tree, keep, seed, kills)?;
@@ -67,16 +67,16 @@ impl<'a> Worker<'a> {
                 && self.walk.began.elapsed() > third
                 && let Some(name) = swap(&self.walk.store.path)?
             {
-                self.one(Verb::Export(name), false, Disturbance::None)?;
+                self.undisturbed(Verb::Export(name))?;
             }
         }
         Ok(())
     }
 
-    fn command(&self, verb: Verb, by_copy: bool) -> Result<Command> {
+    fn command(&self, verb: Verb, way: CloneWay) -> Result<Command> {
         let (source, out) = (self.walk.store.control.join("source"), self.control.join("out"));
         let mut command = self.walk.store.tool.tree(&self.walk.store.path, &self.control);
-        command.args(verb.words(by_copy, &source, &out, &self.point)?);
+        command.args(verb.words(way, &source, &out, &self.point)?);
         Ok(command)
     }
 
@@ -108,21 +108,26 @@ impl<'a> Worker<'a> {
     fn verb(
         &mut self,
         verb: Verb,
-        by_copy: bool,
+        way: CloneWay,
         disturbance: Disturbance,
     ) -> Result<Option<bool>> {
-        let done = self.one(verb, by_copy, disturbance)?;
+        let done = self.one(verb, way, disturbance)?;
         if done.is_none() && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, Disturbance::None)?;
+            self.undisturbed(Verb::List)?;
             for name in verb.changes() {
-                self.one(Verb::Export(name), false, Disturbance::None)?;
+                self.undisturbed(Verb::Export(name))?;
             }
         }
         Ok(done)
     }
 
+    /// Like [`Self::verb`], with nothing that disturbs it.
+    fn undisturbed(&mut self, verb: Verb) -> Result<Option<bool>> {
+        self.one(verb, CloneWay::Default, Disturbance::None)
+    }
+
     /// Like [`Self::verb`], but without the commands after a kill.
-    fn one(&mut self, verb: Verb, by_copy: bool, disturbance: Disturbance) -> Result<Option<bool>> {
+    fn one(&mut self, verb: Verb, way: CloneWay, disturbance: Disturbance) -> Result<Option<bool>> {
         let out = self.control.join("out");
         let began = self.walk.began.elapsed();
         {
@@ -132,7 +137,7 @@ impl<'a> Worker<'a> {
                 *shared.ended.messages.may.entry(name.to_owned()).or_default() += 1;
             }
         }
-        let command = self.command(verb, by_copy)?;
+        let command = self.command(verb, way)?;
         let report = self.run_as_child(&command, disturbance, verb.span())?;
         let shown = self.shown(verb, &report);
         if out.exists() {
@@ -152,7 +157,7 @@ impl<'a> Worker<'a> {
             began.as_secs_f64(),
             self.walk.began.elapsed().as_secs_f64(),
             self.number,
-            if by_copy { ", by copy" } else { "" },
+            if way == CloneWay::Copy { ", by copy" } else { "" },
             report.code.map_or_else(|| "killed".to_owned(), |code| format!("exit code {code}")),
             report.killed.as_deref().unwrap_or("not killed"),
             report.stderr.lines().map(|line| format!("; {line}")).collect::<String>(),
@@ -265,7 +270,7 @@ impl<'a> Worker<'a> {
         seed: u64,
         kills: [Option<u64>; 2],
     ) -> Result<()> {
-        let mounted = self.one(Verb::Mount(tree), false, kills[0].into())?;
+        let mounted = self.one(Verb::Mount(tree), CloneWay::Default, kills[0].into())?;
         let is_there = self.is_mounted()?;
         match mounted {
             Some(false) => return Ok(()),
@@ -281,18 +286,18 @@ impl<'a> Worker<'a> {
             self.walk.shared().ended.model.edited(self.number, tree, seed)?;
         }
         let umount = Verb::Umount { tree, keep: keep && is_there };
-        let mut ended = self.one(umount, false, kills[1].into())?;
+        let mut ended = self.one(umount, CloneWay::Default, kills[1].into())?;
         let was_killed = mounted.is_none() || ended.is_none();
         while ended.is_none() && self.walk.shared().findings.broken() == 0 {
-            ended = self.one(umount, false, Disturbance::None)?;
+            ended = self.undisturbed(umount)?;
         }
         if self.is_mounted()? {
             let fault = ("mounted", format!("{tree} at {}", self.point.display()));
             self.walk.shared().note(fault);
             unmount(&self.point, UnmountFlags::DETACH)?;
         } else if was_killed && self.walk.shared().findings.broken() == 0 {
-            self.one(Verb::List, false, Disturbance::None)?;
-            self.one(Verb::Export(tree), false, Disturbance::None)?;
+            self.undisturbed(Verb::List)?;
+            self.undisturbed(Verb::Export(tree))?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::rig::Limits;
+use crate::rig::limits::Transfer;
 
 #[derive(Default)]
 pub(super) struct Pace {
@@ -28,10 +29,10 @@ impl Pace {
     }
 
     /// Returns when the disk would have finished this request.
-    pub(super) fn take(&self, write: bool, offset: u64, bytes: u64) {
+    pub(super) fn take(&self, transfer: Transfer, offset: u64, bytes: u64) {
         let wait = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.plan(write, offset, bytes, Instant::now())
+            state.plan(transfer, offset, bytes, Instant::now())
         };
         if !wait.is_zero() {
             sleep(wait);
@@ -45,8 +46,8 @@ impl Pace {
 }
 
 impl PaceState {
-    fn plan(&mut self, write: bool, offset: u64, bytes: u64, now: Instant) -> Duration {
-        let takes = self.limits.time(write, bytes, offset == self.end);
+    fn plan(&mut self, transfer: Transfer, offset: u64, bytes: u64, now: Instant) -> Duration {
+        let takes = self.limits.time(transfer, bytes, offset == self.end);
         self.end = offset + bytes;
         if takes.is_zero() {
             return takes;
@@ -69,11 +70,11 @@ mod tests {
         let limits = Limits { writes: Some(100), ..Limits::NONE };
         let mut state = PaceState { limits, ..PaceState::default() };
         let (now, tenth) = (Instant::now(), Duration::from_millis(10));
-        assert_eq!(state.plan(true, 0, 4096, now), tenth);
-        assert_eq!(state.plan(true, 0, 4096, now), tenth * 2);
-        assert_eq!(state.plan(false, 0, 4096, now), Duration::ZERO);
+        assert_eq!(state.plan(Transfer::Write, 0, 4096, now), tenth);
+        assert_eq!(state.plan(Transfer::Write, 0, 4096, now), tenth * 2);
+        assert_eq!(state.plan(Transfer::Read, 0, 4096, now), Duration::ZERO);
         let later = now + Duration::from_secs(1);
-        assert_eq!(state.plan(true, 0, 4096, later), tenth);
+        assert_eq!(state.plan(Transfer::Write, 0, 4096, later), tenth);
         assert_eq!(state.planned, tenth * 3);
     }
 }

@@ -10,6 +10,8 @@ use super::DaemonState;
 use super::faults::RequestFate;
 use super::flushes::FlushReply;
 use crate::rig::Requests;
+use crate::rig::limits::Transfer;
+use crate::rig::log::FlushEnd;
 
 /// A flush that waits for its answer.
 pub(super) struct PendingFlush {
@@ -29,11 +31,11 @@ impl FlushReply for PendingFlush {
     fn answer(self) -> bool {
         let Self { reply, shared, begin } = self;
         match shared.faults.verdict(Requests::Flushes, &[]) {
-            RequestFate::Do => shared.store.flush_end(begin, true, |logged| {
+            RequestFate::Do => shared.store.flush_end(begin, FlushEnd::Done, |logged| {
                 if logged { reply.ok() } else { reply.error(Errno::EIO) }
             }),
             RequestFate::Fail => {
-                shared.store.flush_end(begin, false, |_| reply.error(Errno::EIO));
+                shared.store.flush_end(begin, FlushEnd::Failed, |_| reply.error(Errno::EIO));
                 return false;
             }
             RequestFate::Hang => {
@@ -61,7 +63,7 @@ impl DaemonState {
             }
         }
         let length = u64::from(size).min(self.size.saturating_sub(offset));
-        self.pace.take(false, offset, length);
+        self.pace.take(Transfer::Read, offset, length);
         // The length is at most `size`, which has 32 bits.
         let mut data = vec![0; usize::try_from(length).unwrap_or_default()];
         match self.store.read(offset, &mut data) {
@@ -85,7 +87,7 @@ impl DaemonState {
                 return self.faults.hang(Box::new(move || shared.write(offset, &data, reply)));
             }
         }
-        self.pace.take(true, offset, data.len() as u64);
+        self.pace.take(Transfer::Write, offset, data.len() as u64);
         // Count first: a client that has the answer must find the request in the counts.
         self.transfers.writes.fetch_add(1, Relaxed);
         self.transfers.written_bytes.fetch_add(data.len() as u64, Relaxed);

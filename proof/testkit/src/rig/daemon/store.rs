@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::replayed::Replayed;
 use crate::Result;
 use crate::error::Context;
-use crate::rig::log::Recorder;
+use crate::rig::log::{FlushEnd, Recorder};
 use crate::rig::record::RigRecord;
 
 /// The bare disk: no latency, no faults.
@@ -91,9 +91,9 @@ impl BareDisk {
     }
 
     /// Logs the end of a flush, and answers; `answer` gets true if the end was logged.
-    pub(super) fn flush_end(&self, begin: u64, done: bool, answer: impl FnOnce(bool)) {
+    pub(super) fn flush_end(&self, begin: u64, end: FlushEnd, answer: impl FnOnce(bool)) {
         let mut log = self.log();
-        let logged = log.as_mut().map_or(Ok(()), |log| log.flush_end(begin, done));
+        let logged = log.as_mut().map_or(Ok(()), |log| log.flush_end(begin, end));
         answer(logged.is_ok());
     }
 

@@ -68,7 +68,8 @@ fn every_log_reads_as_it_was_recorded() {
                 }
                 LogAct::End(which, done) if !begins.is_empty() => {
                     let begin = begins[usize::from(which) % begins.len()];
-                    recorder.flush_end(begin, done).unwrap();
+                    let end = if done { FlushEnd::Done } else { FlushEnd::Failed };
+                    recorder.flush_end(begin, end).unwrap();
                     format!("flush {begin} {}", if done { "ends" } else { "fails" })
                 }
                 LogAct::Begin | LogAct::End(..) => {

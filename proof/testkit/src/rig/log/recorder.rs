@@ -11,6 +11,13 @@ use super::format::{EntryKind, HEADER, Header};
 use crate::Result;
 use crate::error::Context;
 
+/// How a flush ended.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rig) enum FlushEnd {
+    Done,
+    Failed,
+}
+
 /// Appends events, in the order in which the callers take its lock.
 #[derive(Debug)]
 pub(in crate::rig) struct Recorder {
@@ -49,8 +56,11 @@ impl Recorder {
         self.append(EntryKind::FlushBegin, 0, 0, &[])
     }
 
-    pub(in crate::rig) fn flush_end(&mut self, begin: u64, done: bool) -> io::Result<()> {
-        let kind = if done { EntryKind::FlushEnd } else { EntryKind::FlushFailed };
+    pub(in crate::rig) fn flush_end(&mut self, begin: u64, end: FlushEnd) -> io::Result<()> {
+        let kind = match end {
+            FlushEnd::Done => EntryKind::FlushEnd,
+            FlushEnd::Failed => EntryKind::FlushFailed,
+        };
         self.append(kind, begin, 0, &[]).map(drop)
     }
 

@@ -57,7 +57,7 @@ impl Caller {
             .expect("a pipe")
             .read_exact(&mut ready)
             .expect("a caller that is ready");
-        let memory = Memory::open(child.id(), true).expect("the memory of a child");
+        let memory = Memory::open_writable(child.id()).expect("the memory of a child");
         Self { _alive: child.stdin.take().expect("a pipe"), child, memory }
     }
 
