@@ -187,6 +187,34 @@ fn a_flag_of_chattr_from_before_the_start_stays_and_a_later_one_goes_with_the_ho
 }
 
 #[test]
+fn a_remount_of_the_disk_changes_whether_it_is_writable_and_no_other_option_of_the_overlay() {
+    with_hold("", |place, fixture| {
+        let [at, disk] =
+            [&fixture.directory(), fixture.rig.path()].map(|it| it.display().to_string());
+        let runs = || place.bare(&["sh", "-c", &format!("{at}/script")]).status.code();
+        sh(place, &format!("printf '#!/bin/sh\\n' >{at}/script; chmod +x {at}/script"));
+        fixture.ok("start");
+        // The guard has the held file open.
+        let busy = place.bare(&["mount", "-o", "remount,ro", &disk]);
+        assert!(busy.stderr.contains("busy"), "{busy:?}");
+        fixture.ok("stop");
+        configure(place, "t", "", &fixture.directory());
+        fixture.ok("start");
+        sh(place, &format!("mount -o remount,ro,noexec {disk}"));
+        assert_eq!(runs(), Some(0));
+        let written = fs::write(fixture.directory().join("new"), "").unwrap_err();
+        assert_eq!(written.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+        sh(place, &format!("mount -o remount,rw,noexec {disk}"));
+        fs::write(fixture.directory().join("new"), "").unwrap();
+        fixture.ok("stop");
+        assert_eq!(runs(), Some(126));
+        fixture.ok("start");
+        assert_eq!(runs(), Some(126));
+        fixture.ok("stop");
+    });
+}
+
+#[test]
 fn an_overlay_follows_no_link_where_its_disk_follows_none() {
     isolated(|place| {
         let builder = Rig::builder().size(128 << 20).mount_options("nosymfollow");

@@ -100,12 +100,7 @@ impl fmt::Display for RefusalReason {
             }
             Self::MountPoint => f.write_str("a mount point"),
             Self::MountBelow(point) => write!(f, "{} is a mount point below", point.display()),
-            Self::SubvolumeBelow(path) => write!(
-                f,
-                "{} is a subvolume below: through an overlay, its files would have the inode \
-                 numbers of other files",
-                path.display()
-            ),
+            Self::SubvolumeBelow(path) => write!(f, "{} is a subvolume below", path.display()),
             Self::Layer(path, sign) => {
                 write!(f, "a layer of an overlay: {} {sign}", path.display())
             }
