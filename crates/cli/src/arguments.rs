@@ -14,7 +14,7 @@ pub use self::parse::parse;
 use self::bench::BenchArguments;
 use self::doctor::Doctor;
 use self::hold::HoldArguments;
-use self::in_run::{Commit, Real, duration};
+use self::in_run::{Commit, Real, duration, positive};
 use self::tree::TreeArguments;
 use crate::completion::values;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -207,7 +207,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "no_commit")]
     pub commit_every: Option<Duration>,
     /// Give up on a device that completes no request for SECONDS during the commit
-    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = positive::<u64>)]
     pub commit_timeout: u64,
     /// The command changes the system whose root is DIR: keep a second marker there
     ///

@@ -74,7 +74,8 @@ pub(crate) fn restart(host: &Host, daemon: HeldDaemon) -> String {
         // systemctl would restart the daemon of the running system.
         let place = host.place();
         return format!(
-            "{program} {place} goes by it from its next start: if it is running, restart it there"
+            "{program} {place} reads the changed files at its next start: if it is running, restart \
+             it there"
         );
     }
     match find_unit(host, daemon) {

@@ -192,7 +192,7 @@ impl Journal {
             let entry = &mut self.files[entry];
             if !entry.is_before(&found) && !entry.is_ours(&found) {
                 let setup = host.setup(engine.command());
-                let remedy = format!("`{setup} --undo` says what was");
+                let remedy = format!("`{setup} --undo --dry-run` shows the edits");
                 let fault = NotEdited::new("was edited since synconce edited it", remedy);
                 return Err(fault.in_file(&real).into());
             }

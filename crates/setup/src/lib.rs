@@ -55,7 +55,7 @@ impl Engine {
     /// Returns what makes the engine read its files again.
     pub fn restart(self, host: &Host) -> String {
         match self {
-            Self::Podman => "the next podman or buildah goes by it".to_owned(),
+            Self::Podman => "the next podman or buildah reads the changed files".to_owned(),
             Self::Docker => held::restart(host, HeldDaemon::Docker),
             Self::Buildkit => held::restart(host, HeldDaemon::Buildkit),
             Self::Containerd => held::restart(host, HeldDaemon::Containerd),

@@ -73,7 +73,10 @@ fn not_running(host: &Host, daemon: HeldDaemon) -> String {
         Ok(Some(unit)) if host.has_systemd() => format!(": systemctl start {unit}"),
         Ok(_) | Err(_) => String::new(),
     };
-    format!("{} is not running; it goes by it from its next start{start}", daemon.program())
+    format!(
+        "{} is not running; it reads the changed files at its next start{start}",
+        daemon.program()
+    )
 }
 
 /// Finds the process of `daemon`. If each such process reads another configuration file than the

@@ -188,7 +188,8 @@ fn reap(
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
     trash::discard(store, &store.session(id))?;
-    let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()])?;
+    // A tree whose record cannot be read may need the layer. `gc` removes the layer later.
+    let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()]).unwrap_or(0);
     if let Some(note) = &note {
         unneeded::try_drop_unreferenced(store, &note.layer_ids(id));
     }

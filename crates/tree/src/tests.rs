@@ -110,15 +110,18 @@ fn an_open_tree_whose_record_cannot_be_read_keeps_its_changes_and_no_other_tree_
     let changed = record("a", 1, &["x", "new"]).layers;
     let began = store.boot_epoch().expect("there is one");
     store.note_open(&one, changed.clone(), &began).expect("it is noted");
-    // A leftover makes the recovery due.
-    fs::create_dir(directory.path().join("sessions/.cut")).expect("a directory");
+    // Leftovers make the recovery due.
+    let leftovers = ["sessions/.cut", "sessions/one"].map(|name| directory.path().join(name));
+    for path in &leftovers {
+        fs::create_dir(path).expect("a directory");
+    }
     let path = directory.path().join("trees/a.json");
     let text = fs::read(&path).expect("the record");
     fs::write(&path, "{").expect("damage");
     for _ in 0..2 {
         assert!(recover(&store).expect("b can be used").lost.is_empty());
     }
-    assert!(!directory.path().join("sessions/.cut").exists());
+    assert!(leftovers.iter().all(|path| !path.exists()));
     fs::write(&path, text).expect("the record is repaired");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(changed));
 }

@@ -1,6 +1,7 @@
 //! `synconce doctor`
 
 use super::Json;
+use super::in_run::positive;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -32,7 +33,7 @@ pub struct Doctor {
     /// Exit with 1 if one finding costs, or `run` saves, at least SECONDS
     ///
     /// A command that fails keeps its exit code.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = positive::<u32>)]
     pub fail_on: Option<u32>,
     /// Leave out the finding NAME, also from --fail-on; can be repeated
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(FINDINGS),

@@ -5,6 +5,7 @@ use crate::completion::values;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// `synconce commit`
@@ -37,6 +38,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Some(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
         _ => Err("it is a number above 0 with a unit, such as 90s, 5m, 1h or 1d".to_owned()),
     }
+}
+
+/// Parses a whole number above 0.
+pub(crate) fn positive<T: FromStr + Default + PartialEq>(text: &str) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| *number != T::default());
+    number.ok_or_else(|| "it is a whole number above 0".to_owned())
 }
 
 #[cfg(test)]

@@ -311,10 +311,14 @@ fn names(processes: &[Process]) -> String {
 fn render(run: &Shown, users: &HashMap<u32, String>) -> String {
     let record = run.run.as_ref();
     let private = record.and_then(|record| record.private.as_ref());
-    let command = private.map_or_else(
-        || "(a command that only its user and root may see)".to_owned(),
-        |private| shell(&private.command),
-    );
+    let command = match private {
+        Some(private) => shell(&private.command),
+        // The marker is damaged, or the file beside the marker is gone.
+        None if record.is_none() || rustix::process::geteuid().is_root() => {
+            "(its command is not known)".to_owned()
+        }
+        None => "(a command that only its user and root may see)".to_owned(),
+    };
     let mut lines = vec![format!("{} {} {command}", run.id, run.state)];
     if let Some(record) = record {
         let place = private.map(|private| format!(" in {}", private.directory.display()));

@@ -101,6 +101,9 @@ fn a_damaged_marker_is_an_interrupted_run_still() {
             let status = place.status(&[]);
             assert_eq!(status.status.code(), Some(4), "{content:?} {status:?}");
             assert!(status.stdout.contains("its marker is damaged"), "{status:?}");
+            // Root is the user, and may see all that is there.
+            let unknown = "interrupted (its command is not known)\n";
+            assert!(status.stdout.contains(unknown), "{status:?}");
             let listed = json(place);
             assert_eq!(
                 (listed[0]["id"].as_str(), &listed[0]["run"]),

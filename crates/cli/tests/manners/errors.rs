@@ -7,6 +7,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(no_message_has_the_number_of_an_error, &[]),
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
+        trial(a_wrong_number_is_told_what_it_has_to_be, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
         trial(a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon, &[]),
     ]
@@ -48,6 +49,21 @@ fn every_command_says_the_same_of_a_root_that_does_not_exist(place: &Place) {
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
         let wanted = "synconce: cannot use --root none: no such directory\nsynconce: hint: ";
         assert!(ended.stderr.starts_with(wanted), "{words:?}: {ended:?}");
+    }
+}
+
+fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
+    for number in ["0", "x", "1.5", "", "99999999999999999999"] {
+        for words in [
+            &["run", "--commit-timeout", number, "--", "true"][..],
+            &["doctor", "--fail-on", number, "."],
+            &["tree", "run", "--pids-limit", number, "tree", "true"],
+        ] {
+            let ended = finish(&mut place.synconce(words));
+            assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+            let why = "it is a whole number above 0\n";
+            assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
+        }
     }
 }
 

@@ -36,7 +36,7 @@ const FAULTS: [FaultRow; 8] = [
         DROP_IN,
         FileFault::Replaced("/docker:", "/other:"),
         1,
-        "docker is not set up: it would be by synconce setup docker ",
+        "synconce.conf: was edited since synconce edited it; `synconce setup docker ",
     ),
     (
         "the rule file is broken",
@@ -50,14 +50,14 @@ const FAULTS: [FaultRow; 8] = [
         DAEMON,
         FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"runc\""),
         1,
-        "docker is not set up: it would be by ",
+        "daemon.json: was edited since synconce edited it; `synconce setup docker ",
     ),
     (
         "a third runtime is the default",
         DAEMON,
         FileFault::Replaced("\"default-runtime\": \"synconce\"", "\"default-runtime\": \"nvidia\""),
         1,
-        "docker --builds-only is not set up: it would be by synconce setup docker --builds-only ",
+        "docker --builds-only is not set up: ",
     ),
     (
         "the rule file is of a later version",

@@ -34,8 +34,8 @@ fn a_hold_is_set_up_checked_and_undone_with_words_for_each() {
     let ended = place.setup(&["containerd", "--hold"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
     let restart = format!(
-        "synconce: containerd in {} goes by it from its next start: if it is running, restart it \
-         there\n",
+        "synconce: containerd in {} reads the changed files at its next start: if it is running, \
+         restart it there\n",
         place.root.display()
     );
     for part in ["wrote ", "after a crash of the machine: ", &restart] {
@@ -91,6 +91,16 @@ fn a_check_names_what_was_edited_and_is_exit_code_1() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let change = "\n-after_crash = \"refuse\"\n+after_crash = \"wipe\"\n";
     assert!(ended.stdout.contains(change), "{}", ended.stdout);
+    // A set-up would refuse the file, too.
+    let setup = format!("synconce setup containerd --hold --root {}", place.root.display());
+    let said = format!(
+        "synconce: containerd --hold is not set up: {}: was edited since synconce edited it; \
+         `{setup} --undo --dry-run` shows the edits\n",
+        place.root.join(DESCRIPTION).display()
+    );
+    assert_eq!(ended.stderr, said);
+    let shown = place.setup(&["containerd", "--hold", "--undo", "--dry-run"]);
+    assert!(shown.stderr.contains("+after_crash = \"refuse\""), "{shown:?}");
     let json = place.setup(&["containerd", "--hold", "--check", "--json"]);
     assert_eq!(json.code, Some(1), "{json:?}");
     assert!(json.stdout.contains("\"set_up\": false") && json.stdout.contains("\"dry_run\": true"));

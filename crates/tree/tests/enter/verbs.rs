@@ -62,7 +62,7 @@ fn as_user(place: &Path, spec: &str) -> ExitCode {
 
 fn tried(place: &Path) -> ExitCode {
     enter_private().unwrap_or_else(|why| panic!("{why}"));
-    let found = overlay::trial(opened(place).as_fd());
+    let found = overlay::trial(opened(place).as_fd()).map_err(|error| error.to_string());
     println!("{}", serde_json::to_string(&found).expect("plain text"));
     ExitCode::SUCCESS
 }

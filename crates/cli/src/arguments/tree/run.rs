@@ -1,6 +1,7 @@
 //! The arguments of `synconce tree run`.
 
 use super::Strategy;
+use crate::arguments::in_run::positive;
 use crate::completion::values::tree_names;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
@@ -61,7 +62,7 @@ pub struct RunIn {
     #[arg(long, value_name = "NUMBER", value_parser = cpus)]
     pub cpus: Option<f64>,
     /// Limit the run to NUMBER processes and threads
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "NUMBER", value_parser = positive::<u64>)]
     pub pids_limit: Option<u64>,
     /// End the command after SECONDS, or after a number with the unit s, m, h or d. SIGTERM is sent,
     /// and SIGKILL 10 s later. The exit code is 124, and the changes are thrown away

@@ -37,7 +37,15 @@ pub(super) fn check(
             report.faults.push(format!("{name} is set up; {new}"));
         }
         (false, None) => {
-            report.faults.push(format!("{name} is not set up: it would be by {setup}"));
+            // A set-up would refuse a file that was edited since.
+            let why = match apply::check(plan, host, engine) {
+                Ok(()) => format!("it would be by {setup}"),
+                Err(error) => {
+                    let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
+                    format!("{error}{}", remedy.unwrap_or_default())
+                }
+            };
+            report.faults.push(format!("{name} is not set up: {why}"));
             let read_only = apply::read_only(plan, host).map(|path| path.display().to_string());
             report.faults.extend(
                 read_only.map(|path| {
