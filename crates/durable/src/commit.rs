@@ -45,9 +45,14 @@ pub struct Progress<'a> {
     pub elapsed: Duration,
     /// The syncs in progress: mount points, and the words "all disks" for [`Everything`].
     pub waiting: Vec<&'a Path>,
+    /// The file systems among them whose devices have made no progress for [`STILL`].
+    pub still: Vec<&'a Path>,
     /// Dirty bytes of the whole host.
     pub dirty: u64,
 }
+
+/// The time without progress after which a sync is one that stands still.
+pub const STILL: Duration = Duration::from_secs(10);
 
 const TICK: Duration = Duration::from_millis(250);
 
@@ -135,6 +140,12 @@ struct Waiting {
 }
 
 impl Waiting {
+    /// Whether the device of a file system has made no progress for [`STILL`]. Among all disks, one
+    /// that hangs may be of no concern to the run.
+    fn stands_still(&self) -> bool {
+        matches!(self.devices, Devices::One(..)) && self.last.1.elapsed() >= STILL
+    }
+
     /// Returns the failure of the job if it has made no progress for `patience`.
     fn hangs(&mut self, patience: Duration) -> Option<SyncFailure> {
         let now = self.devices.movement();
@@ -183,8 +194,10 @@ fn run(
                     }
                 }
                 let left = waiting.iter().flatten().map(|job| job.label.as_path()).collect();
+                let still = waiting.iter().flatten().filter(|job| job.stands_still());
+                let still = still.map(|job| job.label.as_path()).collect();
                 let (elapsed, dirty) = (began.elapsed(), device::dirty_bytes());
-                progress(&Progress { elapsed, waiting: left, dirty });
+                progress(&Progress { elapsed, waiting: left, still, dirty });
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => break,
         }

@@ -4,6 +4,9 @@
 //! stops and exit status, passes on signals that were sent to it alone, and shows the progress
 //! of the commit.
 
+mod marker_disk;
+
+use self::marker_disk::{MarkerWait, ends_wait};
 use crate::launching;
 use crate::lifecycle;
 use crate::options::RunOptions;
@@ -80,7 +83,8 @@ fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finis
                 supervisor_end: end_of(supervisor),
                 supervisor_ended: false,
                 command: None,
-                commits: options.commit,
+                options,
+                marker_wait: MarkerWait::new(),
                 may_hold: false,
                 marker: None,
                 early: Vec::new(),
@@ -134,8 +138,8 @@ struct Frontend<'a> {
     supervisor_end: Option<OwnedFd>,
     supervisor_ended: bool,
     command: Option<u32>,
-    /// Whether a commit was requested.
-    commits: bool,
+    options: &'a RunOptions,
+    marker_wait: MarkerWait,
     /// Whether calls may have been held.
     may_hold: bool,
     /// The path of the marker, if the run has one.
@@ -152,7 +156,11 @@ impl Frontend<'_> {
         loop {
             let mut fds = [self.socket.as_fd(), self.signals.as_fd(), self.third()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            match rustix::event::poll(&mut fds, None) {
+            match rustix::event::poll(&mut fds, self.patience().as_ref()) {
+                Ok(0) => match self.tell_of_marker_disk() {
+                    Some(finished) => return finished,
+                    None => continue,
+                },
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
@@ -162,7 +170,7 @@ impl Frontend<'_> {
             }
             let [message, signal, third] = fds.map(|fd| !fd.revents().is_empty());
             if signal && !self.pass_signals(None) {
-                return self.unfinished();
+                return self.end_of_wait();
             }
             if message {
                 match receive(&self.socket) {
@@ -214,10 +222,7 @@ impl Frontend<'_> {
                     self.pass_signals(Some(Signal::CONT.as_raw()));
                 }
             }
-            Message::Ended(end) => {
-                self.command = None;
-                self.ending = end;
-            }
+            Message::Ended(end) => self.command_ended(end),
             Message::Progress { waiting, dirty } => {
                 self.observer.progress(&waiting, dirty);
                 self.waiting = waiting;
@@ -278,7 +283,7 @@ impl Frontend<'_> {
     }
 
     /// Passes signals on, except `known`. Returns `false` when the user stops waiting for the
-    /// commit.
+    /// commit, or for a start that a frozen disk delays.
     fn pass_signals(&mut self, known: Option<i32>) -> bool {
         while let Some(received) = self.signals.next() {
             match self.command {
@@ -286,27 +291,16 @@ impl Frontend<'_> {
                 Some(pid) => pass(&received, pid),
                 None if matches!(self.ending, Ending::Unknown) => {
                     self.early.push((received, process_tree::ticks()));
+                    if self.gives_up_start() {
+                        return false;
+                    }
                 }
                 None if is_stop(received.signal) => signals::stop_by(received.signal),
-                None if Self::is_of_no_interest(received.signal) => {}
-                None => return false,
+                None if ends_wait(received.signal) => return false,
+                None => {}
             }
         }
         true
-    }
-
-    /// Whether `signal` does not mean to stop waiting for the commit: it may have been meant
-    /// for the command, or the caller made this process ignore it (nohup).
-    fn is_of_no_interest(signal: i32) -> bool {
-        use Signal as S;
-        let ends = [S::HUP, S::INT, S::QUIT, S::ABORT, S::ALARM, S::TERM].map(S::as_raw);
-        !ends.contains(&signal) || signals::is_ignored(signal)
-    }
-
-    fn unfinished(mut self) -> Finished {
-        self.observer.progress_ends();
-        let unfinished = std::mem::take(&mut self.waiting);
-        Finished { unfinished, ..self.broken_off(RunError::Commit) }
     }
 
     fn supervisor_died(mut self) -> Finished {
@@ -338,7 +332,7 @@ impl Frontend<'_> {
     /// Returns what became of the work of a run that ends with `error`.
     fn outcome(&self, error: Option<&RunError>, commit: Option<&CommitReport>) -> RunOutcome {
         match error {
-            _ if !self.commits => RunOutcome::NotAsked,
+            _ if !self.options.commit => RunOutcome::NotAsked,
             None if commit.is_none() => RunOutcome::NothingHeld,
             None | Some(RunError::Clear(_)) => RunOutcome::Committed,
             Some(error) if self.may_hold || *error == RunError::Commit => {

@@ -23,7 +23,9 @@ use crate::process::process_tree::{self, Process};
 use crate::report::accounts::Accounts;
 use crate::report::balance::{Balance, HeldSyncs};
 use crate::report::counts;
-use crate::report::protocol::{CommitReport, Ending, Message, Notice, Summary, send, try_send};
+use crate::report::protocol::{
+    CommitReport, Ending, Message, Notice, Summary, progress_sender, send,
+};
 use crate::report::run_error::RunError;
 use crate::request::presence::Presence;
 use crate::request::runfile::Phase;
@@ -37,7 +39,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use synconce_durable::mutant;
-use synconce_sys::handover::Takeover;
+use synconce_sys::handover::{Handover, MarkerStep, Takeover};
 use synconce_sys::notify::Listener;
 use synconce_sys::process::{self, ChildChange, WaitFor, Whose};
 use synconce_sys::signals::{SignalReader, SignalSet, send as kill};
@@ -54,9 +56,10 @@ pub(crate) fn supervise(
     takeover: Takeover,
 ) -> i32 {
     process::set_name(NAME_FOR_KERNEL);
+    let handover = Arc::clone(&takeover.handover);
     match start(options, &frontend, mask, takeover) {
         Ok(started) => {
-            started.go_on(options, frontend);
+            started.go_on(options, frontend, handover);
             0
         }
         Err(error) => {
@@ -97,7 +100,7 @@ fn start(
     let signals =
         SignalReader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
     let rules = Rules::resolve(options).map_err(RunError::Rule)?.map(Arc::new);
-    let mut active = prepare::prepare(options)?;
+    let mut active = prepare::prepare(options, &takeover.handover)?;
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence =
         if options.record.is_some() { None } else { Presence::new(active.markers.run_id()).ok() };
@@ -137,7 +140,7 @@ fn start(
 }
 
 impl Started {
-    fn go_on(self, options: &RunOptions, frontend: OwnedFd) {
+    fn go_on(self, options: &RunOptions, frontend: OwnedFd, handover: Arc<Handover>) {
         let frontend = Arc::new(frontend);
         let Self { active, listener, signals, command, privileges, gain, presence, rules } = self;
         let state = SharedState::new(active);
@@ -159,6 +162,7 @@ impl Started {
         let notices = Notices::new(options, listener.is_none(), &mut closed);
         let mut over = Over {
             active: closed.active,
+            handover,
             held_syncs: closed.notes.held_syncs,
             checkpoint_micros: closed.notes.checkpoint_micros,
             listener,
@@ -201,6 +205,7 @@ impl Started {
 /// A run whose command has ended.
 struct Over {
     active: Option<Active>,
+    handover: Arc<Handover>,
     held_syncs: HeldSyncs,
     checkpoint_micros: u64,
     listener: Option<Arc<Listener>>,
@@ -282,17 +287,16 @@ impl Over {
             let _ = active.markers.clear(false);
         }
         if options.commit {
-            let report = active.commit(survivors, &mut |progress| {
-                let waiting = progress.waiting.iter().map(|path| (*path).to_owned());
-                let waiting = waiting.collect();
-                try_send(frontend, &Message::Progress { waiting, dirty: progress.dirty });
-            });
+            let report = active.commit(survivors, &mut progress_sender(frontend));
             if report.as_ref().is_some_and(|report| !report.is_durable()) {
                 summary.error.get_or_insert(RunError::Commit);
             }
             summary.commit = report;
         }
+        // The frontend tells the user if this step waits.
+        self.handover.change_marker_step(MarkerStep::None, MarkerStep::Clears);
         let markers = active.markers.clear(summary.error == Some(RunError::Commit));
+        self.handover.change_marker_step(MarkerStep::Clears, MarkerStep::None);
         let markers = markers.unwrap_or_else(|error| {
             summary.error.get_or_insert(error);
             Vec::new()

@@ -2,7 +2,8 @@
 //!
 //! A socket that both processes have open contains the listener. Memory that both share
 //! contains the pid of the command, the last call that was received, which the kernel never
-//! delivers again, and the signal masks that have to be restored.
+//! delivers again, the signal masks that have to be restored, and what the supervisor does with
+//! the markers, because a frozen disk makes these steps wait.
 
 use crate::check;
 use crate::trace::Mask;
@@ -97,8 +98,24 @@ impl Mailbox {
     }
 }
 
+/// What the supervisor does that waits for the disk of a marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MarkerStep {
+    /// Nothing.
+    None,
+    /// It writes the markers, before the command starts.
+    Arms,
+    /// It may not start the command: the user does not wait for the markers.
+    GivenUp,
+    /// It removes the markers: the command has ended, and the commit is over.
+    Clears,
+}
+
 /// Every field is valid when zeroed.
 struct HandoverMemory {
+    /// A [`MarkerStep`].
+    marker_step: AtomicU32,
     /// The pid of the command; 0 until it starts.
     command: AtomicU32,
     /// The id of the call before the one in `received`.
@@ -177,6 +194,18 @@ impl Handover {
     /// reaped the command since.
     pub fn command(&self) -> Option<u32> {
         Some(self.shared().command.load(SeqCst)).filter(|pid| *pid != 0)
+    }
+
+    /// Changes the step `from` to `to`. Returns whether `from` was the step: the two processes change
+    /// the step at the same time.
+    pub fn change_marker_step(&self, from: MarkerStep, to: MarkerStep) -> bool {
+        let step = &self.shared().marker_step;
+        step.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Whether `step` is the step of the supervisor now.
+    pub fn is_at(&self, step: MarkerStep) -> bool {
+        self.shared().marker_step.load(SeqCst) == step as u32
     }
 
     /// Receives a call by `receive`, which gets zeroed memory for the kernel to write to. This

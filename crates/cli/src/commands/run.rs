@@ -12,6 +12,7 @@ use crate::commands::stats::{self, Clock, Manner};
 use crate::exit;
 use crate::text::{bytes, is_quiet, notice, say, set_quiet, shell};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rustix::io::Errno;
 use std::borrow::Cow;
 use std::env;
 use std::ffi::OsString;
@@ -32,6 +33,9 @@ use synconce_run::{
 pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     let clock = Clock::start();
     set_quiet(arguments.quiet);
+    synconce_run::refuse_deadly_filter().map_err(|error| {
+        CommandError::from(error.to_string()).with_remedy(error.remedy().map(Cow::into_owned))
+    })?;
     root::check_any(arguments.root.as_deref())?;
     let mut json = arguments.json.as_deref();
     if (arguments.stats || json.is_some()) && synconce_run::is_held() {
@@ -161,6 +165,9 @@ fn next_step(error: &RunError, finished: &Finished) -> Option<&'static str> {
         (RunError::Commit, _) if finished.commit.is_none() => {
             "the commit goes on in the background; `synconce status` shows when it is done"
         }
+        (RunError::Clear(act), _) if act.errno == Errno::INTR.raw_os_error() => {
+            "the removal goes on in the background; `synconce status` shows when it is done"
+        }
         (RunError::Clear(_), _) => {
             "`synconce status`, with the same --root, shows the run as interrupted until it is \
              cleared"
@@ -200,7 +207,7 @@ pub(super) fn not_yet_durable(places: &[PathBuf]) -> String {
     format!("not yet durable: {places}")
 }
 
-fn list(places: &[PathBuf]) -> String {
+pub(super) fn list(places: &[PathBuf]) -> String {
     let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
     places.join(", ")
 }
@@ -227,56 +234,9 @@ pub(super) struct Screen {
 
 impl Observer for Screen {
     fn notice(&mut self, of_run: &Notice) {
-        match of_run {
-            Notice::ForeignListener => {
-                self.became_sealed = true;
-                notice("another supervisor listens to this process: the run is sealed");
-            }
-            Notice::NoPrivilegesGained(path) => self.no_privileges(path, "gains"),
-            Notice::PrivilegedProgramOpened(path) => {
-                self.no_privileges(path, "was started, perhaps by this run, in which it gains");
-            }
-            Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
-            Notice::SealedSurvivors(names) => say(&format!(
-                "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
-                names.join(", ")
-            )),
-            Notice::Survivors(names) => hints::survivors(names),
-            Notice::UnsyncedDescriptors(names) => say(&format!(
-                "opened files without their O_SYNC during the run: {}; restart them to write through again",
-                names.join(", ")
-            )),
-            Notice::UnfinishedCalls(names) => say(&format!(
-                "still in a call without its sync flag: {}; restart them to write through again",
-                names.join(", ")
-            )),
-            Notice::MarkerInMemory(path) => notice(&format!(
-                "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
-                path.display()
-            )),
-            Notice::FuseNotCommitted(points) => say(&format!(
-                "not committed, although their syncs were held: FUSE file systems at {}",
-                list(points)
-            )),
-            Notice::EarlierInterrupted => {
-                say("an earlier run was interrupted; `synconce status` shows what to do");
-            }
-            Notice::CheckpointFailed(report) => {
-                not_durable(report).iter().for_each(|line| say(line));
-            }
-            Notice::UnseenPassed => {
-                notice(
-                    "some processes could not be examined, so the rules did not apply to them: \
-                     their syncs were done",
-                );
-                notice("hint: docker run --cap-add SYS_PTRACE");
-            }
-            Notice::RealSyncs(error) => {
-                say(&format!("the command runs with real syncs: {error}"));
-            }
-            Notice::IoUringPassed => {
-                notice("io_uring was let through: the syncs that go through it were not held");
-            }
+        match self.bar.clone() {
+            Some(bar) => bar.suspend(|| self.print(of_run)),
+            None => self.print(of_run),
         }
     }
 
@@ -306,6 +266,64 @@ impl Screen {
     /// Returns the screen of a run of `command`, which was typed after the words `own`.
     pub(super) fn typed(own: &[OsString], command: &[OsString]) -> Self {
         Self { typed: Some(Typed::new(own, command)), ..Self::default() }
+    }
+
+    fn print(&mut self, of_run: &Notice) {
+        match of_run {
+            Notice::ForeignListener => {
+                self.became_sealed = true;
+                notice("another supervisor listens to this process: the run is sealed");
+            }
+            Notice::NoPrivilegesGained(path) => self.no_privileges(path, "gains"),
+            Notice::PrivilegedProgramOpened(path) => {
+                self.no_privileges(path, "was started, perhaps by this run, in which it gains");
+            }
+            Notice::OwnFilter(filter, program) => self.own_filter(*filter, program),
+            Notice::SealedSurvivors(names) => say(&format!(
+                "their syncs stay held: {}; restart them, because a sealed hold cannot be lifted",
+                names.join(", ")
+            )),
+            Notice::Survivors(names) => hints::survivors(names),
+            Notice::UnsyncedDescriptors(names) => say(&format!(
+                "opened files without their O_SYNC during the run: {}; restart them to write through again",
+                names.join(", ")
+            )),
+            Notice::UnfinishedCalls(names) => say(&format!(
+                "still in a call without its sync flag: {}; restart them to write through again",
+                names.join(", ")
+            )),
+            Notice::MarkerInMemory(path) => notice(&format!(
+                "the marker is in memory, at {}: an interrupted run will not be found after a power cut",
+                path.display()
+            )),
+            Notice::MarkerDiskWaits { places, has_ended } => {
+                hints::marker_disk_waits(places, *has_ended);
+            }
+            Notice::CommitStandsStill(points) => hints::commit_stands_still(points),
+            Notice::FuseNotCommitted(points) => say(&format!(
+                "not committed, although their syncs were held: FUSE file systems at {}",
+                list(points)
+            )),
+            Notice::EarlierInterrupted => {
+                say("an earlier run was interrupted; `synconce status` shows what to do");
+            }
+            Notice::CheckpointFailed(report) => {
+                not_durable(report).iter().for_each(|line| say(line));
+            }
+            Notice::UnseenPassed => {
+                notice(
+                    "some processes could not be examined, so the rules did not apply to them: \
+                     their syncs were done",
+                );
+                notice("hint: docker run --cap-add SYS_PTRACE");
+            }
+            Notice::RealSyncs(error) => {
+                say(&format!("the command runs with real syncs: {error}"));
+            }
+            Notice::IoUringPassed => {
+                notice("io_uring was let through: the syncs that go through it were not held");
+            }
+        }
     }
 
     /// Returns the command line of the same run, sealed, if its options permit that.

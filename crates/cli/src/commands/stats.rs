@@ -238,7 +238,7 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::CommitOnly => "outside of --commit-only",
         PassReason::Real => "real, by synconce real",
         PassReason::Uncovered => "the commit could not cover the file in time",
-        PassReason::Traced => "another program traces the caller",
+        PassReason::Traced => "the caller could not be traced",
         PassReason::WriteError => "an earlier write had failed",
         PassReason::NeverHeld => "a call that is never held",
         PassReason::AfterEnd => "after the end of the command",

@@ -16,6 +16,7 @@ mod exit_codes;
 mod failures;
 mod first_moments;
 mod foreign;
+mod frozen;
 mod hostile;
 mod journal;
 mod kills;

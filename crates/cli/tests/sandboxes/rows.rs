@@ -88,6 +88,12 @@ pub const ROWS: &[SandboxRow] = &[
     filtered("RestrictRealtime", r#"filter deny EPERM sched_setscheduler -- "$@""#, Held),
     filtered("RestrictSUIDSGID", r#"filter deny EPERM mknod mknodat fchmodat2 -- "$@""#, Held),
     filtered(
+        "SystemCallFilter=~@sync",
+        // The writer itself is killed there.
+        r#"[ "$1" = "$BINARY" ] || exec "$@"; filter deny kill @sync -- "$@""#,
+        Refused("SystemCallFilter= without ~@sync"),
+    ),
+    filtered(
         "SystemCallFilter=@system-service",
         r#"filter allow EPERM @system-service -- "$@""#,
         Refused("SystemCallFilter=seccomp"),

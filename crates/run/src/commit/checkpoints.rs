@@ -4,7 +4,9 @@
 use crate::commit::active::checkpoint::Extent;
 use crate::commit::directory::Directory;
 use crate::commit::state::SharedState;
-use crate::report::protocol::{CommitReport, Message, Notice, Summary, refuse, send, try_send};
+use crate::report::protocol::{
+    CommitReport, Message, Notice, Summary, progress_sender, refuse, send, try_send,
+};
 use crate::report::run_error::RunError;
 use crate::request::presence;
 use std::io;
@@ -73,11 +75,7 @@ fn start(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 }
 
 fn make_for(state: &SharedState, asker: impl AsFd, directory: Option<&Directory>) {
-    let made = make(state, Extent::Written, directory, &mut |progress| {
-        let waiting = progress.waiting.iter().map(|path| (*path).to_owned()).collect();
-        // A process that was killed or is stopped does not delay the checkpoint.
-        try_send(&asker, &Message::Progress { waiting, dirty: progress.dirty });
-    });
+    let made = make(state, Extent::Written, directory, &mut progress_sender(&asker));
     let summary = match made {
         Ok((report, notice)) => {
             let error = (!report.is_durable()).then_some(RunError::Commit);

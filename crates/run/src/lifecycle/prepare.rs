@@ -14,12 +14,14 @@ use synconce_durable::earlier;
 use synconce_durable::error::Error;
 use synconce_durable::marker::Marker;
 use synconce_durable::pins::{Pins, mount_of};
+use synconce_durable::record::RunRecord;
 use synconce_durable::standard_paths;
 use synconce_probe::filesystem::is_memory_magic;
 use synconce_probe::mounts::{self, DeviceId, Mount};
+use synconce_sys::handover::{Handover, MarkerStep};
 
 /// Finds the file systems, arms the markers, and writes the run file.
-pub(super) fn prepare(options: &RunOptions) -> Result<Active, RunError> {
+pub(super) fn prepare(options: &RunOptions, handover: &Handover) -> Result<Active, RunError> {
     if options.commit && syncs_are_swallowed() {
         return Err(RunError::SyncsSwallowed);
     }
@@ -30,20 +32,16 @@ pub(super) fn prepare(options: &RunOptions) -> Result<Active, RunError> {
     let record = record(options, &pins);
     let (mut markers, mut earlier) = (Vec::new(), None);
     if options.commit {
-        let unwritable = |error: Error| RunError::MarkerUnwritable(FailedAct::from(&error));
+        // A frozen disk makes this step wait.
+        handover.change_marker_step(MarkerStep::None, MarkerStep::Arms);
         let state = standard_paths::state().ok_or(RunError::NoStateDirectory)?;
-        let marker = Marker::arm(&state, &record, None).map_err(unwritable)?;
-        markers.push(marker.registered_in(standard_paths::registry()));
+        markers = arm(options, &state, &record)?;
+        if !handover.change_marker_step(MarkerStep::Arms, MarkerStep::None) {
+            // The frontend has killed this process, or is about to.
+            return Err(RunError::SupervisorDied { started: false });
+        }
         // In a nested run, the outer run has already printed this notice.
         earlier = env::var_os(RUN_VARIABLE).is_none().then(|| earlier::find(&state)).flatten();
-        if let Some(root) = &options.root {
-            let below = root.join(standard_paths::STATE_BELOW_ROOT);
-            if !is_same(&below, &state) {
-                let marker = Marker::arm(&below, &record, Some(root));
-                let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
-                markers.push(marker.map_err(unwritable)?);
-            }
-        }
     }
     // The run file informs people and tests; a run works without it.
     let directory = standard_paths::runtime()
@@ -52,6 +50,22 @@ pub(super) fn prepare(options: &RunOptions) -> Result<Active, RunError> {
     let named = named(options, &mounts, &pins);
     let before = mounts.iter().map(|mount| mount.device).collect();
     Ok(Active::new(options, record, pins, before, named, markers, run_file).after(earlier))
+}
+
+/// Arms the marker in `state`, and that in the target of `--root` if the target is another place.
+fn arm(options: &RunOptions, state: &Path, record: &RunRecord) -> Result<Vec<Marker>, RunError> {
+    let unwritable = |error: Error| RunError::MarkerUnwritable(FailedAct::from(&error));
+    let marker = Marker::arm(state, record, None).map_err(unwritable)?;
+    let mut markers = vec![marker.registered_in(standard_paths::registry())];
+    if let Some(root) = &options.root {
+        let below = root.join(standard_paths::STATE_BELOW_ROOT);
+        if !is_same(&below, state) {
+            let marker = Marker::arm(&below, record, Some(root));
+            let unwritable = |error: Error| RunError::RootUnwritable(FailedAct::from(&error));
+            markers.push(marker.map_err(unwritable)?);
+        }
+    }
+    Ok(markers)
 }
 
 /// Returns the directory of run files, if the run with `options` is counted there: the counts stay.

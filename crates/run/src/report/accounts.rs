@@ -33,7 +33,8 @@ pub enum PassReason {
     /// The commit could not cover the call: no marker or pin was ready in time, or the file system
     /// was being unmounted, or its sync has failed.
     Uncovered,
-    /// Another program traces the caller, whose call would lose its sync flag by a trace.
+    /// The caller, whose call would lose its sync flag by a trace, could not be traced: another program
+    /// traces the caller, or a sandbox refuses ptrace(2).
     Traced,
     /// The kernel has an error of an earlier write to report.
     WriteError,

@@ -9,8 +9,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
-use synconce_durable::commit::FileSystemOutcome;
+use std::path::{Path, PathBuf};
+use synconce_durable::commit::{FileSystemOutcome, Progress};
 use synconce_durable::synced::Synced;
 use synconce_durable::text;
 
@@ -94,6 +94,17 @@ pub enum Notice {
     /// not.
     #[serde(serialize_with = "text::path")]
     MarkerInMemory(PathBuf),
+    /// The run has waited for some seconds for a disk that may be frozen: to write its markers
+    /// before the command starts, or to remove them at the end.
+    MarkerDiskWaits {
+        /// The directories of the markers.
+        #[serde(serialize_with = "text::paths")]
+        places: Vec<PathBuf>,
+        /// Whether the command has ended.
+        has_ended: bool,
+    },
+    /// The commit waits for these file systems, whose disks make no progress. Sent once.
+    CommitStandsStill(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
     /// A sealed run held syncs on FUSE file systems mounted here and did not commit them.
     FuseNotCommitted(#[serde(serialize_with = "text::paths")] Vec<PathBuf>),
     /// The marker could not be made durable: no call was held, and every sync is real.
@@ -179,6 +190,22 @@ pub(crate) fn send(socket: impl AsFd, message: &Message) -> io::Result<()> {
 /// frontend's exit is detected elsewhere.
 pub(crate) fn try_send(socket: impl AsFd, message: &Message) {
     let _ = send_with(socket, message, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Returns a function that sends the progress of a commit, and once a notice if the commit stands
+/// still. A receiver that was killed or is stopped does not delay the commit.
+pub(crate) fn progress_sender(socket: impl AsFd) -> impl FnMut(&Progress<'_>) {
+    let owned = |paths: &[&Path]| paths.iter().map(|path| (*path).to_owned()).collect();
+    let mut is_told = false;
+    move |progress| {
+        if !is_told && !progress.still.is_empty() {
+            is_told = true;
+            let notice = Notice::CommitStandsStill(owned(&progress.still));
+            try_send(&socket, &Message::Notice(notice));
+        }
+        let waiting = owned(&progress.waiting);
+        try_send(&socket, &Message::Progress { waiting, dirty: progress.dirty });
+    }
 }
 
 /// Sends `error` as the result of a request, unless the send would block.

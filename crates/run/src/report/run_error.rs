@@ -53,6 +53,8 @@ pub enum RunError {
     SetUp(String, i32),
     /// The filter cannot be installed: errno(3) of `seccomp(2)`.
     Filter(i32),
+    /// A filter around us kills each process that syncs.
+    DeadlyFilter,
     /// The command could not be executed.
     Exec {
         /// The command's name.
@@ -132,6 +134,9 @@ impl RunError {
                 "the kernel or a container's profile refuses seccomp(2); a unit of systemd allows \
                  it by SystemCallFilter=seccomp"
             }
+            (Self::DeadlyFilter, _) => {
+                "a unit of systemd allows syncs by SystemCallFilter= without ~@sync"
+            }
             (Self::VolatileOverlay(_), _) => {
                 "use --no-commit when the result is thrown away, or --commit-only PATH"
             }
@@ -202,6 +207,9 @@ impl fmt::Display for RunError {
             Self::Filter(errno) => {
                 write!(f, "cannot install the seccomp filter: {}", words(*errno))
             }
+            Self::DeadlyFilter => f.write_str(
+                "cannot hold syncs: a seccomp filter around us kills each process that syncs",
+            ),
             Self::Exec { command, errno } => {
                 write!(f, "cannot execute {command}: {}", words(*errno))
             }

@@ -1,11 +1,15 @@
 //! How a process finds out whether it is held.
 
 use crate::process::process_tree;
+use crate::report::run_error::RunError;
 use crate::request::presence;
 use rustix::io::Errno;
+use rustix::process::Signal;
+use std::env;
 use synconce_filter::{
     HANDSHAKE_FLAGS, HANDSHAKE_SEALED_ERRNO, HANDSHAKE_STEP, HANDSHAKE_STEP_ERRNO,
 };
+use synconce_sys::process::{self, ChildChange, Side, WaitFor, Whose};
 use synconce_sys::seccomp::{self, Outer};
 
 /// Set in the command's environment to the run's id, after which the run file is named:
@@ -69,6 +73,30 @@ pub fn is_held() -> bool {
         // A sealed filter outlives its run; then no commit would follow.
         Outer::Sealed => is_in_step() || has_supervisor(),
         Outer::None => false,
+    }
+}
+
+/// Finds filters around this process that kill each process that syncs, as `SystemCallFilter=~@sync`
+/// of systemd does: a child asks the question of [`outer`]. Costs nothing without a filter.
+///
+/// # Errors
+/// There is such a filter: any question would kill this process, too.
+pub fn refuse_deadly_filter() -> Result<(), RunError> {
+    if env::var_os(RUN_VARIABLE).is_some() || !seccomp::is_filtered() {
+        return Ok(());
+    }
+    // Without a child there is no answer.
+    let Ok(side) = process::fork() else { return Ok(()) };
+    let Side::Parent(child) = side else {
+        outer();
+        process::exit_now(0);
+    };
+    let end =
+        process::wait(Whose::Id(child), WaitFor { ends: true, block: true, ..<_>::default() });
+    let is_killed = |end| matches!(end, ChildChange::Killed(by) if by == Signal::SYS.as_raw());
+    match end {
+        Ok(Some((_, end))) if is_killed(end) => Err(RunError::DeadlyFilter),
+        _ => Ok(()),
     }
 }
 

@@ -1,10 +1,11 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
+use super::list;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_durable::{pins, standard_paths};
 use synconce_probe::mounts;
 use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
@@ -35,6 +36,40 @@ pub(super) fn survivors(names: &[String]) {
         _ => notice(&format!("{list} outlive the run: their syncs are real from now on")),
     }
     notice("hint: stop it in the command; to hold a daemon's files: man synconce-hold");
+}
+
+/// Says that a run waits for the disk of its marker, before the command starts or at the end.
+pub(super) fn marker_disk_waits(places: &[PathBuf], has_ended: bool) {
+    let at = list(places);
+    notice(&if has_ended {
+        format!("the command has ended; waiting for the disk of the marker, {at}")
+    } else {
+        format!("the command has not started; waiting for the disk of the marker, {at}")
+    });
+    hint_at_thaw(places);
+}
+
+/// Says that a commit waits for disks that make no progress.
+pub(super) fn commit_stands_still(points: &[PathBuf]) {
+    notice(&format!("the commit waits for {}: no progress for 10 seconds", list(points)));
+    hint_at_thaw(points);
+}
+
+/// Prints what helps if a file system of `places` is frozen, which no process can find out.
+fn hint_at_thaw(places: &[PathBuf]) {
+    let mounts = mounts::ours().unwrap_or_default();
+    // The directory of a marker may not exist yet.
+    let mount =
+        |place: &PathBuf| place.ancestors().find_map(|above| pins::mount_of(above, &mounts).ok());
+    let thaw = |point: &Path| {
+        shell(&["fsfreeze".into(), "--unfreeze".into(), point.display().to_string()])
+    };
+    let mut commands: Vec<_> =
+        places.iter().filter_map(mount).map(|mount| thaw(&mount.point)).collect();
+    commands.dedup();
+    if !commands.is_empty() {
+        notice(&format!("hint: if the file system is frozen: {}", commands.join(" && ")));
+    }
 }
 
 /// How many syncs pass before it is worth a line.

@@ -122,7 +122,7 @@ impl Active {
 
 fn report_wait(began: Instant, point: &Path, progress: &mut dyn FnMut(&Progress<'_>)) {
     let (waiting, dirty) = (vec![point], device::dirty_bytes());
-    progress(&Progress { elapsed: began.elapsed(), waiting, dirty });
+    progress(&Progress { elapsed: began.elapsed(), waiting, still: Vec::new(), dirty });
 }
 
 /// Returns what is committed: everything except what a mutant leaves out.

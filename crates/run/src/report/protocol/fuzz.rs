@@ -59,7 +59,7 @@ impl Parts {
 
     fn message(&self) -> Message {
         let (number, dirty) = (self.number, self.long);
-        match self.kind % 21 {
+        match self.kind % 23 {
             0 => Message::Started { pid: number.cast_unsigned() },
             15 => Message::Marked { path: self.paths().pop() },
             1 => Message::Stopped(number),
@@ -72,6 +72,11 @@ impl Parts {
             7 => Message::Notice(Notice::SealedSurvivors(self.texts())),
             19 => Message::Notice(Notice::Survivors(self.texts())),
             8 => Message::Notice(Notice::UnsyncedDescriptors(self.texts())),
+            21 => Message::Notice(Notice::CommitStandsStill(self.paths())),
+            22 => {
+                let (places, has_ended) = (self.paths(), self.number > 0);
+                Message::Notice(Notice::MarkerDiskWaits { places, has_ended })
+            }
             9 => Message::Notice(Notice::IoUringPassed),
             17 => Message::Notice(Notice::OwnFilter(OwnFilter::Tracer, self.text())),
             12 => Message::Notice(Notice::FuseNotCommitted(self.paths())),

@@ -1,0 +1,141 @@
+//! A frozen file system (`fsfreeze`) makes the marker and the commit wait: the user is told, and Ctrl-C
+//! is told what is true.
+
+use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{Place, StartedCommand, eventually, finish, isolated};
+use synconce_testkit::rig::Rig;
+
+fn rig() -> Rig {
+    Rig::builder().size(64 << 20).passthrough(false).up().unwrap()
+}
+
+/// Thaws the file system of `rig`; also when a test fails, as a frozen one cannot be unmounted.
+struct Thaw<'a>(&'a Place, &'a Rig);
+
+impl Drop for Thaw<'_> {
+    fn drop(&mut self) {
+        finish(self.0.command("fsfreeze").arg("-u").arg(self.1.path()));
+    }
+}
+
+/// Starts a run of `script`, whose marker is on `rig`.
+fn start(place: &Place, rig: &Rig, script: &str) -> StartedCommand {
+    let mut run = place.held(&[], &["sh", "-ec", script]);
+    StartedCommand::new(run.env("SYNCONCE_STATE_DIR", rig.path().join("state")))
+}
+
+/// Waits until `run` has said that it waits, and returns what it has to have said.
+fn told(run: &StartedCommand, rig: &Rig, state: &str) -> String {
+    let at = rig.path().display();
+    let waits = format!("the command {state}; waiting for the disk of the marker, {at}/state/runs");
+    let hint = format!("hint: if the file system is frozen: fsfreeze --unfreeze {at}");
+    let all = format!("synconce: {waits}\nsynconce: {hint}\n");
+    eventually("it says that it waits", || run.text().contains(&hint));
+    assert_eq!(run.text(), all);
+    all
+}
+
+#[test]
+fn the_end_of_a_run_says_that_it_waits_for_the_frozen_disk_of_its_marker() {
+    isolated(|place| {
+        place.write("data", "x");
+        // The second run holds nothing: its marker has no name, but is a file.
+        for script in ["sync data; fsfreeze -f RIG", "fsfreeze -f RIG"] {
+            let rig = rig();
+            let thaw = Thaw(place, &rig);
+            let script = script.replace("RIG", rig.path().to_str().unwrap());
+            let run = start(place, &rig, &script);
+            let text = told(&run, &rig, "has ended");
+            drop(thaw);
+            assert!(run.end().success(), "{}", run.text());
+            assert_eq!(run.text(), text);
+            rig.down().unwrap();
+        }
+    });
+}
+
+#[test]
+fn after_ctrl_c_a_run_whose_marker_waits_is_durable() {
+    isolated(|place| {
+        let rig = rig();
+        let thaw = Thaw(place, &rig);
+        place.write("data", "x");
+        let freeze = format!("sync data; fsfreeze -f {}", rig.path().display());
+        let run = start(place, &rig, &freeze);
+        let mut text = told(&run, &rig, "has ended");
+        run.signal(Signal::INT).unwrap();
+        assert_eq!(run.end().code(), Some(125), "{}", run.text());
+        text += &format!(
+            "synconce: everything is durable, but cannot remove a marker in {}/state/runs: \
+             Interrupted system call\nsynconce: hint: the removal goes on in the background; `synconce status` \
+             shows when it is done\n",
+            rig.path().display()
+        );
+        assert_eq!(run.text(), text);
+        drop(thaw);
+        let status = || {
+            let mut status = place.synconce(&["status"]);
+            finish(status.env("SYNCONCE_STATE_DIR", rig.path().join("state"))).status.code()
+        };
+        eventually("the marker is removed", || status() == Some(0));
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn ctrl_c_before_the_start_means_that_the_command_never_starts() {
+    isolated(|place| {
+        let rig = rig();
+        let thaw = Thaw(place, &rig);
+        finish(place.command("fsfreeze").arg("-f").arg(rig.path()));
+        let run = start(place, &rig, "touch started");
+        told(&run, &rig, "has not started");
+        run.signal(Signal::INT).unwrap();
+        assert_eq!(run.end().signal(), Some(Signal::INT.as_raw()), "{}", run.text());
+        drop(thaw);
+        // As long as a process of the run is there, the file system is in use.
+        eventually("the file system is in no use", || rig_is_unmounted(place, &rig));
+        assert!(!place.path("started").exists());
+    });
+}
+
+fn rig_is_unmounted(place: &Place, rig: &Rig) -> bool {
+    finish(place.command("umount").arg(rig.path())).status.success()
+}
+
+#[test]
+fn a_start_goes_on_after_the_thaw() {
+    isolated(|place| {
+        let rig = rig();
+        let thaw = Thaw(place, &rig);
+        finish(place.command("fsfreeze").arg("-f").arg(rig.path()));
+        let run = start(place, &rig, "touch started");
+        told(&run, &rig, "has not started");
+        assert!(!place.path("started").exists());
+        drop(thaw);
+        assert!(run.end().success(), "{}", run.text());
+        assert!(place.path("started").exists());
+        rig.down().unwrap();
+    });
+}
+
+#[test]
+fn a_commit_that_stands_still_says_so() {
+    isolated(|place| {
+        let rig = rig();
+        let thaw = Thaw(place, &rig);
+        let at = rig.path().display();
+        let script = format!("echo x >{at}/data; sync {at}/data; fsfreeze -f {at}");
+        let run = place.start(&script);
+        let text = format!(
+            "synconce: the commit waits for {at}: no progress for 10 seconds\n\
+             synconce: hint: if the file system is frozen: fsfreeze --unfreeze {at}\n"
+        );
+        eventually("it says that it waits", || run.text().contains("hint: "));
+        assert_eq!(run.text(), text);
+        drop(thaw);
+        assert!(run.end().success(), "{}", run.text());
+        rig.down().unwrap();
+    });
+}
