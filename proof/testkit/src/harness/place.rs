@@ -3,6 +3,7 @@
 use super::{binary, eventually, limit};
 use crate::build;
 use crate::process::{self, Finished, Group};
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ impl Place {
 
     /// Returns a command for `program` in the directory, with the test's state and runtime
     /// directories.
-    pub fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(&self.dir)
@@ -82,14 +83,14 @@ impl Place {
     }
 
     /// Returns the command `synconce run OPTIONS -- WORDS`.
-    pub fn held(&self, options: &[&str], words: &[&str]) -> Command {
+    pub fn held(&self, options: &[&str], words: &[impl AsRef<OsStr>]) -> Command {
         let mut command = self.synconce(&["run"]);
         command.args(options).arg("--").args(words);
         command
     }
 
     /// Runs `synconce run OPTIONS -- WORDS` to its end.
-    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+    pub fn run(&self, options: &[&str], words: &[impl AsRef<OsStr>]) -> Finished {
         finish(&mut self.held(options, words))
     }
 
@@ -99,8 +100,8 @@ impl Place {
     }
 
     /// Runs `WORDS` without synconce to their end.
-    pub fn bare(&self, words: &[&str]) -> Finished {
-        finish(self.command(words[0]).args(&words[1..]))
+    pub fn bare(&self, words: &[impl AsRef<OsStr>]) -> Finished {
+        finish(self.command(&words[0]).args(&words[1..]))
     }
 
     /// Starts `synconce run -- sh -c SCRIPT`.
@@ -153,7 +154,6 @@ pub struct StartedCommand(Group);
 
 impl StartedCommand {
     /// Starts `command` in a process group of its own.
-    /// Makes an empty directory for the test `name`.
     pub fn new(command: &mut Command) -> Self {
         Self(Group::spawn(command).unwrap())
     }
