@@ -64,7 +64,7 @@ impl Place {
 
     /// Returns a command for `program` in the directory, with the test's state and runtime
     /// directories.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
             .current_dir(&self.dir)
@@ -100,8 +100,9 @@ impl Place {
     }
 
     /// Runs `WORDS` without synconce to their end.
-    pub fn bare(&self, words: &[impl AsRef<OsStr>]) -> Finished {
-        finish(self.command(&words[0]).args(&words[1..]))
+    pub fn bare(&self, words: &[impl AsRef<str>]) -> Finished {
+        let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
+        finish(self.command(words[0]).args(&words[1..]))
     }
 
     /// Starts `synconce run -- sh -c SCRIPT`.
