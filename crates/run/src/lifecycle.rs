@@ -7,7 +7,7 @@
 //!   synced would be lost.
 //! - The marker is cleared only after the sync of every file system succeeded.
 
-mod launch;
+pub(crate) mod launch;
 mod near;
 mod notices;
 mod prepare;

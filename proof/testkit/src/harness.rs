@@ -3,6 +3,7 @@
 
 mod barrier;
 mod cgroups;
+mod contents;
 pub mod debian;
 mod locks;
 mod numbers;
@@ -15,6 +16,7 @@ mod trial;
 
 pub use barrier::{Barrier, without_foreign_syncs};
 pub use cgroups::Cgroups;
+pub use contents::contents_below;
 pub use debian::Debian;
 pub use locks::{DiskLock, before_stall, stall, without_stalls};
 pub use numbers::numbers_of_calls;

@@ -9,6 +9,7 @@
 //!   handle is dropped.
 //! - [`harness`]: tests of the command line.
 //! - [`build`]: programs of the build that made a test.
+//! - [`go`]: programs in Go, for daemons' databases.
 //! - [`patiently`]: time limits that can be extended for slow machines.
 //!
 //! For a scratch directory use `tempfile`.
@@ -16,6 +17,7 @@
 
 pub mod build;
 mod error;
+pub mod go;
 pub mod harness;
 pub mod isolation;
 pub mod manifest;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Need, engine, trial};
-use synconce_testkit::harness::{Place, binary, eventually, finish};
+use synconce_testkit::harness::{Place, binary, contents_below, eventually, finish};
 use synconce_testkit::process::{Finished, Group};
 
 const PODMAN: [Need; 4] = [plain::PODMAN[0], plain::BUILDAH[0], plain::PODMAN[1], plain::PODMAN[2]];
@@ -80,26 +80,8 @@ pub fn setup(place: &Place, words: &[&str]) -> Finished {
 
 /// Returns every file below `/etc` and `/usr/local`, with its content or the target of a link.
 fn files() -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut pending = vec![PathBuf::from("/etc"), PathBuf::from("/usr/local")];
-    while let Some(directory) = pending.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            let metadata = fs::symlink_metadata(&path).unwrap();
-            if metadata.is_dir() {
-                pending.push(path.clone());
-            }
-            let content = if metadata.is_symlink() {
-                fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
-            } else if metadata.is_file() {
-                fs::read(&path).unwrap()
-            } else {
-                Vec::new()
-            };
-            found.insert(path, content);
-        }
-    }
-    found
+    let all = ["/etc", "/usr/local"].into_iter().flat_map(|top| contents_below(Path::new(top)));
+    all.map(|(path, (_, content))| (path, content)).collect()
 }
 
 /// Sets `name` up and undoes the set-up; calls `steps` after each, with whether steps must be

@@ -1,11 +1,11 @@
 //! A small system for one test.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use synconce_testkit::harness::Debian;
+use synconce_testkit::harness::{Debian, contents_below};
 use synconce_testkit::manifest::{Manifest, ManifestOptions};
 
 pub const SYNCONCE: &str = env!("CARGO_BIN_EXE_synconce");
@@ -59,27 +59,11 @@ impl TestRoot {
 
     /// Returns the files of the system, without synconce's own state.
     pub fn snapshot(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
-        let mut found = BTreeMap::new();
-        let mut pending = vec![self.root.clone()];
-        while let Some(directory) = pending.pop() {
-            for entry in fs::read_dir(directory).unwrap() {
-                let path = entry.unwrap().path();
-                let metadata = fs::symlink_metadata(&path).unwrap();
-                if metadata.is_dir() {
-                    pending.push(path.clone());
-                }
-                let content = match (metadata.is_file(), metadata.is_symlink()) {
-                    (true, _) => fs::read(&path).unwrap(),
-                    (_, true) => {
-                        fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
-                    }
-                    _ => Vec::new(),
-                };
-                found.insert(path, (metadata.mode(), content));
-            }
-        }
+        let mut found = contents_below(&self.root);
         found.retain(|path, _| !path.starts_with(self.root.join("var")));
-        found
+        let plain =
+            |(path, (metadata, content)): (_, (Metadata, _))| (path, (metadata.mode(), content));
+        found.into_iter().map(plain).collect()
     }
 }
 

@@ -9,8 +9,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, lsetxattr, utim
 use synconce_fs::{ChangeKind, CopyMode, TreeDifference, compare};
 
 use super::all_attributes;
-use super::support::{FILE_SYSTEMS, copied, open, rig};
-use synconce_testkit::isolation::isolated;
+use super::support::{copied, on_each_file_system, open};
 
 fn changes(a: &Path, b: &Path) -> Vec<String> {
     let line = |change: &TreeDifference| {
@@ -32,68 +31,62 @@ fn set_time(path: &Path, second: i64) {
 
 #[test]
 fn every_kind_of_difference_is_found_and_nothing_else() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let (a, b) = (rig.path().join("a"), rig.path().join("b"));
-                all_attributes::make(&a);
-                fs::create_dir(a.join("gone")).unwrap();
-                fs::write(a.join("gone/file"), "").unwrap();
-                fs::create_dir(a.join("was-directory")).unwrap();
-                fs::write(a.join("was-directory/file"), "").unwrap();
-                fs::write(a.join("was-file"), "").unwrap();
-                fs::write(a.join("time"), "").unwrap();
-                copied(&a, &b, CopyMode::Auto);
-                assert_eq!(changes(&a, &b), Vec::<String>::new(), "{fs:?}");
-                assert_eq!(changes(&a, &a), Vec::<String>::new());
+    on_each_file_system(|fs, rig| {
+        let (a, b) = (rig.path().join("a"), rig.path().join("b"));
+        all_attributes::make(&a);
+        fs::create_dir(a.join("gone")).unwrap();
+        fs::write(a.join("gone/file"), "").unwrap();
+        fs::create_dir(a.join("was-directory")).unwrap();
+        fs::write(a.join("was-directory/file"), "").unwrap();
+        fs::write(a.join("was-file"), "").unwrap();
+        fs::write(a.join("time"), "").unwrap();
+        copied(&a, &b, CopyMode::Auto);
+        assert_eq!(changes(&a, &b), Vec::<String>::new(), "{fs:?}");
+        assert_eq!(changes(&a, &a), Vec::<String>::new());
 
-                // Same size, same time, other content.
-                let data = fs::metadata(a.join("size-100000")).unwrap();
-                let file = File::options().write(true).open(b.join("size-100000")).unwrap();
-                file.write_at(b"!", 99_999).unwrap();
-                file.set_modified(data.modified().unwrap()).unwrap();
-                fs::set_permissions(b.join("names"), fs::Permissions::from_mode(0o700)).unwrap();
-                set_time(&b.join("time"), 5);
-                set_time(&b.join("attributes"), 5);
-                lsetxattr(b.join("pipe"), "trusted.x", b"", XattrFlags::empty()).unwrap();
-                fs::remove_dir_all(b.join("gone")).unwrap();
-                fs::remove_dir_all(b.join("was-directory")).unwrap();
-                fs::write(b.join("was-directory"), "").unwrap();
-                fs::remove_file(b.join("was-file")).unwrap();
-                fs::create_dir_all(b.join("was-file/new")).unwrap();
-                fs::create_dir_all(b.join("new/directory")).unwrap();
-                fs::write(b.join("new/directory/file"), "").unwrap();
-                fs::remove_file(b.join("links/dangling")).unwrap();
-                symlink("../somewhere", b.join("links/dangling")).unwrap();
-                let expected = [
-                    "D gone",
-                    "D gone/file",
-                    "C links/dangling",
-                    "C names",
-                    "A new",
-                    "A new/directory",
-                    "A new/directory/file",
-                    "C pipe",
-                    "C size-100000",
-                    "C time",
-                    "C was-directory",
-                    "D was-directory/file",
-                    "C was-file",
-                    "A was-file/new",
-                ];
-                // The other name of the pipe is the same file.
-                let mut found = changes(&a, &b);
-                found.retain(|line| line != "C links/pipe");
-                assert_eq!(found, expected, "{fs:?}");
-                let back: Vec<_> = changes(&b, &a);
-                assert_eq!(back.iter().filter(|line| line.starts_with('A')).count(), 3);
-                fs::set_permissions(&b, fs::Permissions::from_mode(0o711)).unwrap();
-                assert_eq!(changes(&a, &b)[0], "C ");
-            }
-        },
-    );
+        // Same size, same time, other content.
+        let data = fs::metadata(a.join("size-100000")).unwrap();
+        let file = File::options().write(true).open(b.join("size-100000")).unwrap();
+        file.write_at(b"!", 99_999).unwrap();
+        file.set_modified(data.modified().unwrap()).unwrap();
+        fs::set_permissions(b.join("names"), fs::Permissions::from_mode(0o700)).unwrap();
+        set_time(&b.join("time"), 5);
+        set_time(&b.join("attributes"), 5);
+        lsetxattr(b.join("pipe"), "trusted.x", b"", XattrFlags::empty()).unwrap();
+        fs::remove_dir_all(b.join("gone")).unwrap();
+        fs::remove_dir_all(b.join("was-directory")).unwrap();
+        fs::write(b.join("was-directory"), "").unwrap();
+        fs::remove_file(b.join("was-file")).unwrap();
+        fs::create_dir_all(b.join("was-file/new")).unwrap();
+        fs::create_dir_all(b.join("new/directory")).unwrap();
+        fs::write(b.join("new/directory/file"), "").unwrap();
+        fs::remove_file(b.join("links/dangling")).unwrap();
+        symlink("../somewhere", b.join("links/dangling")).unwrap();
+        let expected = [
+            "D gone",
+            "D gone/file",
+            "C links/dangling",
+            "C names",
+            "A new",
+            "A new/directory",
+            "A new/directory/file",
+            "C pipe",
+            "C size-100000",
+            "C time",
+            "C was-directory",
+            "D was-directory/file",
+            "C was-file",
+            "A was-file/new",
+        ];
+        // The other name of the pipe is the same file.
+        let mut found = changes(&a, &b);
+        found.retain(|line| line != "C links/pipe");
+        assert_eq!(found, expected, "{fs:?}");
+        let back: Vec<_> = changes(&b, &a);
+        assert_eq!(back.iter().filter(|line| line.starts_with('A')).count(), 3);
+        fs::set_permissions(&b, fs::Permissions::from_mode(0o711)).unwrap();
+        assert_eq!(changes(&a, &b)[0], "C ");
+    });
 }
 
 /// Returns the bytes that the calling process has read by system calls so far.
@@ -120,32 +113,26 @@ const LAST: u64 = SPARSE - 4096;
 
 #[test]
 fn holes_that_both_files_have_are_not_read() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let (a, b) = (rig.path().join("a"), rig.path().join("b"));
-                [&a, &b].iter().for_each(|directory| fs::create_dir(directory).unwrap());
-                let all: [(&str, DataOffsets, DataOffsets); 7] = [
-                    ("empty", &[], &[]),
-                    ("same", &[(0, 1), (MIDDLE, 2)], &[(0, 1), (MIDDLE, 2)]),
-                    ("zeros", &[(MIDDLE, 0)], &[]),
-                    ("zeros-in-second", &[(0, 1)], &[(0, 1), (LAST, 0)]),
-                    ("last", &[(0, 1), (LAST, 2)], &[(0, 1), (LAST, 3)]),
-                    ("first-only", &[(MIDDLE, 1)], &[]),
-                    ("second-only", &[(0, 1)], &[(0, 1), (MIDDLE, 1)]),
-                ];
-                for (name, first, second) in all {
-                    sparse(&a.join(name), first);
-                    sparse(&b.join(name), second);
-                }
-                let before = read_so_far();
-                let found = changes(&a, &b);
-                let read = read_so_far() - before;
-                assert_eq!(found, ["C first-only", "C last", "C second-only"], "{fs:?}");
-                assert!(read < 16 << 20, "{fs:?}: {read} bytes were read");
-            }
-        },
-    );
+    on_each_file_system(|fs, rig| {
+        let (a, b) = (rig.path().join("a"), rig.path().join("b"));
+        [&a, &b].iter().for_each(|directory| fs::create_dir(directory).unwrap());
+        let all: [(&str, DataOffsets, DataOffsets); 7] = [
+            ("empty", &[], &[]),
+            ("same", &[(0, 1), (MIDDLE, 2)], &[(0, 1), (MIDDLE, 2)]),
+            ("zeros", &[(MIDDLE, 0)], &[]),
+            ("zeros-in-second", &[(0, 1)], &[(0, 1), (LAST, 0)]),
+            ("last", &[(0, 1), (LAST, 2)], &[(0, 1), (LAST, 3)]),
+            ("first-only", &[(MIDDLE, 1)], &[]),
+            ("second-only", &[(0, 1)], &[(0, 1), (MIDDLE, 1)]),
+        ];
+        for (name, first, second) in all {
+            sparse(&a.join(name), first);
+            sparse(&b.join(name), second);
+        }
+        let before = read_so_far();
+        let found = changes(&a, &b);
+        let read = read_so_far() - before;
+        assert_eq!(found, ["C first-only", "C last", "C second-only"], "{fs:?}");
+        assert!(read < 16 << 20, "{fs:?}: {read} bytes were read");
+    });
 }

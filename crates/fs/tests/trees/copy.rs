@@ -11,7 +11,9 @@ use synconce_fs::{CopyMode, CopyOptions};
 use synconce_testkit::rig::FsKind;
 
 use super::all_attributes;
-use super::support::{FILE_SYSTEMS, assert_same, copied, open, options, remove_all, rig, try_copy};
+use super::support::{
+    assert_same, copied, on_each_file_system, open, options, remove_all, rig, try_copy,
+};
 use synconce_testkit::isolation::isolated;
 
 fn every_attribute(fs: FsKind) {
@@ -159,29 +161,23 @@ fn the_umask_takes_nothing_from_a_copy() {
 
 #[test]
 fn the_group_and_the_access_list_of_the_place_are_not_passed_on_to_a_copy() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let (source, target) = (rig.path().join("source"), rig.path().join("target"));
-                all_attributes::make(&source);
-                fs::create_dir(&target).unwrap();
-                let place = target.to_str().unwrap();
-                for command in ["chgrp 555", "chmod g+s", "setfacl -d -m u:1000:rwx"] {
-                    let (program, rest) = command.split_once(' ').unwrap();
-                    let mut command = std::process::Command::new(program);
-                    let status = command.args(rest.split(' ')).arg(place).status().unwrap();
-                    assert!(status.success(), "{command:?}");
-                }
-                use std::os::fd::AsFd;
-                let (from, to) = (open(&source), open(&target));
-                let asked = options(CopyMode::Copy);
-                synconce_fs::copy(from.as_fd(), to.as_fd(), &asked, &()).unwrap();
-                assert_same(&source, &target);
-            }
-        },
-    );
+    on_each_file_system(|_, rig| {
+        let (source, target) = (rig.path().join("source"), rig.path().join("target"));
+        all_attributes::make(&source);
+        fs::create_dir(&target).unwrap();
+        let place = target.to_str().unwrap();
+        for command in ["chgrp 555", "chmod g+s", "setfacl -d -m u:1000:rwx"] {
+            let (program, rest) = command.split_once(' ').unwrap();
+            let mut command = std::process::Command::new(program);
+            let status = command.args(rest.split(' ')).arg(place).status().unwrap();
+            assert!(status.success(), "{command:?}");
+        }
+        use std::os::fd::AsFd;
+        let (from, to) = (open(&source), open(&target));
+        let asked = options(CopyMode::Copy);
+        synconce_fs::copy(from.as_fd(), to.as_fd(), &asked, &()).unwrap();
+        assert_same(&source, &target);
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use synconce_fs::{CopyMode, Fingerprint, FingerprintOptions, compare_fingerprint
 use synconce_testkit::rig::FsKind;
 
 use super::all_attributes;
-use super::support::{FILE_SYSTEMS, THREADS, copied, open, rig};
+use super::support::{THREADS, copied, on_each_file_system, open, rig};
 use synconce_testkit::isolation::isolated;
 
 fn fingerprinted(tree: &Path) -> Fingerprint {
@@ -33,51 +33,42 @@ type Touch<'a> = (&'a str, &'a dyn Fn(&Path));
 
 #[test]
 fn a_fingerprint_is_the_same_until_something_is_touched() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let tree = rig.path().join("tree");
-                all_attributes::make(&tree);
-                let before = fingerprinted(&tree);
-                copied(&tree, &rig.path().join("copy"), CopyMode::Auto);
-                fs::read(tree.join("size-4096")).unwrap();
-                assert_eq!(before, fingerprinted(&tree), "{fs:?}");
-                let blocks: u64 = blocks(&tree);
-                assert_eq!(before.bytes, blocks * 512, "{fs:?}");
+    on_each_file_system(|fs, rig| {
+        let tree = rig.path().join("tree");
+        all_attributes::make(&tree);
+        let before = fingerprinted(&tree);
+        copied(&tree, &rig.path().join("copy"), CopyMode::Auto);
+        fs::read(tree.join("size-4096")).unwrap();
+        assert_eq!(before, fingerprinted(&tree), "{fs:?}");
+        let blocks: u64 = blocks(&tree);
+        assert_eq!(before.bytes, blocks * 512, "{fs:?}");
 
-                let touches: [Touch<'_>; 6] = [
-                    ("holes", &|tree| back_dated(&tree.join("holes/begins"))),
-                    ("names", &|tree| {
-                        fs::set_permissions(
-                            tree.join("names/ü"),
-                            fs::Permissions::from_mode(0o600),
-                        )
-                        .unwrap();
-                    }),
-                    ("attributes", &|tree| {
-                        let file = tree.join("attributes/file");
-                        lsetxattr(file, "user.new", b"", XattrFlags::empty()).unwrap();
-                    }),
-                    ("", &|tree| fs::rename(tree.join("size-0"), tree.join("size-00")).unwrap()),
-                    ("links/deep/er", &|tree| {
-                        fs::remove_file(tree.join("links/deep/er/program")).unwrap();
-                    }),
-                    ("directory-755-ours", &|tree| {
-                        File::create(tree.join("directory-755-ours/new")).unwrap();
-                    }),
-                ];
-                for (path, touch) in touches {
-                    let before = fingerprinted(&tree);
-                    touch(&tree);
-                    let changed = changed(&before, &fingerprinted(&tree));
-                    assert!(changed.contains(&path.to_owned()), "{fs:?} {path}: {changed:?}");
-                    assert!(!changed.contains(&"directory-0-ours".to_owned()));
-                }
-            }
-        },
-    );
+        let touches: [Touch<'_>; 6] = [
+            ("holes", &|tree| back_dated(&tree.join("holes/begins"))),
+            ("names", &|tree| {
+                fs::set_permissions(tree.join("names/ü"), fs::Permissions::from_mode(0o600))
+                    .unwrap();
+            }),
+            ("attributes", &|tree| {
+                let file = tree.join("attributes/file");
+                lsetxattr(file, "user.new", b"", XattrFlags::empty()).unwrap();
+            }),
+            ("", &|tree| fs::rename(tree.join("size-0"), tree.join("size-00")).unwrap()),
+            ("links/deep/er", &|tree| {
+                fs::remove_file(tree.join("links/deep/er/program")).unwrap();
+            }),
+            ("directory-755-ours", &|tree| {
+                File::create(tree.join("directory-755-ours/new")).unwrap();
+            }),
+        ];
+        for (path, touch) in touches {
+            let before = fingerprinted(&tree);
+            touch(&tree);
+            let changed = changed(&before, &fingerprinted(&tree));
+            assert!(changed.contains(&path.to_owned()), "{fs:?} {path}: {changed:?}");
+            assert!(!changed.contains(&"directory-0-ours".to_owned()));
+        }
+    });
 }
 
 /// Writes into a file and restores its mtime.

@@ -9,45 +9,38 @@ use synconce_fs::CopyMode;
 use synconce_testkit::rig::FsKind;
 
 use super::support::{
-    FILE_SYSTEMS, assert_same, copied, in_memory, options, paths, remove_all, removed, rig,
+    assert_same, copied, in_memory, on_each_file_system, options, paths, remove_all, removed, rig,
     try_copy,
 };
 use synconce_testkit::isolation::isolated;
 
 #[test]
 fn a_removal_leaves_what_is_bound_into_the_tree_and_takes_all_else() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let (tree, precious) = (rig.path().join("tree"), rig.path().join("precious"));
-                fs::create_dir_all(tree.join("a/b/directory")).unwrap();
-                fs::create_dir_all(tree.join("a/c")).unwrap();
-                fs::create_dir_all(tree.join("d")).unwrap();
-                fs::create_dir_all(precious.join("below")).unwrap();
-                for path in ["tree/a/b/file", "tree/a/c/file", "tree/d/file", "precious/below/kept"]
-                {
-                    fs::write(rig.path().join(path), path).unwrap();
-                }
-                mount_bind(&precious, tree.join("a/b/directory")).unwrap();
-                mount_bind(precious.join("below/kept"), tree.join("d/file")).unwrap();
+    on_each_file_system(|fs, rig| {
+        let (tree, precious) = (rig.path().join("tree"), rig.path().join("precious"));
+        fs::create_dir_all(tree.join("a/b/directory")).unwrap();
+        fs::create_dir_all(tree.join("a/c")).unwrap();
+        fs::create_dir_all(tree.join("d")).unwrap();
+        fs::create_dir_all(precious.join("below")).unwrap();
+        for path in ["tree/a/b/file", "tree/a/c/file", "tree/d/file", "precious/below/kept"] {
+            fs::write(rig.path().join(path), path).unwrap();
+        }
+        mount_bind(&precious, tree.join("a/b/directory")).unwrap();
+        mount_bind(precious.join("below/kept"), tree.join("d/file")).unwrap();
 
-                let removed = removed(&tree);
-                let left: Vec<_> = removed.left.iter().map(ToString::to_string).collect();
-                assert_eq!(left.len(), 2, "{fs:?}: {left:?}");
-                assert!(left[0].contains("tree/a/b/directory"), "{left:?}");
-                assert!(left[1].contains("tree/d/file"), "{left:?}");
-                assert!(left.iter().all(|text| text.contains("mounted")), "{left:?}");
-                assert_eq!(fs::read(precious.join("below/kept")).unwrap(), b"precious/below/kept");
-                assert!(!tree.join("a/c").exists() && !tree.join("a/b/file").exists());
+        let removed = removed(&tree);
+        let left: Vec<_> = removed.left.iter().map(ToString::to_string).collect();
+        assert_eq!(left.len(), 2, "{fs:?}: {left:?}");
+        assert!(left[0].contains("tree/a/b/directory"), "{left:?}");
+        assert!(left[1].contains("tree/d/file"), "{left:?}");
+        assert!(left.iter().all(|text| text.contains("mounted")), "{left:?}");
+        assert_eq!(fs::read(precious.join("below/kept")).unwrap(), b"precious/below/kept");
+        assert!(!tree.join("a/c").exists() && !tree.join("a/b/file").exists());
 
-                Command::new("umount").arg(tree.join("a/b/directory")).status().unwrap();
-                Command::new("umount").arg(tree.join("d/file")).status().unwrap();
-                remove_all(&tree);
-            }
-        },
-    );
+        Command::new("umount").arg(tree.join("a/b/directory")).status().unwrap();
+        Command::new("umount").arg(tree.join("d/file")).status().unwrap();
+        remove_all(&tree);
+    });
 }
 
 #[test]

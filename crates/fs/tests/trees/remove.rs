@@ -12,35 +12,31 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use synconce_fs::{CopyMode, remove};
 
 use super::all_attributes;
-use super::support::{Counting, FILE_SYSTEMS, copied, open, paths, remove_all, removed, rig};
+use super::support::{
+    Counting, FILE_SYSTEMS, copied, on_each_file_system, open, paths, remove_all, removed, rig,
+};
 use synconce_testkit::isolation::isolated;
 
 #[test]
 fn immutable_and_append_only_files_and_directories_are_named_by_a_copy_and_removed() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let (tree, target) = (rig.path().join("tree"), rig.path().join("target"));
-                fs::create_dir_all(tree.join("fixed/below")).unwrap();
-                for name in ["file", "log", "plain", "fixed/file", "fixed/below/file"] {
-                    fs::write(tree.join(name), name).unwrap();
-                }
-                for (flag, name) in [("+i", "file"), ("+a", "log"), ("+i", "fixed"), ("+a", "")] {
-                    let mut chattr = std::process::Command::new("chattr");
-                    let status = chattr.arg(flag).arg(tree.join(name)).status().unwrap();
-                    assert!(status.success(), "{fs:?} {flag} {name}");
-                }
-                assert!(fs::remove_file(tree.join("file")).is_err());
-                let report = copied(&tree, &target, CopyMode::Copy);
-                let flagged = paths(&report.flagged);
-                assert_eq!(flagged, [".", "file", "fixed", "log"], "{fs:?}");
-                assert_eq!(remove_all(&target), 8);
-                assert_eq!(remove_all(&tree), 8);
-            }
-        },
-    );
+    on_each_file_system(|fs, rig| {
+        let (tree, target) = (rig.path().join("tree"), rig.path().join("target"));
+        fs::create_dir_all(tree.join("fixed/below")).unwrap();
+        for name in ["file", "log", "plain", "fixed/file", "fixed/below/file"] {
+            fs::write(tree.join(name), name).unwrap();
+        }
+        for (flag, name) in [("+i", "file"), ("+a", "log"), ("+i", "fixed"), ("+a", "")] {
+            let mut chattr = std::process::Command::new("chattr");
+            let status = chattr.arg(flag).arg(tree.join(name)).status().unwrap();
+            assert!(status.success(), "{fs:?} {flag} {name}");
+        }
+        assert!(fs::remove_file(tree.join("file")).is_err());
+        let report = copied(&tree, &target, CopyMode::Copy);
+        let flagged = paths(&report.flagged);
+        assert_eq!(flagged, [".", "file", "fixed", "log"], "{fs:?}");
+        assert_eq!(remove_all(&target), 8);
+        assert_eq!(remove_all(&tree), 8);
+    });
 }
 
 #[test]
@@ -104,17 +100,11 @@ fn what_links_point_to_stays() {
 
 #[test]
 fn everything_that_a_tree_may_have_is_removed() {
-    isolated(
-        || {},
-        |_, _| {
-            for fs in FILE_SYSTEMS {
-                let rig = rig(fs);
-                let tree = rig.path().join("tree");
-                all_attributes::make(&tree);
-                assert!(remove_all(&tree) > 50);
-            }
-        },
-    );
+    on_each_file_system(|_, rig| {
+        let tree = rig.path().join("tree");
+        all_attributes::make(&tree);
+        assert!(remove_all(&tree) > 50);
+    });
 }
 
 #[test]

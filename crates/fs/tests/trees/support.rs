@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use synconce_fs::{CopyMode, CopyOptions, CopyReport, Error, Progress, Removed, copy, remove};
+use synconce_testkit::isolation::isolated;
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::rig::{FsKind, Rig};
 
@@ -16,6 +17,15 @@ pub const THREADS: usize = 4;
 
 pub fn rig(fs: FsKind) -> Rig {
     Rig::builder().fs(fs).size(1 << 30).up().unwrap()
+}
+
+/// Runs `test`, in a process of its own, with a rig of each file system.
+pub fn on_each_file_system(test: impl Fn(FsKind, Rig)) {
+    isolated(test, |_, test| {
+        for fs in FILE_SYSTEMS {
+            test(fs, rig(fs));
+        }
+    });
 }
 
 pub fn open(path: &Path) -> File {

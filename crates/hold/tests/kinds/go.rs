@@ -1,8 +1,9 @@
 //! The program `bolt.go` on the real bbolt.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use synconce_testkit::go;
 use synconce_testkit::harness::{Need, Place};
 use synconce_testkit::patiently;
 use synconce_testkit::process::run;
@@ -22,16 +23,8 @@ impl Bbolt {
     /// makes the databases. The compiled standard library is cached between tests.
     pub fn new(place: &Place) -> Self {
         place.write("main.go", include_str!("bolt.go"));
-        let mut build = Command::new("go");
-        build
-            .current_dir(place.path(""))
-            .args(["build", "-o", "bbolt", "main.go"])
-            .env("GO111MODULE", "off")
-            .env("GOFLAGS", "")
-            .env("GOTOOLCHAIN", "local")
-            .env("GOPATH", "/usr/share/gocode")
-            .env("GOCACHE", concat!(env!("CARGO_TARGET_TMPDIR"), "/go-cache"));
-        succeeds(&mut build);
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+        succeeds(&mut go::build(&place.path(""), "bbolt", &cache));
         let directory = place.path("databases");
         std::fs::create_dir(&directory).expect("a new directory");
         succeeds(Command::new(place.path("bbolt")).arg(&directory));

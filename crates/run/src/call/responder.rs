@@ -368,3 +368,6 @@ fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {
     let meta = std::fs::metadata(format!("/proc/{thread}/fd/{fd}")).ok()?;
     Some(Unsynced { device: meta.dev(), inode: meta.ino() })
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ use synconce_sys::seccomp::{Instruction, Listen};
 use synconce_sys::signals::SignalSet;
 
 /// Launches the command. In a sealed run the filter leads to `presence`.
-pub(super) fn launch_held(
+pub(crate) fn launch_held(
     options: &RunOptions,
     active: &mut Active,
     mask: SignalSet,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
+use synconce_testkit::go;
 use synconce_testkit::patiently;
 use synconce_testkit::process::{Finished, run};
 
@@ -183,15 +184,7 @@ fn compile() -> Result<PathBuf> {
     let source = place.join("hold-bbolt/main.go");
     fs::create_dir_all(place.join("hold-bbolt"))?;
     fs::write(&source, include_str!("bolt.go"))?;
-    let mut build = Command::new("go");
-    build
-        .current_dir(place.join("hold-bbolt"))
-        .args(["build", "-o", "bbolt", "main.go"])
-        .env("GO111MODULE", "off")
-        .env("GOFLAGS", "")
-        .env("GOTOOLCHAIN", "local")
-        .env("GOPATH", "/usr/share/gocode")
-        .env("GOCACHE", place.join("go-cache"));
+    let mut build = go::build(&place.join("hold-bbolt"), "bbolt", &place.join("go-cache"));
     crate::recording::finish("go build", patiently(COMPILING), &mut build)?;
     Ok(place.join("hold-bbolt/bbolt"))
 }

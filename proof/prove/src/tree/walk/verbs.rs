@@ -245,19 +245,14 @@ impl Verb {
     /// Returns the trees whose content or state may change.
     pub(super) fn changes(self) -> Vec<Name> {
         match self {
-            Self::CommitAs(one, other) | Self::Rename(one, other) => vec![one, other],
             Self::Clone(_, name) | Self::Becomes { to: name, .. } => vec![name],
-            Self::Import(name)
-            | Self::Commit(name)
-            | Self::Squash(name)
-            | Self::Protect(name)
-            | Self::Unprotect(name)
-            | Self::Revert(name)
-            | Self::Remove(name)
-            | Self::Force(name)
-            | Self::Run { tree: name, .. }
-            | Self::Umount { tree: name, .. } => vec![name],
-            _ => Vec::new(),
+            Self::Mount(_)
+            | Self::Look(_)
+            | Self::Export(_)
+            | Self::Diff(..)
+            | Self::Verify(_)
+            | Self::Discards { .. } => Vec::new(),
+            _ => self.names(),
         }
     }
 
