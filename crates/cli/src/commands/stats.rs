@@ -240,6 +240,7 @@ fn words(reason: PassReason) -> &'static str {
         PassReason::Uncovered => "the commit could not cover the file in time",
         PassReason::Traced => "the caller could not be traced",
         PassReason::WriteError => "an earlier write had failed",
+        PassReason::ErrorUnknown => "an earlier write error cannot be looked up",
         PassReason::NeverHeld => "a call that is never held",
         PassReason::AfterEnd => "after the end of the command",
     }
@@ -252,12 +253,27 @@ mod tests {
     #[test]
     fn the_lines_of_the_reasons_fit_80_columns() {
         use PassReason::{
-            AfterEnd, Arguments, CommitOnly, Fuse, Memory, Network, NeverHeld, NoFile, OtherType,
-            Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
+            AfterEnd, Arguments, CommitOnly, ErrorUnknown, Fuse, Memory, Network, NeverHeld,
+            NoFile, OtherType, Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
         };
         for reason in [
-            AfterEnd, Arguments, CommitOnly, Fuse, Memory, Network, NeverHeld, NoFile, OtherType,
-            Real, Rule, Traced, Uncovered, Unseen, Volatile, WriteError,
+            AfterEnd,
+            Arguments,
+            CommitOnly,
+            ErrorUnknown,
+            Fuse,
+            Memory,
+            Network,
+            NeverHeld,
+            NoFile,
+            OtherType,
+            Real,
+            Rule,
+            Traced,
+            Uncovered,
+            Unseen,
+            Volatile,
+            WriteError,
         ] {
             // The longest name of a call.
             let line = passed(999_999, "open_by_handle_at", reason);

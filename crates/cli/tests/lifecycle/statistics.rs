@@ -63,6 +63,21 @@ fn each_passed_call_has_its_reason_within_80_columns() {
 }
 
 #[test]
+fn a_syncfs_whose_earlier_error_cannot_be_looked_up_is_not_said_to_have_one() {
+    isolated(|place| {
+        fs::create_dir(place.path("disk")).unwrap();
+        let made = place.bare(&["mkfs.ext4", "-q", &place.text("image"), "20M"]);
+        assert!(made.status.success(), "{made:?}");
+        let script = "system('mount', '-o', 'loop', 'image', 'disk') == 0 or die; \
+                      sync_file('disk/data'); system('sync', '-f', 'disk'); system('umount', 'disk');";
+        let ran = run(place, &["--json"], script);
+        assert!(ran.status.success(), "{ran:?}");
+        let reasons = &json(&ran.stderr)["calls"]["syncfs"]["reasons"];
+        assert_eq!(*reasons, serde_json::json!({"error-unknown": 1}), "{ran:?}");
+    });
+}
+
+#[test]
 fn a_sync_of_a_survivor_during_the_commit_passes_after_the_end() {
     isolated(|place| {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();

@@ -178,9 +178,9 @@ impl Responder {
             return Ok(());
         };
         let take_back = || self.state.lock().take_back(pending.call, device, program, end);
-        if let Some(answer) = late.then(|| not_held(pending)).flatten() {
+        if let Some((answer, why)) = late.then(|| not_held(pending)).flatten() {
             take_back();
-            self.count_and_send(pending, End::Passed(PassReason::WriteError), answer);
+            self.count_and_send(pending, End::Passed(why), answer);
         } else if !self.send(pending, Answer::Value(0)) {
             take_back();
         }
@@ -197,10 +197,11 @@ impl Responder {
             return Ok(After::Idle);
         };
         // A file that is about to be opened has no earlier error.
-        let Some(answer) = (late && !change.opens).then(|| not_held(pending)).flatten() else {
+        let Some((answer, why)) = (late && !change.opens).then(|| not_held(pending)).flatten()
+        else {
             return Ok(self.rewrite(pending, change, self.program(pending)));
         };
-        self.count_and_send(pending, End::Passed(PassReason::WriteError), answer);
+        self.count_and_send(pending, End::Passed(why), answer);
         Ok(After::Idle)
     }
 
@@ -346,10 +347,10 @@ impl Responder {
     }
 }
 
-/// Returns the answer to a call on a file system that was pinned late, if the call cannot be
+/// Returns the answer to a call on a file system that was pinned late, and why, if the call cannot be
 /// held: the write-back error that the caller's descriptor has not reported yet. This check
 /// reports the error and thereby clears it, so the answer must carry it.
-fn not_held(pending: &PendingCall) -> Option<Answer> {
+fn not_held(pending: &PendingCall) -> Option<(Answer, PassReason)> {
     if mutant::is("late-look-skipped") {
         return None;
     }
@@ -358,9 +359,10 @@ fn not_held(pending: &PendingCall) -> Option<Answer> {
     let file = one_file.contains(&pending.call).then(|| callers_file(pending).ok()).flatten();
     // Left to the kernel: it reports errors of a mapping, of a whole file system, or of aio
     // requests.
-    let Some(file) = file else { return Some(Answer::Continue) };
+    let Some(file) = file else { return Some((Answer::Continue, PassReason::ErrorUnknown)) };
     let error = write_back::error_of(file.as_fd()).err()?;
-    Some(error.raw_os_error().map_or(Answer::Continue, Answer::Errno))
+    let answer = error.raw_os_error().map_or(Answer::Continue, Answer::Errno);
+    Some((answer, PassReason::WriteError))
 }
 
 fn unsynced(thread: u32, fd: i64) -> Option<Unsynced> {

@@ -38,6 +38,9 @@ pub enum PassReason {
     Traced,
     /// The kernel has an error of an earlier write to report.
     WriteError,
+    /// The kernel may have an error of an earlier write to report, which no look-up finds for a call
+    /// of this kind: msync, syncfs, aio on a file system that was pinned late.
+    ErrorUnknown,
     /// Calls of this kind are never held: a freeze, a quota's sync, io_uring that was let through.
     NeverHeld,
     /// The command had ended, and the commit went on.
