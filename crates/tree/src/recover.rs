@@ -188,16 +188,29 @@ fn reap(
     note: Option<record::Session>,
 ) -> Result<Option<Interrupted>, Error> {
     trash::discard(store, &store.session(id))?;
-    // A tree whose record cannot be read may need the layer. `gc` removes the layer later.
-    let dropped = unneeded::drop_unreferenced(store, &[id.to_owned()]).unwrap_or(0);
+    // The session had ended: its layer belongs to a tree, and only its directory was left.
+    let has_ended = match unneeded::drop_unreferenced(store, &[id.to_owned()]) {
+        Ok(dropped) => dropped == 0 && store.layer(id).exists(),
+        // A tree whose record cannot be read may need the layer. `gc` removes the layer later.
+        Err(_) => is_in_a_tree(store, id)?,
+    };
     if let Some(note) = &note {
         unneeded::try_drop_unreferenced(store, &note.layer_ids(id));
     }
-    // The session had ended: its layer belongs to a tree, and only its directory was left.
-    if dropped == 0 && store.layer(id).exists() {
-        return Ok(None);
+    Ok(note.filter(|_| !has_ended).map(Interrupted::of))
+}
+
+/// Returns whether a tree whose record can be read has the layer `id`, or changes in it.
+fn is_in_a_tree(store: &Store, id: &str) -> Result<bool, Error> {
+    for record in store.records()?.0 {
+        let open = store.noted(&record.name)?.unwrap_or_default();
+        if record.layer_ids().iter().any(|layer| layer == id)
+            || open.iter().any(|layer| layer.id == id)
+        {
+            return Ok(true);
+        }
     }
-    Ok(note.map(Interrupted::of))
+    Ok(false)
 }
 
 /// Returns entries without a session's name. Sessions are made under the lock, so such an

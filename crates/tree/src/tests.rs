@@ -5,7 +5,8 @@ use crate::gc::gc;
 use crate::import::{ImportReport, import};
 use crate::init::init;
 use crate::layer::layers;
-use crate::record::{FORMAT, Layer, LayerContent, TreeName, TreeRecord};
+use crate::overlay::Features;
+use crate::record::{FORMAT, Layer, LayerContent, Purpose, Session, TreeName, TreeRecord};
 use crate::recover::recover;
 use crate::store::{DIRECTORIES, LAYERS, Opened, Store};
 use crate::strategy::Strategy;
@@ -124,6 +125,41 @@ fn an_open_tree_whose_record_cannot_be_read_keeps_its_changes_and_no_other_tree_
     assert!(leftovers.iter().all(|path| !path.exists()));
     fs::write(&path, text).expect("the record is repaired");
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Yes(changed));
+}
+
+#[test]
+fn an_interrupted_session_is_reported_beside_a_record_that_cannot_be_read() {
+    let (directory, store) = store();
+    store.write(&record("a", 1, &["committed"])).expect("it is written");
+    fs::write(directory.path().join("trees/damaged.json"), "{").expect("damage");
+    for id in ["committed", "frozen", "copied"] {
+        let note = Session {
+            format: FORMAT,
+            tree: None,
+            from: id.to_owned(),
+            generation: None,
+            layers: Vec::new(),
+            strategy: Strategy::Copy,
+            features: Features::default(),
+            purpose: Purpose::Run,
+            pid: 1,
+            began: 1,
+            boot_epoch: store.boot_epoch().expect("there is one"),
+        };
+        let path = directory.path().join("sessions").join(id);
+        fs::create_dir(&path).expect("a session");
+        let text = serde_json::to_vec(&note).expect("a note");
+        fs::write(path.join("session.json"), text).expect("a note");
+        if id != "copied" {
+            fs::create_dir(store.layer(id)).expect("a layer");
+        }
+    }
+    let interrupted = recover(&store).expect("it is recovered").interrupted;
+    let mut from: Vec<_> = interrupted.into_iter().map(|one| one.from).collect();
+    from.sort();
+    assert_eq!(from, ["copied", "frozen"]);
+    // The damaged tree may need it.
+    assert!(store.layer("frozen").exists());
 }
 
 #[test]

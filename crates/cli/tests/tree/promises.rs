@@ -1,7 +1,7 @@
 //! What promises to be durable is durable in a run, too: its syncs are real, or it is refused.
 
 use crate::roots;
-use crate::site::limit;
+use crate::site::{Site, limit};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
@@ -16,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(in_a_run_the_syncs_of_each_verb_are_real, &NEEDS),
         trial(in_a_sealed_run_each_verb_is_refused, &NEEDS),
+        trial(a_sealed_run_names_no_process_that_empties_the_trash, &NEEDS),
         trial(a_commit_in_a_tree_run_with_the_store_is_flushed, &NEEDS),
     ]
 }
@@ -236,4 +237,21 @@ fn a_commit_in_a_tree_run_with_the_store_is_flushed(place: &Place) {
     assert!(run.end().success(), "{}", run.text());
     assert!(after > before, "{before} {after}");
     world.rig.down().unwrap();
+}
+
+/// The advice would be to restart the process.
+fn a_sealed_run_names_no_process_that_empties_the_trash(place: &Place) {
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    for number in 0..3_000 {
+        fs::write(source.join(format!("data/file-{number}")), "").unwrap();
+    }
+    site.import("base", &source);
+    let store = site.store();
+    let mut run = place.synconce(&["run", "--sealed", "--no-commit", "--", binary(), "tree"]);
+    run.arg("--store").arg(&store);
+    run.args(["run", "--strategy", "copy", "--from", "base", "/bin/true"]);
+    let ended = process::run(&mut run, limit()).unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
+    assert_eq!(fs::read_dir(store.join("trash")).unwrap().count(), 0);
 }
