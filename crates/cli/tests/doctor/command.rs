@@ -3,6 +3,7 @@
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +28,12 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Returns the command `synconce doctor OPTIONS -- WORDS` in `directory`.
-pub fn watched(place: &Place, directory: &Path, options: &[&str], words: &[&str]) -> Command {
+pub fn watched(
+    place: &Place,
+    directory: &Path,
+    options: &[&str],
+    words: &[impl AsRef<OsStr>],
+) -> Command {
     let mut command = place.synconce(&["doctor"]);
     command.args(options).arg("--").args(words).current_dir(directory).env("COLUMNS", WIDE);
     command

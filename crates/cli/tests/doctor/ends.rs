@@ -90,7 +90,6 @@ fn start(place: &Place) -> (StartedCommand, u32, u32) {
         "say_to('pid', $$); Time::HiRes::sleep(0.01) until -e 'go'; \
          sync_file('data'); say_to('synced', hold());",
     );
-    let words = words.each_ref().map(String::as_str);
     let started = StartedCommand::new(&mut watched(place, &place.path(""), &[], &words));
     let command = place.wait_for("pid").trim().parse().unwrap();
     let supervisor = children(started.pid())[0].0;

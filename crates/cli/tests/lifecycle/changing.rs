@@ -39,7 +39,7 @@ fn a_stop_of_the_command_is_passed_on_while_another_process_waits_in_its_open() 
         let holder = lend(place);
         let script = format!("{BLOCKED} say_to('before', $$); wait_for('stop'); wait; exit 9;");
         let words = perl(&script);
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &words));
         let command: u32 = place.wait_for("before").trim().parse().unwrap();
         place.wait_for("asked");
         for _ in 0..100 {
@@ -126,8 +126,7 @@ fn a_command_that_is_killed_amid_its_own_changed_calls_ends_its_run() {
                 "use Fcntl; say_to('before', $$); for (;;) { \
                  sysopen(my $file, 'data', O_WRONLY | O_CREAT | O_SYNC) or die }",
             );
-            let run =
-                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&[], &words));
             let command: u32 = place.wait_for("before").trim().parse().unwrap();
             std::thread::sleep(Duration::from_micros(round * 137));
             kill(command, Signal::KILL);
@@ -151,9 +150,7 @@ fn no_signal_stays_blocked_when_the_supervisor_is_killed_during_many_calls() {
             Time::HiRes::setitimer(Time::HiRes::ITIMER_REAL(), 0, 0); say_to('rests', 1); \
             wait_for('end');";
         for round in 0..30_u64 {
-            let words = perl(stormy);
-            let run =
-                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&[], &perl(stormy)));
             let command: u32 = place.wait_for("before").trim().parse().unwrap();
             std::thread::sleep(Duration::from_micros(20_000 + round * 311));
             kill(parent(command), Signal::KILL);

@@ -21,8 +21,7 @@ fn flushes(rig: &Rig) -> u64 {
 
 /// Starts `synconce run OPTIONS` with a perl script, and waits until it has said `before`.
 fn start(place: &Place, options: &[&str], script: &str) -> StartedCommand {
-    let words = perl(script);
-    let mut command = place.held(options, &words.each_ref().map(String::as_str));
+    let mut command = place.held(options, &perl(script));
     let run = StartedCommand::new(command.env("SYNCONCE", binary()));
     place.wait_for("before");
     run
@@ -308,8 +307,7 @@ fn a_process_that_outlives_its_run_gets_no_commit_of_it() {
             binary()
         );
         for options in [&[][..], &["--sealed"]] {
-            let words = perl(&daemon(&then));
-            assert!(place.run(options, &words.each_ref().map(String::as_str)).status.success());
+            assert!(place.run(options, &perl(&daemon(&then))).status.success());
             place.write("go", "");
             let after = place.wait_for("after");
             assert!(after.starts_with("synconce: cannot ") && after.ends_with("125\n"), "{after}");

@@ -146,8 +146,9 @@ fn a_file_system_can_be_unmounted_as_soon_as_the_run_is_over() {
         let rig = rig();
         for _ in 0..20 {
             let file = rig.path().join("data");
-            let words = perl(&format!("sync_file('{}')", file.display()));
-            assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
+            assert!(
+                place.run(&[], &perl(&format!("sync_file('{}')", file.display()))).status.success()
+            );
             unmount(rig.path(), UnmountFlags::empty()).expect("no process keeps it busy");
             rig.mount().unwrap();
         }
@@ -166,9 +167,7 @@ fn a_failing_device_is_named_and_the_others_commit() {
                 "sync_file('{}'); say_to('before', 1); wait_for('go');",
                 bad.path().join("data").display()
             );
-            let words = perl(&script);
-            let run =
-                StartedCommand::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&ALL, &perl(&script)));
             place.wait_for("before");
             bad.disk().fail_flushes(1_000_000).unwrap();
             place.write("go", "");
@@ -212,8 +211,7 @@ fn an_error_that_was_reported_to_another_process_during_the_run_fails_the_commit
              say_to('before', 1); wait_for('go');",
             file.display()
         );
-        let words = perl(&script);
-        let run = StartedCommand::new(&mut place.held(&ALL, &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&ALL, &perl(&script)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         let reported = fs::File::open(&file).unwrap().sync_all();

@@ -13,7 +13,7 @@ fn interrupt(place: &Place, script: &str) -> StartedCommand {
     let words =
         perl(&format!("sync_file('data'); {script} kill 'KILL', getppid; wait_for('stop');"));
     let before = place.markers().len();
-    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(&[], &words));
     eventually("it is interrupted", || place.markers().len() > before);
     eventually("the supervisor is gone", || {
         place.run_files().is_empty() || {

@@ -47,8 +47,7 @@ fn overwrite_with(place: &Place, rig: &Rig, options: &[&str], file: &Path) -> St
          print $file 'b' x 65536; $file->flush; $file->sync or die $!; close $file; say_to('before', 1); wait_for('go');",
         file.display()
     );
-    let words = perl(&script);
-    let run = StartedCommand::new(&mut place.held(options, &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(options, &perl(&script)));
     place.wait_for("before");
     run
 }
@@ -226,8 +225,7 @@ fn a_disk_that_is_full_during_the_run_fails_only_the_command() {
                  $all &&= syswrite($file, $text) for 1 .. 500; $file->sync; exit($all ? 0 : 28);",
                 rig.path().display()
             );
-            let words = perl(&script);
-            let run = place.run(&[], &words.each_ref().map(String::as_str));
+            let run = place.run(&[], &perl(&script));
             // What fitted is durable; the command got ENOSPC for the rest.
             assert_eq!(run.status.code(), Some(28), "{kind}: {run:?}");
             assert!(place.status(&[]).status.success(), "{kind}");
@@ -250,9 +248,7 @@ fn metadata_that_was_lost_during_the_run_fails_its_commit() {
                  close $place; say_to('before', 1); wait_for('go');",
                 rig.path().display()
             );
-            let words = perl(&script);
-            let run =
-                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
             place.wait_for("before");
             // No file has the error: the file system stops writing.
             let _ = rustix::fs::syncfs(&other);
@@ -283,9 +279,7 @@ fn metadata_that_was_lost_below_an_overlay_fails_the_commit_if_the_upper_is_out_
                  mkdir '{merged}/data' or die $!; \
                  close $place; say_to('before', 1); wait_for('go');"
             );
-            let words = perl(&script);
-            let run =
-                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
             place.wait_for("before");
             let _ = rustix::fs::syncfs(&other);
             rig.disk().fail_writes(false).unwrap();

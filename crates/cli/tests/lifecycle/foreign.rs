@@ -58,8 +58,8 @@ fn no_command_is_taken_from_a_marker_of_an_unknown_run_in_a_root() {
 fn a_marker_in_a_root_with_the_id_of_a_known_run_changes_no_report_of_that_run() {
     isolated(|place| {
         fs::create_dir(place.path("image")).unwrap();
-        let words = perl(&format!("{SYNC} kill 'KILL', getppid; exit 0;"));
-        let run = place.run(&["--root", "image"], &words.each_ref().map(String::as_str));
+        let run = place
+            .run(&["--root", "image"], &perl(&format!("{SYNC} kill 'KILL', getppid; exit 0;")));
         assert_eq!(run.status.code(), Some(125), "{run:?}");
         let before = place.status(&["--root", "image"]).stdout;
         let id = before.split(' ').next().unwrap();

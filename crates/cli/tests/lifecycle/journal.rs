@@ -55,7 +55,7 @@ fn end(place: &Place, run: &StartedCommand) -> (Option<i32>, String) {
 }
 
 fn held(place: &Place, options: &[&str], words: &[String; 3]) -> Command {
-    place.held(options, &words.each_ref().map(String::as_str))
+    place.held(options, words)
 }
 
 #[test]

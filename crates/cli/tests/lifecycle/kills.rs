@@ -17,8 +17,9 @@ fn kill(pid: u32, signal: Signal) {
 
 /// Starts a run whose command writes its pid to `before`, and then runs `script`.
 fn start(place: &Place, script: &str) -> (StartedCommand, u32) {
-    let words = perl(&format!("say_to('before', $$); {script}"));
-    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run = StartedCommand::new(
+        &mut place.held(&[], &perl(&format!("say_to('before', $$); {script}"))),
+    );
     let command = place.wait_for("before").trim().parse().unwrap();
     (run, command)
 }

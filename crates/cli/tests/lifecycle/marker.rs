@@ -110,7 +110,6 @@ fn an_interrupted_run_for_another_root_is_found_from_another_machine() {
         fs::create_dir(place.path("root")).unwrap();
         let words = perl("sync_file('data'); kill 'KILL', getppid; sleep 1;");
         let root = place.text("root");
-        let words = words.each_ref().map(String::as_str);
         assert_eq!(place.run(&["--root", &root], &words).status.code(), Some(125));
         // The other machine has the target's disk, and a state directory of its own.
         fs::remove_dir_all(place.path("state")).unwrap();
@@ -198,7 +197,6 @@ fn a_marker_that_cannot_be_made_durable_means_that_nothing_is_held() {
         // The command replaces the state directory by a file before the first sync.
         let words =
             perl("system 'rm -r state; : >state'; print sync_file('data'), \"\\n\"; sleep 20;");
-        let words = words.each_ref().map(String::as_str);
         let run = place.run(&["--stats", "--json"], &words);
         assert_eq!(run.status.code(), Some(125), "{run:?}");
         assert!(run.stderr.contains("cannot create "), "{run:?}");
@@ -220,7 +218,7 @@ fn a_disk_that_fails_under_the_marker_means_that_nothing_is_held() {
             "say_to('before', 1); wait_for('go'); say_to('after', hold()); \
                           sync_file('data'); sleep 20; say_to('late', 1);",
         );
-        let mut run = place.held(&["--commit-only", "/"], &words.each_ref().map(String::as_str));
+        let mut run = place.held(&["--commit-only", "/"], &words);
         let run = StartedCommand::new(run.env("SYNCONCE_STATE_DIR", rig.path().join("state")));
         place.wait_for("before");
         rig.disk().fail_flushes(1_000_000).unwrap();
@@ -235,8 +233,9 @@ fn a_disk_that_fails_under_the_marker_means_that_nothing_is_held() {
 #[test]
 fn a_marker_goes_with_a_killed_supervisor_only_when_it_was_never_engaged() {
     isolated(|place| {
-        let words = perl("kill 'KILL', getppid; wait_for('stop');");
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(
+            &mut place.held(&[], &perl("kill 'KILL', getppid; wait_for('stop');")),
+        );
         eventually("the supervisor is gone", || place.status(&[]).stdout.is_empty());
         place.write("stop", "");
         assert_eq!(run.end().code(), Some(125));

@@ -1,5 +1,6 @@
 //! Runs inside runs, inside other supervisors, and where no filter can be installed.
 
+use std::ffi::OsStr;
 use synconce_testkit::harness::{
     HOLD, Place, StartedCommand, binary, daemon, finish, isolated, perl, under_a_listener,
     without_foreign_syncs, without_fuse_notice, without_seccomp,
@@ -8,7 +9,12 @@ use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
 /// Runs `synconce run OPTIONS -- WORDS` as the command of the words `around`.
-fn inside(place: &Place, around: &[String], options: &[&str], words: &[&str]) -> Finished {
+fn inside(
+    place: &Place,
+    around: &[String],
+    options: &[&str],
+    words: &[impl AsRef<OsStr>],
+) -> Finished {
     let mut command = place.command(&around[0]);
     command.args(&around[1..]).args([binary(), "run"]).args(options).arg("--").args(words);
     finish(&mut command)
@@ -131,8 +137,7 @@ fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
             "wait_for('go'); my $said = `'{synconce}' run -- true 2>&1`; \
              say_to('after', $said . ($? >> 8));"
         );
-        let words = perl(&daemon(&then));
-        assert!(place.run(&["--sealed"], &words.each_ref().map(String::as_str)).status.success());
+        assert!(place.run(&["--sealed"], &perl(&daemon(&then))).status.success());
         place.write("go", "");
         let after = place.wait_for("after");
         let after = after.trim_end();
@@ -147,7 +152,6 @@ fn a_survivor_of_a_sealed_run_cannot_make_a_run_that_commits() {
 fn under_a_foreign_listener_a_run_is_sealed_with_one_notice() {
     isolated(|place| {
         let words = perl(&format!("{HOLD} sync_file('data'); exit 5;"));
-        let words = words.each_ref().map(String::as_str);
         let run = inside(place, &under_a_listener(), &[], &words);
         assert_eq!((run.stdout.as_str(), run.status.code()), ("sealed\n", Some(5)), "{run:?}");
         assert_eq!(
@@ -170,8 +174,7 @@ fn a_survivor_of_a_run_that_is_over_can_make_a_run_of_its_own() {
             "wait_for('go'); my $said = `'{synconce}' run -- perl inner 2>&1`; \
              say_to('after', $said . ($? >> 8));"
         );
-        let words = perl(&daemon(&then));
-        assert!(place.run(&[], &words.each_ref().map(String::as_str)).status.success());
+        assert!(place.run(&[], &perl(&daemon(&then))).status.success());
         place.write("go", "");
         let after = place.wait_for("after");
         let notice = "synconce: another supervisor listens to this process: the run is sealed\n";

@@ -134,9 +134,9 @@ fn an_error_below_an_overlay_of_the_command_is_not_missed() {
                      print $file->sync ? 'synced' : 'failed';"
                 );
                 let words = perl(&script);
-                let words = words.each_ref().map(String::as_str);
-                let words = [&["unshare", "--mount"], &words[..]].concat();
-                let mut bare = place.command(words[0]);
+                let own = ["unshare", "--mount"].map(str::to_owned);
+                let words = [&own[..], &words].concat();
+                let mut bare = place.command(&words[0]);
                 bare.args(&words[1..]);
                 let mut under = place.held(&[], &words);
                 let going = StartedCommand::new(if held { &mut under } else { &mut bare });

@@ -33,13 +33,11 @@ fn strict() -> String {
 }
 
 fn bare(place: &Place, script: &str) -> String {
-    let words = perl(script);
-    place.bare(&words.each_ref().map(String::as_str)).stdout
+    place.bare(&perl(script)).stdout
 }
 
 fn run(place: &Place, options: &[&str], script: &str) -> Finished {
-    let words = perl(script);
-    place.run(options, &words.each_ref().map(String::as_str))
+    place.run(options, &perl(script))
 }
 
 #[test]

@@ -22,8 +22,7 @@ fn orphans_are_reaped_while_the_command_goes_on() {
     isolated(|place| {
         let script = "for (1..300) { next if my $child = fork; fork; sync_file('data') if $_ % 10 == 0; \
                       exit } 1 while wait != -1; say_to('forked', 'yes'); wait_for('stop');";
-        let words = perl(script);
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &perl(script)));
         place.wait_for("forked");
         let supervisor = place.supervisor();
         eventually("only the command is the supervisor's child", || {

@@ -16,8 +16,7 @@ fn rig() -> Rig {
 /// Runs a perl script under `synconce run OPTIONS`. In the script, `real` starts another one
 /// under `synconce real`.
 fn run(place: &Place, options: &[&str], script: &str) -> Finished {
-    let words = perl(&format!("{REAL} {script}"));
-    let mut command = place.held(options, &words.each_ref().map(String::as_str));
+    let mut command = place.held(options, &perl(&format!("{REAL} {script}")));
     synconce_testkit::harness::finish(
         command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]),
     )
@@ -92,8 +91,7 @@ fn a_daemon_of_the_command_keeps_its_real_syncs_until_and_after_the_command_ends
         place.write("daemon", &begin);
         let script = "real(q{do './daemon' or die $@; wait_for('leave');}); say_to('left', 1); \
                       wait_for('end');";
-        let words = perl(&format!("{REAL} {script}"));
-        let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+        let mut command = place.held(&["--no-commit"], &perl(&format!("{REAL} {script}")));
         let run =
             StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let real = |go: &str, done: &str| {
@@ -126,7 +124,7 @@ fn the_command_stays_real_if_synconce_real_is_killed() {
         // one still returns how the command ended.
         for (is_parent, code) in [(false, "9\n"), (true, "0\n")] {
             forget(place, &["pid", "code", "go", "done"]);
-            let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+            let mut command = place.held(&["--no-commit"], &words);
             let run =
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
@@ -190,7 +188,7 @@ fn a_child_of_a_daemon_is_real_although_its_parent_ends_after_synconce_real() {
         let words = perl(&format!("{REAL} {script}"));
         for is_killed in [false, true] {
             forget(place, &["pid", "leave", "code", "fork", "forked", "sync", "done", "end"]);
-            let mut command = place.held(&["--no-commit"], &words.each_ref().map(String::as_str));
+            let mut command = place.held(&["--no-commit"], &words);
             let run =
                 StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
             let pid: u32 = place.wait_for("pid").trim().parse().unwrap();
@@ -277,8 +275,8 @@ fn a_signal_to_the_parent_reaches_the_command() {
     isolated(|place| {
         let script = "$SIG{TERM} = sub { say_to('term', 1); exit 3 }; say_to('pid', $$); \
                       Time::HiRes::sleep(0.01) while 1;";
-        let words = perl(&format!("{REAL} exit(real(q{{{script}}}) >> 8);"));
-        let mut command = place.held(&[], &words.each_ref().map(String::as_str));
+        let mut command =
+            place.held(&[], &perl(&format!("{REAL} exit(real(q{{{script}}}) >> 8);")));
         let run =
             StartedCommand::new(command.env("SYNCONCE", binary()).env("PRELUDE", &perl("")[2]));
         let pid: u32 = place.wait_for("pid").trim().parse().unwrap();

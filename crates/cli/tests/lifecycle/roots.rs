@@ -212,8 +212,7 @@ fn the_hint_clears_the_marker_in_the_root_and_the_marker_of_the_host() {
         for with_root in [true, false] {
             fs::create_dir_all(place.path("target")).unwrap();
             let script = format!("{SYNC} kill 'KILL', getppid; exit 0;");
-            let words = perl(&script);
-            let run = place.run(&["--root", "target"], &words.each_ref().map(String::as_str));
+            let run = place.run(&["--root", "target"], &perl(&script));
             assert_eq!(run.status.code(), Some(125), "{run:?}");
             let asked: &[&str] = if with_root { &["--root", "target"] } else { &[] };
             let status = place.status(asked);
@@ -235,7 +234,7 @@ fn a_clear_that_was_killed_between_two_markers_can_be_repeated() {
         for nth in 1.. {
             fs::create_dir_all(place.path("target")).unwrap();
             let words = perl(&format!("{SYNC} kill 'KILL', getppid; exit 0;"));
-            place.run(&["--root", "target"], &words.each_ref().map(String::as_str));
+            place.run(&["--root", "target"], &words);
             let status = place.status(&[]);
             let id = status.stdout.split(' ').next().unwrap();
             let mut killed = place.command("strace");

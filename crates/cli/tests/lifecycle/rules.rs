@@ -43,7 +43,6 @@ pub(super) fn check(
     let tools = TOOLS.replace("SENDMSG", &libc::SYS_sendmsg.to_string());
     let tools = tools.replace("RECVMSG", &libc::SYS_recvmsg.to_string());
     let words = perl(&format!("{tools} {script}"));
-    let words = words.each_ref().map(String::as_str);
     clean(rig);
     let before = rig.disk().stats().unwrap().flushes;
     let ran = finish(place.held(&options, &words).current_dir(rig.path()));

@@ -85,14 +85,12 @@ fn the_commit_covers_what_was_held_beside_real_syncs() {
         clean(&rig);
         let script = "sync_file('db/a'); sync_file('other/a'); open(my $d, '<', 'db'); $d->sync;";
         let words = perl(script);
-        let words = words.each_ref().map(String::as_str);
         let options = ["--stats", "--json", "--except", "db"];
         let ran = finish(place.held(&options, &words).current_dir(rig.path()));
         let committed = synconce_testkit::harness::committed(&ran.stderr);
         assert!(committed.contains(&(rig.path().to_owned(), true)), "{ran:?}");
         let only_real = "sync_file('db/a');";
         let words = perl(only_real);
-        let words = words.each_ref().map(String::as_str);
         let ran = finish(place.held(&options, &words).current_dir(rig.path()));
         assert_eq!(synconce_testkit::harness::committed(&ran.stderr), [], "{ran:?}");
         assert!(Path::new(rig.path()).exists());

@@ -77,7 +77,6 @@ fn a_disk_on_which_nothing_was_held_neither_fails_nor_delays_nor_is_kept_busy() 
         disk.disk().fail_writes(false).unwrap();
 
         let words = perl("sync_file('data'); say_to('held', 1); wait_for('go');");
-        let words = words.each_ref().map(String::as_str);
         let going = StartedCommand::new(&mut place.held(&[], &words));
         place.wait_for("held");
         let unmounted = finish(place.command("umount").arg(disk.path()));
@@ -119,9 +118,7 @@ fn the_marker_names_a_file_system_before_the_first_call_on_it_is_held() {
              say_to('second', 1); wait_for('go');",
             rig.path().display()
         );
-        let words = perl(&script);
-        let going =
-            StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let going = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         let named = || {
             let markers = place.markers();
             let text = fs::read_to_string(&markers[0]).unwrap();
@@ -162,8 +159,7 @@ fn an_error_from_before_the_first_hold_on_a_disk_reaches_the_caller_as_without_a
                 file.display()
             );
             let words = perl(&script);
-            let words = words.each_ref().map(String::as_str);
-            let mut command = place.command(words[0]);
+            let mut command = place.command(&words[0]);
             command.args(&words[1..]);
             let mut under = place.held(&[], &words);
             let going = StartedCommand::new(if held { &mut under } else { &mut command });

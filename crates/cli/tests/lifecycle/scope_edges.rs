@@ -13,8 +13,7 @@ fn rig() -> Rig {
 }
 
 fn start(place: &Place, options: &[&str], script: &str) -> StartedCommand {
-    let words = perl(script);
-    StartedCommand::new(&mut place.held(options, &words.each_ref().map(String::as_str)))
+    StartedCommand::new(&mut place.held(options, &perl(script)))
 }
 
 #[test]

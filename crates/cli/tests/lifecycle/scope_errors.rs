@@ -92,9 +92,7 @@ fn a_disk_that_other_mounts_hide_at_the_commit_fails_the_run() {
              system('mount', '--bind', 'other', $_) == 0 or die for '{point}', '{outer}';",
             rig.device().display()
         );
-        let run = StartedCommand::new(
-            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
-        );
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         place.write("go", "");

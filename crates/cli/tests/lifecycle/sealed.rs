@@ -18,9 +18,8 @@ fn a_sealed_sync_succeeds_without_reaching_the_disk_until_the_commit() {
             "print sync_file('{}'), \"\\n\"; say_to('synced', hold()); wait_for('stop');",
             rig.path().join("data").display()
         );
-        let words = perl(&script);
         let before = flushes();
-        let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
+        let mut command = place.held(SEALED, &perl(&script));
         let run = synconce_testkit::harness::StartedCommand::new(&mut command);
         assert_eq!(place.wait_for("synced"), "sealed\n");
         assert_eq!(flushes(), before, "the sync reached the disk");
@@ -43,7 +42,6 @@ fn a_negative_descriptor_is_still_a_bad_one() {
         let each =
             format!("for my $call ({}) {{ for my $fd (-1, -100, -2147483648)", calls.join(", "));
         let words = perl(&format!("{each} {{ {script} }} }}"));
-        let words = words.each_ref().map(String::as_str);
         let (bare, held) = (place.bare(&words), place.run(SEALED, &words));
         assert_eq!(held.stdout, bare.stdout);
         assert_eq!(held.stdout, "-1 9\n".repeat(9));
@@ -54,8 +52,7 @@ fn a_negative_descriptor_is_still_a_bad_one() {
 fn survivors_are_named_with_the_hint_to_restart_them() {
     isolated(|place| {
         let script = daemon(&format!("say_to('before', $$); {AFTER_RELEASE}"));
-        let words = perl(&format!("{script} wait_for('before'); exit 3;"));
-        let run = place.run(SEALED, &words.each_ref().map(String::as_str));
+        let run = place.run(SEALED, &perl(&format!("{script} wait_for('before'); exit 3;")));
         assert_eq!(run.status.code(), Some(3));
         let pid = place.read("before").trim().parse().unwrap();
         assert!(exists(pid));
@@ -84,8 +81,8 @@ fn the_marker_is_there_before_the_first_instruction_of_the_command() {
 #[test]
 fn a_sealed_run_that_is_killed_is_found_interrupted() {
     isolated(|place| {
-        let words = perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');"));
-        let mut command = place.held(SEALED, &words.each_ref().map(String::as_str));
+        let mut command =
+            place.held(SEALED, &perl(&format!("{SYNC} kill 'KILL', getppid; wait_for('stop');")));
         let run = synconce_testkit::harness::StartedCommand::new(&mut command);
         synconce_testkit::harness::eventually("it is found", || {
             place.status(&[]).status.code() == Some(4)
@@ -99,7 +96,6 @@ fn a_sealed_run_that_is_killed_is_found_interrupted() {
 fn a_command_can_tell_that_it_is_sealed() {
     isolated(|place| {
         let words = perl(HOLD);
-        let words = words.each_ref().map(String::as_str);
         assert_eq!(place.run(SEALED, &words).stdout, "sealed\n");
         assert_eq!(place.run(&[], &words).stdout, "held\n");
         assert_eq!(place.run(&["--no-commit"], &words).stdout, "held\n");

@@ -11,8 +11,7 @@ use synconce_testkit::process::Finished;
 use synconce_testkit::rig::Rig;
 
 fn run(place: &Place, options: &[&str], script: &str) -> Finished {
-    let words = perl(script);
-    place.run(options, &words.each_ref().map(String::as_str))
+    place.run(options, &perl(script))
 }
 
 fn json(stderr: &str) -> Value {
@@ -75,7 +74,6 @@ fn a_sync_of_a_survivor_during_the_commit_passes_after_the_end() {
             held.display()
         );
         let words = perl(&script);
-        let words = words.each_ref().map(String::as_str);
         let ran = StartedCommand::new(&mut place.held(&["--stats", "--json"], &words));
         place.wait_for("held");
         let lock = stall(&rig);
@@ -157,8 +155,7 @@ fn the_cost_has_the_commits_before_the_last() {
     isolated(|place| {
         let commits = "sync_file('data'); system('synconce', 'commit') == 0 or die;";
         for (script, is_any) in [(commits, true), ("sync_file('data');", false)] {
-            let words = perl(script);
-            let mut run = place.held(&["--json"], &words.each_ref().map(String::as_str));
+            let mut run = place.held(&["--json"], &perl(script));
             let search = Path::new(binary()).parent().unwrap().display().to_string();
             let ran = finish(run.env("PATH", search + ":/usr/bin:/bin"));
             assert!(ran.status.success(), "{ran:?}");
@@ -176,7 +173,6 @@ fn with_the_marker_in_memory_a_sync_has_no_known_time() {
         let mounted = finish(place.command("mount").args(["-t", "tmpfs", "none", "memory"]));
         assert!(mounted.status.success(), "{mounted:?}");
         let words = perl(&format!("syscall({});", libc::SYS_sync));
-        let words = words.each_ref().map(String::as_str);
         let mut run = place.held(&["--stats"], &words);
         let ran = finish(run.env("SYNCONCE_STATE_DIR", &state));
         let last = ran.stderr.lines().last().unwrap_or_default();
@@ -225,8 +221,8 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         let wanted = "synconce: 12 syncs on a FUSE file system were done, not held (held: 1)\n";
         // The working directory is on a disk.
         assert_eq!(said, wanted);
-        let words = perl(&most.replace("fuse/", "").replace("'data'", "'../data'"));
-        let mut there = place.held(&[], &words.each_ref().map(String::as_str));
+        let mut there =
+            place.held(&[], &perl(&most.replace("fuse/", "").replace("'data'", "'../data'")));
         let said = finish(there.current_dir(place.path("fuse"))).stderr;
         let hint = "synconce: hint: work on a disk: cd \"$(mktemp -d -p /var/tmp)\"\n";
         assert_eq!(said, format!("{wanted}{hint}"));

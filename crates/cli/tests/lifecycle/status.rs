@@ -10,8 +10,8 @@ fn json(place: &Place) -> Vec<serde_json::Value> {
 
 /// Leaves an interrupted run; returns its id.
 fn interrupt(place: &Place) -> String {
-    let words = perl("sync_file('data'); kill 'KILL', getppid; wait_for('state/runs');");
-    let run = place.run(&[], &words.each_ref().map(String::as_str));
+    let run =
+        place.run(&[], &perl("sync_file('data'); kill 'KILL', getppid; wait_for('state/runs');"));
     assert_eq!(run.status.code(), Some(125), "{run:?}");
     eventually("it is found", || place.status(&[]).status.code() == Some(4));
     let runs = json(place);

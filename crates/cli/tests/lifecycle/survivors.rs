@@ -12,8 +12,8 @@ use synconce_testkit::rig::Rig;
 /// `before` whether it was held, and then runs `then`.
 fn leave_daemon(place: &Place, then: &str) {
     let script = daemon(&format!("say_to('before', hold() . ' ' . sync_file('data')); {then}"));
-    let words = perl(&format!("{script} wait_for('before');"));
-    let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+    let run =
+        StartedCommand::new(&mut place.held(&[], &perl(&format!("{script} wait_for('before');"))));
     assert!(run.end().success(), "{}", run.text());
     let said = run.text();
     let [name, hint] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
@@ -34,9 +34,10 @@ fn a_daemon_that_outlives_the_run_gets_real_syncs_again() {
         let sync = format!("hold() . ' ' . sync_file('{}')", file.display());
         let script =
             daemon(&format!("say_to('before', {sync}); wait_for('go'); say_to('after', {sync});"));
-        let words = perl(&format!("{script} wait_for('stop');"));
         let start = flushes();
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(
+            &mut place.held(&[], &perl(&format!("{script} wait_for('stop');"))),
+        );
         assert_eq!(place.wait_for("before"), "held synced\n");
         assert_eq!(flushes() - start, 0, "a held sync does not reach the disk");
         drop(barrier);
@@ -61,7 +62,7 @@ fn said_of_survivors(place: &Place, options: &[&str], script: &str) -> String {
         "sub survive {{ open(my $pids, '>>', 'pids'); print $pids \"$$\\n\"; close $pids; \
          say_to($_[0], 1); sleep 1 while 1 }} {script}"
     ));
-    let run = place.run(options, &words.each_ref().map(String::as_str));
+    let run = place.run(options, &words);
     assert!(run.status.success(), "{run:?}");
     for pid in place.read("pids").lines() {
         let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
@@ -200,8 +201,7 @@ fn every_one_of_many_survivors_gets_real_syncs() {
             );
             script += &daemon(&then);
         }
-        let words = perl(&(script + "sync_file('data');"));
-        let run = place.run(&[], &words.each_ref().map(String::as_str));
+        let run = place.run(&[], &perl(&(script + "sync_file('data');")));
         assert!(run.status.success(), "{run:?}");
         assert_eq!(place.status(&[]).stdout.matches("perl (pid ").count(), 40);
         place.write("go", "");
@@ -253,8 +253,7 @@ fn a_daemon_is_free_before_the_commit_is_done() {
             daemon(AFTER_RELEASE),
             rig.path().join("data").display()
         );
-        let words = perl(&script);
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         place.wait_for("held");
         let _stalled = stall(&rig);
         place.write("stalled", "");
@@ -301,9 +300,7 @@ fn a_process_with_a_descriptor_that_lost_its_sync_flag_is_named_even_during_a_st
                  wait_for('stalled');",
                 file.display()
             ));
-            let run = StartedCommand::new(
-                &mut place.held(options, &words.each_ref().map(String::as_str)),
-            );
+            let run = StartedCommand::new(&mut place.held(options, &words));
             place.wait_for("held");
             let _stalled = stalls.then(|| stall(&rig));
             place.write("stalled", "");
@@ -346,8 +343,7 @@ fn a_survivor_that_is_still_in_an_open_whose_o_sync_was_taken_away_is_named() {
             "use Fcntl; say_to('before', $$); sysopen(my $file, 'leased', O_WRONLY | O_SYNC) \
              or die; say_to('opened', 1); wait_for('go');",
         );
-        let words = perl(&format!("{opener} wait_for('asked');"));
-        let run = place.run(&["--stats", "--json"], &words.each_ref().map(String::as_str));
+        let run = place.run(&["--stats", "--json"], &perl(&format!("{opener} wait_for('asked');")));
         assert!(run.status.success(), "{run:?}");
         let name = format!("perl (pid {})", place.read("before").trim());
         assert_eq!(run.stderr.matches(&name).count(), 1, "{run:?}");

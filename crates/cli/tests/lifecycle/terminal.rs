@@ -198,9 +198,7 @@ fn a_signal_to_the_frontend_alone_reaches_the_command() {
                 "$SIG{{{name}}} = sub {{ say_to('caught', '{name}'); exit 11 }}; \
                  say_to('before', $$); sleep 60;"
             );
-            let words = perl(&script);
-            let run =
-                StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+            let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
             place.wait_for("before");
             kill_process(Pid::from_raw(run.pid().cast_signed()).unwrap(), signal).unwrap();
             assert_eq!(run.end().code(), Some(11), "{name}: {}", run.text());

@@ -17,8 +17,7 @@ fn unmounting(place: &Place, options: &[&str], then: &str) -> (Rig, StartedComma
          exec 'umount', '{point}' if !fork; wait_for('waits'); {then}"
     );
     let all = [&["--stats", "--json"], options].concat();
-    let run =
-        StartedCommand::new(&mut place.held(&all, &perl(&script).each_ref().map(String::as_str)));
+    let run = StartedCommand::new(&mut place.held(&all, &perl(&script)));
     place.wait_for("before");
     let stalled = stall(&rig);
     place.write("go", "");
@@ -72,9 +71,7 @@ fn an_unmount_that_signals_interrupt_occupies_few_threads() {
                  $!{{EINTR}} or die $!; ++$interrupted == 500 and say_to('interrupted', 1); }}",
             libc::SYS_umount2
         );
-        let run = StartedCommand::new(
-            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
-        );
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         place.wait_for("before");
         let _stalled = stall(&rig);
         place.write("go", "");
@@ -112,8 +109,7 @@ fn an_unmount_that_signals_interrupt_is_not_kept_busy_by_its_own_repetitions() {
             libc::SYS_mount,
             libc::SYS_umount2
         );
-        let words = perl(&script);
-        let run = StartedCommand::new(&mut place.held(&[], &words.each_ref().map(String::as_str)));
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         assert!(run.end().success(), "{}", run.text());
     });
 }
@@ -143,9 +139,7 @@ fn a_disk_that_fails_and_is_unmounted_read_only_fails_the_run() {
              say_to('before', 1); wait_for('go'); \
              system('mount', '-o', 'remount,ro', '{point}'); system('umount', '{point}') == 0 or die;"
         );
-        let run = StartedCommand::new(
-            &mut place.held(&[], &perl(&script).each_ref().map(String::as_str)),
-        );
+        let run = StartedCommand::new(&mut place.held(&[], &perl(&script)));
         place.wait_for("before");
         rig.disk().fail_writes(true).unwrap();
         place.write("go", "");

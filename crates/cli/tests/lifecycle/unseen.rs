@@ -3,6 +3,7 @@
 //! held as in a sealed run, and the commit covers what the commit of a sealed run covers.
 
 use super::sealed_scope::{END, TEXT, WRITE, file_after_cut, recorded, text};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use synconce_testkit::harness::{
@@ -21,10 +22,9 @@ fn open(place: &Place) {
 }
 
 /// Runs `above synconce run --json --stats OPTIONS -- WORDS`.
-fn run(place: &Place, above: &[&str], options: &[&str], words: &[&str]) -> Finished {
-    let held = [&[binary(), "run", "--stats", "--json"], options, &["--"], words].concat();
-    let words = [above, &held].concat();
-    finish(place.command(words[0]).args(&words[1..]))
+fn run(place: &Place, above: &[&str], options: &[&str], words: &[impl AsRef<OsStr>]) -> Finished {
+    let held = [above, &[binary(), "run", "--stats", "--json"], options, &["--"]].concat();
+    finish(place.command(held[0]).args(&held[1..]).args(words))
 }
 
 /// Runs `script` in perl as the user nobody, below a root without CAP_SYS_PTRACE.
@@ -157,8 +157,7 @@ fn a_process_that_is_not_dumpable_is_held() {
         open(place);
         // PR_SET_DUMPABLE, as ssh-agent does it.
         let script = format!("syscall({}, 4, 0, 0, 0, 0) and die; {SYNC}", libc::SYS_prctl);
-        let words = perl(&script);
-        let run = run(place, &AS_NOBODY, &[], &words.each_ref().map(String::as_str));
+        let run = run(place, &AS_NOBODY, &[], &perl(&script));
         assert_eq!((run.status.code(), run.stdout.as_str()), (Some(0), "synced\n"), "{run:?}");
         assert_eq!(counts(&run, "fsync"), [1, 1, 0], "{run:?}");
     });
@@ -176,8 +175,7 @@ fn the_msync_of_an_apt_get_does_not_make_the_commit_cover_every_disk() {
             libc::SYS_mmap,
             libc::SYS_msync
         );
-        let words = perl(&script);
-        let run = run(place, &NO_PTRACE, &[], &words.each_ref().map(String::as_str));
+        let run = run(place, &NO_PTRACE, &[], &perl(&script));
         assert_eq!((run.status.code(), run.stdout.as_str()), (Some(0), "0\n"), "{run:?}");
         assert_eq!(counts(&run, "msync"), [0, 0, 1], "{run:?}");
         assert_eq!(notices(&run), "");

@@ -91,7 +91,6 @@ impl<'a> World<'a> {
             ["hold", "stop", ..] => self.well(&["hold", "start", "./held.toml"]),
             ["status", "--clear", ..] => {
                 let words = perl("sync_file('data'); kill 9, getppid;");
-                let words = words.each_ref().map(String::as_str);
                 drop(self.place.run(&[], &words));
             }
             _ => {}

@@ -3,6 +3,7 @@
 use super::{binary, eventually, limit};
 use crate::build;
 use crate::process::{self, Finished, Group};
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -82,14 +83,14 @@ impl Place {
     }
 
     /// Returns the command `synconce run OPTIONS -- WORDS`.
-    pub fn held(&self, options: &[&str], words: &[&str]) -> Command {
+    pub fn held(&self, options: &[&str], words: &[impl AsRef<OsStr>]) -> Command {
         let mut command = self.synconce(&["run"]);
         command.args(options).arg("--").args(words);
         command
     }
 
     /// Runs `synconce run OPTIONS -- WORDS` to its end.
-    pub fn run(&self, options: &[&str], words: &[&str]) -> Finished {
+    pub fn run(&self, options: &[&str], words: &[impl AsRef<OsStr>]) -> Finished {
         finish(&mut self.held(options, words))
     }
 
@@ -99,7 +100,8 @@ impl Place {
     }
 
     /// Runs `WORDS` without synconce to their end.
-    pub fn bare(&self, words: &[&str]) -> Finished {
+    pub fn bare(&self, words: &[impl AsRef<str>]) -> Finished {
+        let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
         finish(self.command(words[0]).args(&words[1..]))
     }
 
@@ -153,7 +155,6 @@ pub struct StartedCommand(Group);
 
 impl StartedCommand {
     /// Starts `command` in a process group of its own.
-    /// Makes an empty directory for the test `name`.
     pub fn new(command: &mut Command) -> Self {
         Self(Group::spawn(command).unwrap())
     }
