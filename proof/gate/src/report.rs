@@ -103,8 +103,13 @@ impl Report {
 /// Returns the first lines of `said`, indented, without those that a test harness adds.
 fn telling(said: &str) -> String {
     let is_of_harness = |line: &str| {
-        let frame =
-            ["running 1 test", "failures:", "test result:", "note: run with `RUST_BACKTRACE"];
+        let frame = [
+            "running 1 test",
+            "SKIPPED: ",
+            "failures:",
+            "test result:",
+            "note: run with `RUST_BACKTRACE",
+        ];
         line.trim().is_empty() || frame.iter().any(|start| line.trim().starts_with(start))
     };
     let lines = said.lines().filter(|line| !is_of_harness(line)).take(LINES);
@@ -121,7 +126,10 @@ mod tests {
         report.passed();
         report.skipped(2);
         report.failed("lints", (1..=99).map(|line| format!("line {line}\n")).collect());
-        report.failed("trees copy::a", "running 1 test\n\nthread 'a' panicked\n".to_owned());
+        report.failed(
+            "trees copy::a",
+            "running 1 test\nSKIPPED: b: a need\n\nthread 'a' panicked\n".to_owned(),
+        );
         report.unsteady("trees copy::b", 2, "once".to_owned());
         let text = report.text();
         assert!(text.starts_with("unsteady: trees copy::b, passed at try 2\n    once\n"), "{text}");
