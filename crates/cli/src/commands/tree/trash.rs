@@ -169,9 +169,10 @@ pub fn empty_in_background(store: &Store) {
     if !synconce_tree::has_trash(store).unwrap_or(false) {
         return;
     }
+    let threads = synconce_fs::threads();
     if synconce_run::refuse_if_sealed().is_err() {
         // What stays in the trash is for the next command.
-        let _ = synconce_tree::empty_trash(store, false, synconce_fs::threads(), &());
+        let _ = synconce_tree::empty_trash(store, IfBusy::Leave, threads, &());
         return;
     }
     match process::fork() {
@@ -179,7 +180,6 @@ pub fn empty_in_background(store: &Store) {
         Ok(Side::Child) => {
             process::leave_session();
             process::give_way();
-            let threads = synconce_fs::threads();
             let code = synconce_tree::empty_trash(store, IfBusy::Leave, threads, &()).is_err();
             process::exit_now(i32::from(code))
         }
