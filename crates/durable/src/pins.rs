@@ -180,8 +180,7 @@ impl Pin {
 pub struct Pins(Vec<Pin>);
 
 impl Pins {
-    /// Pins, before the command starts, every writable disk file system among `mounts` that can
-    /// be reached in this namespace. [`Pins::missing`] lists those that cannot be opened.
+    /// Pins, before the command starts, the writable disk file systems of `mounts` that can be opened.
     pub fn open(mounts: &[Mount]) -> Self {
         let mut pins = Self::default();
         pins.add_at(mounts, Path::new("/"), PinTime::Early);
