@@ -67,7 +67,8 @@ impl<'a> BuildKit<'a> {
                  [worker.containerd.runtime.options]\nBinaryName = {runtime:?}\n"
             ),
         };
-        let config = format!("insecure-entitlements = [\"security.insecure\"]\n{config}");
+        let config =
+            format!("insecure-entitlements = [\"security.insecure\", \"network.host\"]\n{config}");
         let config = site.place.write("buildkitd.toml", &config);
         let mut command = program(site, "buildkitd");
         command.arg("--config").arg(config).args(["--addr", SOCKET, "--root"]);
@@ -96,6 +97,11 @@ impl<'a> BuildKit<'a> {
         let mut client = self.client();
         client.args(words.split_whitespace()).arg(output).args(options);
         client
+    }
+
+    /// Empties the build cache.
+    pub fn prune(&self) -> Finished {
+        finish(self.client().args(["prune", "--all"]))
     }
 
     fn archive(&self) -> PathBuf {
