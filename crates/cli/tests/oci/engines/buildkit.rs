@@ -69,8 +69,25 @@ impl<'a> BuildKit<'a> {
         };
         let config =
             format!("insecure-entitlements = [\"security.insecure\", \"network.host\"]\n{config}");
-        let config = site.place.write("buildkitd.toml", &config);
-        let mut command = program(site, "buildkitd");
+        Self::spawned(site, program(site, "buildkitd"), &config)
+    }
+
+    /// Starts it in the user and mount namespaces of the process `namespaces`.
+    pub fn rootless(site: &'a Site<'a>, namespaces: u32) -> Self {
+        let config = format!(
+            "[worker.containerd]\nenabled = false\n\
+             [worker.oci]\nenabled = true\nrootless = true\nsnapshotter = \"overlayfs\"\n\
+             networkMode = \"host\"\nbinary = {:?}\n",
+            site.runtime()
+        );
+        let mut command = site.command("nsenter");
+        command.args(["--user", "--mount", "--target", &namespaces.to_string()]);
+        command.arg(engine("buildkitd").unwrap()).arg("--rootless");
+        Self::spawned(site, command, &config)
+    }
+
+    fn spawned(site: &'a Site<'a>, mut command: Command, config: &str) -> Self {
+        let config = site.place.write("buildkitd.toml", config);
         command.arg("--config").arg(config).args(["--addr", SOCKET, "--root"]);
         let daemon = Group::spawn(command.arg(site.storage.join("buildkit"))).unwrap();
         let buildkit = Self { site, daemon };

@@ -11,11 +11,12 @@ use std::fs;
 use synconce_testkit::harness::{
     Place, StartedCommand, children, eventually, process_status, trial,
 };
-use synconce_testkit::process::Finished;
+use synconce_testkit::process::{Finished, Group};
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_every_kind_of_step_are_held_on_a_volatile_root, &buildkit::NEEDS),
+        trial(of_a_rootless_buildkitd_hardly_flush, &buildkit::NEEDS),
         trial(that_fill_the_disk_leave_nothing_to_the_next, &buildkit::NEEDS),
         trial(side_by_side_from_one_base_are_whole, &NEEDS),
         trial(go_on_after_a_prune_during_a_step, &NEEDS),
@@ -180,5 +181,24 @@ fn go_on_after_a_stop_of_dockerd_during_a_step(place: &Place) {
         docker.stop();
         eventually("the roots are unmounted", || overlays().is_empty());
     }
+    world.end();
+}
+
+/// A buildkitd with no rights outside its user namespace, in which it mounts the overlays.
+fn of_a_rootless_buildkitd_hardly_flush(place: &Place) {
+    let world = DockerdOnDisk::new(place);
+    let mut unshare = place.command("unshare");
+    let namespace = Group::spawn(unshare.args(["--user", "--mount", "sleep", "1000"])).unwrap();
+    let process = format!("/proc/{}", namespace.pid());
+    // The mount namespace is made last.
+    let of = |process: &str| fs::read_link(format!("{process}/ns/mnt")).ok();
+    eventually("the namespaces are made", || of(&process) != of("/proc/self"));
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("{process}/{map}"), "0 0 65536").unwrap();
+    }
+    let buildkit = BuildKit::rootless(&world.site, namespace.pid());
+    world.assert_hardly_flush("rootless buildkitd", &buildkit);
+    buildkit.stop();
+    drop(namespace);
     world.end();
 }
