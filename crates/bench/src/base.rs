@@ -2,11 +2,13 @@
 //! scenarios start.
 
 mod apt;
+mod build_dir;
 
 use self::apt::AptSource;
+use self::build_dir::BuildDir;
 use crate::command::{show, words};
 use crate::launcher::Launcher;
-use crate::mounts::{self, ChrootMounts};
+use crate::mounts::ChrootMounts;
 use crate::scenario::Need;
 use crate::{Error, files};
 use rustix::fs::{FlockOperation, flock};
@@ -35,16 +37,27 @@ const KEEP_PACKAGES: &str =
 /// Exit code 101 forbids the start of services (Debian's policy-rc.d).
 const POLICY: &str = "#!/bin/sh\nexit 101\n";
 
+/// What a base has of its packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaseContent {
+    /// The packages are downloaded.
+    Downloaded,
+    /// The packages are installed.
+    Installed,
+    /// The packages are installed, and every package of the base is downloaded once more.
+    Upgradable,
+}
+
 /// The content of a base, and where it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseOptions {
-    /// The packages that are downloaded, for scenarios to install.
+    /// The packages that scenarios install, or that are in the base.
     pub packages: Vec<String>,
     /// Install recommended packages, too. Off by default, as in most image builds: 55 packages
     /// instead of 123 for the default ones.
     pub recommends: bool,
-    /// Install the packages in the base, instead of only downloading them.
-    pub installed: bool,
+    /// What the base has of the packages.
+    pub content: BaseContent,
     /// The Debian suite.
     pub suite: String,
     /// A mirror to use instead of the host's own apt sources.
@@ -59,7 +72,7 @@ impl Default for BaseOptions {
         Self {
             packages: packages.map(str::to_owned).to_vec(),
             recommends: false,
-            installed: false,
+            content: BaseContent::Downloaded,
             suite: "bookworm".to_owned(),
             mirror: None,
             cache: default_cache(),
@@ -107,7 +120,7 @@ impl Recipe {
             digest.update(part);
             digest.update([0]);
         }
-        if self.options.installed {
+        if self.options.content == BaseContent::Installed {
             digest.update("installed");
         }
         let bytes = digest.finalize();
@@ -139,7 +152,11 @@ impl Base {
     pub(crate) fn obtain(recipe: &Recipe, launcher: &Launcher) -> Result<Self, Error> {
         let configuration = apt::host_configuration(launcher)?;
         let key = recipe.key(&configuration);
-        let kind = if recipe.options.installed { "tree" } else { "install" };
+        let kind = match recipe.options.content {
+            BaseContent::Downloaded => "install",
+            BaseContent::Installed => "tree",
+            BaseContent::Upgradable => "upgrade",
+        };
         let tar = recipe.options.cache.join(format!("{kind}-{key}.tar"));
         let note = tar.with_extension("json");
         let kept = || read_note(&note).filter(|base| base.tar == tar && tar.is_file());
@@ -204,29 +221,6 @@ fn lock_cache(cache: &Path, launcher: &Launcher) -> Result<fs::File, Error> {
     }
 }
 
-/// The directory in which a base is made. Mounts that an interrupted debootstrap left are
-/// unmounted before the directory is removed.
-struct BuildDir(tempfile::TempDir);
-
-impl BuildDir {
-    fn new(parent: &Path) -> Result<Self, Error> {
-        let dir = tempfile::Builder::new().prefix("building-").tempdir_in(parent);
-        Ok(Self(dir.map_err(Error::io("make a directory in", parent))?))
-    }
-
-    fn root(&self) -> PathBuf {
-        self.0.path().join("root")
-    }
-}
-
-impl Drop for BuildDir {
-    fn drop(&mut self) {
-        // Dropping the directory must not remove files below a mount.
-        let cleared = mounts::unmount_below(self.0.path()).is_ok();
-        self.0.disable_cleanup(!cleared);
-    }
-}
-
 fn read_note(note: &Path) -> Option<Base> {
     serde_json::from_slice(&fs::read(note).ok()?).ok()
 }
@@ -269,8 +263,10 @@ fn add_packages(
     let mut mounts = ChrootMounts::new(root)?;
     let apt = |purpose: &str, words: &[&str], packages: &[String]| {
         let root = show(root);
-        let before = ["chroot", &root, "/usr/bin/env", "DEBIAN_FRONTEND=noninteractive"];
-        let before = [&before[..], &["apt-get", "-y"], words].concat();
+        // The root has no TMPDIR of the host.
+        let before = ["chroot", &root, "/usr/bin/env", "--unset=TMPDIR"];
+        let own = ["DEBIAN_FRONTEND=noninteractive", "apt-get", "-y"];
+        let before = [&before[..], &own, words].concat();
         let packages = packages.iter().map(String::as_str);
         launcher.run_helper(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
     };
@@ -278,15 +274,20 @@ fn add_packages(
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
     // The base's own packages are not measured.
     apt("empty the package cache", &["clean"], &[])?;
-    if recipe.options.installed {
+    let packages = &recipe.options.packages;
+    if recipe.options.content == BaseContent::Downloaded {
+        apt("download the packages", &["install", "--download-only"], packages)?;
+    } else {
         // An incomplete base is never used, so nothing has to be durable.
         let hurried = ["install", "-o", "DPkg::Options::=--force-unsafe-io"];
-        apt("install the packages", &hurried, &recipe.options.packages)?;
+        apt("install the packages", &hurried, packages)?;
         apt("empty the package cache", &["clean"], &[])?;
-    } else {
-        apt("download the packages", &["install", "--download-only"], &recipe.options.packages)?;
     }
-    let versions = versions(root, launcher)?;
+    if recipe.options.content == BaseContent::Upgradable {
+        let all: Vec<String> = versions(root, &[], launcher)?.into_keys().collect();
+        apt("download all packages", &["install", "--reinstall", "--download-only"], &all)?;
+    }
+    let versions = versions(root, &VERSIONED, launcher)?;
     mounts.unmount()?;
     Ok(versions)
 }
@@ -323,11 +324,16 @@ fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     files::set_mode(path, mode)
 }
 
-fn versions(root: &Path, launcher: &Launcher) -> Result<BTreeMap<String, String>, Error> {
+/// Returns the versions of packages in the root; of all if `packages` is empty.
+fn versions(
+    root: &Path,
+    packages: &[&str],
+    launcher: &Launcher,
+) -> Result<BTreeMap<String, String>, Error> {
     let log = launcher.log("versions");
     let root = show(root);
     let before = ["chroot", &root, "dpkg-query", "-W", "-f", "${Package} ${Version}\n"];
-    let (_, text) = launcher.output(&[&before[..], &VERSIONED].concat(), &log)?;
+    let (_, text) = launcher.output(&[&before[..], packages].concat(), &log)?;
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
 }

@@ -1,5 +1,5 @@
-//! Scenario `build`: a Docker build installs packages with apt, or changes the owner of files of a
-//! layer below.
+//! Scenario `build`: a Docker build installs or upgrades packages with apt, or changes the owner of
+//! files of a layer below.
 //!
 //! Every variant builds the same steps from the same base, with downloaded packages, by the
 //! benchmark's own dockerd: its state is in the work directory, its sockets are in a /run that
@@ -13,7 +13,7 @@ mod fixture;
 mod progress;
 mod variants;
 
-pub use fixture::ImageOptions;
+pub use fixture::{ImageOptions, MeasuredStep};
 
 use crate::Error;
 use crate::command::show;

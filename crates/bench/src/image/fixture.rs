@@ -23,30 +23,42 @@ pub struct ImageOptions {
     pub common: Common,
     /// The packages, and the base that they are installed into.
     pub base: base::BaseOptions,
-    /// Instead of an install: the number of files whose owner the measured step changes.
-    pub chown: Option<usize>,
+    /// What the measured step does.
+    pub step: MeasuredStep,
+}
+
+/// What the measured step of a build does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MeasuredStep {
+    /// Installs the packages.
+    Install,
+    /// Changes the owner of so many files of the layer below.
+    Chown(usize),
+    /// Installs every package of the base over itself, after the packages were installed in the
+    /// base. dpkg replaces the files as for a later version. The packages of an older base would
+    /// be others on each day.
+    Upgrade,
 }
 
 impl ImageOptions {
     /// Returns the defaults for a work directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         let common = Common::new(dir, 5, WarmUp::Baselines);
-        Self { common, base: base::BaseOptions::default(), chown: None }
+        Self { common, base: base::BaseOptions::default(), step: MeasuredStep::Install }
     }
 
     /// Returns the number of files in the context.
     pub(super) fn files(&self) -> usize {
-        self.chown.unwrap_or(FILES)
+        if let MeasuredStep::Chown(files) = self.step { files } else { FILES }
     }
 
     /// Returns the command of the measured step.
     pub(super) fn command(&self) -> String {
-        match self.chown {
-            Some(_) => "chown -R 1:1 /src".to_owned(),
-            None => {
-                let packages = self.base.packages.join(" ");
-                format!("apt-get install --yes --no-download {packages}")
-            }
+        let packages = self.base.packages.join(" ");
+        match self.step {
+            MeasuredStep::Install => format!("apt-get install --yes --no-download {packages}"),
+            MeasuredStep::Chown(_) => "chown -R 1:1 /src".to_owned(),
+            MeasuredStep::Upgrade => UPGRADE.to_owned(),
         }
     }
 }
@@ -54,6 +66,10 @@ impl ImageOptions {
 /// Number of files in the context, and the bytes of each: a source tree of some size.
 const FILES: usize = 1000;
 const BYTES: usize = 8 << 10;
+
+/// dpkg lists every installed package.
+const UPGRADE: &str = "apt-get install --yes --no-download --reinstall \
+    $(dpkg-query --show --showformat='${Package} ')";
 
 /// The dpkg configuration of the official images.
 const SPEEDUP: &str = "force-unsafe-io\n";
@@ -137,29 +153,35 @@ impl ImageFixture {
 
     /// Fails unless the measured step has done its work in the image.
     fn require_work(&self, iteration: &Iteration<'_>, launcher: &Launcher) -> Result<(), Error> {
-        let Some(docker) = &self.docker else { return Ok(()) };
-        let wrong = |what: &str| {
-            let ending = format!("exit code 0, yet {what} in the image");
-            iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher))
+        let (Some(docker), Some(base)) = (&self.docker, &self.base) else { return Ok(()) };
+        let look = |words: &[&str]| {
+            let run = ["run", "--rm", "--network", "none", RESULT];
+            docker.output(&[&run[..], words].concat(), launcher)
         };
-        if let Some(files) = self.options.chown {
-            let last = files.saturating_sub(1);
-            let file = format!("/src/{}/{last}", last % 10);
-            let look =
-                ["run", "--rm", "--network", "none", RESULT, "stat", "--format", "%u", &file];
-            let is_changed = docker.output(&look, launcher)? == "1";
-            return if is_changed { Ok(()) } else { Err(wrong("the owner is not changed")) };
-        }
-        let create = ["create", "--network", "none", RESULT, "true"];
-        let container = docker.output(&create, launcher)?;
-        let status = self.dir("status");
-        let (from, to) = (format!("{container}:/var/lib/dpkg/status"), show(&status));
-        docker.client("look into the image", &["cp", &from, &to], launcher)?;
-        docker.client("remove a container", &["rm", &container], launcher)?;
-        let text = files::read(&status)?;
-        let lacking =
-            self.options.base.packages.iter().find(|package| !is_installed(&text, package));
-        lacking.map_or(Ok(()), |package| Err(wrong(&format!("{package} is not installed"))))
+        let lacking = match self.options.step {
+            MeasuredStep::Install => {
+                let status = look(&["cat", "/var/lib/dpkg/status"])?;
+                let mut packages = self.options.base.packages.iter();
+                packages
+                    .find(|package| !is_installed(&status, package))
+                    .map(|package| format!("{package} is not installed"))
+            }
+            MeasuredStep::Chown(files) => {
+                let last = files.saturating_sub(1);
+                let file = format!("/src/{}/{last}", last % 10);
+                let is_changed = look(&["stat", "--format", "%u", &file])? == "1";
+                (!is_changed).then(|| "the owner is not changed".to_owned())
+            }
+            MeasuredStep::Upgrade => {
+                let upgraded = look(&["cat", "/var/log/dpkg.log"])?.matches(" upgrade ").count();
+                (upgraded < base.archives)
+                    .then(|| format!("only {upgraded} of {} packages are replaced", base.archives))
+            }
+        };
+        lacking.map_or(Ok(()), |what| {
+            let ending = format!("exit code 0, yet {what} in the image");
+            Err(iteration.error(&iteration.variant.commands[0], ending, &iteration.log(launcher)))
+        })
     }
 }
 

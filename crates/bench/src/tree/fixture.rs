@@ -51,7 +51,7 @@ impl CloneOptions {
             source: None,
             base: base::BaseOptions {
                 packages: PACKAGES.map(str::to_owned).to_vec(),
-                installed: true,
+                content: base::BaseContent::Installed,
                 ..base::BaseOptions::default()
             },
             cold: false,

@@ -10,6 +10,7 @@ use crate::table;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use synconce_bench::image::MeasuredStep;
 use synconce_bench::runner::WarmUp;
 use synconce_bench::{
     Common, Error, LoopKind, base, compile, cost, db, image, import, install, measure_loop, tree,
@@ -66,9 +67,18 @@ fn install_options(arguments: Install) -> install::InstallOptions {
 }
 
 fn build_options(arguments: BuildArguments) -> image::ImageOptions {
-    let BuildArguments { common: given, base, chown } = arguments;
+    let BuildArguments { common: given, base, chown, upgrade } = arguments;
     let common = common(image::ImageOptions::new(&given.dir).common, given);
-    image::ImageOptions { common, base: base_options(base, base::BaseOptions::default()), chown }
+    let mut base = base_options(base, base::BaseOptions::default());
+    let step = match chown {
+        Some(files) => MeasuredStep::Chown(files),
+        None if upgrade => MeasuredStep::Upgrade,
+        None => MeasuredStep::Install,
+    };
+    if upgrade {
+        base.content = base::BaseContent::Upgradable;
+    }
+    image::ImageOptions { common, base, step }
 }
 
 fn db_options(arguments: Db) -> db::DatabaseOptions {

@@ -25,6 +25,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(every_way_builds_and_those_that_hold_hardly_flush, &NEEDS),
         trial(a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush, &NEEDS),
+        trial(an_upgrade_flushes_for_no_file_on_a_volatile_root, &NEEDS),
         trial(an_interrupted_benchmark_leaves_no_daemon_and_no_image, &NEEDS),
         trial(a_killed_benchmark_ends_its_daemon_and_another_benchmark_works, &NEEDS),
     ]
@@ -73,6 +74,10 @@ fn assert_clean(place: &Place, rig: &Rig) {
 fn flushes(place: &Place, options: &[&str]) -> BTreeMap<String, u64> {
     let rig = rig(place);
     let mut command = bench(place, &rig, &[&["--json"], options].concat());
+    // The root in which packages are installed has no such directory.
+    let logs = place.path("logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    command.env("TMPDIR", logs);
     let finished = process::run(&mut command, patiently(LONG)).unwrap();
     assert!(finished.status.success(), "{finished:?}");
     let results: Value = serde_json::from_str(&finished.stdout).unwrap();
@@ -118,6 +123,16 @@ fn a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush(p
     let chown = flushes(place, &options);
     assert!(chown["volatile"] + 50 < chown["wrapper"], "{chown:?}");
     assert!(chown["volatile-hold"] <= HARDLY_ANY, "{chown:?}");
+}
+
+/// dpkg links each file that it replaces to another name, so the overlay copies the file up.
+fn an_upgrade_flushes_for_no_file_on_a_volatile_root(place: &Place) {
+    // Its script makes a temporary file.
+    let more = ["--packages", "ca-certificates"];
+    let options = ["--upgrade", "--variants", "wrapper,volatile"];
+    let upgrade = flushes(place, &[&more[..], &options].concat());
+    // The files of the package alone: two flushes for each copy.
+    assert!(upgrade["volatile"] + 2 * 1_800 < upgrade["wrapper"], "{upgrade:?}");
 }
 
 /// Starts a benchmark with its logs in `logs`; returns when its first step has begun.

@@ -7,7 +7,7 @@ use crate::engines::docker::Docker;
 use crate::engines::{Given, HOLD, ImageBuilder, Site, prepare, report};
 use synconce_testkit::harness::Place;
 use synconce_testkit::process::Finished;
-use synconce_testkit::rig::Rig;
+use synconce_testkit::rig::{FsKind, Rig};
 
 /// How often a container syncs.
 const SYNCS: u64 = 2000;
@@ -16,31 +16,36 @@ const SYNCS: u64 = 2000;
 const FEW: u64 = SYNCS / 4;
 
 /// A disk that counts its flushes, beside the context of a build.
-struct FlushDisk<'a> {
-    place: &'a Place,
-    rig: Rig,
+pub struct FlushDisk<'a> {
+    pub place: &'a Place,
+    pub rig: Rig,
 }
 
 impl<'a> FlushDisk<'a> {
     fn new(place: &'a Place) -> Self {
+        Self::with(place, FsKind::Ext4)
+    }
+
+    /// Makes a disk with the file system `fs`.
+    pub fn with(place: &'a Place, fs: FsKind) -> Self {
         prepare(place);
-        Self { place, rig: Rig::builder().size(1 << 30).up().unwrap() }
+        Self { place, rig: Rig::builder().fs(fs).size(1 << 30).passthrough(false).up().unwrap() }
     }
 
     /// Makes a site whose engine stores everything on the disk.
-    fn site(&self, given: Given) -> Site<'a> {
+    pub fn site(&self, given: Given) -> Site<'a> {
         Site::with(self.place, given, &self.rig.path().join(format!("{given:?}")))
     }
 
     /// Builds an image by one step that syncs `count` times.
-    fn build(&self, builder: &impl ImageBuilder, count: u64) -> Finished {
+    pub fn build(&self, builder: &impl ImageBuilder, count: u64) -> Finished {
         let run = format!("RUN {}", serde_json::json!(words(count)));
         self.place.write("context/Dockerfile", &format!("FROM scratch\nCOPY step /\n{run}\n"));
         builder.build(&[])
     }
 
     /// Returns the flushes of the disk while `act` syncs `count` times.
-    fn flushes(&self, what: &str, act: &impl Fn(u64) -> Finished, count: u64) -> u64 {
+    pub fn flushes(&self, what: &str, act: &impl Fn(u64) -> Finished, count: u64) -> u64 {
         let flushes = || self.rig.disk().stats().unwrap().flushes;
         let before = flushes();
         let finished = act(count);

@@ -23,7 +23,7 @@ const BELOW: &str = "mkdir -p below/dev below/etc below/proc below/sys
                      tar --create --file=../context/below.tar --mtime=@1 --owner=0 --group=0 *";
 
 /// An image that an engine has built.
-struct Image {
+pub struct Image {
     layers: Vec<ImageLayer>,
     /// The digest of its configuration, which names the layers and has the time of each.
     digest: String,
@@ -37,20 +37,25 @@ struct ImageLayer {
 
 fn context(place: &Place) {
     prepare(place);
+    add_tree(place);
+}
+
+/// Puts the Dockerfile of [`TREE`] and its files into the context of a build.
+pub fn add_tree(place: &Place) {
     let made = finish(place.command("sh").args(["-ec", BELOW]));
     assert!(made.status.success(), "{made:?}");
     place.write("context/Dockerfile", TREE);
 }
 
-/// Builds by `builder` with the runtime of `site`, and reads the image.
-fn built(site: &Site<'_>, builder: &impl ImageBuilder) -> Image {
+/// Builds by `builder` with the runtime `given`, and reads the image.
+pub fn built(given: Given, place: &Place, builder: &impl ImageBuilder) -> Image {
     let build = builder.build(&[]);
-    let assert = match site.given {
+    let assert = match given {
         Given::Us => assert_steps_held,
         Given::Runc => assert_steps_bare,
     };
     assert("the image", &build, 1);
-    Image::read(site.place, &builder.save())
+    Image::read(place, &builder.save())
 }
 
 impl Image {
@@ -123,7 +128,7 @@ fn unpacked(place: &Place, archive: &Path, name: &str) -> std::path::PathBuf {
 }
 
 /// Asserts that the images have the same layers, except for the times of removals.
-fn assert_same_layers(what: &str, bare: &Image, held: &Image) {
+pub fn assert_same_layers(what: &str, bare: &Image, held: &Image) {
     bare.assert_whole();
     assert_eq!(bare.layers.len(), held.layers.len(), "{what}");
     for (bare, held) in bare.layers.iter().zip(&held.layers) {
@@ -141,7 +146,7 @@ fn assert_same(what: &str, bare: &Image, held: &Image) {
     assert_eq!(bare.digest, held.digest, "{what}");
 }
 
-const BOTH: [Given; 2] = [Given::Runc, Given::Us];
+pub const BOTH: [Given; 2] = [Given::Runc, Given::Us];
 
 fn site(place: &Place, given: Given) -> Site<'_> {
     let storage = place.path(&format!("{given:?}"));
@@ -153,7 +158,7 @@ pub fn of_podman_and_buildah_are_the_same(place: &Place) {
     context(place);
     let [bare, held] = BOTH.map(|given| {
         let site = site(place, given);
-        (built(&site, &Buildah(&site)), built(&site, &Podman(&site)))
+        (built(given, place, &Buildah(&site)), built(given, place, &Podman(&site)))
     });
     assert_same("buildah", &bare.0, &held.0);
     assert_same("podman", &bare.1, &held.1);
@@ -164,7 +169,8 @@ pub fn of_docker_have_the_same_layers(place: &Place) {
     let [bare, held] = BOTH.map(|given| {
         let site = site(place, given);
         let docker = Docker::start(&site);
-        let images = (built(&site, &docker.classic()), built(&site, &docker.buildkit()));
+        let images =
+            (built(given, place, &docker.classic()), built(given, place, &docker.buildkit()));
         docker.stop();
         images
     });
@@ -177,7 +183,7 @@ pub fn of_buildkit_are_the_same(place: &Place) {
     let [bare, held] = BOTH.map(|given| {
         let site = site(place, given);
         let buildkit = BuildKit::start(&site, Worker::Oci);
-        let image = built(&site, &buildkit);
+        let image = built(given, place, &buildkit);
         buildkit.stop();
         image
     });
@@ -190,7 +196,7 @@ pub fn of_buildkit_on_containerd_are_the_same(place: &Place) {
         let site = site(place, given);
         let containerd = Containerd::start(&site);
         let buildkit = BuildKit::start(&site, ON_CONTAINERD);
-        let image = built(&site, &buildkit);
+        let image = built(given, place, &buildkit);
         buildkit.stop();
         containerd.stop();
         image

@@ -23,6 +23,7 @@ mod images;
 mod import;
 mod in_steps;
 mod jobs;
+mod other_snapshots;
 mod our_image;
 mod plain;
 mod runtimes;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         doctor_podman::trials(),
         in_steps::trials(),
         jobs::trials().into(),
+        other_snapshots::trials(),
         our_image::trials(),
         set_up::trials(),
         same_layers::trials(),

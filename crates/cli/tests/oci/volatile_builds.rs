@@ -2,6 +2,7 @@
 
 mod by_buildkitd;
 mod dockerd_on_disk;
+mod farm;
 mod kills;
 
 use crate::engines::daemonless::{self, Buildah, Podman};
@@ -70,6 +71,7 @@ pub fn trials() -> Vec<Trial> {
         trial(by_podman_and_buildah_stay_as_these_mount_them, &NEEDS_DAEMONLESS),
     ];
     trials.extend(by_buildkitd::trials());
+    trials.extend(farm::trials());
     trials
 }
 

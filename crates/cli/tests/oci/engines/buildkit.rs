@@ -67,9 +67,27 @@ impl<'a> BuildKit<'a> {
                  [worker.containerd.runtime.options]\nBinaryName = {runtime:?}\n"
             ),
         };
-        let config = format!("insecure-entitlements = [\"security.insecure\"]\n{config}");
-        let config = site.place.write("buildkitd.toml", &config);
-        let mut command = program(site, "buildkitd");
+        let config =
+            format!("insecure-entitlements = [\"security.insecure\", \"network.host\"]\n{config}");
+        Self::spawned(site, program(site, "buildkitd"), &config)
+    }
+
+    /// Starts it in the user and mount namespaces of the process `namespaces`.
+    pub fn rootless(site: &'a Site<'a>, namespaces: u32) -> Self {
+        let config = format!(
+            "[worker.containerd]\nenabled = false\n\
+             [worker.oci]\nenabled = true\nrootless = true\nsnapshotter = \"overlayfs\"\n\
+             networkMode = \"host\"\nbinary = {:?}\n",
+            site.runtime()
+        );
+        let mut command = site.command("nsenter");
+        command.args(["--user", "--mount", "--target", &namespaces.to_string()]);
+        command.arg(engine("buildkitd").unwrap()).arg("--rootless");
+        Self::spawned(site, command, &config)
+    }
+
+    fn spawned(site: &'a Site<'a>, mut command: Command, config: &str) -> Self {
+        let config = site.place.write("buildkitd.toml", config);
         command.arg("--config").arg(config).args(["--addr", SOCKET, "--root"]);
         let daemon = Group::spawn(command.arg(site.storage.join("buildkit"))).unwrap();
         let buildkit = Self { site, daemon };
@@ -96,6 +114,11 @@ impl<'a> BuildKit<'a> {
         let mut client = self.client();
         client.args(words.split_whitespace()).arg(output).args(options);
         client
+    }
+
+    /// Empties the build cache.
+    pub fn prune(&self) -> Finished {
+        finish(self.client().args(["prune", "--all"]))
     }
 
     fn archive(&self) -> PathBuf {

@@ -1,12 +1,13 @@
 //! Steps whose root stays as the engine mounted it.
 
 use super::runtimes;
+use super::shim::Shim;
 use super::step::{StepOnDisk, assert_well};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::harness::{Need, Place, finish, trial, without_foreign_syncs};
 use synconce_testkit::rig::Rig;
 
 const NEEDS: [Need; 3] =
@@ -16,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_root_that_cannot_be_volatile_stays_as_it_is, &runtimes::RUNC),
         trial(a_root_that_a_user_namespace_may_not_unmount_stays_as_it_is, &NEEDS),
+        trial(a_root_that_is_mounted_only_after_the_create_stays_as_it_is, &runtimes::RUNC),
     ]
 }
 
@@ -76,5 +78,38 @@ fn a_root_that_a_user_namespace_may_not_unmount_stays_as_it_is(place: &Place) {
     assert!(status.contains(&counted), "{status}");
     drop(namespace);
     step.unmount();
+    rig.down().unwrap();
+}
+
+/// A shim that mounts the layer where the root is only when the runtime has made the container.
+fn a_root_that_is_mounted_only_after_the_create_stays_as_it_is(place: &Place) {
+    let _barrier = without_foreign_syncs();
+    let rig = Rig::builder().up().unwrap();
+    let shim = Shim::new(place, &rig);
+    let step = &shim.step;
+    step.unmount();
+    fs::copy(step.layer.join("lower/step"), step.root().join("step")).unwrap();
+    assert_well(&finish(&mut shim.create(&["syncs", "/grown", "1"])));
+    assert_eq!(step.mounted(), "");
+    step.mount();
+    let before = step.mounted();
+    assert_well(&finish(&mut shim.call(&["start"])));
+    shim.wait();
+    // What the engine writes to the layer is synced like that of any held step.
+    fs::write(step.root().join("written"), "by the engine").unwrap();
+    let flushes = || rig.disk().stats().unwrap().flushes;
+    let before_delete = flushes();
+    assert_well(&finish(&mut shim.call(&["delete"])));
+    assert!(flushes() > before_delete, "the delete syncs nothing");
+    assert_eq!(step.mounted(), before);
+    step.assert_back();
+    let log = fs::read_to_string(step.bundle.join("log.json")).unwrap();
+    assert!(log.contains("it is not a mounted overlay") && !log.contains("is volatile"), "{log}");
+    let status = place.status(&[]).stdout;
+    let counted =
+        "1 with the root as mounted (last reason: it is not a mounted overlay), the last ";
+    assert!(status.contains(counted), "{status}");
+    step.unmount();
+    assert!(step.root().join("grown").exists(), "the step has another root");
     rig.down().unwrap();
 }

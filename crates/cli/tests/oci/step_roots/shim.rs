@@ -58,7 +58,7 @@ impl<'a> Shim<'a> {
         command
     }
 
-    fn create(&self, words: &[&str]) -> Command {
+    pub fn create(&self, words: &[&str]) -> Command {
         self.step.configure(words);
         self.call(&["create", "--bundle", self.step.bundle.to_str().unwrap()])
     }
@@ -77,7 +77,7 @@ impl<'a> Shim<'a> {
     }
 
     /// Waits for the end of the container's processes.
-    fn wait(&self) {
+    pub fn wait(&self) {
         eventually("the container ends", || self.is_stopped());
     }
 

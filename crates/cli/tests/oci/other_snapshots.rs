@@ -1,0 +1,136 @@
+//! Builds on btrfs and on fuse-overlayfs: roots that cannot be volatile, and that no unmount syncs.
+
+use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
+use crate::engines::containerd::Containerd;
+use crate::engines::docker::{self, Docker};
+use crate::engines::{Given, ImageBuilder};
+use crate::flushes::FlushDisk;
+use crate::images::{self, BOTH, Image, assert_same_layers};
+use libtest_mimic::Trial;
+use synconce_testkit::harness::{Need, Place, trial};
+use synconce_testkit::rig::{Fault, FsKind};
+
+const BTRFS: Need = Need::Program("mkfs.btrfs", "btrfs-progs");
+const FUSE: Need = Need::Program("fuse-overlayfs", "fuse-overlayfs");
+const DOCKER_ON_BTRFS: [Need; 4] = [docker::NEEDS[0], docker::NEEDS[1], docker::NEEDS[2], BTRFS];
+const DOCKER_BY_FUSE: [Need; 4] = [docker::NEEDS[0], docker::NEEDS[1], docker::NEEDS[2], FUSE];
+const BUILDKIT_BY_FUSE: [Need; 5] =
+    [buildkit::NEEDS[0], buildkit::NEEDS[1], buildkit::NEEDS[2], buildkit::NEEDS[3], FUSE];
+/// Debian's containerd has the snapshotter btrfs, which needs cgo.
+const CONTAINERD_ON_BTRFS: [Need; 6] = [
+    buildkit::NEEDS[0],
+    buildkit::NEEDS[1],
+    buildkit::NEEDS[2],
+    buildkit::NEEDS[3],
+    Need::File("/usr/bin/containerd", "containerd"),
+    BTRFS,
+];
+
+pub fn trials() -> Vec<Trial> {
+    vec![
+        trial(of_docker_on_btrfs_are_the_same_and_synced, &DOCKER_ON_BTRFS),
+        trial(of_docker_by_fuse_overlayfs_are_the_same_and_synced, &DOCKER_BY_FUSE),
+        trial(of_buildkitd_by_fuse_overlayfs_are_the_same_and_synced, &BUILDKIT_BY_FUSE),
+        trial(of_containerd_on_btrfs_are_the_same_and_synced, &CONTAINERD_ON_BTRFS),
+    ]
+}
+
+/// How often a step syncs, and how many flushes more or fewer an engine makes from build to build. A
+/// sync(2) of another process flushes every disk of the machine, too.
+const SYNCS: u64 = 600;
+const FEW: u64 = SYNCS / 2;
+/// More bytes than btrfs keeps in an inode.
+const MANY: u64 = 5000;
+
+/// Builds an image on `disk` with the runtime `given`, and others whose step syncs: a held sync is no
+/// flush, and a file that cannot be written fails a held step.
+fn built(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBuilder) -> Image {
+    images::add_tree(disk.place);
+    let image = images::built(given, disk.place, builder);
+    if given == Given::Us {
+        assert_unwritten_fails(disk, what, builder);
+    }
+    let act = |count| disk.build(builder, count);
+    let flushes = disk.flushes(&format!("{what}, {given:?}"), &act, SYNCS);
+    if given == Given::Runc {
+        assert!(flushes >= SYNCS, "{what}: {flushes}");
+        return image;
+    }
+    let own = disk.flushes(what, &act, 0);
+    assert!(flushes < own + FEW, "{what}: {own} flushes without syncs, {flushes} with {SYNCS}");
+    image
+}
+
+/// Asserts that the build of a step fails whose file cannot be written at its end.
+///
+/// Before the other steps, whose short files btrfs keeps in its metadata: a disk that cannot write
+/// these is read-only.
+fn assert_unwritten_fails(disk: &FlushDisk<'_>, what: &str, builder: &impl ImageBuilder) {
+    disk.rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
+    let failed = disk.build(builder, MANY);
+    disk.rig.disk().recover().unwrap();
+    let text = format!("{}{}", failed.stdout, failed.stderr);
+    // The step itself does well: each of its syncs is held.
+    assert!(text.contains(&format!("synced {MANY}\n")), "{what}: {text}");
+    assert!(!failed.status.success(), "{what}: {text}");
+}
+
+fn of_docker(place: &Place, fs: FsKind, driver: &str) {
+    let disk = FlushDisk::with(place, fs);
+    let [bare, held] = BOTH.map(|given| {
+        let site = disk.site(given);
+        let docker = Docker::with_storage(&site, driver);
+        let image = built(&disk, driver, given, &docker.buildkit());
+        docker.stop();
+        image
+    });
+    assert_same_layers(driver, &bare, &held);
+    assert_as_mounted(place, "docker");
+    disk.rig.down().unwrap();
+}
+
+/// Asserts that `status` counts roots of `engine` that are no overlay, and none that is volatile.
+fn assert_as_mounted(place: &Place, engine: &str) {
+    let status = place.status(&[]).stdout;
+    let is_of = |line: &&str| line.starts_with(&format!("{engine}: "));
+    let line = status.lines().find(is_of).unwrap_or_default();
+    let why = "with the root as mounted (last reason: it is not a mounted overlay)";
+    assert!(line.contains(why) && !line.contains("volatile"), "{status}");
+}
+
+fn of_docker_on_btrfs_are_the_same_and_synced(place: &Place) {
+    of_docker(place, FsKind::Btrfs, "btrfs");
+}
+
+fn of_docker_by_fuse_overlayfs_are_the_same_and_synced(place: &Place) {
+    of_docker(place, FsKind::Ext4, "fuse-overlayfs");
+}
+
+fn of_buildkitd_by_fuse_overlayfs_are_the_same_and_synced(place: &Place) {
+    let disk = FlushDisk::with(place, FsKind::Ext4);
+    let [bare, held] = BOTH.map(|given| {
+        let site = disk.site(given);
+        let buildkit = BuildKit::with_snapshotter(&site, Worker::Oci, "fuse-overlayfs");
+        let image = built(&disk, "buildkitd by fuse-overlayfs", given, &buildkit);
+        buildkit.stop();
+        image
+    });
+    assert_same_layers("buildkitd by fuse-overlayfs", &bare, &held);
+    assert_as_mounted(place, "buildkit");
+    disk.rig.down().unwrap();
+}
+
+fn of_containerd_on_btrfs_are_the_same_and_synced(place: &Place) {
+    let disk = FlushDisk::with(place, FsKind::Btrfs);
+    let [bare, held] = BOTH.map(|given| {
+        let site = disk.site(given);
+        let containerd = Containerd::debians(&site);
+        let buildkit = BuildKit::with_snapshotter(&site, ON_CONTAINERD, "btrfs");
+        let image = built(&disk, "containerd on btrfs", given, &buildkit);
+        buildkit.stop();
+        containerd.stop();
+        image
+    });
+    assert_same_layers("containerd on btrfs", &bare, &held);
+    disk.rig.down().unwrap();
+}
