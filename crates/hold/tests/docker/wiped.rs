@@ -85,7 +85,9 @@ pub fn recover_from_crash(config: &Config) -> SetAside {
 pub fn expect_nothing_left(docker: Dockerd<'_>, root: &Path) {
     docker.works(&["builder", "prune", "--all", "--force"]);
     let log = docker.stop();
-    let errors: Vec<_> = log.lines().filter(|line| line.contains("level=error")).collect();
+    // A stop can end containerd before dockerd has let go of its events.
+    let errors = log.lines().filter(|line| line.contains("level=error"));
+    let errors: Vec<_> = errors.filter(|line| !line.contains("Failed to get event")).collect();
     assert!(errors.is_empty(), "{errors:#?}");
     fs::remove_dir_all(root.join("buildkit")).unwrap();
     let left = fs::read_dir(root.join("overlay2")).unwrap();
