@@ -124,7 +124,9 @@ pub(crate) fn verdict(
         return format!("{path}: {name} costs at least {seconds} of {workload}: {cause}");
     }
     if let Some(first) = findings.first() {
-        return format!("{path}: {}: {}", first.name, first.cause);
+        let waits = (first.name == "flushes-ignored").then(|| waits(measured)).flatten();
+        let waits = waits.unwrap_or_default();
+        return format!("{path}: {}: {}{waits}", first.name, first.cause);
     }
     if !ignored.is_empty() {
         return format!("{path}: nothing beside what --ignore leaves out: {}", ignored.join(", "));
@@ -150,6 +152,13 @@ pub(crate) fn verdict(
         }
         None => format!("{path}: nothing to change was found"),
     }
+}
+
+/// Returns what the syncs of an install take, where no flush is slow: other work can delay them.
+fn waits(measured: &Measured) -> Option<String> {
+    let least = at_least(INSTALL_SYNCS * least_sync(measured)? / 1e6);
+    let usual = micros(INSTALL_SYNCS * measured.fsync?.median);
+    Some(format!("; the syncs of {INSTALL} take at least {least}, and about {usual} now"))
 }
 
 /// Returns the least microseconds of a sync that waits for one flush.

@@ -112,6 +112,14 @@ fn a_volatile_cache_that_is_flushed_at_once_is_named() {
     let mut busy = disk(50.0);
     busy.overwrite = busy.overwrite.map(|times| Times { quarter: 5_000.0, ..times });
     assert_eq!(names(&place, &[], &[], &busy), ["flushes-ignored"]);
+    busy.fsync = busy.fsync.map(|times| Times { median: 3_000.0, ..times });
+    let host = host("6.18.4");
+    let facts =
+        Facts { place: &place, host: &host, limits: &[], space: Space::Enough, engine: None };
+    let said = verdict(&facts, &[], &busy, &derive(&facts, &[], &busy), &[]);
+    let waits =
+        "the syncs of an install of 55 packages take at least 260.5 ms, and about 15.6 s now";
+    assert!(said.ends_with(waits), "{said}");
 }
 
 #[test]
