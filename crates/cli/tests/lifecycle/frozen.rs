@@ -41,14 +41,20 @@ fn told(run: &StartedCommand, rig: &Rig, state: &str) -> String {
     all
 }
 
+/// A run that holds a sync, freezes `rig` and has ended, and what it said.
+fn ended_while_frozen(place: &Place, rig: &Rig) -> (StartedCommand, String) {
+    place.write("data", "x");
+    let run = start(place, rig, &format!("sync data; fsfreeze -f {}", rig.path().display()));
+    let text = told(&run, rig, "has ended");
+    (run, text)
+}
+
 #[test]
 fn the_end_of_a_run_says_that_it_waits_for_the_frozen_disk_of_its_marker() {
     isolated(|place| {
         let rig = rig();
         let thaw = Thaw(place, &rig);
-        place.write("data", "x");
-        let run = start(place, &rig, &format!("sync data; fsfreeze -f {}", rig.path().display()));
-        let text = told(&run, &rig, "has ended");
+        let (run, text) = ended_while_frozen(place, &rig);
         drop(thaw);
         assert!(run.end().success(), "{}", run.text());
         assert_eq!(run.text(), text);
@@ -61,10 +67,7 @@ fn after_ctrl_c_a_run_whose_marker_waits_is_durable() {
     isolated(|place| {
         let rig = rig();
         let thaw = Thaw(place, &rig);
-        place.write("data", "x");
-        let freeze = format!("sync data; fsfreeze -f {}", rig.path().display());
-        let run = start(place, &rig, &freeze);
-        let mut text = told(&run, &rig, "has ended");
+        let (run, mut text) = ended_while_frozen(place, &rig);
         run.signal(Signal::INT).unwrap();
         assert_eq!(run.end().code(), Some(125), "{}", run.text());
         text += &format!(

@@ -1,8 +1,8 @@
 //! The wait for the disk of a marker: what the user is told, and what Ctrl-C does then.
 //!
 //! While a file system is frozen (`fsfreeze`, or the snapshot of a backup), each write there waits for
-//! the thaw in the kernel, where no signal ends the wait. The kernel shows no process that a file
-//! system is frozen.
+//! the thaw in the kernel, where no signal ends the wait. No system call that changes nothing tells
+//! whether a file system is frozen.
 
 use super::Frontend;
 use crate::report::finished::Finished;
