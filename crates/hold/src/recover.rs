@@ -154,7 +154,8 @@ fn recover_from(
     // Some files are set aside already: the others no longer agree with them.
     if has_begun && decision == Decision::Keep && !aside::abandon(name)? {
         let reason = format!("{reason}, and files were set aside already: put them back first");
-        return Err(refused(then, reason, true));
+        let put_back = Journal::read(name).map(|journal| journal.commands()).unwrap_or_default();
+        return Err(refused(then, reason, put_back));
     }
     let fate = if has_begun && decision != Decision::Keep {
         Fate::Wipe(reason.clone())
@@ -163,10 +164,10 @@ fn recover_from(
     };
     let doubt = present::doubt(&record)?;
     if let Some(why) = doubt.filter(|_| decision == Decision::ByFile) {
-        return Err(refused(then, format!("{reason}, and {why}"), false));
+        return Err(refused(then, format!("{reason}, and {why}"), Vec::new()));
     }
     if let Fate::Refuse(reason) = fate {
-        return Err(refused(then, reason, false));
+        return Err(refused(then, reason, Vec::new()));
     }
     let places = places(&record)?;
     overlay::refuse_held(&places)?;
@@ -310,12 +311,7 @@ fn noting_edits(reason: String, then: &Config, now: &Config) -> String {
     }
 }
 
-fn refused(config: &Config, reason: String, has_begun: bool) -> RecoverError {
-    let put_back = if has_begun {
-        Journal::read(&config.name).map(|journal| journal.commands()).unwrap_or_default()
-    } else {
-        Vec::new()
-    };
+fn refused(config: &Config, reason: String, put_back: Vec<String>) -> RecoverError {
     let held = config.hold.iter().map(|held| held.path.clone()).collect();
     RecoverError::Refused { name: config.name.clone(), reason, held, put_back }
 }

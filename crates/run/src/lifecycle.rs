@@ -109,7 +109,7 @@ fn start(
     let launched = launched.inspect_err(|_| {
         // No call was held. A marker that cannot be removed causes a false warning, not a
         // missing one.
-        let _ = active.markers.clear(false);
+        let _ = active.markers.clear();
     })?;
     let no_privileges =
         launched.no_new_privs.then(|| would_gain_privileges(&launched.executed)).flatten();
@@ -284,7 +284,7 @@ impl Over {
     ) {
         let Some(active) = &mut self.active else { return };
         if mutant::is("clear-before-commit") {
-            let _ = active.markers.clear(false);
+            let _ = active.markers.clear();
         }
         if options.commit {
             let report = active.commit(survivors, &mut progress_sender(frontend));
@@ -295,7 +295,12 @@ impl Over {
         }
         // The frontend tells the user if this step waits.
         self.handover.change_marker_step(MarkerStep::None, MarkerStep::Clears);
-        let markers = active.markers.clear(summary.error == Some(RunError::Commit));
+        let markers = if summary.error == Some(RunError::Commit) {
+            active.markers.abandon();
+            Ok(Vec::new())
+        } else {
+            active.markers.clear()
+        };
         self.handover.change_marker_step(MarkerStep::Clears, MarkerStep::None);
         let markers = markers.unwrap_or_else(|error| {
             summary.error.get_or_insert(error);

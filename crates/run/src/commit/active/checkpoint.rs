@@ -92,7 +92,7 @@ impl Active {
         Ok(Checkpoint {
             turn,
             pins,
-            everything: self.everything(false),
+            everything: self.scope.takes_all().then(|| self.everything()),
             left: Everything::new(self.written_before.clone(), false),
             unmounts: self.unmounts.clone(),
             is_sealed: self.scope.sealed.is_some(),

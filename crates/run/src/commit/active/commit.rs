@@ -46,7 +46,8 @@ impl Active {
         pins.retain(|device| coverage.keeps(device));
         coverage.add_late(&mut pins, survivors, self.scope.sealed.as_mut());
         coverage.add_hidden(&mut pins);
-        let everything = self.everything(coverage.leaves(&pins));
+        let takes_all = self.scope.takes_all() || coverage.leaves(&pins);
+        let everything = takes_all.then(|| self.everything());
         // A failed sync is never repeated: the second sync would succeed although data was
         // lost.
         pins.retain(|device| !self.is_lost(device));
@@ -90,13 +91,11 @@ impl Active {
         devices.filter(|device| !pins.covers(*device)).collect()
     }
 
-    /// Returns what the commit syncs beside the pins: a sealed filter has answered calls on
-    /// any file system, a held sync() covers all disks, and a file system that `is_left` has no
-    /// pin.
-    pub(super) fn everything(&self, is_left: bool) -> Option<Everything> {
-        let is_sealed = self.scope.sealed.is_some();
-        (self.scope.takes_all() || is_left)
-            .then(|| Everything::new(self.written_before.clone(), is_sealed))
+    /// Returns what a commit syncs beside the pins if it takes all: a sealed filter has answered
+    /// calls on any file system, a held sync() covers all disks, and a file system that is left
+    /// has no pin.
+    pub(super) fn everything(&self) -> Everything {
+        Everything::new(self.written_before.clone(), self.scope.sealed.is_some())
     }
 
     /// Waits for file systems that are being synced for an unmount. Each sync has its own

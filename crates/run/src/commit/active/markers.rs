@@ -52,16 +52,16 @@ impl RunMarkers {
         Ok(())
     }
 
-    /// Removes the markers once everything is durable; keeps them if the commit `failed`. Returns
-    /// how long their syncs took.
+    /// Keeps the markers, as not everything is durable.
+    pub(crate) fn abandon(&mut self) {
+        self.files.abandon();
+    }
+
+    /// Removes the markers once everything is durable. Returns how long their syncs took.
     ///
     /// # Errors
     /// A marker cannot be removed.
-    pub(crate) fn clear(&mut self, failed: bool) -> Result<Vec<MarkerSyncs>, RunError> {
-        if failed {
-            self.files.abandon();
-            return Ok(Vec::new());
-        }
+    pub(crate) fn clear(&mut self) -> Result<Vec<MarkerSyncs>, RunError> {
         self.files.clear().map_err(|error| RunError::Clear(FailedAct::from(&error)))
     }
 
