@@ -1,4 +1,4 @@
-//! Tasks of the project: `cargo xtask generate`, `licences`, `sbom`, `prove` and `fuzz`.
+//! Tasks of the project: `cargo xtask generate`, `licences`, `sbom`, `provenance`, `prove` and `fuzz`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -8,12 +8,14 @@ mod generate;
 mod licences;
 mod metadata;
 mod prove;
+mod provenance;
 mod sbom;
 
 const USAGE: &str = "\
 usage: cargo xtask generate [--check]
        cargo xtask licences
        cargo xtask sbom [TARGET]
+       cargo xtask provenance VERSION COMMIT SHA256SUMS
        cargo xtask prove [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["licences"] => licences::check(),
         ["sbom"] => sbom::make(&metadata::platform()),
         ["sbom", target] => sbom::make(target),
+        ["provenance", version, commit, sums] => provenance::make(version, commit, sums),
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         _ => Err(USAGE.into()),

@@ -87,6 +87,13 @@ pub fn runtime() -> Option<PathBuf> {
     absolute("XDG_RUNTIME_DIR").map(|path| path.join("synconce"))
 }
 
+/// Returns root's directory of run files for another user; `None` for root, and if [`runtime`] was
+/// set in the environment.
+pub fn runtime_of_root() -> Option<PathBuf> {
+    let systems = PathBuf::from(SYSTEMS_RUNTIME);
+    (!is_runtime_named() && runtime().as_ref() != Some(&systems)).then_some(systems)
+}
+
 /// Makes `directory`, a directory of run files, if it is missing. If root makes it, all users may
 /// read it whatever the umask is: a command that has changed its user finds the run file there. A
 /// directory that exists, or a link to it, stays as it is.

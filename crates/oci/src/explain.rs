@@ -3,7 +3,9 @@
 use crate::classify::Treatment;
 use crate::config::Settings;
 use crate::invocation::Invocation;
+use crate::profile;
 use crate::runtime::{self, Tried};
+use crate::step_root::Kept;
 use crate::wrap::WrapPlan;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -50,7 +52,11 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         Treatment::Hold(why) => line("verdict", &format!("held: {why}")),
         Treatment::Leave(why) => line("verdict", &format!("not held: {why}")),
     }
-    if let Some(edited) = &plan.edited {
+    let has_begun =
+        matches!(plan.bundle.seccomp(), Ok(Some(profile)) if profile::is_of_step(&profile));
+    if has_begun {
+        line("held", "already: the step has begun, and config.json has the hold");
+    } else if let Some(edited) = &plan.edited {
         line("held", &edited.held.join(" "));
         if !edited.left.is_empty() {
             line("left", &format!("{} (its profile restricts them)", edited.left.join(" ")));
@@ -61,11 +67,14 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
             "left to its profile"
         };
         line("io_uring", io_uring);
+    }
+    if plan.edited.is_some() {
         line("not held", GAPS);
     }
     match &plan.root {
         None => {}
         Some(Ok(_)) => line("root", "volatile while the step runs"),
+        Some(Err(Kept::Volatile)) if has_begun => line("root", "volatile until the step ends"),
         Some(Err(why)) => line("root", &format!("as the engine mounted it: {why}")),
     }
     Ok(text)

@@ -169,6 +169,12 @@ pub fn read() -> Vec<HeldSteps> {
     directory().map(|directory| read_in(&directory)).unwrap_or_default()
 }
 
+/// Returns the steps of root's engines, such as dockerd, for another user; none for root.
+pub fn read_of_root() -> Vec<HeldSteps> {
+    let directory = standard_paths::runtime_of_root();
+    directory.map(|directory| read_in(&directory.join("steps"))).unwrap_or_default()
+}
+
 fn read_in(directory: &Path) -> Vec<HeldSteps> {
     let steps = |engine: &'static str| {
         let count = count::read(&directory.join(engine));

@@ -98,7 +98,7 @@ fn default_runtime(host: &Host, service: &Service) -> Result<Option<DefaultRunti
 fn embedded(plan: &mut Plan, host: &Host, service: &Service) -> Result<(), Error> {
     let dockerd = dockerd(host, service);
     let (way, why) = choose(dockerd, version(host, dockerd));
-    let setting = setting(host, service, way)?;
+    let setting = setting(host, service, way, DIRECTORY)?;
     plan.notes.push(why);
     unless_overridden(host, service, setting.split_once('=').map_or("", |(name, _)| name))?;
     if way == RuncWay::Path {
@@ -127,6 +127,11 @@ fn in_environment(
          [Service]\nEnvironment={}\n",
         systemd::quoted(setting)
     );
+    if !host.has_systemd() {
+        plan.notes.push(format!(
+            "systemd does not run here: start dockerd with {setting} in its environment"
+        ));
+    }
     plan.own(host, Path::new(DROP_IN), content)
 }
 
@@ -140,11 +145,12 @@ fn version(host: &Host, dockerd: Option<&str>) -> Option<u32> {
     said.as_deref().and_then(major)
 }
 
-/// Returns the variable with its value by which the embedded BuildKit is given its runc.
-fn setting(host: &Host, service: &Service, way: RuncWay) -> Result<String, Error> {
+/// Returns the variable with its value by which the embedded BuildKit is given its runc, which is in
+/// `directory` if that is by PATH.
+fn setting(host: &Host, service: &Service, way: RuncWay, directory: &str) -> Result<String, Error> {
     Ok(match way {
         RuncWay::Variable => format!("{VARIABLE}={}", host.runtime()),
-        RuncWay::Path => format!("PATH={}", path(host, service, DIRECTORY)?),
+        RuncWay::Path => format!("PATH={}", path(host, service, directory)?),
     })
 }
 
@@ -162,7 +168,7 @@ pub(crate) fn lacks(host: &Host, process: &DaemonProcess) -> Result<Option<Lack>
     } else {
         (choose(dockerd, version).0, DIRECTORY)
     };
-    let setting = setting(host, &service, way)?;
+    let setting = setting(host, &service, way, directory)?;
     let first = |word: &str| word.strip_prefix("PATH=")?.split(':').next().map(str::to_owned);
     let has = |word: &String| match way {
         RuncWay::Variable => *word == setting,
@@ -172,7 +178,12 @@ pub(crate) fn lacks(host: &Host, process: &DaemonProcess) -> Result<Option<Lack>
     let words = process.words("environ").unwrap_or_default();
     if !words.is_empty() && !words.iter().any(has) {
         let name = setting.split_once('=').map_or("", |(name, _)| name);
-        return Ok(Some(Lack::Old(format!("its environment lacks the {name} of the set-up"))));
+        let why = format!("its environment lacks the {name} of the set-up");
+        return Ok(Some(if host.has_systemd() {
+            Lack::Old(why)
+        } else {
+            Lack::Variable(why, setting)
+        }));
     }
     if is_builds_only {
         let sets = |word: &String| word.starts_with(&format!("{VARIABLE}="));

@@ -2,13 +2,14 @@
 
 pub(crate) mod process;
 
-use self::process::{DaemonProcess, Lack, SLACK};
+use self::process::{DaemonOwner, DaemonProcess, Lack, SLACK};
 use crate::engine::{Engine, HeldDaemon};
 use crate::error::Error;
 use crate::host::Host;
 use crate::journal::Journal;
 use crate::systemd::Service;
 use crate::{buildkit, containerd, docker, held};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -64,8 +65,40 @@ pub fn look(
             "{name} does not have it: {why}; {}",
             engine.restart(host)
         )),
+        Some(Lack::Variable(why, setting)) => DaemonFinding::Fault(format!(
+            "{name} does not have it: {why}; {} with {setting} in its environment",
+            engine.restart(host)
+        )),
         Some(Lack::Unknown(why)) => DaemonFinding::Fault(format!("{name}: {why}")),
     }))
+}
+
+/// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of a
+/// container, as docker buildx starts them, and of a user, as a rootless dockerd.
+pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {
+    let programs: &[&str] = match engine {
+        Engine::Docker if host.is_running() => &["dockerd", "buildkitd"],
+        Engine::Buildkit if host.is_running() => &["buildkitd"],
+        _ => &[],
+    };
+    let mut pids: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for program in programs {
+        for (process, owner) in DaemonProcess::find_all(program) {
+            pids.entry((owner, program)).or_default().push(process.pid.to_string());
+        }
+    }
+    let line = |((owner, program), pids): ((DaemonOwner, &&str), Vec<String>)| {
+        let of = match owner {
+            DaemonOwner::System => return None,
+            DaemonOwner::Container => "of a container".to_owned(),
+            DaemonOwner::User(user) => format!("of user {user}"),
+        };
+        let pids = pids.join(", ");
+        Some(format!(
+            "not reached by the set-up: {program} (pid {pids}) {of}; hold its steps in the Dockerfile"
+        ))
+    };
+    pids.into_iter().filter_map(line).collect()
 }
 
 fn not_running(host: &Host, daemon: HeldDaemon) -> String {

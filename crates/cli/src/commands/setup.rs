@@ -20,7 +20,7 @@ use synconce_setup::host::Host;
 use synconce_setup::plan::{PathChange, PlannedAct};
 use synconce_setup::{
     Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, plan_builds_only,
-    still_in_use, undo, version,
+    running, still_in_use, undo, version,
 };
 
 /// The program that is installed as the OCI runtime.
@@ -238,6 +238,7 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
         return check::check(report, &plan, engine, host, root);
     }
     report.notes.extend(plan.notes.iter().cloned());
+    report.notes.extend(running::out_of_reach(engine, host));
     if arguments.dry_run {
         apply::check(&plan, host, engine)?;
         report.diff = Some(diff::of_plan(&plan, host));

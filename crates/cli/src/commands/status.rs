@@ -121,6 +121,8 @@ struct FoundState {
     runs: Vec<Shown>,
     holds: Vec<HoldReport>,
     steps: Vec<HeldSteps>,
+    /// Those of root's engines, for another user.
+    steps_of_root: Vec<HeldSteps>,
     /// Whether everything could be read.
     is_whole: bool,
 }
@@ -147,13 +149,22 @@ impl FoundState {
         runs.sort_by(|a, b| (&a.id, a.owner).cmp(&(&b.id, b.owner)));
         advise(&mut runs, root, &in_root);
         let (holds, all_holds) = holds::noteworthy();
-        Ok(Self { runs, holds, steps: held_steps::read(), is_whole: could_look && all_holds })
+        Ok(Self {
+            runs,
+            holds,
+            steps: held_steps::read(),
+            steps_of_root: held_steps::read_of_root(),
+            is_whole: could_look && all_holds,
+        })
     }
 
     /// Returns what `status --json` prints.
     fn rows(self) -> Vec<Shown> {
         let holds = self.holds.into_iter().map(holds::shown);
-        self.runs.into_iter().chain(holds).chain(self.steps.into_iter().map(steps::shown)).collect()
+        let own = self.steps.into_iter().map(steps::shown);
+        let of_root = self.steps_of_root.into_iter().map(steps::shown);
+        let of_root = of_root.map(|steps| Shown { owner: 0, ..steps });
+        self.runs.into_iter().chain(holds).chain(own).chain(of_root).collect()
     }
 }
 
@@ -168,7 +179,7 @@ pub fn rows() -> Result<impl Serialize, CommandError> {
 fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     let found = FoundState::read(arguments.root.as_deref())?;
-    let FoundState { runs, holds, steps, is_whole } = &found;
+    let FoundState { runs, holds, steps, is_whole, .. } = &found;
     let is_hold_interrupted = holds.iter().any(HoldReport::is_interrupted);
     let any = |state: &str| runs.iter().any(|run| run.counts && run.state == state);
     if arguments.format == Some(Format::Prometheus) {
@@ -191,16 +202,19 @@ fn show(arguments: &StatusArguments) -> Result<ExitCode, CommandError> {
     if output.is_json() {
         output.write(&found.rows())?;
     } else if !arguments.quiet {
-        print(text_of(runs, holds, steps))?;
+        print(text_of(&found))?;
     }
     Ok(code)
 }
 
-fn text_of(runs: &[Shown], holds: &[HoldReport], steps: &[HeldSteps]) -> String {
+fn text_of(found: &FoundState) -> String {
+    let FoundState { runs, holds, steps, steps_of_root, .. } = found;
     let owners: HashSet<_> = runs.iter().map(|run| run.owner).collect();
     let names = owners.into_iter().map(|owner| (owner, name_of(owner))).collect();
     let text: String = runs.iter().map(|run| render(run, &names)).collect();
-    text + &holds::render(holds) + &steps::render(steps)
+    text + &holds::render(holds)
+        + &steps::render(steps, "")
+        + &steps::render(steps_of_root, " of root")
 }
 
 /// Adds those of `others` that are not in `runs` yet. An interrupted run is kept beside a

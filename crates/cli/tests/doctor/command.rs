@@ -49,7 +49,7 @@ pub fn report(place: &Place, directory: &Path, words: &[&str]) -> (Value, Finish
 }
 
 /// Returns the number of syncs by call.
-fn calls(report: &Value) -> Vec<(String, u64)> {
+pub fn calls(report: &Value) -> Vec<(String, u64)> {
     let groups = report["waits"]["by_call"].as_array().unwrap();
     let count = |group: &Value| {
         (group["name"].as_str().unwrap().to_owned(), group["calls"].as_u64().unwrap())

@@ -1,17 +1,22 @@
 //! `synconce doctor -- COMMAND`: causes beside the waits for syncs, and waits for syncs of
 //! documentation. The planted cause is named first, and gone when its remedy was typed.
 
-use crate::command::report;
+use crate::command::{calls, report};
 use crate::support::findings;
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
-use synconce_testkit::harness::{Debian, Need, Place, trial};
+use synconce_testkit::harness::{Debian, Need, Place, finish, trial};
 use synconce_testkit::rig::Latency;
 
 pub fn trials() -> Vec<Trial> {
+    let compilers = [
+        Need::Program("gcc", "gcc libc6-dev"),
+        Need::File("/usr/lib32/libc.a", "gcc-multilib"),
+        Need::Program("unshare", "util-linux"),
+    ];
     let emulator = Need::File("/usr/bin/qemu-aarch64-static", "qemu-user-static");
     vec![
         trial(
@@ -19,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
             &[Need::Program("mmdebstrap", "mmdebstrap")],
         ),
         trial(a_program_of_another_architecture_is_named_first, &[emulator]),
+        trial(static_32_bit_and_namespaced_programs_are_timed, &compilers),
     ]
 }
 
@@ -156,4 +162,37 @@ fn a_program_of_another_architecture_is_named_first(place: &Place) {
     assert!(emulated["looks"].as_u64() > Some(5), "{report:#}");
     let verdict = report["verdict"].as_str().unwrap();
     assert!(verdict.contains(": emulated: qemu-aarch64-static does at least "), "{verdict}");
+}
+
+/// Makes five calls of fsync, and three of fdatasync.
+const SYNCS: &str = r#"
+#include <fcntl.h>
+#include <unistd.h>
+int main(void) {
+    int file = open("file", O_CREAT | O_WRONLY, 0600), failed = file < 0;
+    for (int at = 0; at < 8; at++)
+        failed |= write(file, "text", 4) != 4 || (at < 5 ? fsync(file) : fdatasync(file));
+    return failed;
+}
+"#;
+
+fn static_32_bit_and_namespaced_programs_are_timed(place: &Place) {
+    place.write("syncs.c", SYNCS);
+    for (name, option) in [("static", "-static"), ("compat", "-m32"), ("both", "-m32 -static")] {
+        let build = format!("gcc {option} -o {name} syncs.c");
+        let built = finish(place.command("sh").args(["-c", &build]));
+        assert!(built.status.success(), "{built:?}");
+    }
+    let directory = place.path("");
+    let root = directory.to_str().unwrap();
+    let unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount", "--net"];
+    let inside = [&unshare[..], &["--root", root, "/both"]].concat();
+    for words in [&["./static"][..], &["./compat"], &inside] {
+        let (report, ended) = report(place, &directory, words);
+        assert!(ended.status.success(), "{words:?}: {ended:?}");
+        let made = [("fdatasync".to_owned(), 3), ("fsync".to_owned(), 5)];
+        assert_eq!(calls(&report), made, "{words:?}: {report:#}");
+        let waited = report["waits"]["by_program"][0]["name"].as_str().unwrap();
+        assert!(words.last().unwrap().ends_with(waited), "{words:?}: {report:#}");
+    }
 }

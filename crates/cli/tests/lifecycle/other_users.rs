@@ -127,6 +127,43 @@ fn roots_status_finds_the_interrupted_runs_of_every_user_and_of_other_directorie
 }
 
 #[test]
+fn steps_that_roots_engines_held_are_shown_to_a_user_beside_the_users_own() {
+    isolated(|place| {
+        machine(place);
+        mount("none", "/run", "tmpfs", MountFlags::empty(), None).unwrap();
+        let count = |directory: &Path, engine: &str, steps: &str| {
+            fs::create_dir_all(directory.join("steps")).unwrap();
+            fs::write(directory.join("steps").join(engine), steps).unwrap();
+        };
+        count(Path::new("/run/synconce"), "docker", "...");
+        count(Path::new("/run/synconce"), "podman", "..");
+        let own = place.path("alice/run");
+        count(&own.join("synconce"), "podman", ".");
+        let status = |user, words: &[&str]| {
+            let mut status = synconce(place, user, &["status"]);
+            status.env_remove("SYNCONCE_RUNTIME_DIR").env("XDG_RUNTIME_DIR", &own);
+            finish(status.args(words))
+        };
+        let seen = status(ALICE, &[]);
+        let wanted = "podman: 1 build step held since the boot\n\
+                      docker of root: 3 build steps held since the boot\n\
+                      podman of root: 2 build steps held since the boot\n";
+        assert_eq!((seen.status.code(), seen.stdout.as_str()), (Some(0), wanted), "{seen:?}");
+        let json = status(ALICE, &["--json"]).stdout;
+        let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let owners = rows.as_array().unwrap().iter().map(|row| row["owner"].as_u64());
+        assert_eq!(owners.collect::<Vec<_>>(), [Some(ALICE.into()), Some(0), Some(0)], "{json}");
+        // Metrics are those of one user: an engine has one line of each.
+        let metrics = status(ALICE, &["--format", "prometheus"]).stdout;
+        assert!(metrics.contains("held_total{engine=\"podman\"} 1\n"), "{metrics}");
+        assert!(!metrics.contains("docker"), "{metrics}");
+        let of_root = "docker: 3 build steps held since the boot\n\
+                       podman: 2 build steps held since the boot\n";
+        assert_eq!(status(0, &[]).stdout, of_root);
+    });
+}
+
+#[test]
 fn roots_interrupted_runs_are_shown_to_a_user_and_do_not_change_the_exit_code() {
     isolated(|place| {
         machine(place);

@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_check_asks_dockerd_at_the_host_of_its_file, &plain::DOCKER),
         trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
+        trial(a_check_names_daemons_that_the_set_up_does_not_reach, &[]),
     ]
 }
 
@@ -43,6 +44,29 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     eventually("dockerd has read its file", || check(place, &["docker"]).status.code() == Some(0));
     assert_in_use(place, "docker", "dockerd");
     end(&dockerd);
+}
+
+fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
+    system(place);
+    let check = || check(place, &["docker"]).stderr;
+    let part = "; hold its steps in the Dockerfile";
+    let named = |name: &str| format!("printf {name} >/proc/self/comm; sleep 1000; true");
+    let unshare = ["unshare", "--pid", "--fork", "--kill-child"];
+    let setpriv = ["setpriv", "--reuid=12345", "--clear-groups"];
+    for (words, program, owner) in
+        [(&unshare[..], "buildkitd", "of a container"), (&setpriv, "dockerd", "of user 12345")]
+    {
+        let is_named = |line: &str| {
+            line.starts_with(&format!("synconce: not reached by the set-up: {program} (pid "))
+                && line.ends_with(&format!(") {owner}{part}"))
+        };
+        assert!(!check().lines().any(is_named), "{}", check());
+        let mut daemon = place.command(words[0]);
+        daemon.args(&words[1..]).args(["sh", "-c", &named(program)]);
+        let daemon = Group::spawn(&mut daemon).unwrap();
+        eventually(owner, || check().lines().any(is_named));
+        drop(daemon);
+    }
 }
 
 fn a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold(place: &Place) {
@@ -125,7 +149,9 @@ pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
     assert_eq!(checked.status.code(), Some(1), "{checked:?}");
     let said = format!(") does not have it: {why}");
     let restart = format!("; restart {program}");
-    let mut lines = checked.stderr.lines();
-    assert!(lines.any(|it| it.contains(&said) && it.contains(&restart)), "{checked:?}");
+    // dockerd has a variable of the set-up, which only systemd would read from a file.
+    let end = if program == "dockerd" { " in its environment" } else { restart.as_str() };
+    let is_said = |it: &str| it.contains(&said) && it.contains(&restart) && it.ends_with(end);
+    assert!(checked.stderr.lines().any(is_said), "{checked:?}");
     setup(place, &[name, "--undo"]);
 }

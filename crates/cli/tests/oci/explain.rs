@@ -24,6 +24,14 @@ pub fn it_prints_what_would_be_done_and_why(place: &Place) {
     let step = explain(place, &["executor/x7"]);
     assert!(step.stdout.contains("root      as the engine mounted it: step-root is"));
     place.remove("oci.toml");
+    // The bundle of a step that has begun has the hold.
+    runtime.step(&config());
+    let begun = explain(place, &[&format!("executor/{}", runtime.short())]).stdout;
+    assert!(
+        begun.contains("verdict   held: a build step of BuildKit\nheld      already: "),
+        "{begun}"
+    );
+    assert!(!begun.contains("restricts them"), "{begun}");
     let plain = explain(place, &["plain"]);
     assert!(plain.stdout.contains("verdict   not held: an ordinary container"), "{}", plain.stdout);
     let as_run = explain(place, &["executor/x7", "create", "--bundle", "executor/x7", "x7"]);

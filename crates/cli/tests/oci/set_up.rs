@@ -107,6 +107,9 @@ fn dockerd_reads_what_was_set_up_and_undone(place: &Place) {
     let steps = |done: &Finished, is_held: bool| {
         let mut dockerd = place.command("dockerd");
         if let Some((name, value)) = environment(done) {
+            // No systemd runs here, so a drop-in file has no effect.
+            let said = format!("start dockerd with {name}={value} in its environment\n");
+            assert!(!is_held || done.stderr.contains(&said), "{done:?}");
             dockerd.env(name, value);
         } else {
             assert!(!is_held, "dockerd gets no PATH: {done:?}");

@@ -16,6 +16,8 @@ pub(super) const SLACK: Duration = Duration::from_millis(50);
 pub(crate) enum Lack {
     /// A part of the set-up, which it has after a restart.
     Old(String),
+    /// As `Old`, and it has to be restarted with this variable, because no systemd sets it.
+    Variable(String, String),
     /// It is not known whether the daemon has the set-up, or it never will: with what mends that.
     Unknown(String),
 }
@@ -26,15 +28,38 @@ pub(crate) struct DaemonProcess {
     pub(super) pid: u32,
 }
 
+/// Whose daemon a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DaemonOwner {
+    /// That of the system: root's, in this pid namespace.
+    System,
+    /// That of a container: in another pid namespace.
+    Container,
+    /// That of a user, in this pid namespace: rootless.
+    User(u32),
+}
+
 impl DaemonProcess {
     /// Returns root's processes of the program `name` in this pid namespace.
     pub(super) fn find(name: &str) -> impl Iterator<Item = Self> {
+        let all = Self::find_all(name);
+        all.filter_map(|(process, owner)| (owner == DaemonOwner::System).then_some(process))
+    }
+
+    /// Returns all processes of the program `name`, each with its owner.
+    pub(super) fn find_all(name: &str) -> impl Iterator<Item = (Self, DaemonOwner)> {
         let ours = fs::read_link("/proc/self/ns/pid").ok();
-        procfs::pids().map(|pid| Self { pid }).filter(move |process| {
+        procfs::pids().map(|pid| Self { pid }).filter_map(move |process| {
+            procfs::process_name(process.pid).ok().filter(|own| own == name)?;
+            let user = fs::metadata(process.file("")).ok()?.uid();
             // Another user's process shows no namespace.
             let is_here = fs::read_link(process.file("ns/pid")).map_or(true, |it| Some(it) == ours);
-            let is_root = || fs::metadata(process.file("")).is_ok_and(|it| it.uid() == 0);
-            procfs::process_name(process.pid).is_ok_and(|own| own == name) && is_here && is_root()
+            let owner = match user {
+                _ if !is_here => DaemonOwner::Container,
+                0 => DaemonOwner::System,
+                user => DaemonOwner::User(user),
+            };
+            Some((process, owner))
         })
     }
 

@@ -52,6 +52,7 @@ pub(super) fn check(
                     format!("{path} is read-only: make its file system writable first")
                 }),
             );
+            report.notes.extend(running::out_of_reach(engine, host));
             return Ok(report);
         }
     }
@@ -62,6 +63,7 @@ pub(super) fn check(
     }
     probe(&mut report, engine, root);
     step_roots(&mut report, engine, root);
+    report.notes.extend(running::out_of_reach(engine, host));
     Ok(report)
 }
 

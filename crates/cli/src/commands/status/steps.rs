@@ -19,12 +19,12 @@ pub(super) fn shown(steps: HeldSteps) -> Shown {
 /// In seconds since 1970.
 const YEAR_10_000: u64 = 253_402_300_800;
 
-/// Returns a line for each engine.
-pub(super) fn render(steps: &[HeldSteps]) -> String {
+/// Returns a line for each engine; `owner` is added to the engine's name.
+pub(super) fn render(steps: &[HeldSteps], owner: &str) -> String {
     let render = |steps: &HeldSteps| {
         let noun = if steps.count == 1 { "build step" } else { "build steps" };
         let count = whole(steps.count);
-        let mut line = format!("{}: {count} {noun} held since the boot", steps.engine);
+        let mut line = format!("{}{owner}: {count} {noun} held since the boot", steps.engine);
         if steps.volatile > 0 {
             line += &format!(", {} with a volatile root", whole(steps.volatile));
         }
@@ -38,11 +38,37 @@ pub(super) fn render(steps: &[HeldSteps]) -> String {
             let time = Some(last.time).filter(|time| *time < YEAR_10_000);
             let time = time.map(|time| SystemTime::UNIX_EPOCH + Duration::from_secs(time));
             let time = time.map(|time| humantime::format_rfc3339_seconds(time).to_string());
-            let image = last.image.as_ref().map(|image| format!(" from {image}"));
+            let image = last.image.as_ref().map(|image| format!(" from {}", shortened(image)));
             line +=
                 &format!(", the last {}{}", time.unwrap_or_default(), image.unwrap_or_default());
         }
         printable(&line) + "\n"
     };
     steps.iter().map(render).collect()
+}
+
+/// Returns the ID of an image as Docker shows it, and other names whole.
+fn shortened(image: &str) -> &str {
+    let id = image.strip_prefix("sha256:").filter(|id| id.is_ascii());
+    id.and_then(|id| id.get(..12)).unwrap_or(image)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use synconce_oci::held_steps::LastStep;
+
+    #[test]
+    fn the_id_of_an_image_is_that_of_docker_images() {
+        let id = format!("sha256:0123456789ab{}", "f".repeat(52));
+        for (image, shown) in [(id.as_str(), "0123456789ab"), ("docker.io/a:1", "docker.io/a:1")] {
+            let last = Some(LastStep { time: 0, image: Some(image.to_owned()) });
+            let (engine, as_mounted_reason) = ("docker", None);
+            let steps =
+                HeldSteps { engine, count: 1, volatile: 0, as_mounted: 0, as_mounted_reason, last };
+            let line =
+                "docker: 1 build step held since the boot, the last 1970-01-01T00:00:00Z from";
+            assert_eq!(render(&[steps], ""), format!("{line} {shown}\n"));
+        }
+    }
 }
