@@ -32,9 +32,11 @@ pub enum RunError {
     NoStateDirectory,
     /// The mounts cannot be read: errno(3).
     Mounts(i32),
-    /// A path of `--commit-only` cannot be opened.
+    /// A path of `--commit-only`, or what is to be committed, cannot be opened.
     Path(FailedAct),
     /// A path of `--commit-only` is not on a disk file system.
+    CommitOnly(#[serde(serialize_with = "text::path")] PathBuf),
+    /// What is to be committed is not on a disk file system.
     NoDisk(#[serde(serialize_with = "text::path")] PathBuf),
     /// The file system mounted here is a volatile overlay, on which nothing becomes durable.
     VolatileOverlay(#[serde(serialize_with = "text::path")] PathBuf),
@@ -190,6 +192,13 @@ impl fmt::Display for RunError {
                 write!(f, "cannot read /proc/self/mountinfo: {}", words(*errno))
             }
             Self::Path(act) | Self::MarkerUnwritable(act) | Self::RootUnwritable(act) => act.fmt(f),
+            Self::CommitOnly(path) => {
+                write!(
+                    f,
+                    "cannot use --commit-only {}: it is on no disk file system",
+                    path.display()
+                )
+            }
             Self::NoDisk(path) => {
                 write!(f, "cannot commit {}: it is on no disk file system", path.display())
             }
@@ -211,7 +220,7 @@ impl fmt::Display for RunError {
                 "cannot hold syncs: a seccomp filter around us kills each process that syncs",
             ),
             Self::Exec { command, errno } => {
-                write!(f, "cannot execute {command}: {}", words(*errno))
+                write!(f, "cannot execute {}: {}", text::shown(command), words(*errno))
             }
             Self::Marker(act) => {
                 write!(f, "{act}; no sync was held, and the command was asked to end")
