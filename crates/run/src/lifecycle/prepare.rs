@@ -109,7 +109,9 @@ fn pins(options: &RunOptions, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
         let pins = pins.map_err(|error| match Errno::from_io_error(error.io()) {
-            Some(Errno::NODEV) => RunError::CommitOnly(error.path().to_owned()),
+            Some(Errno::NODEV) => {
+                RunError::NoDisk(format!("cannot use --commit-only {}", error.path().display()))
+            }
             _ => {
                 RunError::Path(FailedAct::new("cannot use --commit-only", error.path(), error.io()))
             }
