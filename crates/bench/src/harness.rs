@@ -53,8 +53,24 @@ pub(crate) struct Harness<'a> {
 
 impl Harness<'_> {
     /// Runs a scenario of the program `synconce` and returns its report. The logs of a failed
-    /// command stay in place, and the error names them.
+    /// command stay in place, and the error names them. A directory that was made for the scenario is
+    /// removed, unless something is kept in it.
     pub(crate) fn measure(
+        &self,
+        common: &Common,
+        synconce: &Path,
+        scenario: impl FnOnce(&Path) -> Result<Scenario, Error> + Send,
+    ) -> Result<BenchReport, Error> {
+        let above = common.dir.ancestors().filter(|dir| *dir != Path::new(""));
+        let missing: Vec<_> = above.take_while(|dir| !dir.exists()).collect();
+        let result = self.measure_there(common, synconce, scenario);
+        for made in missing {
+            let _ = std::fs::remove_dir(made);
+        }
+        result
+    }
+
+    fn measure_there(
         &self,
         common: &Common,
         synconce: &Path,

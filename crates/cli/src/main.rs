@@ -10,6 +10,8 @@ use synconce::commands::{
     bench, commit, doctor, eatmydata, help, hold, oci, promise, real, run, setup, status, tree,
 };
 use synconce::completion;
+use synconce_durable::standard_paths;
+use synconce_durable::text::quote;
 use synconce_sys::origin;
 use synconce_sys::signals::is_ignored;
 
@@ -30,8 +32,17 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return help::wrong(error),
     };
-    let ended = promise::keep(&arguments.command).and_then(|()| carry_out(arguments.command));
+    let ended = refuse_relative().and_then(|()| promise::keep(&arguments.command));
+    let ended = ended.and_then(|()| carry_out(arguments.command));
     ended.unwrap_or_else(|error| error.end())
+}
+
+/// Refuses a relative path in a variable of our directories.
+fn refuse_relative() -> Result<(), CommandError> {
+    let Some((variable, path)) = standard_paths::relative() else { return Ok(()) };
+    let refusal = format!("cannot use {variable}={}: it is no absolute path", path.display());
+    let absolute = std::path::absolute(&path).unwrap_or(path);
+    Err(CommandError::from(refusal).hint(format!("export {variable}={}", quote(&absolute))))
 }
 
 fn carry_out(command: Command) -> Result<ExitCode, CommandError> {

@@ -128,6 +128,15 @@ fn is_roots(directory: &Path) -> bool {
     rustix::process::geteuid().is_root() && !refused
 }
 
+/// Returns the first of our variables that has a relative path, and the path. Another process would
+/// look for the markers elsewhere. An empty value counts as none.
+pub fn relative() -> Option<(&'static str, PathBuf)> {
+    [STATE_VARIABLE, RUNTIME_VARIABLE, REGISTRY_VARIABLE].into_iter().find_map(|variable| {
+        let path = PathBuf::from(env::var_os(variable)?);
+        (path.is_relative() && path != Path::new("")).then_some((variable, path))
+    })
+}
+
 fn absolute(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

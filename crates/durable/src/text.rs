@@ -34,6 +34,11 @@ pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
+/// Returns `name`, or quotes if it is empty: a message shows that there is no name.
+pub fn shown(name: &str) -> &str {
+    if name.is_empty() { "''" } else { name }
+}
+
 /// Returns `path` as one word of a POSIX shell. Bytes that are not UTF-8, and characters that a
 /// terminal acts on, are printed by the shell itself, so that the word can be shown and typed.
 pub fn quote(path: &Path) -> String {

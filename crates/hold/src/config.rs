@@ -218,6 +218,11 @@ impl Config {
         if self.hold.is_empty() {
             return Some("no [[hold]] with a path: nothing would be held".to_owned());
         }
+        if let Some(unit) = self.unit.as_ref().filter(|unit| !is_unit(unit)) {
+            return Some(format!(
+                "unit: {unit:?} is no name of a systemd unit, as \"redis.service\" is"
+            ));
+        }
         self.problem_of_paths()
     }
 
@@ -307,6 +312,15 @@ pub fn path_of(name: &OsStr) -> PathBuf {
         file.push(".toml");
         Path::new(DIRECTORY).join(file)
     }
+}
+
+/// Whether `name` can be the name of a daemon's systemd unit: at most 255 letters, digits and `:-_.\@`
+/// (systemd.unit(5)). systemctl(1) takes a name without a type for a service, and one that begins
+/// with `-` for an option.
+fn is_unit(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || br":-_.\@".contains(&byte);
+    let begins_well = name.starts_with(|first: char| !".@-".contains(first));
+    begins_well && name.len() <= 255 && name.bytes().all(is_plain)
 }
 
 /// Returns what is wrong with `path`, whose last name may be a pattern if `may_match`.

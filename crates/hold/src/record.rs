@@ -188,7 +188,7 @@ impl HoldRecord {
     }
 
     /// Whether `error` of [`HoldRecord::read`] is about the content: the marker is damaged.
-    pub(crate) fn is_damage(error: &Error) -> bool {
+    pub fn is_damage(error: &Error) -> bool {
         // Only what a reader of JSON says about the content.
         matches!(error.io().kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
     }

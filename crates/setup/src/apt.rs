@@ -16,7 +16,7 @@ mod wrapper;
 
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
-use crate::undo::Edits;
+use crate::undo::{self, Edits};
 use program::{DIRECTORY, DivertedProgram, ProgramStep};
 use rustix::fs::{Access, FlockOperation};
 use rustix::io::Errno;
@@ -47,6 +47,8 @@ pub struct ProgramChange {
     pub path: PathBuf,
     /// The path of the real program while it is diverted.
     pub real: PathBuf,
+    /// Where what was in the place of the program is kept, if synconce did not write it.
+    pub saved: Option<PathBuf>,
 }
 
 impl Plan {
@@ -62,6 +64,7 @@ impl Plan {
             },
             path: host.real(&program.path),
             real: host.real(&program.real),
+            saved: program.saved.clone().filter(|_| steps.contains(&ProgramStep::Save)),
         };
         changed.map(change).collect()
     }
@@ -170,9 +173,15 @@ fn carry_out(plan: &Plan, host: &Host) -> Result<(), Error> {
 }
 
 fn take(step: ProgramStep, program: &DivertedProgram, host: &Host) -> Result<(), Error> {
-    let DivertedProgram { path, real, .. } = program;
+    let DivertedProgram { path, real, saved, .. } = program;
     let (at_path, at_real) = (host.real(path), host.real(real));
     match step {
+        ProgramStep::Save => {
+            if let Some(saved) = saved {
+                replace::make_directories_above(saved)?;
+                undo::save(&host.look(path)?, saved)?;
+            }
+        }
         ProgramStep::Link => {
             replace::make_directories_above(&at_real)?;
             replace::hard_link(&at_path, &at_real)?;

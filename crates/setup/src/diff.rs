@@ -45,6 +45,7 @@ pub(crate) fn text(found: &PathState) -> Option<String> {
     }
 }
 
-fn link(target: &Path) -> String {
+/// Returns a link as text.
+pub(crate) fn link(target: &Path) -> String {
     format!("symbolic link to {}\n", target.display())
 }

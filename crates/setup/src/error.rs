@@ -22,7 +22,6 @@ impl Error {
                 std::io::ErrorKind::PermissionDenied if rustix::process::geteuid().is_root() => {
                     Some("look for files that are immutable: lsattr -d FILE")
                 }
-                std::io::ErrorKind::PermissionDenied => Some("run it as root"),
                 std::io::ErrorKind::StorageFull => Some("free space on that disk, and try again"),
                 std::io::ErrorKind::ReadOnlyFilesystem => {
                     Some("make the file system writable, or set up the image that it comes from")

@@ -36,6 +36,9 @@ pub struct JournalEntry {
     pub before: Option<Before>,
     /// Fingerprints of everything that synconce wrote or was about to write here, in order.
     pub after: Vec<String>,
+    /// The last of them, as text. Empty in journals of older versions.
+    #[serde(default)]
+    pub ours: String,
     /// Whether the journal records that the change was written and no undo has begun.
     /// Otherwise the file's content shows whether it was written.
     #[serde(default)]
@@ -177,12 +180,11 @@ impl Journal {
     fn add(&mut self, change: &PathChange, host: &Host, engine: Engine) -> Result<(), Error> {
         let found = host.look(&change.path)?;
         let real = host.real(&change.path);
-        let after = match &change.act {
-            PlannedAct::Edit { after, .. } => print_of_text(after.as_bytes()),
-            PlannedAct::Create(content) | PlannedAct::Own(content) => {
-                print_of_text(content.as_bytes())
-            }
-            PlannedAct::Link(target) => print_of_link(target),
+        let (after, ours) = match &change.act {
+            PlannedAct::Edit { after: text, .. }
+            | PlannedAct::Create(text)
+            | PlannedAct::Own(text) => (print_of_text(text.as_bytes()), text.clone()),
+            PlannedAct::Link(target) => (print_of_link(target), diff::link(target)),
         };
         let known = self.files.iter().position(|entry| entry.path == change.path);
         // The entry is outdated if the set-up never changed the file and the file was edited
@@ -197,6 +199,7 @@ impl Journal {
                 return Err(fault.in_file(&real).into());
             }
             entry.after.push(after);
+            entry.ours = ours;
             return Ok(());
         }
         let before = match (found, &change.act) {
@@ -217,7 +220,7 @@ impl Journal {
             }
         };
         let (path, after) = (change.path.clone(), vec![after]);
-        let entry = JournalEntry { path, before, after, written: false };
+        let entry = JournalEntry { path, before, after, ours, written: false };
         match out_of_date {
             Some(at) => self.files[at] = entry,
             None => self.files.push(entry),

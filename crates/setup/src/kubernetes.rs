@@ -18,3 +18,11 @@ pub const NOTES: [&str; 3] = [
      both, and undoes both when it is deleted",
     "a pod asks by `runtimeClassName: synconce` and the annotation `io.synconce.hold: \"true\"`",
 ];
+
+/// Notes for the user who takes the manifest away.
+pub const UNDO_NOTES: [&str; 2] = [
+    "nothing was changed: delete the pods with `runtimeClassName: synconce`, then take the \
+     RuntimeClass away by `kubectl delete runtimeclass synconce`",
+    "undo each node by `synconce setup containerd --undo`; where the Helm chart set the nodes up, \
+     its deletion does both",
+];

@@ -67,19 +67,20 @@ pub fn plan(host: &Host, engine: Engine, edits: Edits) -> Result<Option<Undo>, E
             return Err(edited(entry, &now, host, engine));
         }
         let is_lost = !is_ours && now != PathState::Absent;
-        let saved = is_lost.then(|| place(host, engine, &entry.path, steps.len()));
+        let beside = journal::path(host, engine);
+        let directory = beside.parent().unwrap_or(&beside);
+        let saved = is_lost.then(|| free_place(directory, &entry.path, steps.len()));
         let (path, before) = (entry.path.clone(), entry.before.clone());
         steps.push(UndoStep { path, now, before, saved });
     }
     Ok(Some(Undo { steps, journal }))
 }
 
-/// Returns a free path beside the journal to keep the edit of `path`, the file of step `at`.
-fn place(host: &Host, engine: Engine, path: &Path, at: usize) -> PathBuf {
+/// Returns a free path in `directory` to keep the edit of `path`, the file of step `at`.
+pub(crate) fn free_place(directory: &Path, path: &Path, at: usize) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let journal = journal::path(host, engine);
     // Several steps may have files of the same name, and so may an earlier undo.
-    let mut places = (at + 1..).map(|n| journal.with_file_name(format!("saved-{n}-{name}")));
+    let mut places = (at + 1..).map(|n| directory.join(format!("saved-{n}-{name}")));
     let is_free = |place: &PathBuf| std::fs::symlink_metadata(place).is_err();
     places.find(is_free).unwrap_or_else(|| unreachable!("there are more numbers than files"))
 }
@@ -131,7 +132,7 @@ fn put_back(step: &UndoStep, host: &Host) -> Result<(), Error> {
 }
 
 /// Keeps `now` as `saved`, readable only by its owner.
-fn save(now: &PathState, saved: &Path) -> Result<(), Error> {
+pub(crate) fn save(now: &PathState, saved: &Path) -> Result<(), Error> {
     let rights = Rights { mode: 0o600, ..Rights::common() };
     match now {
         PathState::Absent => {}
@@ -141,14 +142,12 @@ fn save(now: &PathState, saved: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the refusal for a file that is neither the original nor what synconce wrote. The diff
-/// from the original shows both edits.
+/// Makes the refusal for a file that is neither the original nor what synconce wrote.
 fn edited(entry: &JournalEntry, now: &PathState, host: &Host, engine: Engine) -> Error {
     let real = host.real(&entry.path);
-    let before = entry.before.as_ref().map(|before| before.content.as_str());
-    let shown = diff::unified(&real, before, diff::text(now).as_deref());
+    let shown = diff::unified(&real, Some(&entry.ours), diff::text(now).as_deref());
     let reason = format!(
-        "was edited since synconce edited it; nothing was changed. Both edits:\n{}",
+        "was edited since synconce edited it; nothing was changed. The edit:\n{}",
         shown.trim_end()
     );
     let remedy = match later(entry, now, host, engine) {

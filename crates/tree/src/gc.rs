@@ -5,6 +5,7 @@ use crate::store::{OPEN, Store, TRASH, TREES, names_in};
 use crate::unneeded::LayerMount;
 use crate::{layer, unneeded};
 use std::fs;
+use std::path::PathBuf;
 use synconce_durable::error::{Context, Error};
 
 /// What [`gc`] has removed and kept.
@@ -16,6 +17,8 @@ pub struct Collected {
     pub layers: u64,
     /// Mounts of layers that are kept, although nothing refers to them.
     pub mounted: Vec<LayerMount>,
+    /// The paths of what is among the layers, is no layer, and is kept.
+    pub strays: Vec<PathBuf>,
 }
 
 /// Removes interrupted sessions and layers that nothing refers to and no mount shows. The trash is
@@ -27,9 +30,10 @@ pub fn gc(store: &Store) -> Result<Collected, Error> {
     let recovered = recover(store)?;
     let _lock = store.lock()?;
     sweep_unfinished(store)?;
-    let unreferenced = unneeded::unreferenced(store, layer::layers(store)?)?;
+    let (layers, strays) = layer::layers(store)?;
+    let unreferenced = unneeded::unreferenced(store, layers)?;
     let layers = unneeded::drop_layers(store, &unreferenced.free)?;
-    Ok(Collected { recovered, layers, mounted: unreferenced.mounted })
+    Ok(Collected { recovered, layers, mounted: unreferenced.mounted, strays })
 }
 
 /// What a store has that nothing needs.
@@ -51,7 +55,7 @@ pub fn garbage(store: &Store) -> Result<Garbage, Error> {
     let _lock = store.lock_to_read()?;
     Ok(Garbage {
         interrupted: interrupted(store)?,
-        layers: unneeded::unreferenced(store, layer::layers(store)?)?.free,
+        layers: unneeded::unreferenced(store, layer::layers(store)?.0)?.free,
         trash: names_in(&store.path().join(TRASH))?.len(),
     })
 }

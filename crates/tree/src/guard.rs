@@ -70,7 +70,7 @@ pub(crate) fn is_committed(
 ) -> Result<(), Error> {
     match store.opened(record)? {
         Opened::Yes(_) => Err(error(store, act, &record.name, Guard::Changes)),
-        Opened::No | Opened::Lost | Opened::Stale => Ok(()),
+        Opened::No | Opened::Lost | Opened::Missing(_) | Opened::Stale => Ok(()),
     }
 }
 

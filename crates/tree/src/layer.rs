@@ -9,7 +9,7 @@ pub use self::alteration::Alteration;
 use self::snapshot::SnapshotFingerprint;
 use crate::pin::{Pin, TO_COMMIT, TO_COMPARE};
 use crate::record::Layer;
-use crate::store::{LAYERS, Store, encode, names_in, open_directory, read, write_lightly};
+use crate::store::{LAYERS, Store, encode, is_id, names_in, open_directory, read, write_lightly};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -191,9 +191,14 @@ fn try_replace_fingerprint(store: &Store, id: &str, entries: Fingerprint) {
     }
 }
 
-/// Returns the ids of all layers.
-pub(crate) fn layers(store: &Store) -> Result<Vec<String>, Error> {
-    names_in(&store.path().join(LAYERS))
+/// Returns the ids of all layers, and the paths of what is among them and is no layer.
+pub(crate) fn layers(store: &Store) -> Result<(Vec<String>, Vec<PathBuf>), Error> {
+    let is_layer = |name: &String| {
+        is_id(name) && store.layer(name).symlink_metadata().is_ok_and(|it| it.is_dir())
+    };
+    let names = names_in(&store.path().join(LAYERS))?;
+    let (layers, strays): (Vec<_>, Vec<_>) = names.into_iter().partition(is_layer);
+    Ok((layers, strays.iter().map(|name| store.layer(name)).collect()))
 }
 
 /// Makes a subvolume read-only. btrfs commits the kernel's transaction for this, so the call

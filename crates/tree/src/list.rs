@@ -36,7 +36,7 @@ pub fn list(store: &Store) -> Result<(Vec<ListedTree>, Vec<Error>), Error> {
         let is_open = matches!(opened, Opened::Yes(_));
         let mut layers = match opened {
             Opened::Yes(layers) => layers,
-            Opened::No | Opened::Lost | Opened::Stale => record.layers.clone(),
+            Opened::No | Opened::Lost | Opened::Missing(_) | Opened::Stale => record.layers.clone(),
         };
         for layer in record.kept.iter().flat_map(|kept| &kept.layers) {
             if !layers.contains(layer) {

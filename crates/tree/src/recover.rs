@@ -35,11 +35,13 @@ impl Interrupted {
     }
 }
 
-/// Uncommitted changes that were lost in a power failure.
+/// Uncommitted changes that are lost.
 #[derive(Clone, Debug)]
 pub struct Lost {
     /// The tree, which is back at its committed generation.
     pub tree: TreeName,
+    /// The content of a layer that is missing; `None` if the machine has stopped.
+    pub missing: Option<PathBuf>,
 }
 
 /// What a recovery found and removed. Each finding is reported once, because nothing of it is
@@ -91,17 +93,19 @@ pub fn recover(store: &Store) -> Result<Recovered, Error> {
             // The changes are kept. A command that uses the tree fails by this error; others work.
             Err(_) => continue,
         };
-        match store.opened(&record)? {
-            Opened::No | Opened::Yes(_) => {}
-            Opened::Stale => store.close(&name)?,
-            Opened::Lost => {
-                let elsewhere = is_committed_elsewhere(store, &name)?;
+        let missing = match store.opened(&record)? {
+            Opened::No | Opened::Yes(_) => continue,
+            Opened::Stale => {
                 store.close(&name)?;
-                if elsewhere {
-                    continue;
-                }
-                recovered.lost.push(Lost { tree: name });
+                continue;
             }
+            Opened::Lost => None,
+            Opened::Missing(content) => Some(content),
+        };
+        let elsewhere = is_committed_elsewhere(store, &name)?;
+        store.close(&name)?;
+        if !elsewhere {
+            recovered.lost.push(Lost { tree: name, missing });
         }
     }
     Ok(recovered)

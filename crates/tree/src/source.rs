@@ -176,7 +176,7 @@ pub(crate) fn stack(store: &Store, name: &TreeName) -> Result<LayerStack, Error>
     let base = Base::of(&record);
     let layers = match store.opened(&record)? {
         Opened::Yes(layers) => layers,
-        Opened::No | Opened::Lost | Opened::Stale => record.layers,
+        Opened::No | Opened::Lost | Opened::Missing(_) | Opened::Stale => record.layers,
     };
     let (tree, from) = (Some(name.clone()), name.to_string());
     Ok(LayerStack { tree, from, layers, strategy: record.strategy, base: Some(base) })

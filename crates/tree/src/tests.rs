@@ -165,13 +165,14 @@ fn an_interrupted_session_is_reported_beside_a_record_that_cannot_be_read() {
 #[test]
 fn a_layer_that_nobody_refers_to_goes_to_the_trash_and_others_stay() {
     let (_directory, store) = store();
-    for id in ["kept", "dropped"] {
+    let [kept, dropped] = ["a", "d"].map(|digit| digit.repeat(16));
+    for id in [&kept, &dropped] {
         fs::create_dir(store.layer(id)).expect("a directory");
     }
-    store.write(&record("a", 1, &["kept"])).expect("it is written");
+    store.write(&record("a", 1, &[&kept])).expect("it is written");
     let dropped = gc(&store).expect("it is swept").layers;
     assert_eq!(dropped, 1);
-    assert_eq!(layers(&store).expect("they are read"), ["kept"]);
+    assert_eq!(layers(&store).expect("they are read"), (vec![kept], Vec::new()));
     assert!(has_trash(&store).expect("it is read"));
 }
 
@@ -215,7 +216,12 @@ fn what_was_done_in_another_era_is_lost_and_to_another_generation_is_committed()
     assert_eq!(store.opened(&one).expect("it is read"), Opened::Lost);
     let recovered = recover(&store).expect("it recovers");
     assert_eq!(recovered.lost[0].tree, one.name);
+    assert!(recovered.lost[0].missing.is_none());
     assert!(recover(&store).expect("it recovers").lost.is_empty(), "it is said once");
+    store.note_open(&one, one.layers.clone(), &began).expect("it is noted");
+    fs::remove_dir_all(store.layer("x")).expect("it is removed");
+    let recovered = recover(&store).expect("it recovers");
+    assert_eq!(recovered.lost[0].missing, Some(store.content("x")), "the machine did not stop");
 }
 
 #[test]

@@ -16,6 +16,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::env;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -145,8 +146,11 @@ fn exit_code(seconds: f64, limit: Option<u32>) -> ExitCode {
 }
 
 fn failure(error: &Error, arguments: &Doctor) -> CommandError {
-    let doctor =
-        |path: &Path| shell(&["synconce".into(), "doctor".into(), path.display().to_string()]);
+    let here = Path::new("");
+    let doctor = |path: &Path| {
+        let path = if path == here { Path::new(".") } else { path };
+        shell(&["synconce".into(), "doctor".into(), path.display().to_string()])
+    };
     let hint = match error {
         // The temporary files are removed.
         Error::Interrupted(signal) => {
@@ -157,13 +161,16 @@ fn failure(error: &Error, arguments: &Doctor) -> CommandError {
         Error::ReadOnly(_) => {
             Some("synconce doctor DIRECTORY, with a directory that can be written".to_owned())
         }
-        Error::NotDirectory(path) => path.parent().map(|parent| {
-            if parent == Path::new("") { doctor(Path::new(".")) } else { doctor(parent) }
-        }),
+        Error::NotDirectory(path) => path.parent().map(doctor),
         Error::NotAllowed(path) => Some(format!("sudo {}", doctor(path))),
         // `synconce doctor make`.
         Error::Io { path, .. } if *path == arguments.path && search::find(path).is_some() => {
             Some(format!("synconce doctor -- {}", shell(&[path.display().to_string()])))
+        }
+        Error::Io { path, error, .. }
+            if *path == arguments.path && error.kind() == ErrorKind::NotFound =>
+        {
+            path.ancestors().skip(1).find(|above| *above == here || above.is_dir()).map(doctor)
         }
         _ => None,
     };

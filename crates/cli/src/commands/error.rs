@@ -1,7 +1,7 @@
 //! Why a command failed, and what the user can do.
 
 use crate::exit;
-use crate::text::say;
+use crate::text::{say, shell};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -85,4 +85,10 @@ impl From<&str> for CommandError {
     fn from(message: &str) -> Self {
         Self::from(message.to_owned())
     }
+}
+
+/// Returns the command line of this process, to be typed by an ordinary user.
+pub fn as_root() -> String {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    format!("sudo synconce {}", shell(&words.collect::<Vec<_>>()))
 }

@@ -7,9 +7,9 @@ mod show;
 pub use self::show::{HoldReport, reports};
 
 use crate::arguments::hold::{HoldArguments, HoldVerb, NamedHold, Restore};
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, as_root};
 use crate::exit;
-use crate::text::{notice, shell};
+use crate::text::notice;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -68,9 +68,8 @@ pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
         _ => {}
     }
     if !rustix::process::geteuid().is_root() {
-        let words = std::env::args().skip(1).collect::<Vec<_>>();
         return Err(CommandError::from("cannot change a hold: only root may mount on files")
-            .hint(format!("sudo synconce {}", shell(&words))));
+            .hint(as_root()));
     }
     match arguments.verb {
         HoldVerb::Run(arguments) => run::run(&arguments),
@@ -85,14 +84,25 @@ pub fn hold(arguments: HoldArguments) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Reads the file of the hold `name`, or its marker if the file is gone: a crash may have come
+/// Reads the file of the hold `word`, or its marker if the file is gone: a crash may have come
 /// between.
-fn read_or_recall(name: &OsStr) -> Result<Config, CommandError> {
-    match (read(name), HoldRecord::read(&name_of(name)?)) {
-        (Err(error), Ok(Some(record))) if !path_of(name).exists() => {
+fn read_or_recall(word: &OsStr) -> Result<Config, CommandError> {
+    let (name, file) = (name_of(word)?, path_of(word));
+    match (read(word), HoldRecord::read(&name)) {
+        (Err(error), Ok(Some(record))) if !file.exists() => {
             error.lines.iter().for_each(|line| notice(line));
             notice("the marker of the hold says what is held");
             Ok(record.config)
+        }
+        // Nothing says what was held.
+        (Err(error), Err(damage)) if !file.exists() && HoldRecord::is_damage(&damage) => {
+            let written = format!("write {} again (man synconce-hold)", quote(&file));
+            Err(error.and(HoldFailure::of_marker(&name, damage).into()).hint(format!(
+                "{}, then type: synconce hold recover {}; if the held files are gone for good: rm {}",
+                set_up(word).unwrap_or(written),
+                quote(Path::new(word)),
+                quote(&record::path(&name))
+            )))
         }
         (config, _) => config,
     }
@@ -108,13 +118,19 @@ fn read(name: &OsStr) -> Result<Config, CommandError> {
             return error
                 .hint(format!("synconce hold start {}", quote(&Path::new(".").join(name))));
         }
-        if let Some(name @ ("docker" | "buildkit" | "containerd")) = name.to_str()
-            && !path_of(OsStr::new(name)).exists()
-        {
-            return error.hint(format!("synconce setup {name} --hold"));
+        match set_up(name) {
+            Some(command) => error.hint(command),
+            None => error,
         }
-        error
     })
+}
+
+/// Returns the command that writes the missing file of the hold `name`, if there is one.
+fn set_up(name: &OsStr) -> Option<String> {
+    let daemons = ["docker", "buildkit", "containerd"];
+    let daemon =
+        name.to_str().filter(|name| daemons.contains(name) && !path_of(name.as_ref()).exists());
+    daemon.map(|name| format!("synconce setup {name} --hold"))
 }
 
 /// Returns the name of the hold that `word` names. The file of a hold may be gone while its files

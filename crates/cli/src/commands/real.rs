@@ -6,6 +6,7 @@ use crate::commands::run::end_as;
 use crate::exit;
 use crate::text::say;
 use std::process::ExitCode;
+use synconce_durable::text::shown;
 use synconce_run::RealError;
 use synconce_sys::reason;
 
@@ -18,7 +19,7 @@ pub fn real(arguments: &Real) -> Result<ExitCode, CommandError> {
         Ok(ending) => Ok(end_as(ending)),
         Err(RealError::Exec(error)) => {
             let command = arguments.command[0].to_string_lossy();
-            say(&format!("cannot execute {command}: {}", reason(&error)));
+            say(&format!("cannot execute {}: {}", shown(&command), reason(&error)));
             Ok(exit::not_executed(error.raw_os_error().unwrap_or(0)).into())
         }
         Err(error) => {

@@ -4,13 +4,14 @@ mod apt;
 mod check;
 
 use crate::arguments::{Configured, Setup};
-use crate::commands::error::CommandError;
+use crate::commands::error::{CommandError, as_root};
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::root;
 use crate::exit;
 use crate::text::{notice, set_quiet};
 use clap::ValueEnum;
 use serde::Serialize;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use synconce_durable::error::Context;
@@ -76,8 +77,18 @@ pub fn setup(arguments: &Setup) -> Result<ExitCode, CommandError> {
 
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
-        // A refused undo has both edits in its message.
-        Self::in_lines(&error.to_string()).with_remedy(error.remedy().map(str::to_owned))
+        // A refused undo has the edit in its message.
+        Self::in_lines(&error.to_string()).with_remedy(remedy(&error))
+    }
+}
+
+/// Returns what the user can do about `error`.
+fn remedy(error: &Error) -> Option<String> {
+    match (error.remedy(), error) {
+        (None, Error::Failed(failed)) if failed.io().kind() == ErrorKind::PermissionDenied => {
+            Some(as_root())
+        }
+        (remedy, _) => remedy.map(str::to_owned),
     }
 }
 
@@ -211,8 +222,12 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
         notice(note);
     }
     let missing = missing.filter(|_| arguments.json.json.is_some());
-    let plan = if arguments.builds_only { plan_builds_only(host)? } else { plan(engine, host)? };
     let report = SetupReport { notes: missing.into_iter().collect(), ..SetupReport::default() };
+    let plan = if arguments.builds_only { plan_builds_only(host) } else { plan(engine, host) };
+    let plan = match plan {
+        Err(error) if arguments.check => return check::refused(report, error),
+        plan => plan?,
+    };
     if plan.changes.is_empty() && !arguments.check {
         let note = format!("{} is set up already: nothing was changed", plan.command(engine));
         return Ok(SetupReport {
@@ -296,9 +311,10 @@ fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupRepo
 
 /// Returns the manifest for the cluster. Each node is set up by `synconce setup containerd`.
 fn manifest(arguments: &Setup) -> SetupReport {
+    let notes = if arguments.undo { &kubernetes::UNDO_NOTES[..] } else { &kubernetes::NOTES };
     SetupReport {
         manifest: (!arguments.undo).then_some(kubernetes::MANIFEST),
-        notes: kubernetes::NOTES.iter().map(|note| (*note).to_owned()).collect(),
+        notes: notes.iter().map(|note| (*note).to_owned()).collect(),
         ..SetupReport::default()
     }
 }

@@ -51,7 +51,7 @@ fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCo
         }
         TreeVerb::Import(ref arguments) => {
             // A mistyped source makes no store.
-            make::find_source(arguments)?;
+            make::find_source(&path.path()?, arguments)?;
             path.open_or_make()?
         }
         // A dry run removes nothing, not even what interrupted commands left.

@@ -73,7 +73,13 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
         assert_eq!(ended.stdout, "", "{ended:?}");
         ended.stderr
     };
-    assert_eq!(wrong("none"), "synconce: cannot examine none: No such file or directory\n");
+    for (missing, there) in [("none", "."), ("/none/none", "/")] {
+        let wanted = format!(
+            "synconce: cannot examine {missing}: No such file or directory\n\
+             synconce: hint: synconce doctor {there}\n"
+        );
+        assert_eq!(wrong(missing), wanted);
+    }
     let wanted = "synconce: cannot measure in file: not a directory\n\
                   synconce: hint: synconce doctor .\n";
     assert_eq!(wrong("file"), wanted);

@@ -104,6 +104,30 @@ fn a_damaged_marker_is_said_with_the_command_that_recovers() {
 }
 
 #[test]
+fn a_damaged_marker_whose_hold_has_no_file_is_said_with_what_ends_it() {
+    with_hold("after_crash = \"wipe\"\n", |place, fixture| {
+        fs::create_dir_all(place.path("state/holds")).unwrap();
+        place.write("state/holds/t.json", "{");
+        let text = place.read("t.toml");
+        place.remove("t.toml");
+        let said = refused(place, &["recover", "./t.toml"]);
+        for part in ["cannot read ./t.toml: ", "the marker is damaged\n"] {
+            assert!(said.contains(part), "{said}");
+        }
+        let (_, hint) = said.split_once("hint: write ./t.toml again ").expect("a hint");
+        let (again, gone) = hint.split_once("; if the held files are gone for good: ").unwrap();
+        assert!(again.ends_with("type: synconce hold recover ./t.toml"), "{said}");
+        // Each of the two ways ends the state.
+        place.write("t.toml", &text);
+        fixture.ok("recover");
+        assert_eq!(fixture.state(), "off");
+        place.write("state/holds/t.json", "{");
+        sh(place, gone);
+        assert_eq!(fixture.state(), "off");
+    });
+}
+
+#[test]
 fn a_file_with_a_fault_is_refused_by_every_verb_that_reads_it() {
     isolated(|place| {
         let hold = "[[hold]]\npath = \"/data/base\"\nkind = \"lmdb\"\n";

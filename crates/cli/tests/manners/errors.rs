@@ -9,6 +9,9 @@ pub fn trials() -> Vec<Trial> {
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
         trial(a_wrong_number_is_told_what_it_has_to_be, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
+        trial(an_empty_name_of_a_command_is_quoted, &[]),
+        trial(a_relative_directory_in_the_environment_is_refused, &[]),
+        trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
         trial(a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon, &[]),
     ]
 }
@@ -65,6 +68,48 @@ fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
             assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
         }
     }
+}
+
+fn an_empty_name_of_a_command_is_quoted(place: &Place) {
+    for words in [&["run", "--", ""][..], &["real", "--", ""], &["run", "--", "sh", "-c", REAL]] {
+        let ended = finish(place.synconce(words).env("SYNCONCE", binary()));
+        assert_eq!(ended.status.code(), Some(127), "{words:?}: {ended:?}");
+        let wanted = "synconce: cannot execute '': No such file or directory\n";
+        assert_eq!(ended.stderr, wanted, "{words:?}");
+    }
+}
+
+/// A command without a name, with real syncs, in a run.
+const REAL: &str = "exec \"$SYNCONCE\" real -- ''";
+
+fn a_relative_directory_in_the_environment_is_refused(place: &Place) {
+    for variable in ["SYNCONCE_STATE_DIR", "SYNCONCE_RUNTIME_DIR", "SYNCONCE_REGISTRY_DIR"] {
+        for words in [&["run", "--", "touch", "started"][..], &["status"]] {
+            let ended = finish(place.synconce(words).env(variable, "a b"));
+            assert_eq!(ended.status.code(), Some(125), "{variable}: {ended:?}");
+            let wanted = format!(
+                "synconce: cannot use {variable}=a b: it is no absolute path\n\
+                 synconce: hint: export {variable}='{}'\n",
+                place.text("a b")
+            );
+            assert_eq!(ended.stderr, wanted);
+        }
+        let unset = finish(place.synconce(&["status"]).env(variable, ""));
+        assert!(!unset.stderr.contains("cannot use"), "{variable}: {unset:?}");
+    }
+    assert!(!place.path("started").exists());
+}
+
+fn a_set_up_by_an_ordinary_user_names_the_command_for_root(place: &Place) {
+    let program = place.path("synconce");
+    std::fs::copy(binary(), &program).unwrap();
+    std::fs::copy(binary(), place.path("synconce-oci")).unwrap();
+    place.bare(&["chmod", "-R", "go+rX", "."]);
+    let words = ["setpriv", "--reuid=65534", "--clear-groups", program.to_str().unwrap()];
+    let ended = place.bare(&[&words[..], &["setup", "podman"]].concat());
+    assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+    let (_, hint) = ended.stderr.split_once(": Permission denied\n").expect("a refusal");
+    assert_eq!(hint, "synconce: hint: sudo synconce setup podman\n", "{ended:?}");
 }
 
 fn a_quoted_command_line_gets_the_one_that_works(place: &Place) {

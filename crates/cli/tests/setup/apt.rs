@@ -13,7 +13,7 @@ use synconce_testkit::harness::eventually;
 const REAL: &str = "usr/lib/synconce/diverted";
 
 /// Makes a system with dpkg and apt-get; apt, aptitude and tasksel are not there.
-fn place(name: &str) -> TestRoot {
+pub fn place(name: &str) -> TestRoot {
     let place = TestRoot::new(name);
     for program in ["usr/bin/synconce", "usr/bin/dpkg", "usr/bin/apt-get"] {
         place.program(program);
@@ -38,9 +38,9 @@ fn diversions(place: &TestRoot) -> String {
 }
 
 /// Everything that a set-up changes.
-type SetUpState = (std::collections::BTreeMap<std::path::PathBuf, (u32, Vec<u8>)>, String);
+pub type SetUpState = (std::collections::BTreeMap<std::path::PathBuf, (u32, Vec<u8>)>, String);
 
-fn state(place: &TestRoot) -> SetUpState {
+pub fn state(place: &TestRoot) -> SetUpState {
     (place.snapshot(), diversions(place))
 }
 
@@ -339,6 +339,9 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     // A synconce that went, and another copy of it.
     fs::remove_file(place.root.join("usr/bin/synconce")).unwrap();
     refused(&["apt"], ["synconce: is no executable file", "hint: install synconce"]);
+    let check = place.setup(&["apt", "--check"]);
+    let said = "synconce: is no executable file; install synconce";
+    assert!(check.code == Some(1) && check.stderr.contains(said), "{check:?}");
     place.program("usr/local/bin/synconce");
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(1));
     assert_eq!(place.setup(&["apt"]).code, Some(0));

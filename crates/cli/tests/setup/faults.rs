@@ -23,12 +23,18 @@ enum FileFault {
 type FaultRow = (&'static str, &'static str, FileFault, i32, &'static str);
 
 const FAULTS: [FaultRow; 8] = [
-    ("our binary is gone", RUNTIME, FileFault::Gone, 125, "synconce-oci: is no executable file\n"),
+    (
+        "our binary is gone",
+        RUNTIME,
+        FileFault::Gone,
+        1,
+        "synconce-oci: is no executable file; inst",
+    ),
     (
         "another PATH wins",
         LATER,
         FileFault::Written("[Service]\nEnvironment=PATH=/usr/bin\n"),
-        125,
+        1,
         "zz.conf, line 2: sets PATH, and wins over the drop-in file ",
     ),
     (

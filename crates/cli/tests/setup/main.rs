@@ -7,6 +7,7 @@ mod crashes;
 mod faults;
 mod held;
 mod installs;
+mod kept;
 mod mended;
 mod messages;
 mod node;

@@ -224,6 +224,11 @@ fn kubernetes_gets_a_manifest_on_standard_output_and_nothing_is_changed() {
     assert_eq!(ended.code, Some(0));
     assert!(ended.stdout.starts_with("apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"));
     assert!(ended.stderr.contains("packaging/helm/synconce"), "{ended:?}");
+    let undone = place.setup(&["kubernetes", "--undo"]);
+    assert_eq!((undone.code, undone.stdout.as_str()), (Some(0), ""));
+    let first = undone.stderr.lines().next().unwrap();
+    assert!(first.ends_with("away by `kubectl delete runtimeclass synconce`"), "{undone:?}");
+    assert!(!undone.stderr.contains("apply"), "{undone:?}");
     assert_eq!(before, place.snapshot());
 }
 
@@ -249,14 +254,19 @@ fn containers_that_name_the_runtime_stand_in_the_way_of_an_undo_unless_forced() 
 }
 
 #[test]
-fn a_refused_undo_prints_each_line_of_both_edits_as_a_line() {
-    let place = TestRoot::new("both");
+fn a_refused_undo_prints_the_lines_of_the_edit_alone() {
+    let place = TestRoot::new("edit");
+    // The set-up makes the file.
+    std::fs::remove_file(place.root.join("etc/docker/daemon.json")).unwrap();
     assert_eq!(place.setup(&["docker"]).code, Some(0));
-    place.write("etc/docker/daemon.json", "{}\n");
+    let config = place.read("etc/docker/daemon.json");
+    place.write("etc/docker/daemon.json", &config.replacen('{', "{\n  \"debug\": true,", 1));
     let refused = place.setup(&["docker", "--undo"]);
     assert_eq!(refused.code, Some(125), "{refused:?}");
-    assert!(refused.stderr.contains("nothing was changed. Both edits:\n"), "{refused:?}");
-    assert!(refused.stderr.contains("\nsynconce: +{}\n"), "{refused:?}");
+    assert!(refused.stderr.contains("nothing was changed. The edit:\n"), "{refused:?}");
+    let added: Vec<_> =
+        refused.stderr.lines().filter(|line| line.starts_with("synconce: +")).collect();
+    assert!(matches!(added[..], [_, "synconce: +  \"debug\": true,"]), "{refused:?}");
     assert!(!refused.stderr.contains("\\n"), "{refused:?}");
 }
 
@@ -295,13 +305,16 @@ fn a_dpkg_that_was_removed_with_the_directory_of_the_programs_is_named_by_its_pa
     let set_up = place.snapshot();
     let (programs, lost) = ("usr/lib/synconce/diverted", "var/lost");
     std::fs::rename(place.root.join(programs), place.root.join(lost)).unwrap();
-    for words in [&["apt", "--check"][..], &["apt"]] {
+    for (words, code, remedy) in [
+        (&["apt", "--check"][..], 1, "; put that file back"),
+        (&["apt"], 125, "\nsynconce: hint: put that file back"),
+    ] {
         let ended = place.setup(words);
-        assert_eq!(ended.code, Some(125), "{ended:?}");
+        assert_eq!(ended.code, Some(code), "{ended:?}");
         let real = place.root.join(programs).join("dpkg");
-        let reason = format!("dpkg: is a wrapper, and its program is gone: {}\n", real.display());
-        assert!(ended.stderr.contains(&reason), "{ended:?}");
-        assert!(ended.stderr.contains("hint: put that file back"), "{ended:?}");
+        let reason = "dpkg: is a wrapper, and its program is gone";
+        let said = format!("{reason}: {}{remedy}", real.display());
+        assert!(ended.stderr.contains(&said), "{ended:?}");
     }
     std::fs::rename(place.root.join(lost), place.root.join(programs)).unwrap();
     assert_eq!(set_up, place.snapshot());

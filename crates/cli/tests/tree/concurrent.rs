@@ -200,6 +200,13 @@ fn a_mount_on_the_trash_is_not_emptied(place: &Place) {
     site.refused(125, &["gc", "--wait"], &["trash"]);
     assert!(theirs.join("file").exists());
     unmount(&trash, UnmountFlags::empty()).unwrap();
+    let entry = trash.join("entry");
+    fs::create_dir(&entry).unwrap();
+    mount_bind(&theirs, &entry).unwrap();
+    let gc = format!("then `synconce tree --store {} gc`\n", site.store().display());
+    site.refused(125, &["gc", "--wait"], &["stay in the trash", &gc]);
+    assert!(theirs.join("file").exists());
+    unmount(&entry, UnmountFlags::empty()).unwrap();
     site.well(&["gc", "--wait"]);
 }
 

@@ -38,10 +38,11 @@ fn what_fails_on_a_full_disk_says_what_helps(place: &Place) {
     let mut fill = fs::File::create(disk.join("fill")).unwrap();
     while fill.write_all(&[0; 4096]).is_ok() {}
     let run = ["run", "--from", "base", "/bin/true"];
-    site.refused(125, &run, &["no space left on device", "hint: `synconce tree gc --wait`"]);
+    let gc = format!("hint: `synconce tree --store {} gc --wait`", site.store().display());
+    site.refused(125, &run, &["no space left on device", &gc]);
     fill.set_len(1 << 20).unwrap();
-    let to = disk.join("exported");
-    let incomplete = format!("hint: {0} is incomplete: rm -r {0}", to.display());
+    let to = disk.join("an export");
+    let incomplete = format!("hint: '{0}' is incomplete: rm -r -- '{0}'\n", to.display());
     site.refused(125, &["export", "base", to.to_str().unwrap()], &["no space left", &incomplete]);
 }
 

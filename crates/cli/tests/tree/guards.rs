@@ -21,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
         trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
         trial(no_export_goes_into_a_store, &NEEDS),
+        trial(what_is_no_layer_is_named_and_stays, &NEEDS),
     ]
 }
 
@@ -291,9 +292,9 @@ fn no_export_goes_into_a_store(place: &Place) {
     std::os::unix::fs::symlink(site.store(), &link).unwrap();
     let missing = site.fresh("missing");
     let through = missing.join("..").join(site.store().file_name().unwrap()).join("x");
-    let said = format!("synconce: cannot find {}: No such file or directory\n", missing.display());
-    let refused = site.ends(&["export", "base", through.to_str().unwrap()]);
-    assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
+    let through = through.to_str().unwrap();
+    let said = format!("cannot create {through}: No such file or directory\n");
+    site.refused(125, &["export", "base", through], &[&said]);
     assert!(!missing.exists());
     for below in ["sessions/x", "trees/x.json", "new/x"] {
         for store in [&site.store(), &link] {
@@ -306,4 +307,20 @@ fn no_export_goes_into_a_store(place: &Place) {
     }
     assert!(!site.store().join("new").exists());
     assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
+}
+
+fn what_is_no_layer_is_named_and_stays(place: &Place) {
+    let site = with_base(place);
+    let layers = site.store().join("layers");
+    fs::write(layers.join("notes"), "mine").unwrap();
+    fs::create_dir(layers.join("backup")).unwrap();
+    fs::write(layers.join("0123456789abcdef"), "mine").unwrap();
+    site.remove("base");
+    let collected = site.well(&["gc", "--wait"]);
+    for stray in ["notes", "backup", "0123456789abcdef"] {
+        let said = format!("{} is no layer, and stays: ", layers.join(stray).display());
+        assert!(collected.stderr.contains(&said), "{collected:?}");
+    }
+    assert_eq!(fs::read_dir(&layers).unwrap().count(), 3);
+    site.well(&["gc", "--dry-run"]);
 }

@@ -201,13 +201,16 @@ fn an_archive_whose_program_is_missing_names_the_package(place: &Place) {
 fn a_source_that_does_not_exist_gets_the_command_that_works(place: &Place) {
     let site = with_base(place);
     let url = "https://example.org/root.tar";
-    let hint = format!("hint: curl --location {url} | synconce tree import new -");
+    let tree = format!("synconce tree --store {}", site.store().display());
+    let hint = format!("hint: curl --location {url} | {tree} import new -\n");
     site.refused(125, &["import", "new", url], &["cannot open https://example.org", &hint]);
     let mut import = site.tree(&["import", "source", "new"]);
     let done = process::run(import.current_dir(place.path("")), limit()).unwrap();
     assert_eq!(done.status.code(), Some(125), "{done:?}");
-    let hint = "synconce: cannot open new: No such file or directory\n\
-                synconce: hint: the name of the tree comes first: synconce tree import new source\n";
+    let hint = format!(
+        "synconce: cannot open new: No such file or directory\n\
+         synconce: hint: the name of the tree comes first: {tree} import new source\n"
+    );
     assert_eq!(done.stderr, hint);
     let plain = site.ends(&["import", "new", "/none"]);
     assert!(!plain.stderr.contains("hint"), "{plain:?}");
@@ -334,8 +337,9 @@ fn a_directory_that_is_no_store_is_named_as_that(place: &Place) {
         assert_eq!(listed.status.code(), Some(125), "{listed:?}");
         let why = format!("cannot open the store {}: it is no store\n", place.text(name));
         assert!(listed.stderr.contains(&why), "{listed:?}");
-        let is_offered = listed.stderr.contains("synconce tree init");
-        assert_eq!(is_offered, name == "empty", "{listed:?}");
+        let free = if name == "empty" { place.text(name) } else { place.text("full/trees") };
+        let hint = format!("hint: `synconce tree init {free}` makes a store\n");
+        assert!(listed.stderr.ends_with(&hint), "{listed:?}");
     }
     let source = source.to_str().unwrap();
     assert_eq!(ends("full", &["import", "base", source]).status.code(), Some(125));

@@ -124,6 +124,12 @@ fn a_directory_without_a_store_is_an_error(place: &Place) {
             let code = finished.status.code();
             assert!(code == Some(125) || verb == ["fsck"] && code == Some(1), "{finished:?}");
             assert!(finished.stderr.contains(&path), "{verb:?}: {finished:?}");
+            let hint = match name {
+                "other" => Some(format!("hint: `synconce tree init {path}/trees` makes a store\n")),
+                "empty" => Some(format!("hint: `synconce tree init {path}` makes a store\n")),
+                _ => None,
+            };
+            assert!(hint.is_none_or(|hint| finished.stderr.ends_with(&hint)), "{finished:?}");
         }
     }
     // A directory with other files is not made a store, and the files are unchanged.
@@ -261,6 +267,9 @@ fn clones_go_on_without_their_base(place: &Place) {
         let left = fs::read_dir(site.store().join(directory)).unwrap().count();
         assert_eq!(left, 0, "{directory} is empty when there are no trees");
     }
+    let import = format!("synconce tree --store {} import NAME SOURCE", site.store().display());
+    let listed = site.well(&["list"]);
+    assert!(listed.stderr.ends_with(&format!("hint: `{import}` makes one\n")), "{listed:?}");
 }
 
 /// Starts a run with `words` that waits for `talk/go` and then does `script`; returns once the

@@ -171,11 +171,19 @@ fn every_verb_prints_json(place: &Place) {
 fn an_export_names_what_was_meant(place: &Place) {
     let site = with_base(place);
     let archive = place.text("base.tar");
-    let hint = format!("hint: synconce tree export base >{archive}");
+    let store = site.store().display().to_string();
+    let hint = format!("hint: synconce tree --store {store} export base >{archive}\n");
     site.refused(125, &["export", "base", &archive], &["the name of an archive", &hint]);
     assert!(!std::path::Path::new(&archive).exists());
     fs::create_dir(&archive).unwrap();
     site.well(&["export", "base", &archive]);
+    let point = place.text("no point");
+    let hint = format!("hint: mkdir -p -- '{point}'\n");
+    site.refused(125, &["mount", "base", &point], &["cannot mount on ", &hint]);
+    let far = place.text("a b/c/root");
+    let hint = format!("hint: mkdir -p -- '{}'\n", place.text("a b/c"));
+    site.refused(125, &["export", "base", &far], &["cannot create ", &hint]);
+    assert!(!place.path("a b").exists());
     let archives = [&["export", "base"][..], &["export", "base", "-"]];
     let [first, second] = archives.map(|words| site.tree(words).output().unwrap().stdout);
     assert!(first.len() > 1024 && first == second, "- is standard output");

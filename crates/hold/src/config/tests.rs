@@ -31,6 +31,10 @@ fn what_has_no_sense_is_named() {
         ),
         (&format!("set_aside = [\"/a/?/b\"]\n{hold}"), "set_aside: \"/a/?/b\" has a wildcard"),
         (&format!("docker_root = \"docker\"\n{hold}"), "docker_root: \"docker\" is not abs"),
+        (&format!("unit = \"a b/c\"\n{hold}"), "unit: \"a b/c\" is no name of a systemd unit"),
+        (&format!("unit = \"\"\n{hold}"), "unit: \"\" is no name of a systemd unit"),
+        (&format!("unit = \".service\"\n{hold}"), "unit: \".service\" is no name"),
+        (&format!("unit = \"--now\"\n{hold}"), "unit: \"--now\" is no name"),
     ] {
         let error = read(text).unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("test.toml"), "{text}: {error}");

@@ -89,11 +89,11 @@ impl Directory {
             let system = rustix::fs::fstatfs(&self.file);
             let is_memory = system.is_ok_and(|system| is_memory_magic(system.f_type as u64));
             let point = path.canonicalize().unwrap_or(path);
-            return if is_memory { Ok(None) } else { Err(RunError::NoDisk(point)) };
+            return if is_memory { Ok(None) } else { Err(no_disk(&point)) };
         };
         if !mount.kind().is_held() {
             let is_safe = stores_nothing(&mount.type_name) || !mount.writable;
-            return if is_safe { Ok(None) } else { Err(RunError::NoDisk(mount.point)) };
+            return if is_safe { Ok(None) } else { Err(no_disk(&mount.point)) };
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.file, ".", flags, Mode::empty());
@@ -127,4 +127,8 @@ impl Directory {
         });
         listed.or_else(|| Some((mounts::at(path)?, Vec::new(), PathBuf::from("/"))))
     }
+}
+
+fn no_disk(point: &Path) -> RunError {
+    RunError::NoDisk(format!("cannot commit {}", point.display()))
 }

@@ -109,8 +109,12 @@ fn pins(options: &RunOptions, mounts: &[Mount]) -> Result<Pins, RunError> {
     if !options.commit_only.is_empty() {
         let pins = Pins::open_only(&options.commit_only, mounts);
         let pins = pins.map_err(|error| match Errno::from_io_error(error.io()) {
-            Some(Errno::NODEV) => RunError::NoDisk(error.path().to_owned()),
-            _ => RunError::Path(FailedAct::from(&error)),
+            Some(Errno::NODEV) => {
+                RunError::NoDisk(format!("cannot use --commit-only {}", error.path().display()))
+            }
+            _ => {
+                RunError::Path(FailedAct::new("cannot use --commit-only", error.path(), error.io()))
+            }
         })?;
         let volatile = pins.iter().find(|pin| pin.volatile).map(|pin| pin.point.clone());
         return volatile.map_or(Ok(pins), |point| Err(RunError::VolatileOverlay(point)));

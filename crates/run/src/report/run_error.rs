@@ -32,10 +32,10 @@ pub enum RunError {
     NoStateDirectory,
     /// The mounts cannot be read: errno(3).
     Mounts(i32),
-    /// A path of `--commit-only` cannot be opened.
+    /// A path of `--commit-only`, or what is to be committed, cannot be opened.
     Path(FailedAct),
-    /// A path of `--commit-only` is not on a disk file system.
-    NoDisk(#[serde(serialize_with = "text::path")] PathBuf),
+    /// What cannot be done, because the path in it is not on a disk file system.
+    NoDisk(String),
     /// The file system mounted here is a volatile overlay, on which nothing becomes durable.
     VolatileOverlay(#[serde(serialize_with = "text::path")] PathBuf),
     /// A sealed run would work on a FUSE file system, which no commit reaches.
@@ -190,9 +190,7 @@ impl fmt::Display for RunError {
                 write!(f, "cannot read /proc/self/mountinfo: {}", words(*errno))
             }
             Self::Path(act) | Self::MarkerUnwritable(act) | Self::RootUnwritable(act) => act.fmt(f),
-            Self::NoDisk(path) => {
-                write!(f, "cannot commit {}: it is on no disk file system", path.display())
-            }
+            Self::NoDisk(act) => write!(f, "{act}: it is on no disk file system"),
             Self::VolatileOverlay(point) => write!(
                 f,
                 "cannot commit {}: it is a volatile overlay, on which nothing becomes durable",
@@ -211,7 +209,7 @@ impl fmt::Display for RunError {
                 "cannot hold syncs: a seccomp filter around us kills each process that syncs",
             ),
             Self::Exec { command, errno } => {
-                write!(f, "cannot execute {command}: {}", words(*errno))
+                write!(f, "cannot execute {}: {}", text::shown(command), words(*errno))
             }
             Self::Marker(act) => {
                 write!(f, "{act}; no sync was held, and the command was asked to end")

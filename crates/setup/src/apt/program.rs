@@ -3,7 +3,7 @@
 use super::{diversion, wrapper};
 use crate::error::{Error, NotEdited};
 use crate::host::{Host, PathState};
-use crate::undo::Edits;
+use crate::undo::{self, Edits};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::text::quote;
@@ -25,6 +25,8 @@ pub(super) struct DivertedProgram {
     is_diverted: bool,
     /// Where dpkg diverts `path` to by a diversion of another tool.
     foreign_target: Option<PathBuf>,
+    /// Where an undo keeps what is at `path`, if this version of synconce did not write it.
+    pub saved: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,8 @@ enum AtReal {
 /// works, and which of the files is the package's can be told from what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProgramStep {
+    /// Keeps a copy of what is in the place of the program.
+    Save,
     /// Gives the program its second name, in [`DIRECTORY`].
     Link,
     /// Puts the wrapper in the place of the program.
@@ -80,14 +84,15 @@ impl DivertedProgram {
         let is_variant = target_name.strip_prefix(name).is_some_and(|it| it.starts_with('-'));
         let path = if target_name == name || is_variant { target } else { typed };
         let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
-        let at_path = match host.look(&path)? {
-            PathState::File(content, _) if wrapper::is_wrapper(&content) => {
-                if wrapper::is_current(&content, &real, host) {
-                    AtPath::Wrapper
-                } else {
-                    AtPath::OldWrapper
-                }
-            }
+        let found = host.look(&path)?;
+        let unedited = match &found {
+            PathState::File(content, _) => wrapper::unedited(content, &real),
+            _ => None,
+        };
+        let at_path = match &found {
+            // Another copy than this process will do.
+            _ if unedited.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
+            PathState::File(content, _) if wrapper::is_wrapper(content) => AtPath::OldWrapper,
             PathState::Absent => AtPath::Nothing,
             PathState::File(..) => AtPath::Other,
             PathState::Link(_) => AtPath::Link,
@@ -100,7 +105,10 @@ impl DivertedProgram {
         let target = diversion::target(&path, host)?;
         let is_diverted = target == real;
         let foreign_target = (target != path && !is_diverted).then_some(target);
-        Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target })
+        let directory = host.state().join("setup/apt");
+        let is_ours = unedited.is_some() || found == PathState::Absent;
+        let saved = (!is_ours).then(|| undo::free_place(&directory, &path, 0));
+        Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target, saved })
     }
 
     /// Returns whether the program is not installed.
@@ -159,7 +167,7 @@ impl DivertedProgram {
     /// # Errors
     /// As for [`Self::set_up`].
     pub fn undo(&self, host: &Host, edits: Edits) -> Result<Vec<ProgramStep>, Error> {
-        use ProgramStep::{Drop, Restore, Undivert, Unwrap};
+        use ProgramStep::{Drop, Restore, Save, Undivert, Unwrap};
         match &self.foreign_target {
             Some(target) if self.has_wrapper() || self.at_real != AtReal::Nothing => {
                 return Err(self.diverted_to(target, host));
@@ -180,6 +188,10 @@ impl DivertedProgram {
             (_, AtReal::Same | AtReal::Other) => Some(Restore),
         };
         steps.extend(last);
+        // First: a full disk stops the undo before anything is changed.
+        if self.saved.is_some() && matches!(last, Some(Restore | Unwrap)) {
+            steps.insert(0, Save);
+        }
         Ok(steps)
     }
 

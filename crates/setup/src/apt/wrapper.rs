@@ -1,6 +1,5 @@
 //! The shell script in the place of a program.
 
-use crate::host::Host;
 use std::path::Path;
 
 const TEMPLATE: &str = include_str!("wrapper.sh");
@@ -39,10 +38,9 @@ pub(super) fn is_wrapper(content: &[u8]) -> bool {
     content.starts_with(mark.as_bytes())
 }
 
-/// Returns whether `content` is the wrapper of this version, and calls a synconce that is there:
-/// another copy than this process will do.
-pub(super) fn is_current(content: &[u8], real: &Path, host: &Host) -> bool {
-    let Ok(found) = std::str::from_utf8(content) else { return false };
-    let named = found.lines().find_map(|line| line.strip_prefix(SYNCONCE));
-    named.is_some_and(|named| found == text(real, named) && host.is_executable(Path::new(named)))
+/// Returns the synconce that `content` calls, if it is the wrapper of this version without edits.
+pub(super) fn unedited<'a>(content: &'a [u8], real: &Path) -> Option<&'a Path> {
+    let found = std::str::from_utf8(content).ok()?;
+    let named = found.lines().find_map(|line| line.strip_prefix(SYNCONCE))?;
+    (found == text(real, named)).then_some(Path::new(named))
 }

@@ -143,11 +143,14 @@ impl Store {
         if open.generation != record.generation {
             return Ok(Opened::Stale);
         }
-        let there = |layer: &Layer| self.content(&layer.id).exists();
-        let same =
-            !open.boot_epoch.is_over(&self.boot_epoch()?) || mutant::is("tree-open-believed");
-        let holds = same && open.layers.iter().all(there);
-        Ok(if holds { Opened::Yes(open.layers) } else { Opened::Lost })
+        if open.boot_epoch.is_over(&self.boot_epoch()?) && !mutant::is("tree-open-believed") {
+            return Ok(Opened::Lost);
+        }
+        let mut contents = open.layers.iter().map(|layer| self.content(&layer.id));
+        Ok(match contents.find(|content| !content.exists()) {
+            Some(content) => Opened::Missing(content),
+            None => Opened::Yes(open.layers),
+        })
     }
 
     /// Returns the stack in the note of `name`, if there is a readable note.
@@ -260,6 +263,8 @@ pub(crate) enum Opened {
     Yes(Vec<Layer>),
     /// The changes were lost in a power failure.
     Lost,
+    /// The content of a layer, which is missing although the machine has not stopped.
+    Missing(PathBuf),
     /// The changes were committed. The note is still there because its removal is not synced,
     /// and a power failure can undo it.
     Stale,

@@ -9,6 +9,7 @@ use crate::commands::signal_forwarder::SignalForwarder;
 use crate::exit;
 use crate::text::{notice, say};
 use std::process::{Command, ExitCode, ExitStatus};
+use synconce_durable::text::shown;
 use synconce_hold::aside::{self, AsideError};
 use synconce_hold::config::Config;
 use synconce_hold::recover::{self, Decision, Layers, RecoverError, Recovered, SetAside};
@@ -157,7 +158,8 @@ fn command(
 ) -> Result<ExitStatus, exit::Code> {
     let (program, words) = arguments.command.split_first().ok_or(exit::FAILED)?;
     let cannot = |act: &str, error: &std::io::Error| {
-        say(&format!("cannot {act} {}: {}", program.display(), reason(error)));
+        let program = program.to_string_lossy();
+        say(&format!("cannot {act} {}: {}", shown(&program), reason(error)));
     };
     let mut child = Command::new(program).args(words).spawn().map_err(|error| {
         cannot("execute", &error);

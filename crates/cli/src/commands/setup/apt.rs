@@ -1,6 +1,6 @@
 //! `synconce setup apt`
 
-use super::{Changed, DRY_RUN, SetupReport, edits};
+use super::{Changed, DRY_RUN, SetupReport, check, edits};
 use crate::arguments::Setup;
 use crate::commands::error::CommandError;
 use synconce_setup::apt::{self, Plan};
@@ -18,7 +18,11 @@ pub(super) fn carry_out(arguments: &Setup, host: &Host) -> Result<SetupReport, C
 
 fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
     let plan =
-        if arguments.check || arguments.dry_run { apt::plan(host)? } else { apt::set_up(host)? };
+        if arguments.check || arguments.dry_run { apt::plan(host) } else { apt::set_up(host) };
+    let plan = match plan {
+        Err(error) if arguments.check => return check::refused(SetupReport::default(), error),
+        plan => plan?,
+    };
     let mut report = report(&plan, host, arguments);
     let is_set_up = report.changes.is_empty();
     let setup = host.setup("apt");
@@ -86,7 +90,7 @@ fn report(plan: &Plan, host: &Host, arguments: &Setup) -> SetupReport {
     let changed = changes.iter().map(|change| Changed {
         act: change.act,
         path: change.path.display().to_string(),
-        saved: None,
+        saved: change.saved.as_ref().map(|path| path.display().to_string()),
     });
     SetupReport { dry_run, changes: changed.collect(), diff, ..SetupReport::default() }
 }

@@ -1,6 +1,6 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
-use crate::commands::setup::SetupReport;
+use crate::commands::setup::{SetupReport, remedy};
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
 use synconce_oci::probe::{Container, is_held};
@@ -40,10 +40,7 @@ pub(super) fn check(
             // A set-up would refuse a file that was edited since.
             let why = match apply::check(plan, host, engine) {
                 Ok(()) => format!("it would be by {setup}"),
-                Err(error) => {
-                    let remedy = error.remedy().map(|remedy| format!("; {remedy}"));
-                    format!("{error}{}", remedy.unwrap_or_default())
-                }
+                Err(error) => fault(&error),
             };
             report.faults.push(format!("{name} is not set up: {why}"));
             let read_only = apply::read_only(plan, host).map(|path| path.display().to_string());
@@ -65,6 +62,25 @@ pub(super) fn check(
     step_roots(&mut report, engine, root);
     report.notes.extend(running::out_of_reach(engine, host));
     Ok(report)
+}
+
+/// Adds what a set-up would refuse: the check has found a fault.
+///
+/// # Errors
+/// The error, if it is no refusal.
+pub(super) fn refused(mut report: SetupReport, error: Error) -> Result<SetupReport, Error> {
+    if !matches!(error, Error::Refused(_)) {
+        return Err(error);
+    }
+    report.dry_run = true;
+    report.set_up = Some(false);
+    report.faults.push(fault(&error));
+    Ok(report)
+}
+
+fn fault(error: &Error) -> String {
+    let remedy = remedy(error).map(|remedy| format!("; {remedy}"));
+    format!("{error}{}", remedy.unwrap_or_default())
 }
 
 /// Returns why the databases of the hold `name` are not held, or `None` if they are.

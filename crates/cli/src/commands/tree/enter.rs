@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use synconce_durable::text::shown;
 use synconce_sys::reason;
 use synconce_tree::enter::{self, Bind, Ending, EnterSpec};
 
@@ -41,7 +42,8 @@ pub fn enter(arguments: Enter) -> ExitCode {
         Ok(Ending::Killed(signal)) => exit::by_signal(signal),
         Ok(Ending::NotExecuted { command, errno }) => {
             say(&format!(
-                "cannot execute {command}: {}",
+                "cannot execute {}: {}",
+                shown(&command),
                 reason(&io::Error::from_raw_os_error(errno))
             ));
             if let Some(hint) =

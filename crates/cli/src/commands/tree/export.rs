@@ -1,19 +1,21 @@
 //! `synconce tree export`: a tree as a tar archive or a directory.
 
 use super::bar::Bar;
-use super::failure::outside;
+use super::failure::{outside, verb_on};
 use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
-use crate::text::{OutputStream, bytes, notice, shell};
+use crate::text::{OutputStream, bytes, notice};
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{self, Component, Path, PathBuf};
+use std::path::{self, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
+use synconce_durable::replace::missing_above;
+use synconce_durable::text::quote;
 use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
 use synconce_tree::{Store, store_of};
@@ -23,10 +25,10 @@ pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), Co
     let view = reading.view()?;
     match arguments.directory.as_deref().filter(|path| *path != Path::new("-")) {
         Some(path) if is_archive(path) && !path.is_dir() => {
-            let (name, path) = (&arguments.name, path.display());
             let why = "DIRECTORY would become a directory, and this is the name of an archive";
-            let failure = CommandError::from(format!("cannot export to {path}: {why}"));
-            Err(failure.hint(format!("synconce tree export {name} >{path}")))
+            let failure = CommandError::from(format!("cannot export to {}: {why}", path.display()));
+            let export = verb_on(store.path(), &["export", arguments.name.as_str()]);
+            Err(failure.hint(format!("{export} >{}", quote(path))))
         }
         Some(directory) => export_to(view.as_fd(), directory, output),
         None => export_tar(view.as_fd(), output),
@@ -40,12 +42,16 @@ fn is_archive(path: &Path) -> bool {
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
-    let target = is_in_no_store(directory).and_then(|()| open_empty(directory)).map_err(outside)?;
+    is_in_no_store(directory).map_err(outside)?;
+    let target = open_empty(directory).map_err(|error| {
+        let missing = missing_above(directory).pop();
+        outside(error).with_remedy(missing.map(|above| format!("mkdir -p -- {}", quote(&above))))
+    })?;
     let bar = Bar::new("exported");
     // A part of a tree looks like a whole one.
     let incomplete = |error| {
-        let there = shell(&[directory.display().to_string()]);
-        outside(error).hint(format!("{there} is incomplete: rm -r {there}"))
+        let there = quote(directory);
+        outside(error).hint(format!("{there} is incomplete: rm -r -- {there}"))
     };
     let copied = synconce_fs::copy(view, target.as_fd(), &CopyOptions::default(), &bar);
     let report = copied.map_err(incomplete)?;
@@ -62,24 +68,21 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
 /// Fails if `directory` is in a store of trees, or would be.
 fn is_in_no_store(directory: &Path) -> Result<(), Error> {
     let absolute = path::absolute(directory).on("cannot export to", directory)?;
-    let there = absolute.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-    let Some((above, canonical)) = there else { return Ok(()) };
-    // ".." behind a directory that is not there could lead anywhere once it is made.
-    let rest = absolute.strip_prefix(above).unwrap_or(&absolute);
-    if rest.components().any(|part| part == Component::ParentDir) {
-        let missing: PathBuf = above.components().chain(rest.components().take(1)).collect();
-        return Err(Error::new("cannot find", &missing, rustix::io::Errno::NOENT));
-    }
-    if store_of(&canonical).is_some() {
+    let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
+    if there.is_some_and(|canonical| store_of(&canonical).is_some()) {
         let why = io::Error::other("it would be in a store, which removes what no tree needs");
         return Err(Error::new("cannot export to", directory, why));
     }
     Ok(())
 }
 
-/// Makes `directory`, unless it exists and is empty, and opens it.
+/// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist, as
+/// for cp(1): a mistyped one would take a whole root to another disk.
 fn open_empty(directory: &Path) -> Result<fs::File, Error> {
-    fs::create_dir_all(directory).on("cannot create", directory)?;
+    match fs::create_dir(directory) {
+        Err(_) if directory.is_dir() => {}
+        made => made.on("cannot create", directory)?,
+    }
     if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
         return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY));
     }

@@ -32,8 +32,9 @@ impl From<Error> for CommandError {
             ));
         }
         match (error.io().kind(), store_of(error.path())) {
-            (io::ErrorKind::StorageFull, _) => {
-                failure.hint("`synconce tree gc --wait` frees what no tree needs")
+            (io::ErrorKind::StorageFull, Some(store)) => {
+                let gc = verb_on(store, &["gc", "--wait"]);
+                failure.hint(format!("`{gc}` frees what no tree needs"))
             }
             (io::ErrorKind::ReadOnlyFilesystem, Some(store)) => failure.hint(format!(
                 "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",

@@ -2,7 +2,7 @@
 //! `unprotect`, `rename`, `restore`, `squash`.
 
 use super::bar::Bar;
-use super::failure::outside;
+use super::failure::{outside, verb_on};
 use super::store::StorePath;
 use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
@@ -39,8 +39,8 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
     }))
 }
 
-/// Fails if the source of an import does not exist.
-pub fn find_source(Import { name, source, .. }: &Import) -> Result<(), CommandError> {
+/// Fails if the source of an import into `store` does not exist.
+pub fn find_source(store: &Path, Import { name, source, .. }: &Import) -> Result<(), CommandError> {
     if source == Path::new("-") {
         return Ok(());
     }
@@ -49,10 +49,11 @@ pub fn find_source(Import { name, source, .. }: &Import) -> Result<(), CommandEr
     let failure = CommandError::from(error);
     Err(if text.contains("://") {
         let url = shell(&[text]);
-        failure.hint(format!("curl --location {url} | synconce tree import {name} -"))
+        let import = verb_on(store, &["import", &name, "-"]);
+        failure.hint(format!("curl --location {url} | {import}"))
     } else if Path::new(&name).exists() && text.parse::<TreeName>().is_ok() {
-        let words = shell(&[text, name]);
-        failure.hint(format!("the name of the tree comes first: synconce tree import {words}"))
+        let import = verb_on(store, &["import", &text, &name]);
+        failure.hint(format!("the name of the tree comes first: {import}"))
     } else {
         failure
     })

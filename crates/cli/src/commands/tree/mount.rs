@@ -1,6 +1,7 @@
 //! `synconce tree mount` and `umount`: clones that other programs than a run work in.
 
 use super::bar::Bar;
+use super::failure::outside;
 use crate::arguments::tree::{MountArguments, Umount};
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
@@ -9,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, absolute};
 use synconce_durable::error::{Context, Error};
+use synconce_durable::text::quote;
 use synconce_tree::{MountOf, Store};
 
 pub fn mount(
@@ -22,7 +24,12 @@ pub fn mount(
             CommandError::from("cannot mount: only a mount of root is seen by other processes");
         return Err(failure.hint("`synconce tree run` works without"));
     }
-    let at = fs::canonicalize(&arguments.directory).on("cannot mount on", &arguments.directory)?;
+    let directory = &arguments.directory;
+    let at = fs::canonicalize(directory).on("cannot mount on", directory).map_err(|error| {
+        let is_missing = error.io().kind() == io::ErrorKind::NotFound;
+        let make = is_missing.then(|| format!("mkdir -p -- {}", quote(directory)));
+        outside(error).with_remedy(make)
+    })?;
     if !at.is_dir() {
         return Err(Error::new("cannot mount on", &at, rustix::io::Errno::NOTDIR).into());
     }

@@ -1,6 +1,7 @@
 //! Verbs that read trees: `list`, `log`, `diff`.
 
 use super::bar::Bar;
+use super::failure::verb_on;
 use crate::arguments::tree::Diff;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
@@ -78,7 +79,8 @@ pub fn list(store: &Store, output: Output) -> Result<(), CommandError> {
     output.write_or(&shown, || {
         if shown.is_empty() && broken.is_empty() {
             notice(&format!("no trees in {}", store.path().display()));
-            notice("hint: `synconce tree import NAME DIR|TAR` makes one");
+            let import = verb_on(store.path(), &["import", "NAME", "SOURCE"]);
+            notice(&format!("hint: `{import}` makes one"));
         } else if !shown.is_empty() {
             print(table(&shown))?;
         }

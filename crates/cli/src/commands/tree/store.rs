@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::record::time;
+use synconce_durable::text::quote;
 use synconce_tree::record::Purpose;
 use synconce_tree::{Interrupted, Recovered, Store, default_path};
 
@@ -55,14 +56,15 @@ impl StorePath {
         if !missing {
             return failure;
         }
-        let init = format!("`synconce tree init {}` makes a store", path.display());
+        let init = |path: &Path| format!("`synconce tree init {}` makes a store", quote(path));
         if path.exists() {
             failure = format!("cannot open the store {}: it is no store", path.display()).into();
-            return if is_empty(path) { failure.hint(init) } else { failure };
+            let is_free = is_empty(path);
+            return failure.hint(if is_free { init(path) } else { init(&path.join("trees")) });
         }
         match self.given {
             None => failure.hint("`synconce tree import NAME DIR|TAR` makes it"),
-            Some(_) => failure.hint(init),
+            Some(_) => failure.hint(init(path)),
         }
     }
 }
@@ -79,10 +81,16 @@ pub fn report(recovered: &Recovered) {
     }
     for lost in &recovered.lost {
         let tree = &lost.tree;
-        say(&format!(
-            "uncommitted changes to {tree} were lost when the machine stopped; \
-             {tree} is at its last commit"
-        ));
+        say(&match &lost.missing {
+            None => format!(
+                "uncommitted changes to {tree} were lost when the machine stopped; \
+                 {tree} is at its last commit"
+            ),
+            Some(missing) => format!(
+                "uncommitted changes to {tree} are lost: {} is missing; {tree} is at its last commit",
+                missing.display()
+            ),
+        });
     }
     say_left(&recovered.groups);
 }

@@ -85,9 +85,12 @@ pub fn preview(store: &Store, arguments: &Remove, output: Output) -> Result<(), 
 }
 
 pub fn gc(store: &Store, arguments: &Gc, output: Output) -> Result<(), CommandError> {
-    let Collected { recovered, layers, mounted } = synconce_tree::gc(store)?;
+    let Collected { recovered, layers, mounted, strays } = synconce_tree::gc(store)?;
     store::report(&recovered);
     mounted.iter().for_each(|mount| notice(&kept(mount)));
+    for stray in strays {
+        notice(&format!("{} is no layer, and stays: move it out of the store", stray.display()));
+    }
     let if_busy = if arguments.wait { IfBusy::Wait } else { IfBusy::Leave };
     let emptied = empty(store, if_busy)?;
     let lost: Vec<_> = recovered.lost.iter().map(|lost| &lost.tree).collect();
@@ -146,19 +149,21 @@ fn empty(store: &Store, if_busy: IfBusy) -> Result<u64, CommandError> {
     let bar = Bar::new("removed");
     let emptied = synconce_tree::empty_trash(store, if_busy, synconce_fs::threads(), &bar)?;
     drop(bar);
-    report(&emptied)?;
+    report(store, &emptied)?;
     Ok(emptied.entries)
 }
 
-fn report(emptied: &Emptied) -> Result<(), CommandError> {
+fn report(store: &Store, emptied: &Emptied) -> Result<(), CommandError> {
     if emptied.busy {
         notice("another process empties the trash; --wait waits for it");
     }
     emptied.left.iter().take(NAMED).for_each(|error| say(&error.to_string()));
     match emptied.left.len() {
         0 => Ok(()),
-        left => Err(CommandError::from(format!("{left} paths stay in the trash"))
-            .hint("what is mounted there has to be unmounted; then `synconce tree gc`")),
+        left => Err(CommandError::from(format!("{left} paths stay in the trash")).hint(format!(
+            "what is mounted there has to be unmounted; then `{}`",
+            verb_on(store.path(), &["gc"])
+        ))),
     }
 }
 
@@ -186,7 +191,7 @@ pub fn empty_in_background(store: &Store) {
         Err(error) => {
             let reason = reason(&error);
             say(&format!("cannot make a process that empties the trash: {reason}"));
-            say("hint: `synconce tree gc` empties it");
+            say(&format!("hint: `{}` empties it", verb_on(store.path(), &["gc"])));
         }
     }
 }
