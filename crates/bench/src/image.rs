@@ -1,5 +1,5 @@
-//! Scenario `build`: a Docker build installs or upgrades packages with apt, or changes the owner of
-//! files of a layer below.
+//! Scenario `build`: a Docker build installs or upgrades packages with apt, changes the owner of files
+//! of a layer below, or appends to a large file of that layer.
 //!
 //! Every variant builds the same steps from the same base, with downloaded packages, by the
 //! benchmark's own dockerd: its state is in the work directory, its sockets are in a /run that
@@ -52,8 +52,8 @@ fn scenario(options: &ImageOptions, synconce: &Path) -> Result<Scenario, Error> 
     Ok(Scenario {
         name: "build".to_owned(),
         about: format!(
-            "docker build: COPY {} files, {} on {}",
-            options.files(),
+            "docker build: COPY {}, {} on {}",
+            options.copied(),
             options.command(),
             options.base.suite,
         ),

@@ -34,6 +34,8 @@ pub enum MeasuredStep {
     Install,
     /// Changes the owner of so many files of the layer below.
     Chown(usize),
+    /// Appends to a file of so many MiB of the layer below: the overlay copies the file up.
+    CopyUp(usize),
     /// Installs every package of the base over itself, after the packages were installed in the
     /// base. dpkg replaces the files as for a later version. The packages of an older base would
     /// be others on each day.
@@ -47,9 +49,21 @@ impl ImageOptions {
         Self { common, base: base::BaseOptions::default(), step: MeasuredStep::Install }
     }
 
-    /// Returns the number of files in the context.
-    pub(super) fn files(&self) -> usize {
-        if let MeasuredStep::Chown(files) = self.step { files } else { FILES }
+    /// Returns the number of files in the context, and the bytes of each.
+    fn files(&self) -> (usize, usize) {
+        match self.step {
+            MeasuredStep::Chown(files) => (files, BYTES),
+            MeasuredStep::CopyUp(size) => (1, size << 20),
+            MeasuredStep::Install | MeasuredStep::Upgrade => (FILES, BYTES),
+        }
+    }
+
+    /// Returns the words for the files in the context.
+    pub(super) fn copied(&self) -> String {
+        match self.step {
+            MeasuredStep::CopyUp(size) => format!("a file of {size} MiB"),
+            _ => format!("{} files", self.files().0),
+        }
     }
 
     /// Returns the command of the measured step.
@@ -58,6 +72,7 @@ impl ImageOptions {
         match self.step {
             MeasuredStep::Install => format!("apt-get install --yes --no-download {packages}"),
             MeasuredStep::Chown(_) => "chown -R 1:1 /src".to_owned(),
+            MeasuredStep::CopyUp(_) => format!("echo >>{LARGE}"),
             MeasuredStep::Upgrade => UPGRADE.to_owned(),
         }
     }
@@ -66,6 +81,9 @@ impl ImageOptions {
 /// Number of files in the context, and the bytes of each: a source tree of some size.
 const FILES: usize = 1000;
 const BYTES: usize = 8 << 10;
+
+/// The only file of a context with one.
+const LARGE: &str = "/src/0/0";
 
 /// dpkg lists every installed package.
 const UPGRADE: &str = "apt-get install --yes --no-download --reinstall \
@@ -115,8 +133,10 @@ impl ImageFixture {
             files::write(path, bytes)
         };
         let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
-        for number in 0..self.options.files() {
-            let bytes: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(BYTES).collect();
+        let (files, size) = self.options.files();
+        let mut bytes = vec![0; size];
+        for number in 0..files {
+            random.fill(&mut bytes);
             write_file(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
         }
         for way in variants::ways() {
@@ -171,6 +191,11 @@ impl ImageFixture {
                 let file = format!("/src/{}/{last}", last % 10);
                 let is_changed = look(&["stat", "--format", "%u", &file])? == "1";
                 (!is_changed).then(|| "the owner is not changed".to_owned())
+            }
+            MeasuredStep::CopyUp(size) => {
+                let is_longer =
+                    look(&["stat", "--format", "%s", LARGE])? == ((size << 20) + 1).to_string();
+                (!is_longer).then(|| "the file is not longer".to_owned())
             }
             MeasuredStep::Upgrade => {
                 let upgraded = look(&["cat", "/var/log/dpkg.log"])?.matches(" upgrade ").count();

@@ -144,6 +144,10 @@ pub struct BuildArguments {
     /// Instead of an install, change the owner of FILES files of the layer below
     #[arg(long, value_name = "FILES")]
     pub chown: Option<usize>,
+    /// Instead of an install, append to a file of MEBIBYTES of the layer below, which the overlay
+    /// copies up
+    #[arg(long, value_name = "MEBIBYTES", conflicts_with_all = ["chown", "upgrade"])]
+    pub copy_up: Option<usize>,
     /// Instead of an install, replace every package of a root in which the packages are installed,
     /// as an upgrade does
     #[arg(long, conflicts_with = "chown")]

@@ -67,13 +67,14 @@ fn install_options(arguments: Install) -> install::InstallOptions {
 }
 
 fn build_options(arguments: BuildArguments) -> image::ImageOptions {
-    let BuildArguments { common: given, base, chown, upgrade } = arguments;
+    let BuildArguments { common: given, base, chown, copy_up, upgrade } = arguments;
     let common = common(image::ImageOptions::new(&given.dir).common, given);
     let mut base = base_options(base, base::BaseOptions::default());
-    let step = match chown {
-        Some(files) => MeasuredStep::Chown(files),
-        None if upgrade => MeasuredStep::Upgrade,
-        None => MeasuredStep::Install,
+    let step = match (chown, copy_up) {
+        (Some(files), _) => MeasuredStep::Chown(files),
+        (None, Some(size)) => MeasuredStep::CopyUp(size),
+        (None, None) if upgrade => MeasuredStep::Upgrade,
+        (None, None) => MeasuredStep::Install,
     };
     if upgrade {
         base.content = base::BaseContent::Upgradable;

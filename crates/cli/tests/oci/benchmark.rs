@@ -118,7 +118,7 @@ fn every_way_builds_and_those_that_hold_hardly_flush(place: &Place) {
 /// An overlay flushes for each file whose metadata it copies up, unless it is volatile.
 fn a_chown_flushes_for_no_file_and_a_hold_of_databases_leaves_hardly_any_flush(place: &Place) {
     // Another program may sync all disks while it makes the base for the cache.
-    flushes(place, &["--chown", "1", "--variants", "volatile"]);
+    flushes(place, &["--copy-up", "3", "--variants", "volatile"]);
     let _barrier = without_foreign_syncs();
     let options = ["--chown", "50", "--variants", "wrapper,volatile,volatile-hold"];
     let chown = flushes(place, &options);

@@ -3,11 +3,12 @@
 use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::Containerd;
 use crate::engines::docker::{self, Docker};
-use crate::engines::{Given, ImageBuilder};
+use crate::engines::{Given, ImageBuilder, SHORT, Site, stop};
 use crate::flushes::FlushDisk;
 use crate::images::{self, BOTH, Image, assert_same_layers};
 use libtest_mimic::Trial;
-use synconce_testkit::harness::{Need, Place, trial};
+use synconce_testkit::harness::{Need, Place, engine, eventually, trial};
+use synconce_testkit::process::Group;
 use synconce_testkit::rig::{Fault, FsKind};
 
 const BTRFS: Need = Need::Program("mkfs.btrfs", "btrfs-progs");
@@ -25,6 +26,15 @@ const CONTAINERD_ON_BTRFS: [Need; 6] = [
     Need::File("/usr/bin/containerd", "containerd"),
     BTRFS,
 ];
+const CONTAINERD_BY_FUSE: [Need; 7] = [
+    buildkit::NEEDS[0],
+    buildkit::NEEDS[1],
+    buildkit::NEEDS[2],
+    buildkit::NEEDS[3],
+    Need::File("/usr/bin/containerd", "containerd"),
+    FUSE,
+    Need::Engine("containerd-fuse-overlayfs-grpc"),
+];
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -32,6 +42,7 @@ pub fn trials() -> Vec<Trial> {
         trial(of_docker_by_fuse_overlayfs_are_the_same_and_synced, &DOCKER_BY_FUSE),
         trial(of_buildkitd_by_fuse_overlayfs_are_the_same_and_synced, &BUILDKIT_BY_FUSE),
         trial(of_containerd_on_btrfs_are_the_same_and_synced, &CONTAINERD_ON_BTRFS),
+        trial(of_containerd_by_fuse_overlayfs_are_the_same_and_synced, &CONTAINERD_BY_FUSE),
     ]
 }
 
@@ -50,15 +61,20 @@ fn built(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBui
     if given == Given::Us {
         assert_unwritten_fails(disk, what, builder);
     }
+    assert_syncs(disk, what, given, builder);
+    image
+}
+
+/// Asserts that each sync of a step flushes the disk with runc, and none does with synconce.
+fn assert_syncs(disk: &FlushDisk<'_>, what: &str, given: Given, builder: &impl ImageBuilder) {
     let act = |count| disk.build(builder, count);
     let flushes = disk.flushes(&format!("{what}, {given:?}"), &act, SYNCS);
     if given == Given::Runc {
         assert!(flushes >= SYNCS, "{what}: {flushes}");
-        return image;
+        return;
     }
     let own = disk.flushes(what, &act, 0);
     assert!(flushes < own + FEW, "{what}: {own} flushes without syncs, {flushes} with {SYNCS}");
-    image
 }
 
 /// Asserts that the build of a step fails whose file cannot be written at its end.
@@ -124,7 +140,7 @@ fn of_containerd_on_btrfs_are_the_same_and_synced(place: &Place) {
     let disk = FlushDisk::with(place, FsKind::Btrfs);
     let [bare, held] = BOTH.map(|given| {
         let site = disk.site(given);
-        let containerd = Containerd::debians(&site);
+        let containerd = Containerd::debians(&site, "");
         let buildkit = BuildKit::with_snapshotter(&site, ON_CONTAINERD, "btrfs");
         let image = built(&disk, "containerd on btrfs", given, &buildkit);
         buildkit.stop();
@@ -133,4 +149,50 @@ fn of_containerd_on_btrfs_are_the_same_and_synced(place: &Place) {
     });
     assert_same_layers("containerd on btrfs", &bare, &held);
     disk.rig.down().unwrap();
+}
+
+/// The snapshotter of containerd that is a process of its own, under the name `fuse-overlayfs`.
+const BY_FUSE: &str = "[proxy_plugins.fuse-overlayfs]\ntype = \"snapshot\"\naddress = ";
+
+/// The shim mounts such a root. Only sync(2) reaches its files, and reports no errors.
+fn of_containerd_by_fuse_overlayfs_are_the_same_and_synced(place: &Place) {
+    let disk = FlushDisk::with(place, FsKind::Ext4);
+    let what = "containerd by fuse-overlayfs";
+    let [bare, held] = BOTH.map(|given| {
+        let site = disk.site(given);
+        let (snapshotter, socket) = fuse_snapshotter(&site);
+        let containerd = Containerd::debians(&site, &format!("{BY_FUSE}{socket:?}\n"));
+        let buildkit = BuildKit::with_snapshotter(&site, ON_CONTAINERD, "fuse-overlayfs");
+        images::add_tree(place);
+        let image = images::built(given, place, &buildkit);
+        assert_syncs(&disk, what, given, &buildkit);
+        if given == Given::Us {
+            assert_written(&disk, &buildkit);
+        }
+        buildkit.stop();
+        containerd.stop();
+        stop("the snapshotter", &snapshotter);
+        image
+    });
+    assert_same_layers(what, &bare, &held);
+    assert_as_mounted(place, "buildkit");
+    disk.rig.down().unwrap();
+}
+
+fn fuse_snapshotter(site: &Site<'_>) -> (Group, String) {
+    let socket = format!("{SHORT}/fuse");
+    let program = engine("containerd-fuse-overlayfs-grpc").unwrap();
+    let mut command = site.command(program.to_str().unwrap());
+    let snapshotter = Group::spawn(command.arg(&socket).arg(site.storage.join("fuse"))).unwrap();
+    eventually("the snapshotter listens", || std::path::Path::new(&socket).exists());
+    (snapshotter, socket)
+}
+
+/// Asserts that the files of a step are written before its build ends.
+fn assert_written(disk: &FlushDisk<'_>, builder: &impl ImageBuilder) {
+    disk.rig.disk().fail(Fault::writes().holding([b'x'; 64])).unwrap();
+    let build = disk.build(builder, MANY);
+    let failed = disk.rig.disk().stats().unwrap().transfers.unwrap().failed_writes;
+    disk.rig.disk().recover().unwrap();
+    assert!(failed > 0, "{build:?}");
 }

@@ -35,9 +35,9 @@ impl<'a> Containerd<'a> {
         Self::with_configuration(site, "")
     }
 
-    /// Starts Debian's containerd.
-    pub fn debians(site: &'a Site<'a>) -> Self {
-        Self::of(site, Path::new("/usr/bin"), "version = 2", "")
+    /// Starts Debian's containerd, with `added` at the end of its configuration.
+    pub fn debians(site: &'a Site<'a>, added: &str) -> Self {
+        Self::of(site, Path::new("/usr/bin"), "version = 2", added)
     }
 
     /// Starts it with `added` at the end of its configuration.

@@ -42,6 +42,18 @@ impl<'a> Docker<'a> {
     /// Starts dockerd with the storage driver `driver`; `overlayfs` is that of containerd's image
     /// store.
     pub fn with_storage(site: &'a Site<'a>, driver: &str) -> Self {
+        Self::spawned(site, site.command("dockerd"), driver)
+    }
+
+    /// Starts it in the user and mount namespaces of the process `namespaces`.
+    pub fn rootless(site: &'a Site<'a>, namespaces: u32) -> Self {
+        let mut command = site.command("nsenter");
+        command.args(["--user", "--mount", "--target", &namespaces.to_string()]);
+        command.args(["dockerd", "--rootless"]);
+        Self::spawned(site, command, "overlay2")
+    }
+
+    fn spawned(site: &'a Site<'a>, mut command: Command, driver: &str) -> Self {
         let us = site.given == Given::Us;
         let mut config = json!({
             "runtimes": {"synconce": {"path": site.place.text("before/synconce-oci")}},
@@ -62,7 +74,6 @@ impl<'a> Docker<'a> {
         let config = site.place.write("daemon.json", &config.to_string());
         let path = std::env::var("PATH").unwrap_or_default();
         let before = if us { site.place.text("before") + ":" } else { String::new() };
-        let mut command = site.command("dockerd");
         command.env("PATH", before + &path).arg("--config-file").arg(config);
         let daemon = Group::spawn(&mut command).unwrap();
         let docker = Self { site, daemon };

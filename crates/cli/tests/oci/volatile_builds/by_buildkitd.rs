@@ -67,7 +67,7 @@ fn on_containerd_hardly_flush(place: &Place) {
 
 fn on_debians_containerd_hardly_flush(place: &Place) {
     let world = DockerdOnDisk::new(place);
-    by(&world, Containerd::debians(&world.site), "buildkitd on Debian's containerd");
+    by(&world, Containerd::debians(&world.site, ""), "buildkitd on Debian's containerd");
     world.end();
 }
 

@@ -5,6 +5,7 @@ use super::dockerd_on_disk::{DockerdOnDisk, assert_none_volatile, overlays};
 use super::{CHOWN, COPIED, COUNT, FILES, NEEDS, WAIT, assert_owned, begun};
 use crate::engines::Given;
 use crate::engines::buildkit::{self, BuildKit, Worker};
+use crate::engines::docker::Docker;
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs;
@@ -17,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(of_every_kind_of_step_are_held_on_a_volatile_root, &buildkit::NEEDS),
         trial(of_a_rootless_buildkitd_hardly_flush, &buildkit::NEEDS),
+        trial(of_a_rootless_dockerd_hardly_flush, &NEEDS),
         trial(that_fill_the_disk_leave_nothing_to_the_next, &buildkit::NEEDS),
         trial(side_by_side_from_one_base_are_whole, &NEEDS),
         trial(go_on_after_a_prune_during_a_step, &NEEDS),
@@ -184,9 +186,8 @@ fn go_on_after_a_stop_of_dockerd_during_a_step(place: &Place) {
     world.end();
 }
 
-/// A buildkitd with no rights outside its user namespace, in which it mounts the overlays.
-fn of_a_rootless_buildkitd_hardly_flush(place: &Place) {
-    let world = DockerdOnDisk::new(place);
+/// Starts a process in a user namespace with the users of this one, and in its own mount namespace.
+fn in_a_user_namespace(place: &Place) -> Group {
     let mut unshare = place.command("unshare");
     let namespace = Group::spawn(unshare.args(["--user", "--mount", "sleep", "1000"])).unwrap();
     let process = format!("/proc/{}", namespace.pid());
@@ -196,9 +197,28 @@ fn of_a_rootless_buildkitd_hardly_flush(place: &Place) {
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("{process}/{map}"), "0 0 65536").unwrap();
     }
+    namespace
+}
+
+/// A buildkitd with no rights outside its user namespace, in which it mounts the overlays.
+fn of_a_rootless_buildkitd_hardly_flush(place: &Place) {
+    let world = DockerdOnDisk::new(place);
+    let namespace = in_a_user_namespace(place);
     let buildkit = BuildKit::rootless(&world.site, namespace.pid());
     world.assert_hardly_flush("rootless buildkitd", &buildkit);
     buildkit.stop();
+    drop(namespace);
+    world.end();
+}
+
+/// A dockerd like that buildkitd.
+fn of_a_rootless_dockerd_hardly_flush(place: &Place) {
+    let world = DockerdOnDisk::new(place);
+    let namespace = in_a_user_namespace(place);
+    let docker = Docker::rootless(&world.site, namespace.pid());
+    world.assert_hardly_flush("rootless dockerd, BuildKit", &docker.buildkit());
+    world.assert_hardly_flush("rootless dockerd, classic builder", &docker.classic());
+    docker.stop();
     drop(namespace);
     world.end();
 }
