@@ -143,7 +143,7 @@ fn a_quiet_run_prints_no_notice(place: &Place) {
         assert!(quiet.status.success() && quiet.stderr.is_empty(), "{quiet:?}");
     }
     let failed = place.run(&["-q", "--commit-only", "/proc"], &["true"]);
-    assert!(failed.stderr.starts_with("synconce: cannot commit /proc: "), "{failed:?}");
+    assert!(failed.stderr.starts_with("synconce: cannot use --commit-only /proc: "), "{failed:?}");
 }
 
 fn a_quiet_status_says_by_its_exit_code(place: &Place) {
