@@ -2,6 +2,7 @@
 
 use super::engine::{
     DaemonKind, DatabaseSyncs, RunningDaemon, Seen, StepRootKind, spawn, succeed, terminate,
+    with_end,
 };
 use super::fixture::{IMAGES, ImageArchives, name};
 use super::hold::Hold;
@@ -162,7 +163,8 @@ impl Docker {
 
 impl Running<'_> {
     fn docker(&self, words: &[&str]) -> Result<String> {
-        Ok(succeed(self.engine.client(self.world).args(words))?.stdout)
+        let finished = succeed(self.engine.client(self.world).args(words));
+        Ok(finished.map_err(|error| with_end(&self.daemon, error))?.stdout)
     }
 
     fn images(&self) -> Result<String> {
@@ -194,7 +196,7 @@ impl Running<'_> {
             let is_kept = |error: &Error| error.to_string().contains(&format!("code: {KEPT}"));
             attempts += 1;
             if attempts == ATTEMPTS || !built.as_ref().is_err_and(is_kept) {
-                return built;
+                return built.map_err(|error| with_end(&self.daemon, error));
             }
         }
     }

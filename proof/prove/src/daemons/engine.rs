@@ -4,7 +4,7 @@ use super::fixture::ImageArchives;
 use super::hold::Hold;
 use super::script::{BUILDS, SCRIPT, ScriptStep, StepAct};
 use super::world::World;
-use crate::Result;
+use crate::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +16,8 @@ use synconce_testkit::process::{self, Finished, Group};
 const LIMIT: Duration = Duration::from_secs(120);
 /// How long a daemon may take to start.
 const STARTING: Duration = Duration::from_secs(60);
+/// The lines of a panic of Go that are shown: its reason, and most of the first goroutine.
+const PANIC: usize = 40;
 
 /// How a row treats the syncs of the daemon's databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,15 +152,32 @@ pub(super) fn spawn(command: &mut Command, answers: impl Fn() -> bool) -> Result
     while !answers() {
         let has_ended = daemon.wait(Duration::ZERO)?.is_some();
         if has_ended || Instant::now() > end {
-            let text = daemon.stderr()?;
-            let lines: Vec<_> = text.lines().collect();
-            let last = lines[lines.len().saturating_sub(3)..].join(" | ");
             let what = if has_ended { "ended" } else { "does not answer" };
-            return Err(format!("the daemon {what}: {last}").into());
+            return Err(format!("the daemon {what}: {}", last_lines(&daemon)).into());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(daemon)
+}
+
+/// Returns `error` of a client, with the last lines of the daemon if the daemon has ended.
+pub(super) fn with_end(daemon: &Group, error: Error) -> Error {
+    // The client sees the end of the connection before the process can be waited for.
+    match daemon.wait(Duration::from_millis(500)) {
+        Ok(Some(status)) => {
+            format!("{error}; the daemon ended, {status}: {}", last_lines(daemon)).into()
+        }
+        _ => error,
+    }
+}
+
+/// Returns what a daemon has printed last: a panic of Go with its first goroutine, or three lines.
+fn last_lines(daemon: &Group) -> String {
+    let text = daemon.stderr().unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    let is_panic = |line: &&str| line.starts_with("panic: ") || line.starts_with("fatal error: ");
+    let from = lines.iter().position(is_panic).unwrap_or(lines.len().saturating_sub(3));
+    lines[from..].iter().take(PANIC).copied().collect::<Vec<_>>().join(" | ")
 }
 
 /// Ends a daemon by SIGTERM, as an init system does.
