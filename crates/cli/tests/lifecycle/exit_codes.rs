@@ -88,7 +88,8 @@ fn a_command_that_cannot_be_executed_ends_as_under_env() {
                 let held = place.run(options, &words);
                 assert_eq!(held.status.code(), bare.status.code(), "{words:?} {held:?}");
                 assert!(matches!(held.status.code(), Some(126 | 127)));
-                let named = format!("synconce: cannot execute {}: ", words[0]);
+                let name = if words[0].is_empty() { "''" } else { words[0] };
+                let named = format!("synconce: cannot execute {name}: ");
                 assert!(held.stderr.starts_with(&named), "{held:?}");
                 assert_eq!(held.stderr.lines().count(), 1, "{held:?}");
             }
