@@ -5,11 +5,11 @@ mod chart;
 mod completions;
 mod manual;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
-use synconce::arguments::Arguments;
+use synconce::arguments::definition;
 
 /// Writes the generated files below `docs/`.
 pub fn write() -> Result<String, Box<dyn Error>> {
@@ -62,8 +62,7 @@ fn make_below(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let pages = root.join("man");
     fs::create_dir_all(&pages)?;
-    let mut command = Arguments::command();
-    command.build();
+    let command = definition();
     pages_below(&command, "synconce", &pages, &mut files)?;
     let completions = root.join("completions");
     fs::create_dir_all(&completions)?;

@@ -4,11 +4,10 @@
 pub(crate) mod values;
 
 use self::values::starting_with;
-use crate::arguments::{self, Arguments, Command};
+use crate::arguments::{self, Command, definition};
 use crate::commands::output::print;
 use crate::exit;
 use crate::text::say;
-use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use std::env;
@@ -34,7 +33,7 @@ pub fn answer(words: &[OsString]) -> Option<ExitCode> {
     // The arguments do not refer to this completer, because it reads them.
     let of_help = |argument: clap::Arg| argument.add(ArgValueCompleter::new(commands));
     let definition =
-        || Arguments::command().mut_subcommand("help", |help| help.mut_arg("command", of_help));
+        || definition().mut_subcommand("help", |help| help.mut_arg("command", of_help));
     let engine = CompleteEnv::with_factory(definition).var(VARIABLE);
     match engine.try_complete(words.iter(), env::current_dir().ok().as_deref()) {
         Ok(true) => Some(ExitCode::SUCCESS),
@@ -74,7 +73,7 @@ fn command_at(words: &[OsString]) -> Option<usize> {
 fn commands(current: &OsStr) -> Vec<CompletionCandidate> {
     let words: Vec<_> = env::args_os().skip_while(|word| word != "help").skip(1).collect();
     let above = words.len().saturating_sub(1);
-    let mut command = Arguments::command();
+    let mut command = definition();
     for word in &words[..above] {
         let Some(inner) = word.to_str().and_then(|word| command.find_subcommand(word)) else {
             return Vec::new();

@@ -5,7 +5,6 @@ use clap::builder::{OsStr, Resettable};
 use clap::{Arg, Args, Subcommand};
 use std::path::{Path, PathBuf};
 
-/// `synconce bench`
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     /// What to measure.
@@ -13,8 +12,9 @@ pub struct BenchArguments {
     pub scenario: BenchScenario,
 }
 
-/// Scenarios.
+// Scenarios.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum BenchScenario {
     /// apt-get install into a fresh Debian root, by every way to skip syncs
     Install(Install),
@@ -74,7 +74,7 @@ impl BenchScenario {
     }
 }
 
-/// What the benchmarks have in common.
+// What the benchmarks have in common.
 #[derive(Debug, Args)]
 pub struct CommonArguments {
     /// Work in DIR, on the disk to be measured
@@ -96,7 +96,7 @@ fn in_var_tmp(argument: Arg) -> Arg {
     argument.required(false).default_value("/var/tmp")
 }
 
-/// A Debian root with packages downloaded.
+// A Debian root with packages downloaded.
 #[derive(Debug, Args)]
 pub struct BaseArguments {
     /// Packages to install
@@ -118,7 +118,6 @@ pub struct BaseArguments {
     pub cache: Option<PathBuf>,
 }
 
-/// `synconce bench install`
 #[derive(Debug, Args)]
 pub struct Install {
     /// Where, how often and what is measured.
@@ -132,7 +131,6 @@ pub struct Install {
     pub keep: bool,
 }
 
-/// `synconce bench build`
 #[derive(Debug, Args)]
 pub struct BuildArguments {
     /// Where, how often and what is measured.
@@ -154,7 +152,6 @@ pub struct BuildArguments {
     pub upgrade: bool,
 }
 
-/// `synconce bench db`
 #[derive(Debug, Args)]
 pub struct Db {
     /// Where, how often and what is measured.
@@ -172,7 +169,6 @@ pub struct Db {
     pub redb: Option<PathBuf>,
 }
 
-/// `synconce bench import`
 #[derive(Debug, Args)]
 pub struct Import {
     /// Where, how often and what is measured.
@@ -189,7 +185,6 @@ pub struct Import {
     pub files: u32,
 }
 
-/// `synconce bench compile`
 #[derive(Debug, Args)]
 #[command(mut_arg("dir", in_var_tmp), mut_arg("rounds", |it| it.default_value("10")))]
 pub struct Compile {
@@ -210,7 +205,6 @@ pub struct Compile {
     pub command: String,
 }
 
-/// `synconce bench tree`
 #[derive(Debug, Args)]
 #[command(mut_arg("packages", |it| {
     let help = "Packages in the prepared root [default: about 100,000 entries]";
@@ -232,7 +226,6 @@ pub struct Clones {
     pub base: BaseArguments,
 }
 
-/// `synconce bench cost`
 #[derive(Debug, Args)]
 #[command(mut_arg("dir", in_var_tmp), mut_arg("rounds", |it| it.default_value("20")))]
 pub struct Cost {
@@ -241,7 +234,6 @@ pub struct Cost {
     pub common: CommonArguments,
 }
 
-/// `synconce bench loop`
 #[derive(Debug, Args)]
 pub struct Loop {
     /// The call.

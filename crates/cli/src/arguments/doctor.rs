@@ -15,7 +15,6 @@ pub enum RecordAs {
     Stacks,
 }
 
-/// `synconce doctor`
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// The directory to measure in, on the disk where the work is done

@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 
-/// `synconce hold`
 #[derive(Debug, Args)]
 pub struct HoldArguments {
     /// What to do.
@@ -14,8 +13,9 @@ pub struct HoldArguments {
     pub verb: HoldVerb,
 }
 
-/// The verbs of `synconce hold`.
+// The verbs of `synconce hold`.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum HoldVerb {
     /// Hold the files of NAME: their syncs succeed at once, for every process
     ///
@@ -60,7 +60,7 @@ pub enum HoldVerb {
     Run(HoldRunArguments),
 }
 
-/// The hold that a verb is about.
+// The hold that a verb is about.
 #[derive(Debug, Args)]
 pub struct NamedHold {
     /// The hold: /etc/synconce/hold.d/NAME.toml, or the path of such a file
@@ -68,7 +68,6 @@ pub struct NamedHold {
     pub name: OsString,
 }
 
-/// `synconce hold restore`
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The hold, as for `start` [default: put nothing back, and list the holds]
@@ -76,7 +75,6 @@ pub struct Restore {
     pub name: Option<OsString>,
 }
 
-/// `synconce hold status`
 #[derive(Debug, Args)]
 pub struct HoldStatusArguments {
     /// The holds to show [default: all of /etc/synconce/hold.d, and all in force]
@@ -90,7 +88,6 @@ pub struct HoldStatusArguments {
     pub json: Json,
 }
 
-/// `synconce hold recover`
 #[derive(Debug, Args)]
 pub struct Recover {
     /// The hold.
@@ -104,7 +101,6 @@ pub struct Recover {
     pub keep: bool,
 }
 
-/// `synconce hold run`
 #[derive(Debug, Args)]
 pub struct HoldRunArguments {
     /// The hold.

@@ -8,7 +8,6 @@ use std::ffi::OsString;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// `synconce commit`
 #[derive(Debug, Args)]
 pub struct Commit {
     /// Where the result for each file system is printed as JSON.
@@ -19,7 +18,6 @@ pub struct Commit {
     pub id: Option<String>,
 }
 
-/// `synconce real`
 #[derive(Debug, Args)]
 pub struct Real {
     /// The command and its arguments

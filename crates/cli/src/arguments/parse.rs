@@ -56,10 +56,16 @@ fn run_in(arguments: &Arguments) -> Option<&RunIn> {
     }
 }
 
-/// Returns the definition of `tree run`, whose usage an error shows.
-fn at_run() -> clap::Command {
+/// Returns the definition of all commands with their options.
+pub fn definition() -> clap::Command {
     let mut command = Arguments::command();
     command.build();
+    command
+}
+
+/// Returns the definition of `tree run`, whose usage an error shows.
+fn at_run() -> clap::Command {
+    let command = definition();
     let run = command.find_subcommand("tree").and_then(|tree| tree.find_subcommand("run"));
     run.cloned().unwrap_or(command)
 }

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use synconce_tree::record::TreeName;
 
-/// `synconce tree`
 #[derive(Debug, Args)]
 pub struct TreeArguments {
     /// The store [default: $SYNCONCE_TREES, or /var/lib/synconce/trees for root and
@@ -30,8 +29,9 @@ pub struct TreeArguments {
     pub verb: TreeVerb,
 }
 
-/// The verbs.
+// The verbs.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub enum TreeVerb {
     /// Make a store
     Init(Init),
@@ -111,14 +111,12 @@ impl TreeVerb {
     }
 }
 
-/// `synconce tree init`
 #[derive(Debug, Args)]
 pub struct Init {
     /// A new or empty directory [default: as --store]
     pub directory: Option<PathBuf>,
 }
 
-/// `synconce tree import`
 #[derive(Debug, Args)]
 pub struct Import {
     /// The tree's name
@@ -139,7 +137,6 @@ pub struct Import {
     pub skip_unreadable: bool,
 }
 
-/// `synconce tree clone`
 #[derive(Debug, Args)]
 pub struct Clone {
     /// The tree to clone
@@ -152,7 +149,6 @@ pub struct Clone {
     pub strategy: Option<Strategy>,
 }
 
-/// `synconce tree mount`
 #[derive(Debug, Args)]
 pub struct MountArguments {
     /// The tree
@@ -165,7 +161,6 @@ pub struct MountArguments {
     pub read_only: bool,
 }
 
-/// `synconce tree umount`
 #[derive(Debug, Args)]
 pub struct Umount {
     /// The name of the tree, or its mount point
@@ -176,7 +171,6 @@ pub struct Umount {
     pub discard: bool,
 }
 
-/// `synconce tree commit`
 #[derive(Debug, Args)]
 pub struct Commit {
     /// The clone
@@ -195,7 +189,6 @@ pub(super) fn keep() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(..=100)
 }
 
-/// `synconce tree restore`
 #[derive(Debug, Args)]
 pub struct Restore {
     /// The generation, as in bookworm@2
@@ -203,7 +196,6 @@ pub struct Restore {
     pub generation: TreeName,
 }
 
-/// `synconce tree diff`
 #[derive(Debug, Args)]
 pub struct Diff {
     /// The older tree
@@ -217,7 +209,6 @@ pub struct Diff {
     pub null: bool,
 }
 
-/// `synconce tree export`
 #[derive(Debug, Args)]
 pub struct Export {
     /// The tree
@@ -228,7 +219,7 @@ pub struct Export {
     pub directory: Option<PathBuf>,
 }
 
-/// A tree by its name.
+// A tree by its name.
 #[derive(Debug, Args)]
 pub struct NamedTree {
     /// The tree
@@ -236,7 +227,6 @@ pub struct NamedTree {
     pub name: TreeName,
 }
 
-/// `synconce tree verify`
 #[derive(Debug, Args)]
 pub struct Verify {
     #[command(flatten)]
@@ -251,7 +241,6 @@ pub struct Verify {
     pub accept: bool,
 }
 
-/// `synconce tree rename`
 #[derive(Debug, Args)]
 pub struct Rename {
     /// The tree
@@ -261,7 +250,6 @@ pub struct Rename {
     pub new: TreeName,
 }
 
-/// `synconce tree remove`
 #[derive(Debug, Args)]
 pub struct Remove {
     /// The trees, or generations such as bookworm@2
@@ -278,7 +266,6 @@ pub struct Remove {
     pub wait: bool,
 }
 
-/// `synconce tree gc`
 #[derive(Debug, Args)]
 pub struct Gc {
     /// Print what would be removed, and remove nothing
@@ -289,7 +276,6 @@ pub struct Gc {
     pub wait: bool,
 }
 
-/// `synconce tree enter`
 #[derive(Debug, Args)]
 pub struct Enter {
     /// The root of the clone

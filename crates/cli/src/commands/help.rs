@@ -1,6 +1,6 @@
 //! `synconce help` and `version`, and what is printed for a wrong command line.
 
-use crate::arguments::{self, Arguments};
+use crate::arguments::{self, Arguments, definition};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Stream, print};
 use crate::exit;
@@ -61,7 +61,7 @@ const OTHER_OPTIONS: [(&str, &str); 14] = [
 
 /// Prints the help of the command `words`, such as `tree run`, as its `--help` does.
 pub fn help(words: &[String]) -> ExitCode {
-    let mut command = &Arguments::command();
+    let mut command = &definition();
     // A command that runs others would take `--help` for theirs.
     for word in words {
         match command.find_subcommand(word) {
@@ -143,7 +143,7 @@ fn is_passed_on(error: &Error) -> bool {
 
 /// Whether `synconce setup` takes `word`.
 fn is_engine(word: &str) -> bool {
-    Arguments::command().find_subcommand(SETUP).is_some_and(|setup| takes(setup, word))
+    definition().find_subcommand(SETUP).is_some_and(|setup| takes(setup, word))
 }
 
 /// Returns what to type in place of `words`, where clap's own words do not say it.
@@ -189,7 +189,7 @@ fn suggest(error: &mut Error, words: &[String]) {
         return;
     };
     let above = words.iter().take_while(|one| *one != word);
-    let root = Arguments::command();
+    let root = definition();
     let command =
         above.fold(&root, |command, word| command.find_subcommand(word).unwrap_or(command));
     let shown = command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use synconce_tree::record::TreeName;
 
-/// `synconce tree run`
 #[derive(Debug, Args)]
 #[command(override_usage = "\
     synconce tree run [OPTIONS] <NAME> [COMMAND]...\n       \
