@@ -73,3 +73,17 @@ fn at_run() -> clap::Command {
 fn missing_name() -> Error {
     at_run().error(ErrorKind::MissingRequiredArgument, "name a clone, or a base with --from")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_of_a_command_are_defined_once_it_is_parsed() {
+        let verbs = |command: &clap::Command| {
+            command.find_subcommand("tree").is_some_and(clap::Command::has_subcommands)
+        };
+        assert!(!verbs(&Arguments::command()));
+        assert!(verbs(&definition()));
+    }
+}
