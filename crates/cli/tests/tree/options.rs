@@ -247,6 +247,7 @@ fn a_run_that_cannot_begin_names_the_option_and_not_the_store(place: &Place) {
             "cannot execute cd / && id: No such file or directory\n\
              synconce: hint: a shell does it: sh -c 'cd / && id'\n",
         ),
+        (&[""], 127, "cannot execute '': No such file or directory\n"),
         (&["none"], 127, "cannot execute none: No such file or directory\n"),
         (&["no command", "x"], 127, "cannot execute no command: No such file or directory\n"),
     ] {
