@@ -231,7 +231,7 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
     if plan.changes.is_empty() && !arguments.check {
         let note = format!("{} is set up already: nothing was changed", plan.command(engine));
         return Ok(SetupReport {
-            notes: [report.notes, vec![note]].concat(),
+            notes: report.notes.into_iter().chain([note]).chain(plan.instead).collect(),
             ..SetupReport::default()
         });
     }
