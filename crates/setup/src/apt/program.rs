@@ -25,7 +25,7 @@ pub(super) struct DivertedProgram {
     is_diverted: bool,
     /// Where dpkg diverts `path` to by a diversion of another tool.
     foreign_target: Option<PathBuf>,
-    /// Where an undo keeps what is at `path`, if this version of synconce did not write it.
+    /// Where what is at `path` is kept before it is replaced, if synconce did not write it.
     pub saved: Option<PathBuf>,
 }
 
@@ -85,13 +85,13 @@ impl DivertedProgram {
         let path = if target_name == name || is_variant { target } else { typed };
         let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
         let found = host.look(&path)?;
-        let unedited = match &found {
-            PathState::File(content, _) => wrapper::unedited(content, &real),
+        let synconce = match &found {
+            PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
         let at_path = match &found {
             // Another copy than this process will do.
-            _ if unedited.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
+            _ if synconce.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
             PathState::File(content, _) if wrapper::is_wrapper(content) => AtPath::OldWrapper,
             PathState::Absent => AtPath::Nothing,
             PathState::File(..) => AtPath::Other,
@@ -106,7 +106,11 @@ impl DivertedProgram {
         let is_diverted = target == real;
         let foreign_target = (target != path && !is_diverted).then_some(target);
         let directory = host.state().join("setup/apt");
-        let is_ours = unedited.is_some() || found == PathState::Absent;
+        let is_ours = match &found {
+            PathState::File(content, _) => wrapper::is_unedited(content),
+            PathState::Link(_) => false,
+            PathState::Absent => true,
+        };
         let saved = (!is_ours).then(|| undo::free_place(&directory, &path, 0));
         Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target, saved })
     }
