@@ -17,6 +17,27 @@ pub fn of_another_version(wrapper: &str) -> String {
 }
 
 #[test]
+fn a_renewal_keeps_edits_of_a_wrapper_and_names_them_also_when_quiet() {
+    let place = place("apt-edits");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let wrapper = place.read("usr/bin/dpkg");
+    let edited = format!("{wrapper}# mine\n");
+    for (nth, words) in [&["apt"][..], &["apt", "--quiet"]].into_iter().enumerate() {
+        place.write("usr/bin/dpkg", &edited);
+        let saved = format!("var/lib/synconce/setup/apt/saved-{}-dpkg", nth + 1);
+        let at = place.root.join(&saved).display().to_string();
+        let check = place.setup(&["apt", "--check"]);
+        assert!(check.code == Some(1) && check.stdout.starts_with("renew the wrapper "));
+        assert!(check.stderr.contains(&format!("would be saved as {at}\n")), "{check:?}");
+        let renewed = place.setup(words);
+        let said = format!("usr/bin/dpkg as it was until now is saved as {at}\n");
+        assert!(renewed.code == Some(0) && renewed.stderr.contains(&said), "{renewed:?}");
+        assert_eq!(place.read(&saved), edited);
+        assert_eq!(place.read("usr/bin/dpkg"), wrapper);
+    }
+}
+
+#[test]
 fn an_unedited_wrapper_of_another_version_is_renewed_or_taken_away_and_not_kept() {
     let place = place("apt-versions");
     let before = state(&place);

@@ -33,7 +33,7 @@ pub(super) struct DivertedProgram {
 enum AtPath {
     Nothing,
     Wrapper,
-    /// A wrapper of another version, or whose synconce is not there.
+    /// A wrapper of another version, with edits, or whose synconce is not there.
     OldWrapper,
     /// A link to a program of another name.
     Link,
@@ -120,7 +120,7 @@ impl DivertedProgram {
         self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
-    /// Whether its wrapper is of another version, or calls a synconce that is not there.
+    /// Whether its wrapper is of another version or edited, or calls a synconce that is not there.
     pub fn has_old_wrapper(&self) -> bool {
         self.at_path == AtPath::OldWrapper
     }
@@ -141,7 +141,7 @@ impl DivertedProgram {
     /// A file that synconce did not write is in the place of the wrapper; a link to another
     /// program is in the place of the program; another tool has diverted the program.
     pub fn set_up(&self, host: &Host) -> Result<Vec<ProgramStep>, Error> {
-        use ProgramStep::{Divert, Drop, Link, Wrap};
+        use ProgramStep::{Divert, Drop, Link, Save, Wrap};
         if let Some(target) = &self.foreign_target {
             return Err(self.diverted_to(target, host));
         }
@@ -155,6 +155,7 @@ impl DivertedProgram {
                 return Err(fault.in_file(&host.real(&self.path)).into());
             }
             (AtPath::Wrapper, _) => Vec::new(),
+            (AtPath::OldWrapper, _) if self.saved.is_some() => vec![Save, Wrap],
             (AtPath::Nothing | AtPath::OldWrapper, _) | (AtPath::Other, AtReal::Same) => vec![Wrap],
             (AtPath::Other, AtReal::Nothing) => vec![Link, Wrap],
             (AtPath::Other, AtReal::Other) if self.is_diverted => return Err(self.foreign(host)),
