@@ -212,6 +212,17 @@ fn a_source_that_does_not_exist_gets_the_command_that_works(place: &Place) {
          synconce: hint: the name of the tree comes first: {tree} import new source\n"
     );
     assert_eq!(done.stderr, hint);
+    let path = place.text("source");
+    let swapped = site.ends(&["import", &path, "new"]);
+    assert_eq!(swapped.status.code(), Some(125), "{swapped:?}");
+    assert!(swapped.stderr.contains("is no name of a tree"), "{swapped:?}");
+    let said = format!(
+        "hint: the name of the tree comes first: synconce tree --store {} import new {path}\n",
+        site.store().display()
+    );
+    assert!(swapped.stderr.ends_with(&said), "{swapped:?}");
+    let both = site.ends(&["import", "/none", "/none"]);
+    assert!(!both.stderr.contains("hint"), "{both:?}");
     let plain = site.ends(&["import", "new", "/none"]);
     assert!(!plain.stderr.contains("hint"), "{plain:?}");
 }
