@@ -312,6 +312,7 @@ fn a_place_that_cannot_be_bound_is_named_with_the_reason(place: &Place) {
     for (from, to, why) in [
         (&directory, "/data/file", "cannot mount, in the tree, on /data/file: not a directory"),
         (&file, "/data", "cannot mount, in the tree, on /data: is a directory"),
+        (&"/none".to_owned(), "/data", ": cannot find /none: no such file or directory"),
         (&directory, "/..", "nothing can be shown at the root itself"),
         (&directory, "/./../", "nothing can be shown at the root itself"),
     ] {
