@@ -279,8 +279,6 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
     assert_eq!(taken.stderr, wanted);
     let imported = site.ends(&["import", "base", &place.text("source")]);
     assert!(imported.stderr.contains("already exists"), "{imported:?}");
-    let mounted = site.ends(&["umount", "work"]);
-    assert!(mounted.stderr.starts_with("synconce: cannot unmount work: no tree "), "{mounted:?}");
 }
 
 /// As `synconce tree diff A B | head` does.
