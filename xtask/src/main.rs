@@ -15,7 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask generate [--check]
        cargo xtask licences
        cargo xtask sbom [TARGET]
-       cargo xtask provenance VERSION COMMIT SHA256SUMS
+       cargo xtask provenance VERSION COMMIT SHA256SUMS PROGRAM...
        cargo xtask prove [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
@@ -28,7 +28,9 @@ fn main() -> ExitCode {
         ["licences"] => licences::check(),
         ["sbom"] => sbom::make(&metadata::platform()),
         ["sbom", target] => sbom::make(target),
-        ["provenance", version, commit, sums] => provenance::make(version, commit, sums),
+        ["provenance", version, commit, sums, programs @ ..] => {
+            provenance::make(version, commit, sums, programs)
+        }
         ["prove", words @ ..] => prove::prove(words).map_err(Into::into),
         ["fuzz", words @ ..] => fuzz::fuzz(words),
         _ => Err(USAGE.into()),

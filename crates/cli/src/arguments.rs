@@ -295,7 +295,7 @@ pub struct Setup {
     /// /usr/local/bin/synconce-oci]
     #[arg(long, value_name = "PATH")]
     pub runtime: Option<PathBuf>,
-    /// Print no notices, only errors
+    /// Print no notices, only errors and where edits are saved
     #[arg(short, long)]
     pub quiet: bool,
     /// Where the changes are printed as JSON.

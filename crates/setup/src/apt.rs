@@ -57,7 +57,11 @@ impl Plan {
         let changed = self.programs.iter().filter(|(_, steps)| !steps.is_empty());
         let change = |(program, steps): &(DivertedProgram, Vec<ProgramStep>)| ProgramChange {
             act: match steps[..] {
-                [ProgramStep::Wrap] if program.has_old_wrapper() => "renewed",
+                [ProgramStep::Wrap] | [ProgramStep::Save, ProgramStep::Wrap]
+                    if program.has_old_wrapper() =>
+                {
+                    "renewed"
+                }
                 [.., ProgramStep::Wrap | ProgramStep::Divert] => "diverted",
                 [.., ProgramStep::Unwrap] => "removed",
                 _ => "restored",

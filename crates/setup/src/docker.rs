@@ -33,7 +33,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let other = default.as_ref().filter(|default| default.is_other());
     let is_ours = default.as_ref().is_some_and(|default| default.name == RUNTIME_NAME);
     if other.is_some() || !is_ours && builds::is_made(host) {
-        builds::plan(host, &service, other)
+        builds::plan_instead(host, &service, other)
     } else {
         plan_all_containers(host, &service)
     }

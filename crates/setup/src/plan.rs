@@ -14,6 +14,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Whether the default runtime of dockerd stays as it is.
     pub(crate) builds_only: bool,
+    /// Why a set-up of all containers became one of builds alone, or how it becomes one of all.
+    pub instead: Option<String>,
 }
 
 /// A change of one path.

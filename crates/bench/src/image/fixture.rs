@@ -12,7 +12,8 @@ use crate::runner::WarmUp;
 use crate::scenario::{Iteration, IterationConfig, Observation, SamplePart, Steps};
 use crate::work_dir::{self, WorkDir};
 use crate::{Error, files};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// What to build, where and how often.
@@ -33,9 +34,9 @@ pub enum MeasuredStep {
     /// Installs the packages.
     Install,
     /// Changes the owner of so many files of the layer below.
-    Chown(usize),
+    Chown(u32),
     /// Appends to a file of so many MiB of the layer below: the overlay copies the file up.
-    CopyUp(usize),
+    CopyUp(u32),
     /// Installs every package of the base over itself, after the packages were installed in the
     /// base. dpkg replaces the files as for a later version. The packages of an older base would
     /// be others on each day.
@@ -49,12 +50,12 @@ impl ImageOptions {
         Self { common, base: base::BaseOptions::default(), step: MeasuredStep::Install }
     }
 
-    /// Returns the number of files in the context, and the bytes of each.
-    fn files(&self) -> (usize, usize) {
+    /// Returns the number of files in the context, and how many times [`BYTES`] each has.
+    fn files(&self) -> (u32, u32) {
         match self.step {
-            MeasuredStep::Chown(files) => (files, BYTES),
-            MeasuredStep::CopyUp(size) => (1, size << 20),
-            MeasuredStep::Install | MeasuredStep::Upgrade => (FILES, BYTES),
+            MeasuredStep::Chown(files) => (files, 1),
+            MeasuredStep::CopyUp(mebibytes) => (1, mebibytes * ((1 << 20) / BYTES)),
+            MeasuredStep::Install | MeasuredStep::Upgrade => (FILES, 1),
         }
     }
 
@@ -79,8 +80,8 @@ impl ImageOptions {
 }
 
 /// Number of files in the context, and the bytes of each: a source tree of some size.
-const FILES: usize = 1000;
-const BYTES: usize = 8 << 10;
+const FILES: u32 = 1000;
+const BYTES: u32 = 8 << 10;
 
 /// The only file of a context with one.
 const LARGE: &str = "/src/0/0";
@@ -133,11 +134,18 @@ impl ImageFixture {
             files::write(path, bytes)
         };
         let mut random = fastrand::Rng::with_seed(self.options.common.settings.seed);
-        let (files, size) = self.options.files();
-        let mut bytes = vec![0; size];
+        let (files, pieces) = self.options.files();
+        let mut bytes = [0; BYTES as usize];
         for number in 0..files {
-            random.fill(&mut bytes);
-            write_file(&self.context().join(format!("{}/{number}", number % 10)), &bytes)?;
+            let path = self.context().join(format!("{}/{number}", number % 10));
+            write_file(&path, &[])?;
+            let mut file =
+                File::options().append(true).open(&path).map_err(Error::io("open", &path))?;
+            // A large file need not fit in memory.
+            for _ in 0..pieces {
+                random.fill(&mut bytes);
+                file.write_all(&bytes).map_err(Error::io("write", &path))?;
+            }
         }
         for way in variants::ways() {
             let text = way.dockerfile(&self.options.command());
@@ -192,9 +200,9 @@ impl ImageFixture {
                 let is_changed = look(&["stat", "--format", "%u", &file])? == "1";
                 (!is_changed).then(|| "the owner is not changed".to_owned())
             }
-            MeasuredStep::CopyUp(size) => {
-                let is_longer =
-                    look(&["stat", "--format", "%s", LARGE])? == ((size << 20) + 1).to_string();
+            MeasuredStep::CopyUp(mebibytes) => {
+                let bytes = (u64::from(mebibytes) << 20) + 1;
+                let is_longer = look(&["stat", "--format", "%s", LARGE])? == bytes.to_string();
                 (!is_longer).then(|| "the file is not longer".to_owned())
             }
             MeasuredStep::Upgrade => {

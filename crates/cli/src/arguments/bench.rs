@@ -140,12 +140,13 @@ pub struct BuildArguments {
     #[command(flatten)]
     pub base: BaseArguments,
     /// Instead of an install, change the owner of FILES files of the layer below
-    #[arg(long, value_name = "FILES")]
-    pub chown: Option<usize>,
+    #[arg(long, value_name = "FILES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub chown: Option<u32>,
     /// Instead of an install, append to a file of MEBIBYTES of the layer below, which the overlay
     /// copies up
-    #[arg(long, value_name = "MEBIBYTES", conflicts_with_all = ["chown", "upgrade"])]
-    pub copy_up: Option<usize>,
+    #[arg(long, value_name = "MEBIBYTES", conflicts_with_all = ["chown", "upgrade"],
+        value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub copy_up: Option<u32>,
     /// Instead of an install, replace every package of a root in which the packages are installed,
     /// as an upgrade does
     #[arg(long, conflicts_with = "chown")]

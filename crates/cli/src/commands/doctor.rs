@@ -170,7 +170,9 @@ fn failure(error: &Error, arguments: &Doctor) -> CommandError {
         Error::Io { path, error, .. }
             if *path == arguments.path && error.kind() == ErrorKind::NotFound =>
         {
-            path.ancestors().skip(1).find(|above| *above == here || above.is_dir()).map(doctor)
+            let nearest = path.ancestors().skip(1).find(|above| *above == here || above.is_dir());
+            // `/` has little to do with a mistyped path.
+            nearest.filter(|above| above.parent().is_some() || *above == here).map(doctor)
         }
         _ => None,
     };

@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
 use synconce_sys::search;
+use synconce_tree::record::TreeName;
 
 /// The command that configures engines.
 const SETUP: &str = "setup";
@@ -161,6 +162,16 @@ fn hint(error: &Error, words: &[String]) -> Option<String> {
                 && names(error, ContextKind::InvalidArg, is_docker_option) =>
         {
             Some("a run has your terminal; synconce tree run --from NAME keeps nothing".to_owned())
+        }
+        [tree, verbs @ .., source, name]
+            if tree == "tree"
+                && verbs.last().is_some_and(|verb| verb == "import")
+                && names(error, ContextKind::InvalidValue, |value| value == source)
+                && name.parse::<TreeName>().is_ok() =>
+        {
+            let words = [&["synconce".to_owned(), tree.clone()], verbs].concat();
+            let words = [&words[..], &[name.clone(), source.clone()]].concat();
+            Some(format!("the name of the tree comes first: {}", shell(&words)))
         }
         [tree, help, of @ ..] if tree == "tree" && help == "help" => {
             let words = [&["help".to_owned(), tree.clone()], of].concat();

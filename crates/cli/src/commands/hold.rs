@@ -35,8 +35,9 @@ impl From<HoldFailure> for CommandError {
 impl From<Unusable> for CommandError {
     fn from(error: Unusable) -> Self {
         let hint = match &error {
-            Unusable::Read(_, error, _) if error.kind() == ErrorKind::NotFound => {
-                Some("synconce hold status")
+            Unusable::Read(_, error, holds) if error.kind() == ErrorKind::NotFound => {
+                // The page has an example of the file.
+                Some(if holds.is_empty() { "man synconce-hold" } else { "synconce hold status" })
             }
             Unusable::Parse(..) | Unusable::Value(..) => Some("man synconce-hold"),
             Unusable::Read(..) | Unusable::Name(_) => None,

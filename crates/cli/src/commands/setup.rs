@@ -8,7 +8,7 @@ use crate::commands::error::{CommandError, as_root};
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::root;
 use crate::exit;
-use crate::text::{notice, set_quiet};
+use crate::text::{notice, say, set_quiet};
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -121,7 +121,7 @@ impl SetupReport {
                 Some(saved) if self.dry_run => {
                     notice(&format!("{path} as it is now would be saved as {saved}"));
                 }
-                Some(saved) => notice(&format!("{path} as it was until now is saved as {saved}")),
+                Some(saved) => say(&format!("{path} as it was until now is saved as {saved}")),
                 None => {}
             }
         }
@@ -231,7 +231,7 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
     if plan.changes.is_empty() && !arguments.check {
         let note = format!("{} is set up already: nothing was changed", plan.command(engine));
         return Ok(SetupReport {
-            notes: [report.notes, vec![note]].concat(),
+            notes: report.notes.into_iter().chain([note]).chain(plan.instead).collect(),
             ..SetupReport::default()
         });
     }

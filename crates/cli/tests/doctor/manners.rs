@@ -73,11 +73,14 @@ fn a_place_that_cannot_be_used_is_an_error_and_says_why(place: &Place) {
         assert_eq!(ended.stdout, "", "{ended:?}");
         ended.stderr
     };
-    for (missing, there) in [("none", "."), ("/none/none", "/")] {
-        let wanted = format!(
-            "synconce: cannot examine {missing}: No such file or directory\n\
-             synconce: hint: synconce doctor {there}\n"
-        );
+    for (missing, hint) in [
+        ("none", "synconce: hint: synconce doctor .\n"),
+        ("/usr/share/none/none", "synconce: hint: synconce doctor /usr/share\n"),
+        ("/none/none", ""),
+        ("/none", ""),
+    ] {
+        let wanted =
+            format!("synconce: cannot examine {missing}: No such file or directory\n{hint}");
         assert_eq!(wrong(missing), wanted);
     }
     let wanted = "synconce: cannot measure in file: not a directory\n\

@@ -64,6 +64,17 @@ fn every_signal_reaches_the_daemon() {
 }
 
 #[test]
+fn an_empty_name_of_a_command_is_quoted_and_the_hold_stops() {
+    with_hold("", |_, fixture| {
+        let ended = fixture.run(&[""]);
+        assert_eq!(ended.status.code(), Some(127), "{ended:?}");
+        let said = "synconce: cannot execute '': No such file or directory\n";
+        assert!(ended.stderr.ends_with(said), "{ended:?}");
+        assert_eq!(fixture.state(), "off");
+    });
+}
+
+#[test]
 fn the_guard_of_a_run_ends_by_the_signal_of_a_shutdown() {
     with_hold("", |place, fixture| {
         let words = ["hold", "run", "./t.toml", "--", "sh", "-c", "echo up >up; exec sleep 600"];

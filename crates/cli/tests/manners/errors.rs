@@ -8,6 +8,7 @@ pub fn trials() -> Vec<Trial> {
         trial(no_message_has_the_number_of_an_error, &[]),
         trial(every_command_says_the_same_of_a_root_that_does_not_exist, &[]),
         trial(a_wrong_number_is_told_what_it_has_to_be, &[]),
+        trial(a_size_of_a_benchmark_out_of_range_is_refused_before_any_work, &[]),
         trial(a_quoted_command_line_gets_the_one_that_works, &[]),
         trial(an_empty_name_of_a_command_is_quoted, &[]),
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
@@ -67,6 +68,23 @@ fn a_wrong_number_is_told_what_it_has_to_be(place: &Place) {
             let why = "it is a whole number above 0\n";
             assert!(ended.stderr.contains(why), "{words:?}: {ended:?}");
         }
+    }
+}
+
+fn a_size_of_a_benchmark_out_of_range_is_refused_before_any_work(place: &Place) {
+    for (option, size, range) in [
+        ("--copy-up", "0", "1..=16384"),
+        ("--copy-up", "16385", "1..=16384"),
+        ("--chown", "0", "1..=1000000"),
+        ("--chown", "1000001", "1..=1000000"),
+    ] {
+        // Without the range, the unknown variant would be the error.
+        let words = ["bench", "build", "--dir", ".", "--variants", "none", option, size];
+        let ended = finish(&mut place.synconce(&words));
+        assert_eq!(ended.status.code(), Some(125), "{option}: {ended:?}");
+        let why = format!("invalid value '{size}' for '{option} <");
+        assert!(ended.stderr.contains(&why), "{ended:?}");
+        assert!(ended.stderr.contains(&format!(">': {size} is not in {range}\n")), "{ended:?}");
     }
 }
 

@@ -345,8 +345,9 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     place.program("usr/local/bin/synconce");
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(1));
     assert_eq!(place.setup(&["apt"]).code, Some(0));
-    let moved = wrapper.replace("=/usr/bin/synconce", "=/usr/local/bin/synconce");
-    assert_eq!(place.read("usr/bin/dpkg"), moved);
+    let moved = place.read("usr/bin/dpkg");
+    assert!(moved.contains("\nsynconce_program=/usr/local/bin/synconce\n"), "{moved}");
+    assert_eq!(moved.lines().count(), wrapper.lines().count());
     // The wrapper of an earlier synconce.
     place.write("usr/bin/dpkg", &format!("{moved}# as it was once\n"));
     assert_eq!(place.setup(&["apt", "--check"]).code, Some(1));

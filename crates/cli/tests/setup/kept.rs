@@ -1,7 +1,59 @@
-//! `synconce setup apt --undo` keeps what it takes away and did not write.
+//! `synconce setup apt` keeps what it takes away and did not write.
 
 use super::apt::{place, state};
+use super::place::EndedCommand;
 use std::fs;
+use std::process::Command;
+
+/// Returns the text that another version of synconce would have written in place of `wrapper`.
+pub fn of_another_version(wrapper: &str) -> String {
+    let begin = "# SHA-256 of the other lines: ";
+    let digest = wrapper.lines().find(|line| line.starts_with(begin)).unwrap();
+    let changed = format!("{wrapper}# of another version\n");
+    let body = changed.replace(&format!("{digest}\n"), "");
+    let sum = ["-c", "printf %s \"$0\" | sha256sum", &body];
+    let sum = EndedCommand::of(Command::new("sh").args(sum)).stdout;
+    changed.replace(digest, &format!("{begin}{}", sum.split(' ').next().unwrap()))
+}
+
+#[test]
+fn a_renewal_keeps_edits_of_a_wrapper_and_names_them_also_when_quiet() {
+    let place = place("apt-edits");
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let wrapper = place.read("usr/bin/dpkg");
+    let edited = format!("{wrapper}# mine\n");
+    for (nth, words) in [&["apt"][..], &["apt", "--quiet"]].into_iter().enumerate() {
+        place.write("usr/bin/dpkg", &edited);
+        let saved = format!("var/lib/synconce/setup/apt/saved-{}-dpkg", nth + 1);
+        let at = place.root.join(&saved).display().to_string();
+        let check = place.setup(&["apt", "--check"]);
+        assert!(check.code == Some(1) && check.stdout.starts_with("renew the wrapper "));
+        assert!(check.stderr.contains(&format!("would be saved as {at}\n")), "{check:?}");
+        let renewed = place.setup(words);
+        let said = format!("usr/bin/dpkg as it was until now is saved as {at}\n");
+        assert!(renewed.code == Some(0) && renewed.stderr.contains(&said), "{renewed:?}");
+        assert_eq!(place.read(&saved), edited);
+        assert_eq!(place.read("usr/bin/dpkg"), wrapper);
+    }
+}
+
+#[test]
+fn an_unedited_wrapper_of_another_version_is_renewed_or_taken_away_and_not_kept() {
+    let place = place("apt-versions");
+    let before = state(&place);
+    assert_eq!(place.setup(&["apt"]).code, Some(0));
+    let wrapper = place.read("usr/bin/dpkg");
+    for words in [&["apt"][..], &["apt", "--undo"]] {
+        place.write("usr/bin/dpkg", &of_another_version(&wrapper));
+        let check = place.setup(&["apt", "--check"]);
+        assert!(check.code == Some(1) && check.stdout.starts_with("renew the wrapper "));
+        let ended = place.setup(words);
+        assert!(ended.code == Some(0) && !ended.stderr.contains("saved"), "{ended:?}");
+        assert_ne!(place.read("usr/bin/dpkg"), of_another_version(&wrapper));
+    }
+    assert_eq!(before, state(&place));
+    assert!(!place.root.join("var/lib/synconce/setup").exists());
+}
 
 #[test]
 fn an_undo_keeps_what_others_wrote_in_the_place_of_a_program() {

@@ -147,9 +147,16 @@ fn builds_alone_are_set_up_where_asked_for_or_where_another_runtime_is_the_defau
     assert!(red.code == Some(1) && red.stderr.contains(said), "{red:?}");
     assert_eq!(place.setup(&["docker", "--builds-only"]).code, Some(0));
     green();
-    let again = place.setup(&["docker"]);
     let said = "synconce: docker --builds-only is set up already: nothing was changed\n";
+    let again = place.setup(&["docker", "--builds-only"]);
     assert_eq!((again.code, again.stderr.as_str()), (Some(0), said));
+    let root = place.root.display();
+    let other = format!(
+        "{said}synconce: for all containers, not only builds: synconce setup docker --undo \
+         --root {root} && synconce setup docker --root {root}\n"
+    );
+    let again = place.setup(&["docker"]);
+    assert_eq!((again.code, again.stderr), (Some(0), other));
     assert_eq!(place.setup(&["docker", "--undo"]).code, Some(0));
     assert_eq!(before, place.snapshot());
 
@@ -160,6 +167,10 @@ fn builds_alone_are_set_up_where_asked_for_or_where_another_runtime_is_the_defau
     assert!(ended.code == Some(0) && ended.stderr.contains(said), "{ended:?}");
     assert_eq!(place.read("etc/docker/daemon.json"), nvidia);
     green();
+    // An undo would not help: the other runtime is the reason.
+    let again = place.setup(&["docker"]);
+    let part = "the default runtime stays nvidia: only builds are held\n";
+    assert!(again.code == Some(0) && again.stderr.ends_with(part), "{again:?}");
     for engine in ["podman", "apt"] {
         let refused = place.setup(&[engine, "--builds-only"]);
         let said = format!(

@@ -1,5 +1,6 @@
 //! The scripts of the Debian package, on a directory that stands for a system.
 
+use super::kept::of_another_version;
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -156,17 +157,22 @@ fn an_upgrade_renews_the_wrappers_of_apt_and_an_install_makes_none() {
 
     assert_eq!(place.setup(&["apt"]).code, Some(0));
     let wrapper = place.read("usr/bin/dpkg");
-    place.write("usr/bin/dpkg", &format!("{wrapper}# of an earlier version\n"));
+    place.write("usr/bin/dpkg", &of_another_version(&wrapper));
     let check = place.setup(&["apt", "--check"]);
     assert_eq!(check.code, Some(1));
     assert!(check.stdout.starts_with("renew the wrapper "), "{check:?}");
     let upgraded = run(&place, POSTINST, "configure");
     assert_eq!((upgraded.code, upgraded.stderr.as_str()), (Some(0), ""));
     assert_eq!(place.read("usr/bin/dpkg"), wrapper);
+    place.write("usr/bin/dpkg", &format!("{wrapper}# mine\n"));
+    let upgraded = run(&place, POSTINST, "configure");
+    assert_eq!((upgraded.code, upgraded.stderr.lines().count()), (Some(0), 1), "{upgraded:?}");
+    assert!(upgraded.stderr.contains("usr/bin/dpkg as it was until now is saved as "));
+    assert_eq!(place.read("usr/bin/dpkg"), wrapper);
 
     // An undo that was cut short is not reversed, and a set-up that fails keeps no package.
     place.program("usr/bin/aptitude");
-    place.write("usr/bin/dpkg", &format!("{wrapper}# of an earlier version\n"));
+    place.write("usr/bin/dpkg", &of_another_version(&wrapper));
     let cut_short = place.snapshot();
     assert_eq!(run(&place, POSTINST, "configure").code, Some(0));
     assert_eq!(cut_short, place.snapshot());

@@ -290,6 +290,9 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
     for words in [&["list"][..], &["log", "base"], &["diff", "base", "base"]] {
         site.well(words);
     }
+    let again = site.ends(&["init", store]);
+    let said = said.replace("cannot open", "cannot write to").replace("/lock: ", ": ");
+    assert_eq!((again.status.code(), again.stderr), (Some(125), said));
     // What cannot be written to is no store.
     let to = format!("{store}/new");
     let refused = site.ends(&["init", &to]);

@@ -212,6 +212,17 @@ fn a_source_that_does_not_exist_gets_the_command_that_works(place: &Place) {
          synconce: hint: the name of the tree comes first: {tree} import new source\n"
     );
     assert_eq!(done.stderr, hint);
+    let path = place.text("source");
+    let swapped = site.ends(&["import", &path, "new"]);
+    assert_eq!(swapped.status.code(), Some(125), "{swapped:?}");
+    assert!(swapped.stderr.contains("is no name of a tree"), "{swapped:?}");
+    let said = format!(
+        "hint: the name of the tree comes first: synconce tree --store {} import new {path}\n",
+        site.store().display()
+    );
+    assert!(swapped.stderr.ends_with(&said), "{swapped:?}");
+    let both = site.ends(&["import", "/none", "/none"]);
+    assert!(!both.stderr.contains("hint"), "{both:?}");
     let plain = site.ends(&["import", "new", "/none"]);
     assert!(!plain.stderr.contains("hint"), "{plain:?}");
 }
@@ -247,6 +258,7 @@ fn a_run_that_cannot_begin_names_the_option_and_not_the_store(place: &Place) {
             "cannot execute cd / && id: No such file or directory\n\
              synconce: hint: a shell does it: sh -c 'cd / && id'\n",
         ),
+        (&[""], 127, "cannot execute '': No such file or directory\n"),
         (&["none"], 127, "cannot execute none: No such file or directory\n"),
         (&["no command", "x"], 127, "cannot execute no command: No such file or directory\n"),
     ] {
@@ -300,6 +312,7 @@ fn a_place_that_cannot_be_bound_is_named_with_the_reason(place: &Place) {
     for (from, to, why) in [
         (&directory, "/data/file", "cannot mount, in the tree, on /data/file: not a directory"),
         (&file, "/data", "cannot mount, in the tree, on /data: is a directory"),
+        (&"/none".to_owned(), "/data", ": cannot find /none: no such file or directory"),
         (&directory, "/..", "nothing can be shown at the root itself"),
         (&directory, "/./../", "nothing can be shown at the root itself"),
     ] {

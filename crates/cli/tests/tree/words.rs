@@ -18,6 +18,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_command_needs_no_dashes_before_it, &NEEDS),
         trial(options_may_stand_before_and_after_the_name, &NEEDS),
         trial(a_run_without_a_tree_is_refused, &NEEDS),
+        trial(an_unmount_of_what_is_not_mounted_says_what_was_looked_for, &NEEDS),
         trial(without_a_command_the_shell_of_the_user_or_of_the_tree_runs, &NEEDS),
         trial(a_shell_in_a_tree_has_job_control, &terminal),
         trial(every_verb_prints_json, &NEEDS),
@@ -70,6 +71,20 @@ fn a_run_without_a_tree_is_refused(place: &Place) {
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
         let usage = "Usage: synconce tree run [OPTIONS] <NAME> [COMMAND]...\n";
         assert!(ended.stderr.contains(why) && ended.stderr.contains(usage), "{ended:?}");
+    }
+}
+
+fn an_unmount_of_what_is_not_mounted_says_what_was_looked_for(place: &Place) {
+    let site = with_base(place);
+    let path = place.text("");
+    let there = "no tree of this store is mounted there\n";
+    for (what, why) in [
+        (&path[..], there.to_owned()),
+        ("base", format!("no mounted tree has this name, and {there}")),
+    ] {
+        let ended = site.ends(&["umount", what]);
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        assert_eq!(ended.stderr, format!("synconce: cannot unmount {what}: {why}"));
     }
 }
 
@@ -264,8 +279,6 @@ fn taken_and_missing_names_are_said_in_words(place: &Place) {
     assert_eq!(taken.stderr, wanted);
     let imported = site.ends(&["import", "base", &place.text("source")]);
     assert!(imported.stderr.contains("already exists"), "{imported:?}");
-    let mounted = site.ends(&["umount", "work"]);
-    assert!(mounted.stderr.starts_with("synconce: cannot unmount work: no tree "), "{mounted:?}");
 }
 
 /// As `synconce tree diff A B | head` does.

@@ -25,7 +25,7 @@ pub(super) struct DivertedProgram {
     is_diverted: bool,
     /// Where dpkg diverts `path` to by a diversion of another tool.
     foreign_target: Option<PathBuf>,
-    /// Where an undo keeps what is at `path`, if this version of synconce did not write it.
+    /// Where what is at `path` is kept before it is replaced, if synconce did not write it.
     pub saved: Option<PathBuf>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct DivertedProgram {
 enum AtPath {
     Nothing,
     Wrapper,
-    /// A wrapper of another version, or whose synconce is not there.
+    /// A wrapper of another version, with edits, or whose synconce is not there.
     OldWrapper,
     /// A link to a program of another name.
     Link,
@@ -85,13 +85,13 @@ impl DivertedProgram {
         let path = if target_name == name || is_variant { target } else { typed };
         let real = Path::new(DIRECTORY).join(path.file_name().unwrap_or_default());
         let found = host.look(&path)?;
-        let unedited = match &found {
-            PathState::File(content, _) => wrapper::unedited(content, &real),
+        let synconce = match &found {
+            PathState::File(content, _) => wrapper::synconce_of(content, &real),
             _ => None,
         };
         let at_path = match &found {
             // Another copy than this process will do.
-            _ if unedited.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
+            _ if synconce.is_some_and(|synconce| host.is_executable(synconce)) => AtPath::Wrapper,
             PathState::File(content, _) if wrapper::is_wrapper(content) => AtPath::OldWrapper,
             PathState::Absent => AtPath::Nothing,
             PathState::File(..) => AtPath::Other,
@@ -106,7 +106,11 @@ impl DivertedProgram {
         let is_diverted = target == real;
         let foreign_target = (target != path && !is_diverted).then_some(target);
         let directory = host.state().join("setup/apt");
-        let is_ours = unedited.is_some() || found == PathState::Absent;
+        let is_ours = match &found {
+            PathState::File(content, _) => wrapper::is_unedited(content),
+            PathState::Link(_) => false,
+            PathState::Absent => true,
+        };
         let saved = (!is_ours).then(|| undo::free_place(&directory, &path, 0));
         Ok(Self { path, real, at_path, at_real, is_diverted, foreign_target, saved })
     }
@@ -116,7 +120,7 @@ impl DivertedProgram {
         self.at_real == AtReal::Nothing && !matches!(self.at_path, AtPath::Other | AtPath::Link)
     }
 
-    /// Whether its wrapper is of another version, or calls a synconce that is not there.
+    /// Whether its wrapper is of another version or edited, or calls a synconce that is not there.
     pub fn has_old_wrapper(&self) -> bool {
         self.at_path == AtPath::OldWrapper
     }
@@ -137,7 +141,7 @@ impl DivertedProgram {
     /// A file that synconce did not write is in the place of the wrapper; a link to another
     /// program is in the place of the program; another tool has diverted the program.
     pub fn set_up(&self, host: &Host) -> Result<Vec<ProgramStep>, Error> {
-        use ProgramStep::{Divert, Drop, Link, Wrap};
+        use ProgramStep::{Divert, Drop, Link, Save, Wrap};
         if let Some(target) = &self.foreign_target {
             return Err(self.diverted_to(target, host));
         }
@@ -151,6 +155,7 @@ impl DivertedProgram {
                 return Err(fault.in_file(&host.real(&self.path)).into());
             }
             (AtPath::Wrapper, _) => Vec::new(),
+            (AtPath::OldWrapper, _) if self.saved.is_some() => vec![Save, Wrap],
             (AtPath::Nothing | AtPath::OldWrapper, _) | (AtPath::Other, AtReal::Same) => vec![Wrap],
             (AtPath::Other, AtReal::Nothing) => vec![Link, Wrap],
             (AtPath::Other, AtReal::Other) if self.is_diverted => return Err(self.foreign(host)),

@@ -29,6 +29,15 @@ impl DefaultRuntime {
     pub(super) fn is_other(&self) -> bool {
         self.name != RUNTIME_NAME && self.name != "runc"
     }
+
+    /// Says that it stays.
+    fn stays(&self, host: &Host) -> String {
+        let Self { name, path, line } = self;
+        format!(
+            "{}, line {line}: the default runtime stays {name}: only builds are held",
+            host.real(path).display()
+        )
+    }
 }
 
 /// Plans the changes by which dockerd calls `synconce-oci` for builds alone. `other` is the default
@@ -46,13 +55,7 @@ pub(super) fn plan(
     unless_overridden(host, service, "PATH")?;
     let mut plan = Plan { builds_only: true, ..Plan::default() };
     plan.link(host, &Path::new(DIRECTORY).join("runc"), Path::new(host.runtime()))?;
-    if let Some(DefaultRuntime { name, path, line }) = other {
-        let path = host.real(path);
-        plan.notes.push(format!(
-            "{}, line {line}: the default runtime stays {name}: only builds are held",
-            path.display()
-        ));
-    }
+    plan.notes.extend(other.map(|other| other.stays(host)));
     plan.notes.push(
         "its BuildKit is reached by the runc first in dockerd's PATH; without synconce-oci it \
          takes the next runc"
@@ -62,6 +65,20 @@ pub(super) fn plan(
     let setting = format!("PATH={}", path(host, service, DIRECTORY)?);
     in_environment(&mut plan, host, service, &setting, BUILDS_ONLY)?;
     Ok(plan)
+}
+
+/// Plans the same where all containers were asked for, with the reason.
+pub(super) fn plan_instead(
+    host: &Host,
+    service: &Service,
+    other: Option<&DefaultRuntime>,
+) -> Result<Plan, Error> {
+    let plan = plan(host, service, other)?;
+    let undone = || {
+        let (undo, setup) = (host.setup("docker --undo"), host.setup("docker"));
+        format!("for all containers, not only builds: {undo} && {setup}")
+    };
+    Ok(Plan { instead: Some(other.map_or_else(undone, |other| other.stays(host))), ..plan })
 }
 
 /// Says which steps of the classic builder are held: containerd starts them with the default

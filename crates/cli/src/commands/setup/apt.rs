@@ -32,8 +32,8 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
             "apt is set up".to_owned()
         } else if report.changes.iter().all(|change| change.act == "renewed") {
             format!(
-                "the wrappers of apt are of another version of synconce, or call one that is not \
-                 there: renew them by {setup}"
+                "the wrappers of apt are edited, of another version of synconce, or call one that \
+                 is not there: renew them by {setup}"
             )
         } else {
             format!("apt is not set up: it would be by {setup}")

@@ -8,6 +8,7 @@ use crate::arguments::tree::{Clone, Commit, Import, Init, Rename};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, print};
 use crate::text::{notice, shell};
+use rustix::fs::Access;
 use serde_json::json;
 use std::fs;
 use std::io;
@@ -29,6 +30,8 @@ pub fn init(default: &StorePath, arguments: Init, output: Output) -> Result<(), 
         None => default.path()?,
     };
     let store = synconce_tree::init(&path).map_err(outside)?;
+    // The store of an earlier call may be on a file system that is read-only now.
+    rustix::fs::access(store.path(), Access::WRITE_OK).on("cannot write to", store.path())?;
     let choice = synconce_tree::choose(&store, &[], None)?;
     let (path, strategy) = (store.path().display().to_string(), choice.strategy);
     notice(&format!("trees in {path} are cloned by {strategy}: {}", choice.reason));

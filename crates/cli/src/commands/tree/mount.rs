@@ -73,8 +73,9 @@ pub fn umount(store: &Store, arguments: &Umount, output: Output) -> Result<(), C
     }
     let Some((session, point)) = session else {
         let what = Path::new(&arguments.what).display();
-        let why = "no tree of this store is mounted there, or has this name and is mounted";
-        return Err(CommandError::from(format!("cannot unmount {what}: {why}")));
+        let no_name = if is_path { "" } else { "no mounted tree has this name, and " };
+        let why = "no tree of this store is mounted there";
+        return Err(CommandError::from(format!("cannot unmount {what}: {no_name}{why}")));
     };
     session.detach_from(&point)?;
     let is_kept = !arguments.discard && session.can_be_kept();

@@ -186,7 +186,8 @@ fn bind(text: &str) -> Result<Bind, CommandError> {
     if !Path::new(target).components().any(|part| matches!(part, Component::Normal(_))) {
         return Err(refuse("nothing can be shown at the root itself"));
     }
-    let found = fs::canonicalize(source).map_err(|error| refuse(&reason(&error)))?;
+    let found = fs::canonicalize(source)
+        .map_err(|error| refuse(&format!("cannot find {source}: {}", reason(&error))))?;
     Ok(Bind { source: found.into_os_string(), target: target.into(), read_only })
 }
 
