@@ -2,7 +2,8 @@
 
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, finish};
@@ -95,19 +96,34 @@ impl<'a> Runtime<'a> {
     }
 }
 
-/// Compiles the probe for any root: the probe is static.
+/// Returns the compiled probe, for any root: the probe is static.
 pub fn probe(place: &Place) -> PathBuf {
     compiled(place, "probe", include_str!("probe.c"))
 }
 
-/// Compiles `source` as the static program `name`, for any root.
+/// Returns the static program `name` that is compiled from `source`, for any root, in `place`.
 pub fn compiled(place: &Place, name: &str, source: &str) -> PathBuf {
     let program = place.path(name);
     if !program.exists() {
+        std::fs::copy(cached(place, name, source), &program).unwrap();
+    }
+    program
+}
+
+/// Compiles `source`, once for all tests of a build directory.
+fn cached(place: &Place, name: &str, source: &str) -> PathBuf {
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    let mut hasher = DefaultHasher::new();
+    source.hash(&mut hasher);
+    let program = cache.join(format!("{name}-{:x}", hasher.finish()));
+    if !program.exists() {
         let source = place.write(&format!("{name}.c"), source);
+        let part = place.path(&format!("{name}.part"));
         let mut compiler = place.command("cc");
-        let built = finish(compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source));
+        let built = finish(compiler.args(["-O1", "-static", "-o"]).arg(&part).arg(source));
         assert!(built.status.success(), "{}", built.stderr);
+        std::fs::create_dir_all(&cache).unwrap();
+        std::fs::rename(part, &program).unwrap();
     }
     program
 }

@@ -43,11 +43,14 @@ fn a_set_up_and_its_runs_work_in_steps_held_and_not(place: &Place) {
     assert!(made.status.success(), "{made:?}");
     add_synconce(place);
     place.write("context/Dockerfile", DOCKERFILE);
+    let rig = Rig::builder().size(4 << 30).up().unwrap();
     for given in [Given::Runc, Given::Us] {
-        let rig = Rig::builder().size(4 << 30).up().unwrap();
         let site = Site::with(place, given, &rig.path().join("storage"));
         let docker = Docker::with_storage(&site, "overlay2");
-        docker.import(debian::base().to_str().unwrap(), "base");
+        // The second dockerd has the image of the first one.
+        if given == Given::Runc {
+            docker.import(debian::base().to_str().unwrap(), "base");
+        }
         let builders: [(&str, &dyn ImageBuilder); 2] =
             [("classic", &docker.classic()), ("BuildKit", &docker.buildkit())];
         for (name, builder) in builders {
@@ -55,7 +58,6 @@ fn a_set_up_and_its_runs_work_in_steps_held_and_not(place: &Place) {
             assert!(build.status.success(), "{given:?}, {name}: {build:?}");
         }
         docker.stop();
-        drop(site);
-        rig.down().unwrap();
     }
+    rig.down().unwrap();
 }

@@ -1,6 +1,6 @@
 //! Engines that read what `synconce setup` wrote, without flags from the test: their steps are
-//! held when the engine is set up, and bare again when the set-up is undone. The system's
-//! `/etc` and `/usr/local` are as the packages left them, and changes to them stay in memory.
+//! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc` and
+//! `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
 
 use crate::check::{assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
@@ -58,15 +58,19 @@ pub fn trials() -> Vec<Trial> {
 /// Makes a system of this test alone, with synconce installed.
 pub fn system(place: &Place) {
     prepare(place);
-    for (lower, name) in [("/etc", "etc"), ("/usr/local", "local")] {
-        let at = |kind: &str| {
-            let path = format!("{SHORT}/{name}-{kind}");
-            fs::create_dir(&path).unwrap();
-            path
-        };
-        let options = format!("lowerdir={lower},upperdir={},workdir={}", at("upper"), at("work"));
-        let options = CString::new(options).unwrap();
-        mount("test", lower, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    let at = |kind: &str| {
+        let path = format!("{SHORT}/etc-{kind}");
+        fs::create_dir(&path).unwrap();
+        path
+    };
+    let options = format!("lowerdir=/etc,upperdir={},workdir={}", at("upper"), at("work"));
+    let options = CString::new(options).unwrap();
+    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    // No package puts a file there. What the machine has there can be gigabytes, which `files` would
+    // read again and again.
+    mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();
+    for directory in ["bin", "sbin"] {
+        fs::create_dir(Path::new("/usr/local").join(directory)).unwrap();
     }
     symlink(binary(), OURS).unwrap();
 }
