@@ -20,6 +20,7 @@ mod judge;
 mod recording;
 mod script;
 mod table;
+mod unflushed;
 mod world;
 
 use crate::Result;
@@ -80,6 +81,10 @@ pub(crate) struct DaemonsArguments {
     /// Make only the rows of ENGINE (default: all)
     #[arg(long, value_name = "ENGINE", value_parser = ["containerd", "docker"])]
     engine: Option<String>,
+    /// Cut only where FILE, a path below the daemon's directory, has writes that no flush has
+    /// covered (on ext4 and xfs)
+    #[arg(long, value_name = "FILE")]
+    unflushed: Option<PathBuf>,
 }
 
 /// A row that has not been made yet.
@@ -109,7 +114,8 @@ impl DaemonJob {
         let program = &arguments.synconce;
         let Self { way, disk, marker, .. } = *self;
         let engine = &*self.engine;
-        let subject = Subject { engine, way, disk, marker, program, fixture };
+        let unflushed = arguments.unflushed.as_deref();
+        let subject = Subject { engine, way, disk, marker, program, fixture, unflushed };
         let world = World::new(index, marker, &arguments.group)?;
         let count = if way.is_ours() { arguments.cuts } else { arguments.control_cuts };
         let recordings = count.div_ceil(PER_RECORDING);

@@ -5,15 +5,17 @@ use super::fixture::IMAGES;
 use super::judge::{CutVerdict, RequiredAtCut, judge};
 use super::recording::{RecordedDaemon, Subject, mark};
 use super::script::{Images, ScriptStep, StepAct, states};
+use super::unflushed;
 use super::world::World;
 use crate::Result;
 use crate::campaign::Campaign;
 use crate::cuts::{CutPoint, cut_at, instants, mount, random_survivors};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 use synconce_testkit::patiently;
-use synconce_testkit::rig::{Log, Mounted, Replay, Survivors};
+use synconce_testkit::rig::{Cut, Log, Mounted, Replay, Survivors};
 
 /// One of so many cuts is made while the daemon and the hold are stopped.
 const STOPPED: usize = 12;
@@ -138,7 +140,19 @@ pub(super) fn cut(
     let other = recorded.other.as_ref();
     let other = other.map(|tape| tape.replay().at(world.other()).up()).transpose()?;
     let mut tally = CutTally::default();
-    for place in choose(&log, other_log.as_ref(), &marks, campaign) {
+    let places = match subject.unflushed {
+        Some(file) => {
+            let range = marks.steps[0]..marks.end;
+            unflushed::choose(
+                &log,
+                &extents(subject, world, &disk, file, marks.end)?,
+                range,
+                campaign,
+            )?
+        }
+        None => choose(&log, other_log.as_ref(), &marks, campaign),
+    };
+    for place in places {
         let verdict = match mounted(&disk, other.as_ref(), place)? {
             Err(error) => CutVerdict::Broken("unmountable", error),
             Ok(mounted) => {
@@ -153,6 +167,20 @@ pub(super) fn cut(
         tally.add(verdict, || format!("in {step:?} at {place:?}"));
     }
     Ok(tally)
+}
+
+/// Returns where `file` of the daemon is on `disk` at the place `end`.
+fn extents(
+    subject: &Subject<'_>,
+    world: &World,
+    disk: &Replay,
+    file: &Path,
+    end: usize,
+) -> Result<Vec<Range<u64>>> {
+    let mounted = disk.mounted(Cut::at(end).survivors(Survivors::All))?;
+    let extents = unflushed::extents(&subject.engine.root(world).join(file));
+    unmount(mounted)?;
+    extents
 }
 
 /// Cuts and mounts both disks. The inner error is that of a file system that does not recover.

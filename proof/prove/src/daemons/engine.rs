@@ -188,3 +188,62 @@ pub(super) fn terminate(daemon: &Group) -> Result<()> {
         None => Err("the daemon does not end".into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What dockerd 20.10 with a damaged `buildkit/cache.db` printed at the end of a build.
+    const PANIC_IN_A_BUILD: &str = "\
+time=\"2026-11-29T17:27:31Z\" level=info msg=\"API listen on /run/docker.sock\"
+panic: invalid page type: 10: 10
+
+goroutine 198 [running]:
+go.etcd.io/bbolt.(*Cursor).search(0xc000f9f9e8, {0xc0001fab00, 0x1f, 0x20}, 0xc000f9f940?)
+";
+
+    fn daemon(script: &str, printed: &str) -> Group {
+        Group::spawn(Command::new("sh").arg("-c").arg(script).env("PRINTED", printed)).unwrap()
+    }
+
+    fn lost_connection() -> Error {
+        "build: exit status: 1: unexpected EOF".into()
+    }
+
+    #[test]
+    fn the_error_of_a_client_has_the_panic_of_a_daemon_that_ended() {
+        let daemon = daemon("printf '%s' \"$PRINTED\" >&2; exit 2", PANIC_IN_A_BUILD);
+        assert_eq!(
+            with_end(&daemon, lost_connection()).to_string(),
+            "build: exit status: 1: unexpected EOF; the daemon ended, exit status: 2: \
+             panic: invalid page type: 10: 10 |  | goroutine 198 [running]: | \
+             go.etcd.io/bbolt.(*Cursor).search(0xc000f9f9e8, {0xc0001fab00, 0x1f, 0x20}, \
+             0xc000f9f940?)"
+        );
+    }
+
+    #[test]
+    fn the_error_of_a_client_has_the_last_lines_of_a_daemon_that_was_killed() {
+        let daemon = daemon("printf '%s' \"$PRINTED\" >&2; kill -KILL $$", "1\n2\n3\n4\n");
+        let error = with_end(&daemon, lost_connection()).to_string();
+        assert!(error.ends_with("the daemon ended, signal: 9 (SIGKILL): 2 | 3 | 4"), "{error}");
+    }
+
+    #[test]
+    fn the_error_of_a_client_is_unchanged_while_the_daemon_runs() {
+        let daemon = daemon("exec sleep 60", "");
+        assert_eq!(with_end(&daemon, lost_connection()).to_string(), lost_connection().to_string());
+    }
+
+    #[test]
+    fn a_daemon_that_ends_before_it_answers_is_an_error_with_its_last_lines() {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg("printf '%s' \"$PRINTED\" >&2; exit 2");
+        let error = spawn(command.env("PRINTED", PANIC_IN_A_BUILD), || false).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.starts_with("the daemon ended: panic: invalid page type: 10: 10 |"),
+            "{error}"
+        );
+    }
+}

@@ -22,6 +22,11 @@ const NEXT_LINE: &str = " synconce: ";
 pub(super) const STARTS: &str = "daemon start";
 /// The kind of a cut with records that no image has.
 pub(super) const STRAYS: &str = "stray records";
+/// The kind of a cut after which dockerd panics in BuildKit's `cache.db`.
+pub(super) const CACHE: &str = "cache.db";
+/// The package of BuildKit that has `cache.db`, as a panic of Go names it. It writes the database
+/// without syncs (`NoSync` of bbolt), so a cut can leave pages of two transactions.
+const PACKAGE_OF_CACHE: &str = "buildkit/solver/bboltcachestorage.";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
 
@@ -74,14 +79,14 @@ pub(super) fn judge(
     };
     let seen = match daemon.examine(subject.fixture) {
         Ok(seen) => seen,
-        Err(error) => return broken("daemon", error.to_string()),
+        Err(error) => return ended("daemon", error.to_string()),
     };
     let verdict = compare(&seen, moment, &said, subject.engine.keeps_images());
     if let CutVerdict::Broken(..) = verdict {
         return verdict;
     }
     if let Err(error) = use_again(subject, moment, &*daemon) {
-        return broken("use again", error.to_string());
+        return ended("use again", error.to_string());
     }
     if let Err(error) = daemon.stop() {
         return broken("daemon stop", error.to_string());
@@ -99,6 +104,11 @@ pub(super) fn judge(
 
 fn broken(what: &'static str, detail: String) -> CutVerdict {
     CutVerdict::Broken(what, detail)
+}
+
+/// Returns the finding of an error of a client: of `what`, or of `cache.db` if dockerd ended there.
+fn ended(what: &'static str, error: String) -> CutVerdict {
+    broken(if error.contains(PACKAGE_OF_CACHE) { CACHE } else { what }, error)
 }
 
 fn compare(seen: &Seen, moment: &RequiredAtCut<'_>, said: &str, keeps_images: bool) -> CutVerdict {
@@ -189,6 +199,21 @@ mod tests {
         let moment = RequiredAtCut { images: [&before, &after], earlier: &earlier, stopped };
         let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
         compare(&seen, &moment, said, is_kept)
+    }
+
+    #[test]
+    fn a_panic_in_the_build_cache_is_a_kind_of_its_own() {
+        let of_build = "build: exit status: 1: unexpected EOF";
+        let panic = "panic: invalid page type: 10: 10 | goroutine 198 [running]: | ";
+        let package = "github.com/docker/docker/vendor/github.com/moby/buildkit/solver/";
+        let kind = |error: String| match ended("use again", error) {
+            CutVerdict::Broken(kind, _) => kind,
+            other => panic!("{other:?}"),
+        };
+        let in_cache = format!("{of_build}; {panic}{package}bboltcachestorage.(*Store).AddResult");
+        assert_eq!(kind(in_cache), CACHE);
+        assert_eq!(kind(format!("{of_build}; {panic}{package}llbsolver.(*Bridge)")), "use again");
+        assert_eq!(kind(of_build.to_owned()), "use again");
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub(super) struct Subject<'a> {
     pub marker: MarkerPlace,
     pub program: &'a Path,
     pub fixture: &'a ImageArchives,
+    /// Cut only where this file of the daemon has unflushed writes.
+    pub unflushed: Option<&'a Path>,
 }
 
 /// A recorded script.

@@ -2,7 +2,7 @@
 
 use super::cuts::{CutTally, EACH_BUILD};
 use super::engine::{DatabaseSyncs, StepRootKind};
-use super::judge::{STARTS, STRAYS, has_to_fail};
+use super::judge::{CACHE, STARTS, STRAYS, has_to_fail};
 use crate::Result;
 use std::fmt;
 
@@ -63,10 +63,11 @@ pub(super) fn print(rows: &[DaemonRow]) -> bool {
 /// to fail and never does: on no file system, or a mutant on one of them after a cut of each build.
 fn unexpected(rows: &[DaemonRow]) -> Vec<String> {
     let findings = |row: &DaemonRow| match row.way {
-        // dockerd syncs neither its list of images nor new directories of layers, and panics at
-        // some cuts: with runc alone, too.
+        // dockerd syncs neither its list of images nor new directories of layers nor `cache.db`:
+        // with runc alone, too.
         DatabaseSyncs::Steps(_) => {
-            let of_dockerd = [STRAYS, STARTS].map(|kind| row.tally.kinds.get(kind).unwrap_or(&0));
+            let of_dockerd =
+                [STRAYS, STARTS, CACHE].map(|kind| row.tally.kinds.get(kind).unwrap_or(&0));
             row.tally.broken - of_dockerd.into_iter().sum::<usize>()
         }
         _ => row.tally.broken + row.tally.silent,
@@ -136,6 +137,19 @@ mod tests {
             assert_eq!(unexpected(&[wrong]).len(), 1);
         }
         assert_eq!(unexpected(&[row(DatabaseSyncs::Plain, 0, 0)]).len(), 1);
+    }
+
+    #[test]
+    fn defects_of_dockerd_are_no_findings_of_steps() {
+        let of_kind = |kind| {
+            let mut row = row(DatabaseSyncs::Steps(StepRootKind::Volatile), 1, 0);
+            row.tally.kinds.insert(kind, 1);
+            row
+        };
+        for kind in [STRAYS, STARTS, CACHE] {
+            assert_eq!(unexpected(&[of_kind(kind)]).len(), 0, "{kind}");
+        }
+        assert_eq!(unexpected(&[of_kind("use again")]).len(), 1);
     }
 
     #[test]
