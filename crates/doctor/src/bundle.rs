@@ -30,7 +30,8 @@ const PROGRAM_VERSION: &str = "version";
 const DISTRIBUTION: &str = "distribution";
 /// Fields with the number of a user.
 const USERS: [&str; 2] = ["owner", "user"];
-/// The field with the words of a command, of which the first stays: the program.
+/// The field with the words of a command, of which the first stays: the program. Of a build step, which has
+/// them in one text, none stays: the first is a shell.
 const COMMAND: &str = "command";
 /// The field with commands to repeat, which have the words of commands.
 const ADVICE: &str = "advice";
@@ -62,8 +63,10 @@ impl Redaction {
             // Names of fields: no report has a map whose keys are data.
             Value::Object(fields) => {
                 fields.remove(ADVICE);
-                if let Some(Value::Array(words)) = fields.get_mut(COMMAND) {
-                    words.truncate(1);
+                match fields.get_mut(COMMAND) {
+                    Some(Value::Array(words)) => words.truncate(1),
+                    Some(Value::String(words)) => words.clear(),
+                    _ => {}
                 }
                 for (name, value) in fields {
                     match value {

@@ -7,6 +7,7 @@ mod export;
 mod record;
 mod savings;
 mod spread;
+mod steps;
 mod tally;
 pub(crate) mod text;
 mod waits;
@@ -22,7 +23,9 @@ pub use self::entries::{CommandEnding, Emulated, TriggerRuns};
 pub use self::export::{RecordFormat, export_record};
 pub use self::record::RecordSums;
 pub use self::savings::Savings;
+pub use self::steps::{BuildSteps, StepWaits};
 pub use self::tally::{Dropped, Slowest, SyncGroup};
+pub use self::text::asks_builder;
 pub use self::waits::{NotCovered, Waits};
 
 /// What is known about the syncs of a command.
@@ -46,6 +49,8 @@ pub struct CommandReport {
     pub triggers: Vec<TriggerRuns>,
     /// Programs of another architecture.
     pub emulated: Vec<Emulated>,
+    /// Steps of image builds, which a daemon has started.
+    pub build: Option<BuildSteps>,
     /// Causes beside the waits for syncs, the most costly first.
     pub findings: Vec<Finding>,
     /// Names of findings that were left out, as asked.
@@ -60,10 +65,12 @@ pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<Comman
     let record = CommandRecord::read(record)?;
     let waits = Waits::of(&record.tally);
     let savings = Savings::of(&record, &waits);
-    let not_covered = NotCovered::of(&record);
+    let not_covered = NotCovered::of(&record.tally);
     let seconds = record.seconds();
+    let build = BuildSteps::of(&record.steps, seconds);
     let (ignored, findings) = finding::split(causes::derive(&record), ignored);
-    let verdict = text::verdict(&record, &waits, &savings, &not_covered, findings.first());
+    let verdict =
+        text::verdict(&record, &waits, &savings, &not_covered, build.as_ref(), findings.first());
     let CommandRecord { command, ended, triggers, emulated, .. } = record;
     Ok(CommandReport {
         verdict,
@@ -75,6 +82,7 @@ pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<Comman
         not_covered,
         triggers,
         emulated,
+        build,
         findings,
         ignored,
     })

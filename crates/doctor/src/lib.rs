@@ -32,9 +32,9 @@ mod units;
 pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
 pub use command::{
-    CommandComparison, CommandEnding, CommandReport, ComparedGroup, Dropped, Emulated, NotCovered,
-    RecordFormat, RecordSums, Savings, Slowest, SyncGroup, TriggerRuns, Waits, compare,
-    examine_record, export_record,
+    BuildSteps, CommandComparison, CommandEnding, CommandReport, ComparedGroup, Dropped, Emulated,
+    NotCovered, RecordFormat, RecordSums, Savings, Slowest, StepWaits, SyncGroup, TriggerRuns,
+    Waits, asks_builder, compare, examine_record, export_record,
 };
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;

@@ -27,6 +27,7 @@ pub mod registry;
 pub mod replace;
 pub mod standard_paths;
 pub mod state_file;
+pub mod step_watch;
 pub mod synced;
 #[doc(hidden)]
 pub mod text;

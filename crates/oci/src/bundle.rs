@@ -224,6 +224,13 @@ impl Bundle {
         })
     }
 
+    /// Returns `process.args`; none if it cannot be read.
+    pub(crate) fn command(&self) -> Vec<String> {
+        let fields = self.fields().ok();
+        let process = fields.and_then(|fields| self.field::<Fields<'_>>(&fields, "process").ok());
+        process.and_then(|process| self.field(&process, "args").ok()).unwrap_or_default()
+    }
+
     /// Returns `linux.seccomp`, or `None` when there is none.
     ///
     /// # Errors

@@ -37,6 +37,7 @@ mod runtime;
 mod step;
 mod step_root;
 mod step_sync;
+mod step_watch;
 pub mod wrap;
 
 pub use config::are_step_roots_volatile;

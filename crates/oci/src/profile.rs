@@ -49,6 +49,18 @@ pub(crate) struct Edited {
 /// # Errors
 /// A part of the profile that violates the specification.
 pub(crate) fn hold(profile: Option<Profile>, purpose: Purpose) -> Result<Edited, String> {
+    edit(profile, |names, answer| rules_for(names, answer, purpose))
+}
+
+/// Adds rules for the calls that the hold answers to `profile`, or to a new profile. `rules_for`
+/// returns the rules for calls that the hold gives one answer.
+///
+/// # Errors
+/// A part of the profile that violates the specification.
+pub(crate) fn edit(
+    profile: Option<Profile>,
+    rules_for: impl Fn(&[&'static str], SealedAnswer) -> Vec<Value>,
+) -> Result<Edited, String> {
     let mut profile = match profile {
         // An empty section counts as none, as in runc.
         Some(profile) if !profile.is_empty() => profile,
@@ -60,7 +72,7 @@ pub(crate) fn hold(profile: Option<Profile>, purpose: Purpose) -> Result<Edited,
         for name in names {
             if allows(&profile, name)? { taken.push(name) } else { left.push(name) }
         }
-        rules.extend(rules_for(&taken[before..], answer, purpose));
+        rules.extend(rules_for(&taken[before..], answer));
     }
     if let Some(Value::Array(theirs)) = profile.get_mut("syscalls") {
         rules.extend(theirs.drain(..).filter_map(|rule| without(rule, &taken)));
@@ -131,12 +143,16 @@ fn rules_for(names: &[&'static str], answer: SealedAnswer, purpose: Purpose) -> 
             rules.push(conditional(success, json!([flags("SCMP_CMP_NE")])));
             rules
         }
-        SealedAnswer::SuccessIfSync => {
-            let sync = |wanted: u32| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
-            let allowed = json!({"names": names, "action": ALLOW});
-            vec![conditional(success, sync(MS_SYNC)), conditional(allowed, sync(0))]
-        }
+        SealedAnswer::SuccessIfSync => if_sync(names, success),
     }
+}
+
+/// Returns the rules by which the calls `names`, such as msync(2), get `rule` if they sync, and are
+/// allowed otherwise.
+pub(crate) fn if_sync(names: &[&'static str], rule: Value) -> Vec<Value> {
+    let sync = |wanted: u32| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
+    let allowed = json!({"names": names, "action": ALLOW});
+    vec![conditional(rule, sync(MS_SYNC)), conditional(allowed, sync(0))]
 }
 
 /// Makes a rule with an explicit `errnoRet`: runc and crun default to EPERM.
@@ -150,7 +166,7 @@ fn conditional(mut rule: Value, arguments: Value) -> Value {
 }
 
 /// Returns whether `name` is always allowed, by unconditional rules only.
-fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
+pub(crate) fn allows(profile: &Profile, name: &str) -> Result<bool, String> {
     let default = action(profile.get("defaultAction"), "defaultAction")?;
     let mut allowed = permits(default);
     for rule in rules(profile)? {
@@ -175,7 +191,7 @@ fn permits(action: &str) -> bool {
     action == ALLOW
 }
 
-fn rules(profile: &Profile) -> Result<&[Value], String> {
+pub(crate) fn rules(profile: &Profile) -> Result<&[Value], String> {
     match profile.get("syscalls") {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(rules)) => Ok(rules),

@@ -10,6 +10,7 @@ use crate::runtime::{self, RuntimeEnd, Tried};
 use crate::step;
 use crate::step_root::{Kept, StepRoot, VolatileRoot};
 use crate::step_sync::{self, MountedBy, Unsynced};
+use crate::step_watch;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use synconce_sys::reason;
@@ -40,7 +41,7 @@ pub fn wrap(name: &OsStr, arguments: &[OsString]) -> RuntimeEnd {
             let runtime = runtime.display();
             return RuntimeEnd::Failed(format!("cannot hold under {runtime}: {why}"));
         }
-        match hold(&call, &settings) {
+        match hold(&call, &settings, &runtime) {
             Ok(None) => {}
             Ok(Some(step)) => match make_volatile(&call, step.root) {
                 Err(error) => return RuntimeEnd::Failed(error),
@@ -75,12 +76,22 @@ type RootOf = (&'static str, Option<LastStep>, Result<StepRoot, Kept>);
 
 /// Adds the hold to the bundle of `call`, if its container is to be held. Returns `None` if it is no
 /// step of a build.
-fn hold(call: &Invocation, settings: &Settings) -> Result<Option<BegunStep>, String> {
+fn hold(
+    call: &Invocation,
+    settings: &Settings,
+    runtime: &Path,
+) -> Result<Option<BegunStep>, String> {
     let plan = match WrapPlan::of(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
         Err(PlanError::Missing(_)) => return Ok(None),
         other => other.map_err(|error| error.to_string())?,
     };
+    if let Some((engine, step)) = &plan.step
+        && step_watch::begin(&plan.bundle, runtime, engine, step)?
+    {
+        call.note("info", "synconce doctor watches this step, which is not held");
+        return Ok(None);
+    }
     match (plan.verdict, plan.edited) {
         (Treatment::Hold(_), Some(edited))
             if !edited.held.is_empty() || edited.io_uring_refused =>

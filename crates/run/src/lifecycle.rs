@@ -30,6 +30,7 @@ use crate::report::run_error::RunError;
 use crate::request::presence::Presence;
 use crate::request::runfile::Phase;
 use crate::supervisor::{Stopped, Supervisor};
+use crate::watch::steps::{StepSocket, Steps};
 use launch::{launch_held, would_gain_privileges};
 use notices::Notices;
 use rustix::event::{PollFd, PollFlags};
@@ -82,6 +83,8 @@ struct Started {
     gain: Option<Gain>,
     /// The socket that other processes connect to until the command ends.
     presence: Option<Presence>,
+    /// The socket for steps of image builds.
+    steps: Option<StepSocket>,
     /// `--only` and `--except`.
     rules: Option<Arc<Rules>>,
 }
@@ -104,6 +107,8 @@ fn start(
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence =
         if options.record.is_some() { None } else { Presence::new(active.markers.run_id()).ok() };
+    // Without the socket no steps are seen, and the report names none.
+    let steps = options.watch_steps.then(|| StepSocket::open().ok()).flatten();
     let privileges = privileges::PrivilegeWatch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {
@@ -136,13 +141,14 @@ fn start(
         let _ = send(frontend, &Message::Notice(Notice::NoPrivilegesGained(path)));
     }
     let command = launched.pid;
-    Ok(Started { active, listener, signals, command, privileges, gain, presence, rules })
+    Ok(Started { active, listener, signals, command, privileges, gain, presence, steps, rules })
 }
 
 impl Started {
     fn go_on(self, options: &RunOptions, frontend: OwnedFd, handover: Arc<Handover>) {
         let frontend = Arc::new(frontend);
-        let Self { active, listener, signals, command, privileges, gain, presence, rules } = self;
+        let Self { active, listener, signals, command, privileges, gain, presence, steps, rules } =
+            self;
         let state = SharedState::new(active);
         let supervisor = Supervisor::new(
             options,
@@ -154,6 +160,7 @@ impl Started {
             state.clone(),
         );
         let supervisor = supervisor.following(rules);
+        let steps = Steps::begin(steps, supervisor.watch());
         if let Some(interval) = options.commit_every {
             checkpoints::make_every(interval, state.clone(), Arc::clone(&frontend));
         }
@@ -168,6 +175,7 @@ impl Started {
             listener,
             signals,
             served: false,
+            steps,
             after_end: Some(Arc::default()),
         };
         over.release();
@@ -213,6 +221,8 @@ struct Over {
     /// Whether a thread serves survivors. Without the thread, survivors' calls wait until the
     /// commit is over.
     served: bool,
+    /// Steps of image builds, which a daemon has started.
+    steps: Option<Steps>,
     /// The calls that survivors made meanwhile, until these are reported.
     after_end: Option<Arc<Mutex<Accounts>>>,
 }
@@ -259,7 +269,8 @@ impl Over {
         }
         pending.extend(self.active.as_ref().and_then(|active| active.scope.uncommitted_fuse()));
         pending.into_iter().map(Message::Notice).for_each(|notice| notify(&notice));
-        let serves = self.stays();
+        let serves_steps = self.steps.as_ref().is_some_and(Steps::close);
+        let serves = self.stays() || serves_steps;
         if serves {
             // Before the frontend exits: a reader of the run file must not see a commit in
             // progress then.
@@ -360,6 +371,9 @@ impl Over {
             ];
             // EINTR only repeats the loop.
             let _ = rustix::event::poll(&mut fds, None);
+        }
+        if let Some(steps) = self.steps.take() {
+            steps.finish();
         }
     }
 }

@@ -48,6 +48,9 @@ pub struct RunOptions {
     pub by_program: bool,
     /// Hold nothing: do each call, and write here how long it took.
     pub record: Option<Arc<Recording>>,
+    /// With `record`: time the syncs of the steps of image builds, too, whose runtime is synconce-oci.
+    /// These steps are not held.
+    pub watch_steps: bool,
 }
 
 impl RunOptions {

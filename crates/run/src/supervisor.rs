@@ -14,6 +14,7 @@ use crate::process::process_tree::{self, JobState};
 use crate::report::accounts::{End, PassReason};
 use crate::report::protocol::{Ending, Message, try_send};
 use crate::request::presence::Presence;
+use crate::watch::Watch;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 use std::os::fd::{AsFd, OwnedFd};
@@ -84,6 +85,11 @@ impl<'a> Supervisor<'a> {
     /// Returns the supervisor, following `rules`.
     pub(crate) fn following(self, rules: Option<Arc<Rules>>) -> Self {
         Self { fd_info: FdInfo::following(rules.clone()), rules, ..self }
+    }
+
+    /// Returns what times the calls, in a run that holds nothing.
+    pub(crate) fn watch(&self) -> Option<Arc<Watch>> {
+        self.responder.as_ref()?.watch().cloned()
     }
 
     /// Answers calls until the command ends or the frontend exits, then waits briefly for

@@ -10,11 +10,13 @@ mod callers;
 pub(crate) mod line;
 mod programs;
 mod sampler;
+pub(crate) mod steps;
 
 use self::callers::Callers;
 use self::line::{Call as CallLine, LastLine, Recording, Start, Would};
 use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
+use self::steps::StepOf;
 use crate::call::caller::Memory;
 use crate::call::lookups::Lookups;
 use crate::call::policy::{Decision, PendingCall, decide};
@@ -45,8 +47,8 @@ pub(crate) struct Watch {
 /// Syncs in progress. A caller that was killed ends before its sync does, and with it the command.
 #[derive(Default)]
 struct Syncs {
-    /// By the id of the notification.
-    in_progress: HashMap<u64, (CallLine, Instant)>,
+    /// By the id of the notification, which is of one listener, and the number of the step.
+    in_progress: HashMap<(u64, Option<u32>), (CallLine, Instant)>,
     /// The last line was written: the record is being read.
     has_ended: bool,
 }
@@ -60,7 +62,8 @@ impl Watch {
         Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }
 
-    /// Does the call of `pending` or leaves it to the kernel, and records it. May wait for a disk.
+    /// Does the call of `pending`, of the command or of `step`, or leaves it to the kernel, and records
+    /// it. May wait for a disk.
     ///
     /// # Errors
     /// Those of [`decide`].
@@ -69,6 +72,7 @@ impl Watch {
         listener: &Listener,
         lookups: &mut impl Lookups,
         pending: &PendingCall,
+        step: Option<StepOf>,
     ) -> Result<(), MayBlock> {
         let notification = &pending.notification;
         let would = match decide(pending, lookups, &RunOptions::default())? {
@@ -87,7 +91,7 @@ impl Watch {
             Err(error) => (None, error == Errno::BADF),
         };
         // The file, and all that /proc shows, is of the caller only if the caller still waits.
-        let mut line = self.describe(pending, file.as_ref(), would);
+        let mut line = self.describe(pending, file.as_ref(), would, step);
         if closed {
             // The kernel finds this, too, and waits for nothing.
             (line.wait, line.errno) = (Some(0), Some(Errno::BADF.raw_os_error()));
@@ -110,9 +114,11 @@ impl Watch {
             }
             return Answer::Continue;
         }
-        let waits = (line.would == Would::Hold).then(|| self.sampler.enter(line.thread));
+        // The looks are at the processes of the command.
+        let is_of_command = line.would == Would::Hold && line.step.is_none();
+        let waits = is_of_command.then(|| self.sampler.enter(line.thread));
         line.at = self.record.micros();
-        let (id, began) = (pending.notification.id, Instant::now());
+        let (id, began) = ((pending.notification.id, line.step), Instant::now());
         self.syncs().in_progress.insert(id, (line, began));
         let done = sync(pending, file.as_ref());
         let wait = began.elapsed();
@@ -129,9 +135,16 @@ impl Watch {
         done.map_or_else(|error| Answer::Errno(error.raw_os_error()), |()| Answer::Value(0))
     }
 
-    fn describe(&self, pending: &PendingCall, file: Option<&OwnedFd>, would: Would) -> CallLine {
+    fn describe(
+        &self,
+        pending: &PendingCall,
+        file: Option<&OwnedFd>,
+        would: Would,
+        step: Option<StepOf>,
+    ) -> CallLine {
         let thread = pending.notification.thread;
-        let caller = self.callers.lock().unwrap_or_else(PoisonError::into_inner).of(thread);
+        let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let caller = { callers }.of(thread, step.map(|step| step.init));
         let path = match file {
             Some(file) => link(&format!("/proc/self/fd/{}", file.as_raw_fd())),
             None => named(pending),
@@ -147,6 +160,7 @@ impl Watch {
             wait: None,
             errno: None,
             would,
+            step: step.map(|step| step.number),
         }
     }
 

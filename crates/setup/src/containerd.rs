@@ -36,6 +36,10 @@ const SECOND: Format = Format { version: 2, plugin: "io.containerd.grpc.v1.cri" 
 const THIRD: Format = Format { version: 3, plugin: "io.containerd.cri.v1.runtime" };
 const FOURTH: Format = Format { version: 4, ..THIRD };
 
+/// What the set-up reaches, and what holds the steps of builds.
+const REACHES: &str = "a pod asks for a hold by the RuntimeClass that `synconce setup kubernetes` prints; \
+                       `nerdctl build` is done by buildkitd: `synconce setup buildkit` holds its steps";
+
 /// Plans the changes that give containerd the runtime `synconce`.
 pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
     let service = Service::read(host, "containerd", Path::new(""))?;
@@ -57,6 +61,7 @@ pub(crate) fn plan(host: &Host) -> Result<Plan, Error> {
         return Ok(plan);
     }
     plan.notes.extend(check_binary(host, &parts, format)?);
+    plan.notes.push(REACHES.to_owned());
     let original = original_settings(&parts, format);
     let wanted = Wanted { format, runtime: host.runtime(), original };
     match drop_in {

@@ -41,8 +41,9 @@ pub struct Doctor {
     /// Measure where Docker keeps its layers, and look at its storage driver and set-up
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is
-    /// rootless.
-    #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "context", "read", "command"])]
+    /// rootless. With COMMAND, which may be a script that calls `docker build`: tell the steps of
+    /// builds apart, in place of a disk.
+    #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "context", "read"])]
     pub docker: bool,
     /// Measure where Podman keeps its layers, and look at its storage driver and set-up
     #[arg(long, conflicts_with_all = ["path", "containerd", "buildkit", "context", "read",
@@ -56,7 +57,8 @@ pub struct Doctor {
     /// Measure where buildkitd keeps its cache, and look at snapshotter, set-up and hold
     ///
     /// BUILDKIT_HOST names another socket than unix:///run/buildkit/buildkitd.sock. Needs root.
-    #[arg(long, conflicts_with_all = ["path", "context", "read", "command"])]
+    /// With COMMAND: as --docker.
+    #[arg(long, conflicts_with_all = ["path", "context", "read"])]
     pub buildkit: bool,
     /// Look at the context DIR of an image build, in place of a disk
     ///
@@ -99,7 +101,8 @@ pub struct Doctor {
     /// Run COMMAND once, and say how long it waits for syncs, in place of a disk
     ///
     /// Nothing is held. The report goes to standard error, with --json, too. The exit code is
-    /// the command's.
+    /// the command's. Of `docker build` and other clients of builders, the steps are told apart, if
+    /// root runs doctor and `synconce setup` was made.
     #[arg(last = true, value_name = "COMMAND",
         conflicts_with_all = ["path", "quick", "full", "context"])]
     pub command: Vec<OsString>,

@@ -135,6 +135,7 @@ pub(super) fn options(arguments: RunArguments) -> RunOptions {
         io_uring_pass: arguments.io_uring == IoUring::Pass,
         by_program: arguments.stats || arguments.json.is_some(),
         record: None,
+        watch_steps: false,
     }
 }
 

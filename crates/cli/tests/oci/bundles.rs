@@ -71,12 +71,17 @@ impl<'a> Runtime<'a> {
 
     /// Runs the probe as a step of a build by BuildKit.
     pub fn step(&self, config: &Value) -> Finished {
+        finish(&mut self.step_command(config))
+    }
+
+    /// Returns the command of [`Self::step`].
+    pub fn step_command(&self, config: &Value) -> Command {
         let id = self.cgroups.short();
         let bundle = self.bundle(&format!("executor/{id}"), config);
         let mut command = self.wrapped();
         command.arg("--log").arg(self.place.path("executor/runc-log.json"));
         command.args(["--log-format", "json", "run", "--bundle"]).arg(bundle).arg(id);
-        finish(&mut command)
+        command
     }
 
     /// Runs the probe as an ordinary container, by `command`.

@@ -7,7 +7,7 @@ pub mod daemonless;
 pub mod docker;
 mod site;
 
-pub use site::{Given, SHORT, SOCKET, Site, prepare};
+pub use site::{Given, RUN_FILES, SHORT, SOCKET, Site, prepare};
 
 use crate::bundles::{BARE, HELD};
 use std::fs::OpenOptions;

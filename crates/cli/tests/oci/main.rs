@@ -16,6 +16,7 @@ mod doctor;
 mod doctor_images;
 mod doctor_places;
 mod doctor_podman;
+mod doctor_steps;
 mod engines;
 mod explain;
 mod flushes;
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         doctor_images::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
+        doctor_steps::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         other_snapshots::trials(),

@@ -2,6 +2,7 @@
 
 use super::spread::wilson;
 use serde::{Deserialize, Serialize};
+use synconce_durable::step_watch::WatchedStep;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,26 @@ pub(super) struct RecordedCall {
     pub wait: Option<u64>,
     pub errno: Option<i32>,
     pub would: Would,
+    /// The number of the step of an image build; none of a call of the command.
+    pub step: Option<u32>,
+}
+
+/// The beginning of a step of an image build.
+#[derive(Debug, Deserialize)]
+pub(super) struct StepStart {
+    pub step: u32,
+    /// Microseconds since the start of the command.
+    pub at: u64,
+    #[serde(flatten)]
+    pub about: WatchedStep,
+}
+
+/// The end of the last process of a step.
+#[derive(Debug, Deserialize)]
+pub(super) struct StepEnd {
+    pub step_end: u32,
+    /// Microseconds since the start of the command.
+    pub at: u64,
 }
 
 impl RecordedCall {

@@ -1,6 +1,7 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
-use super::entries::{CommandEnding, Emulated, RecordedCall, TriggerRuns};
+use super::entries::{CommandEnding, Emulated, RecordedCall, StepEnd, StepStart, TriggerRuns};
+use super::steps::StepsTally;
 use super::tally::CallTally;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ enum Line {
     Start { record: u32, command: Vec<String> },
     End(LastLine),
     Call(RecordedCall),
+    StepEnd(StepEnd),
+    StepStart(StepStart),
 }
 
 #[derive(Deserialize)]
@@ -47,6 +50,8 @@ pub(super) struct CommandRecord {
     pub lost: u64,
     pub triggers: Vec<TriggerRuns>,
     pub emulated: Vec<Emulated>,
+    #[serde(default)]
+    pub steps: StepsTally,
 }
 
 /// The only line of a record that has sums instead of calls.
@@ -89,7 +94,18 @@ impl CommandRecord {
     fn add(&mut self, line: &[u8]) -> bool {
         match serde_json::from_slice(line) {
             Ok(Line::Call(call)) => {
-                self.tally.add(call);
+                match call.step {
+                    Some(step) => self.steps.add(step, call),
+                    None => self.tally.add(call),
+                }
+                true
+            }
+            Ok(Line::StepStart(start)) => {
+                self.steps.begin(start);
+                true
+            }
+            Ok(Line::StepEnd(end)) => {
+                self.steps.end(&end);
                 true
             }
             Ok(Line::End(last)) => {
@@ -116,14 +132,16 @@ pub(super) fn calls(
     let mut lines = text.split(b'\n');
     let first = lines.next().transpose().map_err(Error::unreadable)?;
     CommandRecord::begin(&first.unwrap_or_default()).ok_or(Error::NoRecord)?;
+    // The outer value is none at the end, the inner one of the lines about a step.
     let call = |line: io::Result<Vec<u8>>| match line {
         Ok(line) => match serde_json::from_slice(&line) {
-            Ok(Line::Call(call)) => Some(Ok(call)),
+            Ok(Line::Call(call)) => Some(Some(Ok(call))),
+            Ok(Line::StepStart(_) | Line::StepEnd(_)) => Some(None),
             _ => None,
         },
-        Err(error) => Some(Err(Error::unreadable(error))),
+        Err(error) => Some(Some(Err(Error::unreadable(error)))),
     };
-    Ok(lines.map_while(call))
+    Ok(lines.map_while(call).flatten())
 }
 
 /// Adds up the lines of a record that are written to it, and keeps none of them. A flush writes

@@ -160,7 +160,7 @@ fn directory(call: &RecordedCall) -> Option<String> {
 }
 
 impl Sums {
-    fn add(&mut self, wait: u64) {
+    pub(super) fn add(&mut self, wait: u64) {
         self.calls += 1;
         self.seconds += wait as f64 / 1e9;
         self.spread.add(wait);

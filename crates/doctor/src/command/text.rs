@@ -4,7 +4,7 @@ use super::entries::CommandEnding;
 use super::record::CommandRecord;
 use super::tally::{Dropped, KEPT, Slowest, SyncGroup};
 use super::waits::{NotCovered, Waits};
-use super::{CommandReport, Savings, causes};
+use super::{BuildSteps, CommandReport, Savings, StepWaits, causes};
 use crate::finding::Finding;
 use crate::text::block;
 use crate::units::{at_least, bytes, seconds};
@@ -17,6 +17,8 @@ use synconce_durable::text::printable;
 pub(crate) const WORTH: f64 = 0.1;
 /// How many groups of a kind are shown.
 const SHOWN: usize = 5;
+/// Characters of the command of a step.
+const STEP_WORDS: usize = 100;
 /// What a run risks.
 pub(crate) const RISK: &str = "a power cut during the run leaves files empty or old; `synconce \
                                status` then reports the run";
@@ -27,6 +29,7 @@ pub(super) fn verdict(
     waits: &Waits,
     savings: &Savings,
     not_covered: &[NotCovered],
+    build: Option<&BuildSteps>,
     first: Option<&Finding>,
 ) -> String {
     let took = seconds(record.seconds());
@@ -39,6 +42,10 @@ pub(super) fn verdict(
     });
     let name = format!("{name}: {cause}");
     let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
+    let is_longer = |build: &&BuildSteps| build.waits.covered > waits.covered;
+    if let Some(build) = build.filter(|build| waits.calls == 0 || is_longer(build)) {
+        return format!("{name}{}{cut}", of_steps(build, record.seconds()));
+    }
     if waits.calls == 0 {
         if let Some(flag) = asked_daemon(&record.command) {
             return format!(
@@ -82,6 +89,15 @@ pub(super) fn verdict(
     format!("{counted}; {saved}{cut}")
 }
 
+/// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
+pub fn asks_builder(command: &[String]) -> bool {
+    let is_daemonless = |word: &String| {
+        let name = Path::new(word).file_name().and_then(|name| name.to_str());
+        matches!(name, Some("podman" | "buildah"))
+    };
+    asked_daemon(command).is_some() || command.iter().take(2).any(is_daemonless)
+}
+
 /// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the
 /// command is the name of such a client, perhaps behind `sudo`.
 fn asked_daemon(command: &[String]) -> Option<&'static str> {
@@ -98,7 +114,11 @@ fn asked_daemon(command: &[String]) -> Option<&'static str> {
 pub(super) fn render(report: &CommandReport, again: &str) -> String {
     let waits = &report.waits;
     let mut text = format!("{}\n", report.verdict);
-    if waits.calls == 0 && report.not_covered.is_empty() && report.findings.is_empty() {
+    if waits.calls == 0
+        && report.not_covered.is_empty()
+        && report.findings.is_empty()
+        && report.build.is_none()
+    {
         let _ = writeln!(text, "{}", ended(report));
         return text;
     }
@@ -108,22 +128,17 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         for (name, words) in totals(waits, &report.savings) {
             let _ = writeln!(text, "  {name:<13}{words}");
         }
-        groups(&mut text, "by call", &waits.by_call);
-        groups(&mut text, "by program", &waits.by_program);
-        groups(&mut text, "by directory", &waits.by_directory);
-        for (what, it) in
-            [("programs", waits.dropped_programs), ("directories", waits.dropped_directories)]
-        {
-            if let Some(it) = it {
-                let _ = writeln!(text, "  dropped      {}", dropped(what, it));
-            }
-        }
-        for (at, slow) in waits.slowest.iter().take(SHOWN).enumerate() {
-            let _ = writeln!(text, "  {:<13}{}", if at == 0 { "longest" } else { "" }, one(slow));
-        }
+        by_group(&mut text, waits);
     }
     for kind in &report.not_covered {
-        let _ = writeln!(text, "  not timed    {}", not_timed(kind));
+        let _ = writeln!(
+            text,
+            "  not timed    {}",
+            not_timed(kind, "`synconce run` takes the sync away")
+        );
+    }
+    if let Some(build) = &report.build {
+        steps(&mut text, build);
     }
     programs(&mut text, report);
     if saves(report) {
@@ -133,10 +148,73 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
     for (at, finding) in (1..).zip(&report.findings) {
         block(&mut text, at, finding);
     }
-    if waits.calls > 0 || !report.findings.is_empty() {
+    if waits.calls > 0 || report.build.is_some() || !report.findings.is_empty() {
         let _ = writeln!(text, "\n{}", report.verdict);
     }
     text
+}
+
+fn by_group(text: &mut String, waits: &Waits) {
+    groups(text, "by call", &waits.by_call);
+    groups(text, "by program", &waits.by_program);
+    groups(text, "by directory", &waits.by_directory);
+    for (what, it) in
+        [("programs", waits.dropped_programs), ("directories", waits.dropped_directories)]
+    {
+        if let Some(it) = it {
+            let _ = writeln!(text, "  dropped      {}", dropped(what, it));
+        }
+    }
+    for (at, slow) in waits.slowest.iter().take(SHOWN).enumerate() {
+        let _ = writeln!(text, "  {:<13}{}", if at == 0 { "longest" } else { "" }, one(slow));
+    }
+}
+
+/// Returns what the steps of a build waited for, in a command of `all` seconds.
+fn of_steps(build: &BuildSteps, all: f64) -> String {
+    let Waits { calls, covered, .. } = build.waits;
+    let (count, took) = (build.seen(), seconds(all));
+    let steps = if count == 1 { "1 build step".to_owned() } else { format!("{count} build steps") };
+    let unseen = match build.steps.len() - count {
+        0 => String::new(),
+        others => format!("; {others} not seen"),
+    };
+    let syncs = match calls {
+        0 => return format!("{steps} waited for no sync in {took}{unseen}"),
+        1 => "1 sync".to_owned(),
+        calls => format!("{} syncs", whole(calls)),
+    };
+    let verb = if calls == 1 { "was" } else { "were" };
+    let waited = seconds(covered);
+    format!(
+        "{syncs} of {steps} {verb} waited for, {waited} of {took}; held steps do not wait{unseen}"
+    )
+}
+
+/// Shows each step in the order of their beginnings, and the syncs of all.
+fn steps(text: &mut String, build: &BuildSteps) {
+    let _ = writeln!(text, "\nBuild steps: syncs, waits, time and command of each; none was held");
+    for step in &build.steps {
+        let _ = writeln!(text, "  {}", of_step(step));
+    }
+    by_group(text, &build.waits);
+    for kind in &build.not_covered {
+        let _ = writeln!(
+            text,
+            "  not timed    {}",
+            not_timed(kind, "a held step does not wait for it")
+        );
+    }
+}
+
+fn of_step(step: &StepWaits) -> String {
+    let title = format!("step {}", step.number);
+    let words: String = printable(step.words()).chars().take(STEP_WORDS).collect();
+    if let Some(why) = &step.unseen {
+        return format!("{title:<13}not seen: {}: {words}", printable(why));
+    }
+    let (calls, waited, took) = (whole(step.calls), seconds(step.waits), seconds(step.seconds));
+    format!("{title:<13}{calls:>7} {waited:>8}  of {took:>8}  {words}")
 }
 
 /// Whether a run saves time, or may: by syncs that have no time.
@@ -244,9 +322,9 @@ fn one(slow: &Slowest) -> String {
     )
 }
 
-fn not_timed(kind: &NotCovered) -> String {
+fn not_timed(kind: &NotCovered, held: &str) -> String {
     let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
-    let held = if kind.is_held { "; `synconce run` takes the sync away" } else { "" };
+    let held = if kind.is_held { format!("; {held}") } else { String::new() };
     let by = printable(&format!("{}{file}", kind.program));
     format!("{}: {} {} by {by}{held}", kind.what, whole(kind.calls), kind.call)
 }

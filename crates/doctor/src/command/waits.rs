@@ -1,6 +1,5 @@
 //! Counts and waits of the syncs, in all and by group.
 
-use super::record::CommandRecord;
 use super::tally::{CallTally, Dropped, Slowest, SyncGroup};
 use serde::Serialize;
 
@@ -73,8 +72,8 @@ pub struct NotCovered {
 }
 
 impl NotCovered {
-    pub(super) fn of(record: &CommandRecord) -> Vec<Self> {
-        let kinds = record.tally.untimed.iter().map(|(call, untimed)| Self {
+    pub(super) fn of(tally: &CallTally) -> Vec<Self> {
+        let kinds = tally.untimed.iter().map(|(call, untimed)| Self {
             call: call.clone(),
             calls: untimed.calls,
             program: untimed.program.clone(),

@@ -2,7 +2,10 @@
 
 use super::{Card, CardLine, Cell, Column, LEGEND, Page, Part, Section};
 use crate::command::text::{RISK, WORTH, dropped, ended, group_name, totals};
-use crate::command::{CommandReport, Dropped, NotCovered, Slowest, SyncGroup, TriggerRuns};
+use crate::command::{
+    BuildSteps, CommandReport, Dropped, NotCovered, Slowest, StepWaits, SyncGroup, TriggerRuns,
+    Waits,
+};
 use crate::finding::NO_UNDO;
 use crate::units::{at_least, bytes, seconds, whole};
 use synconce_chart::{Bar, Text};
@@ -23,7 +26,14 @@ impl CommandReport {
         let mut cards: Vec<_> = run.into_iter().chain(findings).collect();
         cards.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let cards = cards.into_iter().map(|(_, card)| card).collect();
-        let sections = [self.time(), self.groups(), self.programs(), self.not_timed()];
+        let build = self.build.as_ref();
+        let sections = [
+            self.time(),
+            Section::of("Syncs", groups(&self.waits)),
+            Section::of("Build steps", build.map(steps).into_iter().flatten()),
+            self.programs(),
+            self.not_timed(),
+        ];
         let title = Text::from(self.command.join(" ")).shortened(TITLE);
         Page::text(title, &self.verdict, cards, sections, made)
     }
@@ -78,26 +88,6 @@ impl CommandReport {
         )
     }
 
-    fn groups(&self) -> Section {
-        let waits = &self.waits;
-        let chart = |title, groups: &[SyncGroup]| Part::chart(title, groups.iter().map(bar));
-        let line = |what, it: Option<Dropped>| Some(Part::Line(dropped(what, it?).into()));
-        Section::of(
-            "Syncs",
-            [
-                (waits.calls > 0).then(|| Part::Line(LEGEND.into())),
-                chart("Waits by program", &waits.by_program),
-                groups("By program", "program", &waits.by_program),
-                line("programs", waits.dropped_programs),
-                groups("By call", "call", &waits.by_call),
-                chart("Waits by directory", &waits.by_directory),
-                groups("By directory", "directory", &waits.by_directory),
-                line("directories", waits.dropped_directories),
-                slowest(&waits.slowest),
-            ],
-        )
-    }
-
     fn programs(&self) -> Section {
         let columns = [Column::text("package"), Column::number("runs"), Column::sorted("at least")];
         let mut triggers = self.triggers.clone();
@@ -120,33 +110,77 @@ impl CommandReport {
     }
 
     fn not_timed(&self) -> Section {
-        let columns = [
-            Column::text("kind of sync"),
-            Column::text("call"),
-            Column::number("calls"),
-            Column::text("first program"),
-            Column::text("first file"),
-            Column::text("synconce run"),
-        ];
-        let cells = |it: &NotCovered| {
-            vec![
-                Cell::text(it.what),
-                Cell::text(it.call.as_str()),
-                Cell::number(whole(it.calls as f64), it.calls as f64),
-                Cell::text(it.program.as_str()),
-                Cell::text(it.file.as_deref().unwrap_or_default()),
-                Cell::text(if it.is_held { "takes the sync away" } else { "leaves the sync" }),
-            ]
-        };
         let ignored = self.ignored.iter().map(|name| (*name, "left out by --ignore".to_owned()));
-        Section::of(
-            "Not timed",
-            [
-                Part::table("Calls without a time", columns, &self.not_covered, cells),
-                Part::facts(ignored),
-            ],
-        )
+        Section::of("Not timed", [not_covered(&self.not_covered), Part::facts(ignored)])
     }
+}
+
+/// Returns counts and waits by group.
+fn groups(waits: &Waits) -> [Option<Part>; 9] {
+    let chart = |title, groups: &[SyncGroup]| Part::chart(title, groups.iter().map(bar));
+    let line = |what, it: Option<Dropped>| Some(Part::Line(dropped(what, it?).into()));
+    [
+        (waits.calls > 0).then(|| Part::Line(LEGEND.into())),
+        chart("Waits by program", &waits.by_program),
+        group("By program", "program", &waits.by_program),
+        line("programs", waits.dropped_programs),
+        group("By call", "call", &waits.by_call),
+        chart("Waits by directory", &waits.by_directory),
+        group("By directory", "directory", &waits.by_directory),
+        line("directories", waits.dropped_directories),
+        slowest(&waits.slowest),
+    ]
+}
+
+/// Returns the steps of image builds, and the syncs of all of them.
+fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
+    let columns = [
+        Column::number("step"),
+        Column::text("command"),
+        Column::number("syncs"),
+        Column::sorted("waits"),
+        Column::number("time"),
+        Column::text("engine"),
+        Column::text("image"),
+        Column::text("not seen"),
+    ];
+    let cells = |step: &StepWaits| {
+        vec![
+            Cell::number(step.number.to_string(), f64::from(step.number)),
+            Cell::text(step.words()),
+            Cell::number(whole(step.calls as f64), step.calls as f64),
+            time(step.waits),
+            time(step.seconds),
+            Cell::text(step.engine.as_str()),
+            Cell::text(step.image.as_deref().unwrap_or_default()),
+            Cell::text(step.unseen.as_deref().unwrap_or_default()),
+        ]
+    };
+    let table = Part::table("Each step", columns, &build.steps, cells);
+    let not_covered = not_covered(&build.not_covered);
+    std::iter::once(table).chain(groups(&build.waits)).chain([not_covered]).collect()
+}
+
+fn not_covered(kinds: &[NotCovered]) -> Option<Part> {
+    let columns = [
+        Column::text("kind of sync"),
+        Column::text("call"),
+        Column::number("calls"),
+        Column::text("first program"),
+        Column::text("first file"),
+        Column::text("synconce run"),
+    ];
+    let cells = |it: &NotCovered| {
+        vec![
+            Cell::text(it.what),
+            Cell::text(it.call.as_str()),
+            Cell::number(whole(it.calls as f64), it.calls as f64),
+            Cell::text(it.program.as_str()),
+            Cell::text(it.file.as_deref().unwrap_or_default()),
+            Cell::text(if it.is_held { "takes the sync away" } else { "leaves the sync" }),
+        ]
+    };
+    Part::table("Calls without a time", columns, kinds, cells)
 }
 
 fn bar(group: &SyncGroup) -> Bar {
@@ -162,7 +196,7 @@ fn bar(group: &SyncGroup) -> Bar {
     }
 }
 
-fn groups(title: &'static str, name: &'static str, groups: &[SyncGroup]) -> Option<Part> {
+fn group(title: &'static str, name: &'static str, groups: &[SyncGroup]) -> Option<Part> {
     let columns = [
         Column::text(name),
         Column::number("syncs"),

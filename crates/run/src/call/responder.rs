@@ -45,7 +45,7 @@ pub(crate) struct Responder {
     unmounters: TraceeLocks,
     real: RealTrees,
     /// Times the calls, in a run that holds nothing.
-    watch: Option<Watch>,
+    watch: Option<Arc<Watch>>,
 }
 
 impl Responder {
@@ -58,7 +58,7 @@ impl Responder {
     ) -> Self {
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
         let (traced, unmounters, real) = Default::default();
-        let watch = Watch::of(&options);
+        let watch = Watch::of(&options).map(Arc::new);
         Self {
             options,
             listener,
@@ -74,7 +74,7 @@ impl Responder {
     }
 
     /// Returns what times the calls, in a run that holds nothing.
-    pub(crate) fn watch(&self) -> Option<&Watch> {
+    pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {
         self.watch.as_ref()
     }
 
@@ -98,7 +98,7 @@ impl Responder {
         };
         match &self.watch {
             Some(_) if blocking == Blocking::Refused => return Err(MayBlock),
-            Some(watch) => watch.answer(&self.listener, &mut lookups, pending)?,
+            Some(watch) => watch.answer(&self.listener, &mut lookups, pending, None)?,
             None => {
                 let decision = decide(pending, &mut lookups, &self.options)?;
                 return self.act(pending, decision, blocking);

@@ -24,12 +24,13 @@ const KEPT: usize = 4096;
 pub(super) struct Callers(HashMap<(u32, u64), (u32, Vec<String>)>);
 
 impl Callers {
-    /// Returns the caller whose thread is `thread`; without names if /proc does not show it.
-    pub(super) fn of(&mut self, thread: u32) -> Caller {
-        self.look_up(thread).unwrap_or_default()
+    /// Returns the caller whose thread is `thread`; without names if /proc does not show it. `init` is
+    /// the first process of the caller's container: no ancestor of `init` is named.
+    pub(super) fn of(&mut self, thread: u32, init: Option<u32>) -> Caller {
+        self.look_up(thread, init).unwrap_or_default()
     }
 
-    fn look_up(&mut self, thread: u32) -> Option<Caller> {
+    fn look_up(&mut self, thread: u32, init: Option<u32>) -> Option<Caller> {
         let stat = Stat::of(thread)?;
         let key = (thread, stat.began()?);
         if !self.0.contains_key(&key) {
@@ -37,7 +38,7 @@ impl Callers {
             if self.0.len() >= KEPT {
                 self.0.clear();
             }
-            self.0.insert(key, (process, names_above(process)));
+            self.0.insert(key, (process, names_above(process, init)));
         }
         let (process, ancestry) = self.0.get(&key)?;
         // Read each time: execve(2) changes the name. A thread can have a name of its own.
@@ -49,10 +50,19 @@ impl Callers {
     }
 }
 
-fn names_above(process: u32) -> Vec<String> {
+fn names_above(process: u32, init: Option<u32>) -> Vec<String> {
+    if init == Some(process) {
+        return Vec::new();
+    }
     let us = std::process::id();
-    let above = ancestors(process).take_while(|ancestor| ancestor.pid != us);
-    above.take(GENERATIONS).map(|ancestor| ancestor.name).collect()
+    let mut names = Vec::new();
+    for ancestor in ancestors(process).take_while(|it| it.pid != us).take(GENERATIONS) {
+        names.push(ancestor.name);
+        if init == Some(ancestor.pid) {
+            break;
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -66,7 +76,7 @@ mod tests {
             let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             let mut callers = Callers::default();
             // The second one is remembered.
-            (thread, [callers.of(thread), callers.of(thread)])
+            (thread, [callers.of(thread, None), callers.of(thread, None)])
         };
         let (thread, found) =
             std::thread::Builder::new().name("own".into()).spawn(look).unwrap().join().unwrap();
@@ -74,13 +84,21 @@ mod tests {
         for caller in found {
             assert_eq!((caller.process, caller.program), (process, process_name(process).unwrap()));
             // This process is the supervisor here, whose own ancestors are not named.
-            assert_eq!(caller.ancestry, names_above(process));
+            assert_eq!(caller.ancestry, names_above(process, None));
         }
     }
 
     #[test]
+    fn no_ancestor_of_the_first_process_of_a_container_is_named() {
+        let process = std::process::id();
+        let parent = Stat::of(process).unwrap().parent().unwrap();
+        assert_eq!(names_above(process, Some(process)), [""; 0]);
+        assert_eq!(names_above(process, Some(parent)), [process_name(parent).unwrap()]);
+    }
+
+    #[test]
     fn a_thread_that_has_ended_has_no_name() {
-        let caller = Callers::default().of(0);
+        let caller = Callers::default().of(0, None);
         assert_eq!((caller.process, caller.program.as_str()), (0, ""));
     }
 }

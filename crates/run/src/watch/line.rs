@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use synconce_durable::step_watch::WatchedStep;
 
 /// Where the times of a command are written, one JSON object a line.
 pub struct Recording {
@@ -90,6 +91,27 @@ pub(super) struct Call {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errno: Option<i32>,
     pub would: Would,
+    /// The number of the step of an image build; absent for a call of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+}
+
+/// The beginning of a step of an image build.
+#[derive(Serialize)]
+pub(super) struct StepStart<'a> {
+    pub step: u32,
+    /// Microseconds since the command started.
+    pub at: u64,
+    #[serde(flatten)]
+    pub about: &'a WatchedStep,
+}
+
+/// The end of the last process of a step.
+#[derive(Serialize)]
+pub(super) struct StepEnd {
+    pub step_end: u32,
+    /// Microseconds since the command started.
+    pub at: u64,
 }
 
 /// The last line.

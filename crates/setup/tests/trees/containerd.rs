@@ -43,6 +43,18 @@ fn a_file_that_is_made_is_of_the_version_that_containerd_reads() {
 }
 
 #[test]
+fn a_set_up_says_which_one_reaches_pods_and_which_builds() {
+    let tree = tree();
+    let notes = tree.plan(Engine::Containerd, FIRST_SERIES).unwrap().notes.join("\n");
+    for command in ["`synconce setup kubernetes`", "`synconce setup buildkit`"] {
+        assert!(notes.contains(command), "{notes}");
+    }
+    tree.set_up(Engine::Containerd, FIRST_SERIES).unwrap();
+    let again = tree.plan(Engine::Containerd, FIRST_SERIES).unwrap().notes;
+    assert!(again.is_empty(), "nothing is to be done: {again:?}");
+}
+
+#[test]
 fn a_file_of_version_2_that_names_no_runtime_keeps_runc() {
     let tree = tree().with(CONFIG, "version = 2\n");
     there_and_back(&tree, Engine::Containerd, FIRST_SERIES);

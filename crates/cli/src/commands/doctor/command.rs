@@ -15,7 +15,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use synconce_doctor::{
-    CommandReport, Error, RecordFormat, RecordSums, compare, examine_record, export_record,
+    CommandReport, Error, RecordFormat, RecordSums, asks_builder, compare, examine_record,
+    export_record,
 };
 use synconce_run::{Ending, Recording, RunOptions};
 use synconce_sys::reason;
@@ -42,16 +43,7 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
     let own = &words[..words.len().saturating_sub(arguments.command.len())];
     let mut screen = Screen::typed(own, &arguments.command);
     run::warn_of_preloads();
-    let file = record.try_clone();
-    let file = file.map_err(|error| format!("cannot keep a record: {}", reason(&error)))?;
-    let recording = match &arguments.output {
-        Some(_) => Recording::to(file),
-        // The record is in memory: only sums are kept, because lines would fill the memory.
-        None => Recording::to(RecordSums::to(file)),
-    };
-    let recording = Some(Arc::new(recording));
-    let watched =
-        RunOptions { command: arguments.command, record: recording, ..RunOptions::default() };
+    let watched = options(&arguments, &record)?;
     let finished = synconce_run::run(&watched, &mut screen);
     // An empty record: the supervisor was killed before it wrote the sums.
     let has_lines = record.metadata().is_ok_and(|meta| meta.len() > 0);
@@ -84,6 +76,25 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
         error.report();
     }
     Ok(run::end(&finished))
+}
+
+/// Returns the options of a run that holds nothing, and writes to `record`.
+fn options(arguments: &Doctor, record: &File) -> Result<RunOptions, CommandError> {
+    let file = record.try_clone();
+    let file = file.map_err(|error| format!("cannot keep a record: {}", reason(&error)))?;
+    let recording = match &arguments.output {
+        Some(_) => Recording::to(file),
+        // The record is in memory: only sums are kept, because lines would fill the memory.
+        None => Recording::to(RecordSums::to(file)),
+    };
+    let command = arguments.command.clone();
+    let words: Vec<_> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(RunOptions {
+        command,
+        record: Some(Arc::new(recording)),
+        watch_steps: arguments.docker || arguments.buildkit || asks_builder(&words),
+        ..RunOptions::default()
+    })
 }
 
 /// Prints the report of a record that was kept.

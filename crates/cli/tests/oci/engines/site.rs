@@ -10,6 +10,8 @@ use synconce_testkit::harness::{Place, binary, finish};
 /// A directory in memory, of this test alone (see `isolation`). The path is short, because the
 /// length of a socket's path is limited.
 pub const SHORT: &str = "/run/engine";
+/// A directory of run files with a short path.
+pub const RUN_FILES: &str = "/run/engine/synconce";
 /// The socket of a daemon.
 pub const SOCKET: &str = "unix:///run/engine/socket";
 
@@ -33,6 +35,8 @@ pub struct Site<'a> {
     pub driver: &'static str,
     /// The name by which synconce is called.
     name: &'static str,
+    /// The directory of run files, if it is not that of the test.
+    run_files: Option<&'static str>,
 }
 
 /// Makes a directory with the context of a build, and links to synconce as `synconce-oci`,
@@ -65,12 +69,25 @@ impl<'a> Site<'a> {
     /// Makes a site with the runtime `given` and storage at `storage`.
     pub fn with(place: &'a Place, given: Given, storage: &Path) -> Self {
         let (storage, cgroups) = (storage.to_owned(), Cgroups::unique());
-        Self { place, given, storage, cgroups, driver: "vfs", name: "synconce-oci" }
+        Self {
+            place,
+            given,
+            storage,
+            cgroups,
+            driver: "vfs",
+            name: "synconce-oci",
+            run_files: None,
+        }
     }
 
     /// Returns the site with synconce called by the name of the runtime that it is to execute.
     pub fn named(self, name: &'static str) -> Self {
         Self { name, ..self }
+    }
+
+    /// Returns the site with run files in [`SHORT`], for the path of a socket.
+    pub fn with_short_run_files(self) -> Self {
+        Self { run_files: Some(RUN_FILES), ..self }
     }
 
     /// Returns the path of the runtime.
@@ -92,6 +109,9 @@ impl<'a> Site<'a> {
             .env("TMPDIR", self.place.path("tmp"))
             .env("HOME", self.place.path("tmp"))
             .env("SYNCONCE_OCI_FILE", self.place.path("oci.toml"));
+        if let Some(directory) = self.run_files {
+            command.env("SYNCONCE_RUNTIME_DIR", directory);
+        }
         command
     }
 }

@@ -1,0 +1,93 @@
+//! Reports of records with steps of builds.
+
+use crate::command::{
+    CommandReport, RecordFormat, RecordSums, StepWaits, examine_record, export_record,
+};
+use serde_json::{Value, json};
+use std::io::{Read, Seek, Write};
+
+fn examined(text: &str) -> CommandReport {
+    examine_record(text.as_bytes(), &[]).unwrap()
+}
+
+/// Returns a record of a client of a builder, with `lines` about steps.
+fn build_record(lines: &[Value]) -> String {
+    let first = json!({"record": 1, "command": ["docker", "build", "."]});
+    let end = json!({"end": {"Exited": 0}, "at": 9_000_000, "looks": 0, "alone": 0, "lost": 0});
+    let lines = std::iter::once(&first).chain(lines).chain([&end]);
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn of_step(step: u32, wait: Option<u64>) -> Value {
+    let mut call = json!({"call": "fsync", "at": 1_000_000, "program": "dpkg", "file": "/var/a",
+        "would": "hold", "step": step});
+    if let Some(wait) = wait {
+        call["wait"] = wait.into();
+    }
+    call
+}
+
+#[test]
+fn steps_of_a_build_are_told_apart_and_count_apart_from_the_command() {
+    let long = format!("/bin/sh -c apt-get {}", "x".repeat(200));
+    let text = build_record(&[
+        json!({"step": 1, "at": 500_000, "engine": "docker", "command": long}),
+        of_step(1, Some(2_000_000_000)),
+        json!({"step": 2, "at": 1_000_000, "engine": "buildkit", "command": "/probe", "image": "base"}),
+        of_step(2, None),
+        of_step(1, Some(1_000_000_000)),
+        json!({"step_end": 1, "at": 4_500_000}),
+        json!({"step": 3, "at": 5_000_000, "engine": "docker", "command": "true",
+            "unseen": "runc 1.0.3 hands no listener over: that takes 1.1"}),
+    ]);
+    let report = examined(&text);
+    assert_eq!((report.waits.calls, report.savings.about, report.most_seconds()), (0, 0.0, 0.0));
+    let verdict = "docker: 2 syncs of 2 build steps were waited for, 2.0 s of 9.0 s; held steps do not \
+                   wait; 1 not seen";
+    assert_eq!(report.verdict, verdict);
+    let build = report.build.as_ref().unwrap();
+    let of = |step: &StepWaits| (step.calls, step.waits, step.untimed, step.seconds);
+    let steps: Vec<_> = build.steps.iter().map(of).collect();
+    // A step without an end lasts until the command ends.
+    assert_eq!(steps, [(2, 3.0, 0, 4.0), (0, 0.0, 1, 8.0), (0, 0.0, 0, 4.0)]);
+    let shown = report.text("synconce run -- docker build .");
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!((lines[0], lines.last()), (verdict, Some(&verdict)), "{shown}");
+    let line =
+        |title: &str| lines.iter().find(|line| line.trim_start().starts_with(title)).unwrap();
+    assert!(line("step 1").contains("2    3.0 s  of    4.0 s  apt-get xxx"), "{shown}");
+    assert!(line("step 1").len() < 150, "{shown}");
+    assert!(line("step 3").contains("not seen: runc 1.0.3 hands no listener over"), "{shown}");
+    assert!(line("by program").ends_with("  dpkg"), "{shown}");
+    assert!(
+        line("not timed").contains("1 fsync by dpkg, /var/a; a held step does not wait"),
+        "{shown}"
+    );
+    // A run of the client holds nothing.
+    assert!(!shown.contains("synconce run"), "{shown}");
+    let page = report.page("synconce run -- docker build .", "made");
+    assert!(page.contains("Build steps") && page.contains("apt-get xxx"), "{page}");
+    let bundle = crate::redacted(&report).unwrap().to_string();
+    assert!(!bundle.contains("apt-get") && !bundle.contains("xxx"), "{bundle}");
+}
+
+#[test]
+fn the_sums_of_steps_and_the_formats_of_other_programs_have_what_the_lines_have() {
+    let lines = build_record(&[
+        json!({"step": 1, "at": 0, "engine": "docker", "command": "a"}),
+        of_step(1, Some(5_000_000)),
+        json!({"step_end": 1, "at": 2_000_000}),
+        of_step(1, Some(5_000_000)),
+    ]);
+    let mut file = tempfile::tempfile().unwrap();
+    let mut sums = RecordSums::to(file.try_clone().unwrap());
+    sums.write_all(lines.as_bytes()).unwrap();
+    sums.flush().unwrap();
+    file.rewind().unwrap();
+    let mut kept = String::new();
+    file.read_to_string(&mut kept).unwrap();
+    assert_eq!(json!(examined(&kept)), json!(examined(&lines)));
+    assert_eq!(examined(&lines).build.unwrap().waits.calls, 2);
+    let stacks = export_record(lines.as_bytes(), RecordFormat::Stacks).unwrap();
+    assert_eq!(stacks, "dpkg;fsync 10000\n", "the lines about the step end nothing");
+}
