@@ -94,6 +94,15 @@ impl CommandReport {
         finding::most_seconds(&self.findings).max(self.savings.at_least)
     }
 
+    /// Adds to the verdict about a daemon whose work is not seen the command `set_up`, after which doctor
+    /// sees the steps of builds.
+    pub fn name_set_up(&mut self, set_up: &str) {
+        let is_unseen = self.waits.calls == 0 && self.build.is_none();
+        if is_unseen && text::asked_daemon(&self.command).is_some() {
+            self.verdict.push_str(&format!("; with root, build steps are seen after `{set_up}`"));
+        }
+    }
+
     /// Returns the report for a terminal. `again` is the command line of the same command under
     /// `synconce run`.
     pub fn text(&self, again: &str) -> String {

@@ -24,8 +24,9 @@ const QUICK: [&str; 5] = [
 
 /// The tests among them and among the unit tests that need root: they make device nodes, mounts,
 /// or files of other owners.
-const NEEDS_ROOT: [&str; 6] = [
+const NEEDS_ROOT: [&str; 7] = [
     "synconce-durable replace::tests::the_mode_is_what_was_said_or_what_it_was",
+    "synconce-prove::prove daemons::unflushed::tests::cuts_are_at_all_places_where_the_file_has_unflushed_writes_and_at_no_other",
     "synconce-prove::prove hold::cuts::tests::a_broken_promise_that_keeps_its_disk_in_use_is_a_finding_and_the_next_cut_is_made",
     "synconce-prove::prove tree::fixture::tests::edits_differ_from_each_other_and_can_follow_each_other",
     "synconce-prove::prove tree::walk::alter::tests::equal_seeds_give_equal_trees_and_other_seeds_other_trees",

@@ -19,13 +19,15 @@ use synconce_tree::record::TreeName;
 const SETUP: &str = "setup";
 
 /// What other programs call a command, and its name here.
-const OTHER_WORDS: [(&str, &str); 7] = [
+const OTHER_WORDS: [(&str, &str); 9] = [
     ("create", "clone"),
     ("delete", "remove"),
     ("destroy", "remove"),
     ("exec", "run"),
+    ("list", "status"),
     ("shell", "run"),
     ("show", "list"),
+    ("show", "status"),
     ("snapshot", "clone"),
 ];
 
@@ -103,6 +105,7 @@ pub fn wrong(mut error: Error) -> ExitCode {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     suggest(&mut error, &texts);
     suggest_option(&mut error, &texts);
+    name_missing_hold(&mut error, &texts);
     if error.kind() == ErrorKind::UnknownArgument && is_passed_on(&error) {
         error.remove(ContextKind::Suggested);
     }
@@ -236,6 +239,15 @@ fn suggest_option(error: &mut Error, words: &[String]) {
         && before.any(|word| word == "run")
     {
         error.insert(ContextKind::SuggestedArg, ContextValue::String((*name).to_owned()));
+    }
+}
+
+/// Names NAME as missing from `hold run -- COMMAND`: clap takes the only word behind `--` for NAME.
+fn name_missing_hold(error: &mut Error, words: &[String]) {
+    let is_only_word =
+        matches!(words, [hold, run, end, _] if hold == "hold" && run == "run" && end == "--");
+    if is_only_word && error.kind() == ErrorKind::MissingRequiredArgument {
+        error.insert(ContextKind::InvalidArg, ContextValue::Strings(vec!["<NAME>".to_owned()]));
     }
 }
 

@@ -22,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(what_has_no_time_is_named, &[Need::Program("fio", "fio")]),
         trial(a_command_without_syncs_needs_two_lines, &[]),
         trial(the_client_of_a_daemon_is_told_to_look_at_the_daemon, &[]),
+        trial(a_build_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
         trial(a_record_that_was_kept_gives_the_same_report, &[]),
         trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
     ]
@@ -278,6 +279,31 @@ fn the_client_of_a_daemon_is_told_to_look_at_the_daemon(place: &Place) {
     // An argument of another program.
     let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", ":", "docker"]));
     assert!(!ended.stderr.contains(not_seen), "{ended:?}");
+}
+
+/// The set-up of the daemon lets doctor see the steps of builds, and nothing else of the daemon.
+fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
+    fs::copy("/bin/true", place.path("docker")).unwrap();
+    let here = place.path("");
+    let verdict = |words: &[&str], host: Option<&str>| {
+        let mut doctor = watched(place, &here, &["--json=report"], words);
+        let ended = finish(doctor.envs(host.map(|host| ("DOCKER_HOST", host))));
+        assert!(ended.status.success(), "{ended:?}");
+        let report: Value = serde_json::from_str(&place.read("report")).unwrap();
+        report["verdict"].as_str().unwrap().to_owned()
+    };
+    let not_seen = "is not seen: `synconce doctor --docker`";
+    let set_up = "; with root, build steps are seen after `sudo synconce setup docker`";
+    let build = ["./docker", "build", "."];
+    let of_build = verdict(&build, None);
+    assert!(of_build.ends_with(&format!("{not_seen}{set_up}")), "{of_build}");
+    let of_pull = verdict(&["./docker", "pull", "debian"], None);
+    assert!(of_pull.ends_with(not_seen), "{of_pull}");
+    let elsewhere = verdict(&build, Some("tcp://far"));
+    assert!(elsewhere.ends_with(not_seen), "{elsewhere}");
+    fs::create_dir_all(place.path("state/setup/docker")).unwrap();
+    let after = verdict(&build, None);
+    assert!(after.ends_with(not_seen), "{after}");
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

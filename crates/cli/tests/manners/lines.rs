@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trial(hidden_commands_are_not_suggested, &[]),
         trial(words_in_another_order_get_the_command_line_that_works, &[]),
         trial(an_unknown_option_of_a_run_is_not_taken_for_its_command, &[]),
+        trial(a_hold_run_without_its_name_names_what_is_missing, &[]),
         trial(setup_without_an_engine_lists_the_engines, &[]),
         trial(a_benchmark_without_a_round_is_refused, &[]),
         trial(an_option_without_its_id_names_the_command_that_lists_ids, &[]),
@@ -110,6 +111,9 @@ fn a_mistyped_command_gets_the_nearest_one(place: &Place) {
         (&["help", "tree", "clnoe"], "'clone'"),
         (&["tree", "delete", "base"], "'remove'"),
         (&["exec", "--", "true"], "'run'"),
+        (&["hold", "list"], "'status'"),
+        (&["hold", "show"], "'status'"),
+        (&["list"], "'status'"),
     ] {
         let ended = ends(place, words);
         assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
@@ -208,6 +212,21 @@ fn an_unknown_option_of_a_run_is_not_taken_for_its_command(place: &Place) {
     }
     let near = ends(place, &["run", "--stat", "true"]);
     assert!(near.stderr.contains("tip: a similar argument exists: '--stats'"), "{near:?}");
+}
+
+/// clap takes the only word behind `--` for NAME.
+fn a_hold_run_without_its_name_names_what_is_missing(place: &Place) {
+    for (words, missing) in [
+        (&["hold", "run", "--", "true"][..], "<NAME>"),
+        (&["hold", "run", "name", "--"], "<COMMAND>..."),
+        (&["hold", "run", "name"], "<COMMAND>..."),
+        (&["hold", "run", "--"], "<NAME>\n  <COMMAND>..."),
+    ] {
+        let ended = ends(place, words);
+        assert_eq!(ended.status.code(), Some(125), "{words:?}: {ended:?}");
+        let wanted = format!("required arguments were not provided:\n  {missing}\n\nUsage: ");
+        assert!(ended.stderr.contains(&wanted), "{words:?}: {ended:?}");
+    }
 }
 
 fn setup_without_an_engine_lists_the_engines(place: &Place) {

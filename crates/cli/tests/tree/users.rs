@@ -1,7 +1,7 @@
 //! Runs of an unprivileged user with subordinate ids.
 
 use crate::roots;
-use crate::site::{Site, limit};
+use crate::site::{Site, disk, limit, on};
 use libtest_mimic::Trial;
 use rustix::mount::mount_bind;
 use std::fs;
@@ -11,6 +11,7 @@ use std::process::Command;
 use synconce_testkit::harness::{Need, trial};
 use synconce_testkit::harness::{Place, Terminal};
 use synconce_testkit::process::{self, Finished};
+use synconce_testkit::rig::{FsKind, Rig};
 
 pub const NOBODY: u32 = 65534;
 pub const NEEDS: [Need; 2] =
@@ -27,6 +28,10 @@ pub fn trials() -> Vec<Trial> {
         trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
         trial(the_store_of_root_is_not_called_that_of_another_user, &NEEDS),
         trial(a_device_of_the_host_is_there_when_it_is_bound, &NEEDS),
+        trial(
+            a_loop_device_that_is_bound_can_be_mounted_until_the_run_ends,
+            &on(FsKind::Ext4, &NEEDS),
+        ),
     ]
 }
 
@@ -268,4 +273,51 @@ fn a_device_of_the_host_is_there_when_it_is_bound(place: &Place) {
     assert_eq!(site.well(&run).stdout, "character special file 1:3\n");
     well(place, &["import", "base", tar.to_str().unwrap()]);
     assert_eq!(well(place, &run), "character special file 1:3\n");
+}
+
+/// The rig has attached the device, and detaches it also if the test fails.
+fn a_loop_device_that_is_bound_can_be_mounted_until_the_run_ends(place: &Place) {
+    let rig = disk(place, Rig::builder().fs(FsKind::Ext4).size(64 << 20));
+    fs::write(rig.path().join("file"), "of the disk\n").unwrap();
+    rig.unmount().unwrap();
+    let site = Site::plain(place);
+    let source = roots::small(place, "source");
+    roots::link_to_usr(&source);
+    site.import("base", &source);
+    let device = rig.device().display().to_string();
+    // The first command asks /dev/loop-control for a free device.
+    let script = format!(
+        "free=$(/usr/sbin/losetup --find); echo ${{free%%[0-9]*}}
+         mount -t ext4 {device} /mnt; cat /mnt/file; echo new >/mnt/new"
+    );
+    let binds = [format!("{device}:{device}"), "/dev/loop-control:/dev/loop-control".into()];
+    let binds: Vec<_> = binds.iter().flat_map(|bind| ["--bind", bind]).collect();
+    let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let before = mounts();
+    for hold in [&[][..], &["--no-hold"]] {
+        let run = |binds: &[&str]| {
+            let end = ["--bind", "/usr:/usr:ro", "--", "/bin/sh", "-ec", &script];
+            site.ends(&[&["run", "--from", "base"], hold, binds, &end].concat())
+        };
+        let bound = run(&binds);
+        assert!(bound.status.success(), "{hold:?}: {bound:?}");
+        assert_eq!(bound.stdout, "/dev/loop\nof the disk\n", "{hold:?}: {bound:?}");
+        assert_eq!(mounts(), before, "{hold:?}");
+        // This opens the device exclusively: no other namespace has it mounted.
+        rig.unmount().unwrap();
+        rig.mount().unwrap();
+        assert_eq!(fs::read_to_string(rig.path().join("new")).unwrap(), "new\n", "{hold:?}");
+        fs::remove_file(rig.path().join("new")).unwrap();
+        rig.unmount().unwrap();
+        let (device, control) = binds.split_at(2);
+        for (bound, why) in [
+            (device, "losetup: cannot find an unused loop device"),
+            (control, "mount: mounting /dev/loop"),
+        ] {
+            let ended = run(bound);
+            assert!(!ended.status.success(), "{hold:?}, {bound:?}: {ended:?}");
+            assert!(ended.stderr.starts_with(why), "{hold:?}, {bound:?}: {ended:?}");
+        }
+    }
+    rig.down().unwrap();
 }

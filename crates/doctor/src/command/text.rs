@@ -100,7 +100,7 @@ pub fn asks_builder(command: &[String]) -> bool {
 
 /// Returns the flag of doctor for the daemon that `command` asks to do the work, if a word of the
 /// command is the name of such a client, perhaps behind `sudo`.
-fn asked_daemon(command: &[String]) -> Option<&'static str> {
+pub(super) fn asked_daemon(command: &[String]) -> Option<&'static str> {
     let names = command.iter().filter_map(|word| Path::new(word).file_name()?.to_str());
     names.take(2).find_map(|name| match name {
         "docker" | "docker-compose" => Some("--docker"),

@@ -77,7 +77,7 @@ impl StepSocket {
         let _ = fs::remove_file(&path);
         let opened = Self { socket: Arc::new(socket()?), path, made };
         rustix::net::bind(&*opened.socket, &address)?;
-        // Before listen(2) nobody can connect.
+        // The kernel refuses a connection until listen(2).
         rustix::fs::chmod(&opened.path, Mode::RUSR | Mode::WUSR)?;
         rustix::net::listen(&*opened.socket, BACKLOG)?;
         Ok(opened)

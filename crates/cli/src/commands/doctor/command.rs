@@ -54,7 +54,7 @@ pub(super) fn watch(arguments: Doctor, outputs: Outputs) -> Result<ExitCode, Com
         }
         return Ok(run::end(&finished));
     }
-    let report = report(&record, &arguments.ignore);
+    let report = report_here(&record, &arguments);
     let is_whole = report.as_ref().is_ok_and(|report| report.ended.is_some());
     let kept = arguments.output.as_deref().filter(|_| !is_whole);
     let unwritten = kept.and_then(|path| unwritten(&record, path));
@@ -179,6 +179,15 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
     // The record of a pipe has no position, and is read as it comes.
     let _ = record.rewind();
     examine_record(BufReader::new(record), ignored)
+}
+
+/// Returns the report of a command that ran on this machine. A record that is read may be another machine's.
+fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error> {
+    let mut report = report(record, &arguments.ignore)?;
+    if let Some(engine) = run::builder_without_set_up(&arguments.command) {
+        report.name_set_up(&format!("sudo synconce setup {}", engine.command()));
+    }
+    Ok(report)
 }
 
 fn print(report: &CommandReport, outputs: Outputs) -> Result<(), CommandError> {

@@ -119,20 +119,31 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     {
         return;
     }
-    let is_elsewhere = |name| env::var_os(name).is_some();
-    if ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_elsewhere) {
-        return;
-    }
-    let Some((daemon, engine)) = daemon_of(command) else { return };
-    if engine.is_some_and(|engine| synconce_setup::is_set_up(engine, &standard_paths::system(None)))
-    {
-        return;
-    }
+    let Some((daemon, engine)) = daemon_without_set_up(command) else { return };
     notice(&format!("nothing was held: {daemon} does the syncs, and is not part of the run"));
     match engine {
         Some(engine) => notice(&format!("hint: sudo synconce setup {}", engine.command())),
         None => notice("hint: start the server in the run; or hold its files: man synconce-hold"),
     }
+}
+
+/// Returns the builder that does the work of `command`, a build, if the builder could be set up on this
+/// machine and is not.
+pub(crate) fn builder_without_set_up(command: &[OsString]) -> Option<Engine> {
+    let (_, engine) = daemon_without_set_up(command)?;
+    engine.filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
+}
+
+/// Returns the daemon of `command` and its engine, as [`daemon_of`] does, unless the daemon is set up
+/// already or may be on another machine.
+fn daemon_without_set_up(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
+    let is_elsewhere = |name| env::var_os(name).is_some();
+    if ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_elsewhere) {
+        return None;
+    }
+    let state = standard_paths::system(None);
+    let is_set_up = |engine: Engine| synconce_setup::is_set_up(engine, &state);
+    daemon_of(command).filter(|(_, engine)| !engine.is_some_and(is_set_up))
 }
 
 /// Returns the daemon that `command` has made sync, and the engine whose set-up holds these
