@@ -20,13 +20,17 @@ const GONE: &str = "docker no longer has these images: ";
 const NEXT_LINE: &str = " synconce: ";
 /// The kind of a cut after which the daemon does not start.
 pub(super) const STARTS: &str = "daemon start";
-/// The kind of a cut with records that no image has.
+/// The kind of a cut with records of BuildKit whose layers are missing; no image has them.
 pub(super) const STRAYS: &str = "stray records";
 /// The kind of a cut after which dockerd panics in BuildKit's `cache.db`.
 pub(super) const CACHE: &str = "cache.db";
 /// The package of BuildKit that has `cache.db`, as a panic of Go names it. It writes the database
 /// without syncs (`NoSync` of bbolt), so a cut can leave pages of two transactions.
 const PACKAGE_OF_CACHE: &str = "buildkit/solver/bboltcachestorage.";
+/// What a build by dockerd ends with if BuildKit has a record of a layer that dockerd's layer store
+/// does not have (`ErrLayerDoesNotExist` of moby). dockerd renames a new layer's record into place, and
+/// does not sync the directory before BuildKit writes its own.
+const LAYER_GONE: &str = "ERROR: layer does not exist";
 /// How many faults of one cut are shown.
 const SHOWN: usize = 3;
 
@@ -106,9 +110,17 @@ fn broken(what: &'static str, detail: String) -> CutVerdict {
     CutVerdict::Broken(what, detail)
 }
 
-/// Returns the finding of an error of a client: of `what`, or of `cache.db` if dockerd ended there.
+/// Returns the finding of an error of a client: of `what`, of `cache.db` if dockerd ended there, or of a
+/// record without its layer.
 fn ended(what: &'static str, error: String) -> CutVerdict {
-    broken(if error.contains(PACKAGE_OF_CACHE) { CACHE } else { what }, error)
+    let kind = if error.contains(PACKAGE_OF_CACHE) {
+        CACHE
+    } else if error.contains(LAYER_GONE) {
+        STRAYS
+    } else {
+        what
+    };
+    broken(kind, error)
 }
 
 fn compare(seen: &Seen, moment: &RequiredAtCut<'_>, said: &str, keeps_images: bool) -> CutVerdict {
@@ -202,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_the_build_cache_is_a_kind_of_its_own() {
+    fn a_panic_in_the_build_cache_and_a_record_without_its_layer_are_kinds_of_their_own() {
         let of_build = "build: exit status: 1: unexpected EOF";
         let panic = "panic: invalid page type: 10: 10 | goroutine 198 [running]: | ";
         let package = "github.com/docker/docker/vendor/github.com/moby/buildkit/solver/";
@@ -214,6 +226,8 @@ mod tests {
         assert_eq!(kind(in_cache), CACHE);
         assert_eq!(kind(format!("{of_build}; {panic}{package}llbsolver.(*Bridge)")), "use again");
         assert_eq!(kind(of_build.to_owned()), "use again");
+        let exporting = "#12 exporting layers 0.0s done #12 ERROR: layer does not exist ------";
+        assert_eq!(kind(format!("build: exit status: 1: {exporting}")), STRAYS);
     }
 
     #[test]
