@@ -347,10 +347,13 @@ impl Watch {
         }
     }
 
-    /// Records that the last process of the step `number` has ended.
+    /// Records that the last process of the step `number` has ended, and the syncs of those that were killed.
     fn end_step(&self, number: u32) {
-        let syncs = self.syncs();
+        let mut syncs = self.syncs();
         if !syncs.has_ended {
+            for line in syncs.take_all(|line| line.step == Some(number)) {
+                self.record.write(&line);
+            }
             self.record.write(&StepEnd { step_end: number, at: self.record.micros() });
         }
     }
