@@ -28,6 +28,16 @@ fn of_step(step: u32, wait: Option<u64>) -> Value {
 }
 
 #[test]
+fn the_verdict_says_why_no_step_is_seen() {
+    let why = "another `synconce doctor` watches them";
+    let text = build_record(&[json!({"unseen_steps": why})]);
+    let verdict = "docker: no sync was waited for in 9.0 s; `synconce run` saves nothing; build steps are \
+                   not seen: another `synconce doctor` watches them";
+    assert_eq!(examined(&text).verdict, verdict);
+    assert_eq!(export_record(text.as_bytes(), RecordFormat::Stacks).unwrap(), "");
+}
+
+#[test]
 fn steps_of_a_build_are_told_apart_and_count_apart_from_the_command() {
     let long = format!("/bin/sh -c apt-get {}", "x".repeat(200));
     let text = build_record(&[
