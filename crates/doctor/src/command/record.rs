@@ -128,7 +128,7 @@ impl CommandRecord {
 
     /// Returns the seconds from the start to the end, or to the end of the last call.
     pub fn seconds(&self) -> f64 {
-        self.tally.last.max(self.at as f64 / 1e6)
+        self.tally.last.max(self.steps.last()).max(self.at as f64 / 1e6)
     }
 }
 
