@@ -72,6 +72,8 @@ impl Watch {
                 let _ = listener.answer(notification.id, released_answer(notification));
                 return Ok(());
             }
+            // A profile, by which steps are held, cannot change a call.
+            Decision::Rewrite(_) if step.is_some() => Would::Pass,
             Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) => Would::Hold,
             Decision::Refuse(_) => Would::Refuse,
             _ => Would::Pass,

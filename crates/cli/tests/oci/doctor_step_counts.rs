@@ -21,7 +21,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// The commands of the steps.
-const STEPS: [&[&str]; 7] = [
+const STEPS: [&[&str]; 8] = [
     &["/calls", "/file", "fsync", "7"],
     &["/calls", "/file", "fdatasync", "5", "sync_file_range", "3", "syncfs", "2"],
     &["/calls", "/file", "processes", "4", "fsync", "6"],
@@ -29,6 +29,7 @@ const STEPS: [&[&str]; 7] = [
     // A sync takes longer than the time between two signals.
     &["/calls", "/file", "interrupted", "5", "fsync", "10"],
     &["/busybox", "true"],
+    &["/calls", "/file", "dsync", "9"],
     &[
         "/busybox",
         "sh",
@@ -103,8 +104,19 @@ fn assert_reported(report: &Value, wanted: &[Counts]) {
     let by_call = report["build"]["waits"]["by_call"].as_array().unwrap();
     let all = by_call.iter().map(|group| group["calls"].as_u64().unwrap()).sum::<u64>();
     assert_eq!(all, sums.iter().sum::<u64>(), "{report:#}");
+    // What makes writes sync has no time.
+    let untimed: Vec<_> = steps.iter().map(|step| step["untimed"].as_u64().unwrap()).collect();
+    assert_eq!(untimed, [0, 0, 0, 0, 0, 0, 1, 0], "{report:#}");
+    let not_timed = &report["build"]["not_covered"][0];
+    let known =
+        [&not_timed["call"], &not_timed["program"], &not_timed["file"], &not_timed["is_held"]];
+    assert_eq!(
+        known,
+        [&json!("openat"), &json!("calls"), &json!("/file"), &json!(false)],
+        "{report:#}"
+    );
     // One process, which waits for one sync at a time.
-    for at in [0, 1, 4, 6] {
+    for at in [0, 1, 4, 7] {
         let of = |key: &str| steps[at][key].as_f64().unwrap();
         assert!(of("waits") <= of("seconds") && of("waits") > 0.0, "step {}: {report:#}", at + 1);
     }
