@@ -10,6 +10,9 @@ use crate::call::Call;
 /// `O_SYNC` is both (include/uapi/asm-generic/fcntl.h).
 pub const OPEN_SYNC_MASK: u32 = 0o4_010_000;
 
+/// The bit of [`OPEN_SYNC_MASK`] that both flags of programs have.
+pub const O_DSYNC: u32 = 0o10_000;
+
 /// `RWF_DSYNC | RWF_SYNC` (include/uapi/linux/fs.h).
 pub const RWF_SYNC_MASK: u32 = 0x6;
 

@@ -49,17 +49,18 @@ pub(crate) struct Edited {
 /// # Errors
 /// A part of the profile that violates the specification.
 pub(crate) fn hold(profile: Option<Profile>, purpose: Purpose) -> Result<Edited, String> {
-    edit(profile, |names, answer| rules_for(names, answer, purpose))
+    edit(profile, sealed_calls(), |names, answer| rules_for(names, answer, purpose))
 }
 
-/// Adds rules for the calls that the hold answers to `profile`, or to a new profile. `rules_for`
-/// returns the rules for calls that the hold gives one answer.
+/// Adds rules for `calls` to `profile`, or to a new profile: names of calls, and the answer to them.
+/// `rules_for` returns the rules by which calls get an answer.
 ///
 /// # Errors
 /// A part of the profile that violates the specification.
-pub(crate) fn edit(
+pub(crate) fn edit<Answer>(
     profile: Option<Profile>,
-    rules_for: impl Fn(&[&'static str], SealedAnswer) -> Vec<Value>,
+    calls: impl Iterator<Item = (Vec<&'static str>, Answer)>,
+    rules_for: impl Fn(&[&'static str], Answer) -> Vec<Value>,
 ) -> Result<Edited, String> {
     let mut profile = match profile {
         // An empty section counts as none, as in runc.
@@ -67,7 +68,7 @@ pub(crate) fn edit(
         _ => allow_all(),
     };
     let (mut taken, mut left, mut rules) = (Vec::new(), Vec::new(), Vec::new());
-    for (names, answer) in sealed_calls() {
+    for (names, answer) in calls {
         let before = taken.len();
         for name in names {
             if allows(&profile, name)? { taken.push(name) } else { left.push(name) }
@@ -109,7 +110,7 @@ fn allow_all() -> Profile {
 }
 
 /// Returns the calls that the hold answers, by the names that a profile uses.
-fn sealed_calls() -> impl Iterator<Item = (Vec<&'static str>, SealedAnswer)> {
+pub(crate) fn sealed_calls() -> impl Iterator<Item = (Vec<&'static str>, SealedAnswer)> {
     SEALED.iter().flat_map(|(calls, answer)| {
         let names = calls.iter().map(|call| call.name()).collect();
         let elsewhere = calls.contains(&Call::SyncFileRange);
@@ -150,9 +151,15 @@ fn rules_for(names: &[&'static str], answer: SealedAnswer, purpose: Purpose) -> 
 /// Returns the rules by which the calls `names`, such as msync(2), get `rule` if they sync, and are
 /// allowed otherwise.
 pub(crate) fn if_sync(names: &[&'static str], rule: Value) -> Vec<Value> {
-    let sync = |wanted: u32| json!([{"index": 2, "value": MS_SYNC, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
+    if_flag(names, rule, 2, MS_SYNC)
+}
+
+/// Returns the rules by which the calls `names` get `rule` if the argument number `index` has the bit
+/// `flag`, and are allowed otherwise.
+pub(crate) fn if_flag(names: &[&'static str], rule: Value, index: usize, flag: u32) -> Vec<Value> {
+    let has = |wanted: u32| json!([{"index": index, "value": flag, "valueTwo": wanted, "op": "SCMP_CMP_MASKED_EQ"}]);
     let allowed = json!({"names": names, "action": ALLOW});
-    vec![conditional(rule, sync(MS_SYNC)), conditional(allowed, sync(0))]
+    vec![conditional(rule, has(flag)), conditional(allowed, has(0))]
 }
 
 /// Makes a rule with an explicit `errnoRet`: runc and crun default to EPERM.

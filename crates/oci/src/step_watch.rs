@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use synconce_durable::step_watch::{ASK, LEAVE, WATCH, WatchedStep, socket};
-use synconce_filter::SealedAnswer;
+use synconce_filter::{Call, SealedAnswer, args};
 
 const NOTIFY: &str = "SCMP_ACT_NOTIFY";
 /// Limits the wait for a doctor that does not answer.
@@ -91,7 +91,7 @@ fn watch(profile: Option<Profile>, listener: &str, metadata: &str) -> Result<Pro
     if profile.as_ref().map_or(Ok(false), has_listener)? {
         return Err("its profile has a listener of its own".to_owned());
     }
-    let mut profile = profile::edit(profile, notify)?.profile;
+    let mut profile = profile::edit(profile, watched_calls(), notify)?.profile;
     profile.insert("listenerPath".to_owned(), listener.into());
     profile.insert("listenerMetadata".to_owned(), metadata.into());
     Ok(profile)
@@ -103,13 +103,31 @@ fn has_listener(profile: &Profile) -> Result<bool, String> {
     Ok(!path.is_empty() || profile::rules(profile)?.iter().any(notifies))
 }
 
-/// Returns the rules by which a supervisor answers the calls `names`, which a hold would give `answer`.
-fn notify(names: &[&'static str], answer: SealedAnswer) -> Vec<Value> {
+/// Which calls of one name are watched.
+enum WatchedCalls {
+    /// Those that a hold gives this answer.
+    Held(SealedAnswer),
+    /// Those whose flags make later writes sync.
+    Open(Call),
+}
+
+/// Returns the calls that are watched, by the names that a profile uses.
+fn watched_calls() -> impl Iterator<Item = (Vec<&'static str>, WatchedCalls)> {
+    let opens = [Call::Open, Call::Openat];
+    let opens = opens.into_iter().map(|call| (vec![call.name()], WatchedCalls::Open(call)));
+    let held = profile::sealed_calls();
+    held.map(|(names, answer)| (names, WatchedCalls::Held(answer))).chain(opens)
+}
+
+/// Returns the rules by which a supervisor answers the `calls` with `names`.
+fn notify(names: &[&'static str], calls: WatchedCalls) -> Vec<Value> {
     let rule = json!({"names": names, "action": NOTIFY});
-    match answer {
+    match calls {
         _ if names.is_empty() => Vec::new(),
-        SealedAnswer::SuccessIfSync => profile::if_sync(names, rule),
-        _ => vec![rule],
+        WatchedCalls::Held(SealedAnswer::SuccessIfSync) => profile::if_sync(names, rule),
+        WatchedCalls::Held(_) => vec![rule],
+        WatchedCalls::Open(call) => args::open_flags_index(call)
+            .map_or_else(Vec::new, |index| profile::if_flag(names, rule, index, args::O_DSYNC)),
     }
 }
 
@@ -170,6 +188,7 @@ mod tests {
             "defaultAction": "SCMP_ACT_ERRNO",
             "syscalls": [
                 {"names": ["fsync", "read", "msync", "sync_file_range"], "action": "SCMP_ACT_ALLOW"},
+                {"names": ["openat"], "action": "SCMP_ACT_ALLOW"},
                 {"names": ["sync"], "action": "SCMP_ACT_LOG"},
             ],
         });
@@ -182,8 +201,12 @@ mod tests {
             (&NOTIFY.into(), &4.into())
         );
         assert_eq!(rules[3]["action"], "SCMP_ACT_ALLOW", "which only changes memory");
-        assert_eq!(rules[4], json!({"names": ["read"], "action": "SCMP_ACT_ALLOW"}));
-        assert_eq!(rules[5]["action"], "SCMP_ACT_LOG", "left to the profile");
+        let open = json!({"index": 2, "value": 4096, "valueTwo": 4096, "op": "SCMP_CMP_MASKED_EQ"});
+        let mut opens = notified("openat");
+        opens["args"] = json!([open]);
+        assert_eq!((&rules[4], &rules[5]["action"]), (&opens, &"SCMP_ACT_ALLOW".into()));
+        assert_eq!(rules[6], json!({"names": ["read"], "action": "SCMP_ACT_ALLOW"}));
+        assert_eq!(rules[7]["action"], "SCMP_ACT_LOG", "left to the profile");
         assert_eq!(
             (&watched["listenerPath"], &watched["listenerMetadata"]),
             (&"/run/x".into(), &"{}".into())

@@ -17,6 +17,7 @@ use crate::report::finished::{Finished, Observer, RunOutcome};
 use crate::report::protocol::{CommitReport, Ending, Message, Summary, receive};
 use crate::report::run_error::RunError;
 use crate::request::held::is_held;
+use crate::watch::steps::remove_left_socket;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -318,6 +319,9 @@ impl Frontend<'_> {
             supervisor_death::reap(pid);
         }
         supervisor_death::wait_for(masks);
+        if self.options.watch_steps {
+            remove_left_socket();
+        }
         let error = supervisor_death::error(self.supervisor, started.is_some());
         Finished { began: started.is_some(), ..self.broken_off(error) }
     }

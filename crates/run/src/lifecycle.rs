@@ -83,8 +83,8 @@ struct Started {
     gain: Option<Gain>,
     /// The socket that other processes connect to until the command ends.
     presence: Option<Presence>,
-    /// The socket for steps of image builds.
-    steps: Option<StepSocket>,
+    /// The socket for steps of image builds, or why there is none.
+    steps: Option<Result<StepSocket, String>>,
     /// `--only` and `--except`.
     rules: Option<Arc<Rules>>,
 }
@@ -107,8 +107,7 @@ fn start(
     // Without a socket no process outside the run can ask for a checkpoint.
     let presence =
         if options.record.is_some() { None } else { Presence::new(active.markers.run_id()).ok() };
-    // Without the socket no steps are seen, and the report names none.
-    let steps = options.watch_steps.then(|| StepSocket::open().ok()).flatten();
+    let steps = options.watch_steps.then(StepSocket::open).flatten();
     let privileges = privileges::PrivilegeWatch::begin();
     let launched = launch_held(options, &mut active, mask, &takeover, frontend, presence.as_ref());
     let launched = launched.inspect_err(|_| {

@@ -11,12 +11,14 @@ pub(crate) mod line;
 mod programs;
 mod sampler;
 pub(crate) mod steps;
+mod syncs;
 
 use self::callers::Callers;
 use self::line::{Call as CallLine, LastLine, Recording, Start, Would};
 use self::programs::Programs;
 use self::sampler::{Looks, Sampler};
 use self::steps::StepOf;
+use self::syncs::{CallId, Syncs};
 use crate::call::caller::Memory;
 use crate::call::lookups::Lookups;
 use crate::call::policy::{Decision, PendingCall, decide};
@@ -26,11 +28,9 @@ use crate::call::serve::released_answer;
 use crate::options::RunOptions;
 use crate::report::protocol::Ending;
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use synconce_filter::{Call, args};
 use synconce_sys::file_sync;
 use synconce_sys::notify::{Answer, Listener};
@@ -42,15 +42,6 @@ pub(crate) struct Watch {
     sampler: Arc<Sampler>,
     programs: Arc<Programs>,
     syncs: Mutex<Syncs>,
-}
-
-/// Syncs in progress. A caller that was killed ends before its sync does, and with it the command.
-#[derive(Default)]
-struct Syncs {
-    /// By the id of the notification, which is of one listener, and the number of the step.
-    in_progress: HashMap<(u64, Option<u32>), (CallLine, Instant)>,
-    /// The last line was written: the record is being read.
-    has_ended: bool,
 }
 
 impl Watch {
@@ -81,6 +72,8 @@ impl Watch {
                 let _ = listener.answer(notification.id, released_answer(notification));
                 return Ok(());
             }
+            // A profile, by which steps are held, cannot change a call.
+            Decision::Rewrite(_) if step.is_some() => Would::Pass,
             Decision::Hold(_) | Decision::HoldUnseen | Decision::Rewrite(_) => Would::Hold,
             Decision::Refuse(_) => Would::Refuse,
             _ => Would::Pass,
@@ -99,9 +92,14 @@ impl Watch {
         if !listener.is_valid(notification.id) {
             return Ok(());
         }
+        let id = (notification.id, line.step);
         let answer = self.perform(pending, file, line);
-        // Recorded before: the command may end once its last call is answered.
-        let _ = listener.answer(notification.id, answer);
+        // Locked: the caller's next call must not count as this one, made again after a signal.
+        let mut syncs = self.syncs();
+        let is_answered = listener.answer(notification.id, answer).unwrap_or(false);
+        if let Some(line) = is_answered.then(|| syncs.take(id)).flatten() {
+            self.record.write(&line);
+        }
         Ok(())
     }
 
@@ -118,20 +116,13 @@ impl Watch {
         let is_of_command = line.would == Would::Hold && line.step.is_none();
         let waits = is_of_command.then(|| self.sampler.enter(line.thread));
         line.at = self.record.micros();
-        let (id, began) = ((pending.notification.id, line.step), Instant::now());
-        self.syncs().in_progress.insert(id, (line, began));
+        let id: CallId = (pending.notification.id, line.step);
+        self.syncs().begin(id, line);
         let done = sync(pending, file.as_ref());
-        let wait = began.elapsed();
+        // Before the answer: the command may end once its last call is answered.
+        self.syncs().finish(id, done.err().map(Errno::raw_os_error));
         drop(waits);
         drop(file);
-        let mut syncs = self.syncs();
-        // `end` has written those that were in progress.
-        if let Some((mut line, _)) = syncs.in_progress.remove(&id).filter(|_| !syncs.has_ended) {
-            line.wait = Some(nanos(wait));
-            line.errno = done.err().map(Errno::raw_os_error);
-            self.record.write(&line);
-        }
-        drop(syncs);
         done.map_or_else(|error| Answer::Errno(error.raw_os_error()), |()| Answer::Value(0))
     }
 
@@ -173,8 +164,7 @@ impl Watch {
     pub(crate) fn end(&self, ending: Ending) {
         let mut syncs = self.syncs();
         syncs.has_ended = true;
-        for (mut line, began) in std::mem::take(&mut syncs.in_progress).into_values() {
-            line.wait = Some(nanos(began.elapsed()));
+        for line in syncs.take_all(|_| true) {
             self.record.write(&line);
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
@@ -183,10 +173,6 @@ impl Watch {
         self.record.write(&last);
         let _ = self.record.writer().flush();
     }
-}
-
-fn nanos(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Files larger than this are not asked for their unwritten bytes: the kernel looks at each page.

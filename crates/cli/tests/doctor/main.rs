@@ -16,6 +16,7 @@ mod page;
 mod programs;
 mod record;
 mod skipped;
+mod step_socket;
 mod support;
 
 use libtest_mimic::Arguments;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         programs::trials(),
         record::trials(),
         skipped::trials(),
+        step_socket::trials(),
     ];
     let trials = of_files.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -34,7 +34,7 @@ const THREE: &str = "FROM scratch\nCOPY probe step /\nRUN [\"/step\", \"syncs\",
 const REPORT: &str = "report.json";
 
 /// Runs `command` under doctor with `options`. Returns its output and doctor's report.
-fn watched(place: &Place, options: &[&str], command: &Command) -> (Finished, Value) {
+pub fn watched(place: &Place, options: &[&str], command: &Command) -> (Finished, Value) {
     let mut doctor = place.synconce(&["doctor", "--json=report.json"]);
     doctor.args(options).arg("--").arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
@@ -45,7 +45,7 @@ fn watched(place: &Place, options: &[&str], command: &Command) -> (Finished, Val
 }
 
 /// Returns a build of the directory `context` by the client `docker`.
-fn build(docker: &Docker<'_>, buildkit: &str) -> Command {
+pub fn build(docker: &Docker<'_>, buildkit: &str) -> Command {
     let mut client = docker.command(buildkit);
     client.args(["build", "--network", "none", "--no-cache", "--tag", "probed", "context"]);
     client

@@ -16,6 +16,7 @@ mod doctor;
 mod doctor_images;
 mod doctor_places;
 mod doctor_podman;
+mod doctor_step_counts;
 mod doctor_steps;
 mod engines;
 mod explain;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         doctor_images::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
+        doctor_step_counts::trials(),
         doctor_steps::trials(),
         in_steps::trials(),
         jobs::trials().into(),

@@ -19,6 +19,7 @@ enum Line {
     Call(RecordedCall),
     StepEnd(StepEnd),
     StepStart(StepStart),
+    UnseenSteps { unseen_steps: String },
 }
 
 #[derive(Deserialize)]
@@ -52,6 +53,9 @@ pub(super) struct CommandRecord {
     pub emulated: Vec<Emulated>,
     #[serde(default)]
     pub steps: StepsTally,
+    /// Why no steps of image builds are seen.
+    #[serde(default)]
+    pub unseen_steps: Option<String>,
 }
 
 /// The only line of a record that has sums instead of calls.
@@ -108,6 +112,10 @@ impl CommandRecord {
                 self.steps.end(&end);
                 true
             }
+            Ok(Line::UnseenSteps { unseen_steps: why }) => {
+                self.unseen_steps = Some(why);
+                true
+            }
             Ok(Line::End(last)) => {
                 (self.ended, self.at) = (Some(last.end), last.at);
                 (self.looks, self.alone, self.lost) = (last.looks, last.alone, last.lost);
@@ -120,7 +128,7 @@ impl CommandRecord {
 
     /// Returns the seconds from the start to the end, or to the end of the last call.
     pub fn seconds(&self) -> f64 {
-        self.tally.last.max(self.at as f64 / 1e6)
+        self.tally.last.max(self.steps.last()).max(self.at as f64 / 1e6)
     }
 }
 
@@ -136,7 +144,7 @@ pub(super) fn calls(
     let call = |line: io::Result<Vec<u8>>| match line {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(Line::Call(call)) => Some(Some(Ok(call))),
-            Ok(Line::StepStart(_) | Line::StepEnd(_)) => Some(None),
+            Ok(Line::StepStart(_) | Line::StepEnd(_) | Line::UnseenSteps { .. }) => Some(None),
             _ => None,
         },
         Err(error) => Some(Some(Err(Error::unreadable(error)))),

@@ -54,6 +54,12 @@ impl StepsTally {
         self.all.add(call);
     }
 
+    /// Returns the seconds from the start of the command to the last that is known of a step.
+    pub fn last(&self) -> f64 {
+        let ends = self.steps.iter().map(|step| step.ended.unwrap_or(step.began));
+        self.all.last.max(ends.max().unwrap_or(0) as f64 / 1e6)
+    }
+
     fn find(&mut self, number: u32) -> Option<&mut StepTally> {
         self.steps.iter_mut().rfind(|step| step.number == number)
     }

@@ -41,13 +41,14 @@ pub(super) fn verdict(
         format!("{name}{}; ", cost.unwrap_or_else(|| format!(": {cause}")))
     });
     let name = format!("{name}: {cause}");
-    let cut = if record.ended.is_none() { "; the record has no end" } else { "" };
+    let cut = missing(record);
     let is_longer = |build: &&BuildSteps| build.waits.covered > waits.covered;
     if let Some(build) = build.filter(|build| waits.calls == 0 || is_longer(build)) {
         return format!("{name}{}{cut}", of_steps(build, record.seconds()));
     }
     if waits.calls == 0 {
-        if let Some(flag) = asked_daemon(&record.command) {
+        let flag = asked_daemon(&record.command);
+        if let Some(flag) = flag.filter(|_| record.unseen_steps.is_none()) {
             return format!(
                 "{name}no sync was waited for in {took}; the work of its daemon is not seen: \
                  `synconce doctor {flag}`{cut}"
@@ -87,6 +88,14 @@ pub(super) fn verdict(
         "`synconce run` saves nothing worth it".to_owned()
     };
     format!("{counted}; {saved}{cut}")
+}
+
+/// Returns what `record` does not have, for the end of the verdict.
+fn missing(record: &CommandRecord) -> String {
+    let unseen = record.unseen_steps.as_ref();
+    let steps = unseen.map_or_else(String::new, |why| format!("; build steps are not seen: {why}"));
+    let end = if record.ended.is_none() { "; the record has no end" } else { "" };
+    steps + end
 }
 
 /// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
@@ -193,7 +202,10 @@ fn of_steps(build: &BuildSteps, all: f64) -> String {
 
 /// Shows each step in the order of their beginnings, and the syncs of all.
 fn steps(text: &mut String, build: &BuildSteps) {
-    let _ = writeln!(text, "\nBuild steps: syncs, waits, time and command of each; none was held");
+    let _ = writeln!(
+        text,
+        "\nBuild steps of all builds: syncs, waits, time and command of each; none was held"
+    );
     for step in &build.steps {
         let _ = writeln!(text, "  {}", of_step(step));
     }

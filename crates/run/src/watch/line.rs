@@ -114,6 +114,12 @@ pub(super) struct StepEnd {
     pub at: u64,
 }
 
+/// Why no steps of image builds are seen.
+#[derive(Serialize)]
+pub(super) struct UnseenSteps<'a> {
+    pub unseen_steps: &'a str,
+}
+
 /// The last line.
 #[derive(Serialize)]
 pub(super) struct LastLine {

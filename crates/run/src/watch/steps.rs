@@ -1,12 +1,16 @@
 //! Steps of image builds. A daemon starts them, so they do not descend from the command. The runtime of
-//! a step hands over the listener of the step's filter (see [`step_watch`]).
+//! a step hands over the listener of the step's filter (see [`synconce_durable::step_watch`]).
 //!
 //! A filter without a listener fails its calls with ENOSYS, so this process stays until each step that
 //! it watches has ended. A connection of synconce-oci that is still open counts as a step: the runtime
 //! is about to connect.
 
+mod socket;
+
+pub(crate) use self::socket::{StepSocket, remove_left_socket};
+
 use super::Watch;
-use super::line::{StepEnd, StepStart};
+use super::line::{StepEnd, StepStart, UnseenSteps};
 use crate::call::fd_info::FdInfo;
 use crate::call::lookups::ProcLookups;
 use crate::call::policy::PendingCall;
@@ -16,22 +20,16 @@ use crate::call::workers::{After, Workers};
 use crate::process::process_tree::ancestors;
 use crate::process::real::RealTrees;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::Mode;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, Shutdown,
-    SocketAddrUnix, SocketFlags, SocketType,
-};
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use std::fs;
-use std::io::{self, IoSliceMut};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use synconce_durable::standard_paths::make_runtime;
-use synconce_durable::step_watch::{self, ASK, LEAVE, WATCH, WatchedStep};
+use synconce_durable::step_watch::{ASK, LEAVE, WATCH, WatchedStep};
 use synconce_filter::Call;
 use synconce_sys::notify::{Answer, Listener};
 use synconce_sys::peer::Peer;
@@ -45,60 +43,9 @@ pub(crate) struct StepOf {
     pub init: u32,
 }
 
-/// The socket to which runtimes connect. Dropping it ends it and removes its name.
-#[derive(Debug)]
-pub(crate) struct StepSocket {
-    socket: Arc<OwnedFd>,
-    path: PathBuf,
-    /// The directory of the socket, if it was made for the socket.
-    made: Option<PathBuf>,
-}
-
-/// The length of the queue of connections (listen(2)).
-const BACKLOG: i32 = 128;
 /// The most bytes of a message: a longer one is of neither synconce-oci nor a runtime.
 const LONGEST: usize = 1 << 20;
 const STACK: usize = 256 * 1024;
-
-impl StepSocket {
-    /// Opens the socket. Another doctor that watches steps is an error.
-    pub(crate) fn open() -> io::Result<Self> {
-        let path = step_watch::socket().ok_or(io::ErrorKind::NotFound)?;
-        let address = SocketAddrUnix::new(&path)?;
-        let directory = path.parent().filter(|directory| !directory.exists());
-        let made = directory.map(ToOwned::to_owned);
-        if let Some(directory) = &made {
-            make_runtime(directory)?;
-        }
-        if rustix::net::connect(socket()?, &address).is_ok() {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        // A doctor that was killed has left it.
-        let _ = fs::remove_file(&path);
-        let opened = Self { socket: Arc::new(socket()?), path, made };
-        rustix::net::bind(&*opened.socket, &address)?;
-        // The kernel refuses a connection until listen(2).
-        rustix::fs::chmod(&opened.path, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::listen(&*opened.socket, BACKLOG)?;
-        Ok(opened)
-    }
-}
-
-fn socket() -> rustix::io::Result<OwnedFd> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
-}
-
-impl Drop for StepSocket {
-    fn drop(&mut self) {
-        // A thread may wait for connections.
-        let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
-        let _ = fs::remove_file(&self.path);
-        if let Some(directory) = &self.made {
-            // It stays if other files are there by now.
-            let _ = fs::remove_dir(directory);
-        }
-    }
-}
 
 /// The steps that are watched.
 pub(crate) struct Steps(Arc<Shared>);
@@ -123,8 +70,12 @@ struct StepsState {
 
 impl Steps {
     /// Watches the steps whose runtimes connect to `socket`, if there is one, for `watch`.
-    pub(crate) fn begin(socket: Option<StepSocket>, watch: Option<Arc<Watch>>) -> Option<Self> {
+    pub(crate) fn begin(
+        socket: Option<Result<StepSocket, String>>,
+        watch: Option<Arc<Watch>>,
+    ) -> Option<Self> {
         let (socket, watch) = socket.zip(watch)?;
+        let socket = socket.map_err(|why| watch.note_unseen_steps(&why)).ok()?;
         let accepting = Arc::clone(&socket.socket);
         let state = StepsState { socket: Some(socket), ..StepsState::default() };
         let shared =
@@ -209,7 +160,7 @@ fn accept(shared: &Arc<Shared>, socket: &OwnedFd) {
                 // Without a thread the connection is closed, and the step is held as usual.
                 let _ = thread.spawn(move || attend(&shared, &connection));
             }
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(_) => return,
         }
     }
@@ -339,6 +290,11 @@ fn serve(watch: &Arc<Watch>, listener: Arc<Listener>, step: StepOf) {
 }
 
 impl Watch {
+    /// Records why no steps are seen.
+    fn note_unseen_steps(&self, why: &str) {
+        self.record.write(&UnseenSteps { unseen_steps: why });
+    }
+
     /// Records that the step `number` begins.
     fn begin_step(&self, number: u32, step: &WatchedStep) {
         let syncs = self.syncs();
@@ -347,10 +303,13 @@ impl Watch {
         }
     }
 
-    /// Records that the last process of the step `number` has ended.
+    /// Records that the last process of the step `number` has ended, and the syncs of those that were killed.
     fn end_step(&self, number: u32) {
-        let syncs = self.syncs();
+        let mut syncs = self.syncs();
         if !syncs.has_ended {
+            for line in syncs.take_all(|line| line.step == Some(number)) {
+                self.record.write(&line);
+            }
             self.record.write(&StepEnd { step_end: number, at: self.record.micros() });
         }
     }

@@ -28,6 +28,32 @@ fn of_step(step: u32, wait: Option<u64>) -> Value {
 }
 
 #[test]
+fn the_verdict_says_why_no_step_is_seen() {
+    let why = "another `synconce doctor` watches them";
+    let text = build_record(&[json!({"unseen_steps": why})]);
+    let verdict = "docker: no sync was waited for in 9.0 s; `synconce run` saves nothing; build steps are \
+                   not seen: another `synconce doctor` watches them";
+    assert_eq!(examined(&text).verdict, verdict);
+    assert_eq!(export_record(text.as_bytes(), RecordFormat::Stacks).unwrap(), "");
+}
+
+#[test]
+fn a_record_without_an_end_lasts_to_the_last_line_about_a_step() {
+    let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});
+    let lines = [begin, of_step(1, Some(2_000_000_000))];
+    let cut = |count| {
+        let text = build_record(&lines[..count]);
+        let whole = text.lines().count() - 1;
+        text.lines().take(whole).map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(examined(&cut(1)).seconds, 0.5);
+    let report = examined(&cut(2));
+    let verdict = "docker: 1 sync of 1 build step was waited for, 2.0 s of 3.0 s; held steps do not wait; \
+                   the record has no end";
+    assert_eq!((report.verdict.as_str(), report.build.unwrap().steps[0].seconds), (verdict, 2.5));
+}
+
+#[test]
 fn steps_of_a_build_are_told_apart_and_count_apart_from_the_command() {
     let long = format!("/bin/sh -c apt-get {}", "x".repeat(200));
     let text = build_record(&[
