@@ -66,6 +66,7 @@ fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCo
         _ => path.open()?,
     };
     let done = go_on(&store, verb, is_root, output);
+    let done = done.map_err(|error| error.ended_by(bar::cancelled_by()));
     // Earlier commands may have left trash too.
     trash::empty_in_background(&store);
     done

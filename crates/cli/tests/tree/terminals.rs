@@ -5,19 +5,23 @@ use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
-use synconce_testkit::harness::{Place, Terminal, eventually, trial};
+use std::os::unix::process::ExitStatusExt;
+use synconce_testkit::harness::{Place, StartedCommand, Terminal, eventually, trial};
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_command_on_a_terminal_has_one_of_its_own, &NEEDS),
         trial(short_work_shows_no_progress, &NEEDS),
+        trial(long_work_shows_progress_unless_it_is_quiet, &NEEDS),
         trial(a_command_with_a_pipe_has_no_terminal_of_its_own, &NEEDS),
         trial(a_new_size_reaches_the_command, &NEEDS),
         trial(nothing_that_a_command_wrote_last_is_lost, &NEEDS),
         trial(control_z_stops_a_run_and_a_shell_continues_it, &NEEDS),
         trial(control_c_ends_the_script_around_a_run, &NEEDS),
+        trial(a_signal_ends_the_script_around_an_import, &NEEDS),
         trial(a_name_in_a_diff_commands_no_terminal, &NEEDS),
         trial(a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads, &NEEDS),
+        trial(a_terminal_that_is_closed_ends_the_job_of_the_command, &NEEDS),
         trial(a_signal_ends_a_run_whose_terminal_takes_no_output, &NEEDS),
         trial(a_kill_leaves_the_terminal_as_it_was, &NEEDS),
         trial(a_stop_that_no_shell_can_end_does_not_stop_the_time, &NEEDS),
@@ -75,6 +79,25 @@ fn short_work_shows_no_progress(place: &Place) {
     let commit = run(&site, "", "").replace("run clone", "commit clone");
     terminal.line(commit.split(" -- ").next().unwrap());
     assert_eq!(terminal.prompt(), "");
+}
+
+fn long_work_shows_progress_unless_it_is_quiet(place: &Place) {
+    let site = with_base(place);
+    assert!(place.sh("tar c source >whole.tar").status.success());
+    let mut terminal = Terminal::shell(place);
+    terminal.line("TERM=xterm; export TERM");
+    terminal.prompt();
+    for (option, shows) in [("", true), ("--quiet", false)] {
+        let store = site.store();
+        terminal.line(&format!(
+            "(head -c 9999 whole.tar; sleep 2; tail -c +10000 whole.tar) | \"$SYNCONCE\" tree --store \
+             '{}' import {option} slow{} -",
+            store.display(),
+            option.len()
+        ));
+        let seen = terminal.prompt();
+        assert_eq!(seen.contains(" entries imported"), shows, "{option}: {seen:?}");
+    }
 }
 
 fn a_command_with_a_pipe_has_no_terminal_of_its_own(place: &Place) {
@@ -153,6 +176,35 @@ fn control_c_ends_the_script_around_a_run(place: &Place) {
     site.well(&["fsck"]);
 }
 
+fn a_signal_ends_the_script_around_an_import(place: &Place) {
+    let site = with_base(place);
+    let store = site.store();
+    let import = format!(
+        "\"$SYNCONCE\" tree --store '{}' import endless /dev/zero; echo not reached",
+        store.display()
+    );
+    let script =
+        place.write("script", &format!("echo beg\"\"un; for i in 1 2; do {import}; done\n"));
+    let mut terminal = Terminal::shell(place);
+    let sessions = || fs::read_dir(store.join("sessions")).unwrap().count();
+    terminal.line(&format!("bash {}", script.display()));
+    terminal.expect("begun");
+    eventually("the import has begun", || sessions() > 0);
+    terminal.write("\x03");
+    assert_eq!(terminal.code(), "130");
+    assert_eq!(sessions(), 0);
+    terminal.line("exit 0");
+    assert!(terminal.end().success());
+    for signal in [Signal::TERM, Signal::HUP] {
+        let import = StartedCommand::new(&mut site.tree(&["import", "endless", "/dev/zero"]));
+        eventually("the import has begun", || sessions() > 0);
+        import.signal(signal).unwrap();
+        assert_eq!(import.end().signal(), Some(signal.as_raw()), "{}", import.text());
+        assert!(import.text().contains("cannot import /dev/zero: "), "{}", import.text());
+        assert_eq!(sessions(), 0);
+    }
+}
+
 fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: &Place) {
     let site = with_clone(place);
     let runs = "trap \"echo end >/data/runs; exit 0\" HUP; echo rea\"\"dy; \
@@ -169,6 +221,21 @@ fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: 
         });
         assert_eq!(site.sh("clone", &format!("cat {file}")), "end\n");
     }
+}
+
+/// The command waits for a child, as make(1) does after SIGHUP.
+fn a_terminal_that_is_closed_ends_the_job_of_the_command(place: &Place) {
+    let site = with_clone(place);
+    let mut terminal = Terminal::shell(place);
+    let script = "trap \"echo end >/data/waits\" HUP; echo rea\"\"dy; sleep 1000; exit 0";
+    terminal.line(&run(&site, "", script));
+    terminal.expect("ready");
+    terminal.hang_up();
+    terminal.end();
+    eventually("the run has ended", || {
+        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+    });
+    assert_eq!(site.sh("clone", "cat /data/waits"), "end\n");
 }
 
 fn a_signal_ends_a_run_whose_terminal_takes_no_output(place: &Place) {

@@ -108,9 +108,19 @@ fn take_the_foreground(user: &User) -> rustix::io::Result<()> {
 
 /// Returns whether the process at the other end of the pipe has ended.
 fn has_ended(life: &PipeReader) -> bool {
-    let mut fds = [PollFd::new(life, PollFlags::IN)];
+    !poll_at_once(life, PollFlags::IN).is_empty()
+}
+
+/// Returns whether the terminal was hung up.
+fn is_hung_up() -> bool {
+    poll_at_once(io::stdin(), PollFlags::empty()).contains(PollFlags::HUP)
+}
+
+fn poll_at_once(fd: impl AsFd, wanted: PollFlags) -> PollFlags {
+    let mut fds = [PollFd::new(&fd, wanted)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok() && !fds[0].revents().is_empty()
+    let polled = poll(&mut fds, Some(&at_once));
+    polled.map_or(PollFlags::empty(), |_| fds[0].revents())
 }
 
 /// Reaps until the command has ended. `group` is the process group of the command, if the command
@@ -129,17 +139,19 @@ fn attend(
             // Signals from outside the pid namespace have sender 0. The terminal's signals are
             // skipped: they reach the command anyway.
             let from_outside = received.by_process && received.sender == 0;
-            // A hang-up of the terminal is told to the leader of its session alone. A signal from
-            // outside that comes then is the same one.
+            // The kernel sends the SIGHUP of a hang-up to this process alone, which leads the session
+            // of the terminal. A SIGHUP from outside may be pending then, and stands for both.
             let is_hang_up =
-                group.is_some() && !received.by_process && received.signal == Signal::HUP.as_raw();
+                group.is_some() && received.signal == Signal::HUP.as_raw() && is_hung_up();
             let is_meant = from_outside || is_hang_up;
             if !is_meant || received.signal == Signal::CHILD.as_raw() {
                 continue;
             }
-            match group.filter(|_| received.signal == Signal::CONT.as_raw()) {
-                // The key that stopped the command stopped its whole job.
-                Some(group) => drop(kill_process_group(group, Signal::CONT)),
+            let job = group.zip(Signal::from_named_raw(received.signal));
+            match job.filter(|(_, signal)| is_hang_up || *signal == Signal::CONT) {
+                // The key that stopped the command stopped its whole job. A shell tells its whole job
+                // of a hang-up.
+                Some((group, signal)) => drop(kill_process_group(group, signal)),
                 None => drop(signals::send(command, received.signal)),
             }
         }

@@ -15,11 +15,14 @@ pub(super) struct User {
     pub(super) shell: String,
 }
 
+/// The number that is no id: setresuid(2) and chown(2) leave an id as it is for it.
+const UNCHANGED: u32 = u32::MAX;
+
 /// Returns the user for `words`: `NAME` or `UID`, either with `:GROUP`; root when there are
 /// none.
 ///
 /// # Errors
-/// The tree has no such name.
+/// The tree has no such name; the number is no id.
 pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<User, String> {
     let words = words.unwrap_or("0");
     let (user, of_group) = match words.split_once(':') {
@@ -38,6 +41,9 @@ pub(super) fn find(words: Option<&str>, passwd: &str, group: &str) -> Result<Use
         Some(name) => group_number(name, group)?,
         None => found.as_ref().map_or(uid, |entry| entry.group),
     };
+    if [uid, gid].contains(&UNCHANGED) {
+        return Err(format!("{UNCHANGED} is no id of a user or a group"));
+    }
     let name = found.as_ref().map(|entry| entry.name.to_owned());
     let groups = name.as_deref().map_or_else(Vec::new, |name| groups_of(name, group));
     let text = |field: Option<&str>, otherwise: &str| {
@@ -55,7 +61,7 @@ fn group_number(name: &str, group: &str) -> Result<u32, String> {
 
 fn groups_of(user: &str, group: &str) -> Vec<u32> {
     let of_user = accounts::groups(group).filter(|line| line.members().any(|name| name == user));
-    of_user.map(|line| line.group).collect()
+    of_user.map(|line| line.group).filter(|group| *group != UNCHANGED).collect()
 }
 
 #[cfg(test)]
@@ -98,6 +104,17 @@ mod tests {
     fn empty_fields_have_their_usual_meaning() {
         let bare = find(Some("bare"), PASSWD, GROUP).unwrap();
         assert_eq!((&*bare.home, &*bare.shell), ("/", "/bin/sh"));
+    }
+
+    #[test]
+    fn the_number_that_means_no_change_is_refused() {
+        let passwd = "none:x:4294967295:0:::\nnogroup:x:5:4294967295:::\n";
+        let group = "none:x:4294967295:root\n";
+        let refused = "4294967295 is no id of a user or a group";
+        for words in ["4294967295", "0:4294967295", "none", "nogroup", "0:none"] {
+            assert_eq!(find(Some(words), passwd, group).unwrap_err(), refused, "{words}");
+        }
+        assert!(find(Some("root"), PASSWD, group).unwrap().groups.is_empty());
     }
 
     #[test]

@@ -1,31 +1,42 @@
 //! The progress of long verbs: entries and bytes, on a terminal only; and cancellation by
 //! Ctrl-C.
 
+use crate::text::is_quiet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use synconce_fs::Progress;
+
+/// The signal that has cancelled the verb; 0 if none has.
+static CANCELLED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// Returns the signal that has cancelled the verb.
+pub fn cancelled_by() -> Option<i32> {
+    let signal = CANCELLED_BY.load(Ordering::Relaxed);
+    (signal != 0).then_some(signal as i32)
+}
 
 /// The progress of a long verb.
 pub struct Bar {
     bar: ProgressBar,
     entries: AtomicU64,
     bytes: AtomicU64,
-    cancelled: Arc<AtomicBool>,
 }
 
 impl Bar {
     /// Makes a bar that shows how many entries are `done`, once a second has passed. From now
-    /// on SIGINT, SIGTERM and SIGHUP cancel the work, and the verb cleans up.
+    /// on SIGINT, SIGTERM and SIGHUP cancel the work, and the verb cleans up before it ends by the
+    /// signal.
     pub fn new(done: &str) -> Self {
         let bar = Self::silent_to_signals(done);
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             if !synconce_sys::signals::is_ignored(signal) {
                 // If the registration fails, the signal ends the process, and the next command
                 // cleans up.
-                let _ = signal_hook::flag::register(signal, Arc::clone(&bar.cancelled));
+                let flag = Arc::clone(&CANCELLED_BY);
+                let _ = signal_hook::flag::register_usize(signal, flag, signal as usize);
             }
         }
         bar
@@ -36,14 +47,18 @@ impl Bar {
     pub fn silent_to_signals(done: &str) -> Self {
         let template = "synconce: {pos} entries {prefix}, {msg} [{elapsed}]";
         let style = ProgressStyle::with_template(template);
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
+        let target = if is_quiet() {
+            ProgressDrawTarget::hidden()
+        } else {
+            ProgressDrawTarget::stderr_with_hz(5)
+        };
+        let bar = ProgressBar::with_draw_target(None, target);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         Self {
             // `set_prefix` would draw the bar at once.
             bar: bar.with_prefix(done.to_owned()),
             entries: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            cancelled: Arc::default(),
         }
     }
 }
@@ -60,7 +75,7 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        cancelled_by().is_some()
     }
 }
 
