@@ -1,4 +1,4 @@
-//! Imports that wait for the other end of a pipe: a signal ends them.
+//! Imports and exports that wait for the other end of a pipe: a signal ends them.
 
 use crate::site::Site;
 use crate::verbs::{NEEDS, with_base};
@@ -17,6 +17,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_signal_ends_an_import_that_waits_for_its_first_bytes, &NEEDS),
         trial(a_signal_ends_an_import_that_waits_within_its_input, &NEEDS),
         trial(an_import_takes_its_input_in_pieces, &NEEDS),
+        trial(a_signal_ends_an_export_whose_reader_does_not_read, &NEEDS),
     ]
 }
 
@@ -113,5 +114,15 @@ fn an_import_takes_its_input_in_pieces(place: &Place) {
             assert_eq!(site.diff("base", "new").len(), 0, "{archive}, {words}");
             site.remove("new");
         }
+    }
+}
+
+fn a_signal_ends_an_export_whose_reader_does_not_read(place: &Place) {
+    let site = with_archives(place);
+    for signal in SIGNALS {
+        let pipe = open_both_ends(place);
+        let export = start(&site, "export base - >pipe");
+        eventually("the pipe is full", || ioctl_fionread(&pipe).unwrap() == 1 << 16);
+        is_ended_by(signal, &export, &site, "export");
     }
 }
