@@ -31,7 +31,7 @@ pub use self::fingerprint::{
     Fingerprint, FingerprintOptions, Fingerprinted, compare_fingerprints, fingerprint,
 };
 pub use self::flags::unflag;
-pub use self::progress::Progress;
+pub use self::progress::{Progress, wait_until_ready};
 pub use self::remove::{Removed, remove};
 pub use self::xattrs::xattrs;
 

@@ -37,6 +37,7 @@ mod sparse;
 mod terminals;
 mod users;
 mod verbs;
+mod waits;
 mod words;
 
 use crate::site::on;
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         terminals::trials(),
         readers::trials(),
         verbs::trials(),
+        waits::trials(),
         words::trials(),
         runs::trials(),
         concurrent::trials(),

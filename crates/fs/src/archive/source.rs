@@ -1,15 +1,20 @@
 //! Opens an archive: a file or standard input, compressed or not.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::event::PollFlags;
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::pipe::fcntl_setpipe_size;
 use synconce_durable::error::{Context, Error};
+
+use crate::progress::{Progress, wait_until_ready};
 
 /// A decompressor, selected by the first bytes of the compressed file.
 struct Decompressor {
@@ -62,8 +67,9 @@ struct RunningDecompressor {
 /// compression.
 ///
 /// # Errors
-/// The archive cannot be read, or the decompressor is missing.
-pub fn open(path: &Path) -> Result<ArchiveSource, Error> {
+/// The archive cannot be read, the decompressor is missing, or the work was cancelled
+/// (`ECANCELED`).
+pub fn open(path: &Path, progress: &dyn Progress) -> Result<ArchiveSource, Error> {
     let (file, path) = if path == Path::new("-") {
         let own = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
         (
@@ -71,10 +77,10 @@ pub fn open(path: &Path) -> Result<ArchiveSource, Error> {
             "standard input".as_ref(),
         )
     } else {
-        (File::open(path).on("cannot open", path)?, path)
+        (open_file(path, progress).on("cannot open", path)?, path)
     };
     let mut first = Vec::new();
-    let mut start_of = (&file).take(LONGEST_MAGIC as u64);
+    let mut start_of = UntilCancelled { input: &file, progress }.take(LONGEST_MAGIC as u64);
     start_of.read_to_end(&mut first).on("cannot read", path)?;
     let known = DECOMPRESSORS.iter().find(|known| first.starts_with(known.magic));
     let input = match known {
@@ -82,6 +88,19 @@ pub fn open(path: &Path) -> Result<ArchiveSource, Error> {
         Some(known) => Input::Compressed(start(known, first, file, path)?),
     };
     Ok(ArchiveSource { path: path.to_owned(), input, ended: false })
+}
+
+/// Opens the file at `path`; a FIFO once it has content, or its writer has closed it.
+fn open_file(path: &Path, progress: &dyn Progress) -> io::Result<File> {
+    if !fs::metadata(path)?.file_type().is_fifo() {
+        return File::open(path);
+    }
+    // A blocking open waits for a writer, and std opens again after a signal.
+    let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
+    let fifo = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    wait_until_ready(fifo.as_fd(), PollFlags::IN, progress)?;
+    fcntl_setfl(&fifo, OFlags::empty())?;
+    Ok(fifo)
 }
 
 fn start(
@@ -168,16 +187,40 @@ impl Read for ArchiveSource {
     }
 }
 
+impl AsFd for ArchiveSource {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.input {
+            Input::Plain(input) => input.get_ref().1.as_fd(),
+            Input::Compressed(running) => running.output.as_fd(),
+        }
+    }
+}
+
+/// An input whose reads fail with `ECANCELED` once the work is cancelled, also while they wait.
+pub(super) struct UntilCancelled<'a, R> {
+    pub(super) input: R,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl<R: Read + AsFd> Read for UntilCancelled<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        wait_until_ready(self.input.as_fd(), PollFlags::IN, self.progress)?;
+        self.input.read(buffer)
+    }
+}
+
 impl ArchiveSource {
     /// Checks that the archive was read completely: a decompressor that failed has written
     /// less. Content that was not read yet is discarded.
     ///
     /// # Errors
-    /// The decompressor failed, or the input could not be read.
-    pub fn finish(mut self) -> Result<(), Error> {
+    /// The decompressor failed, the input could not be read, or the work was cancelled
+    /// (`ECANCELED`).
+    pub fn finish(mut self, progress: &dyn Progress) -> Result<(), Error> {
         let path = std::mem::take(&mut self.path);
         let Input::Compressed(running) = &mut self.input else { return Ok(()) };
-        io::copy(&mut running.output, &mut io::sink()).on("cannot read", &path)?;
+        let mut rest = UntilCancelled { input: &mut running.output, progress };
+        io::copy(&mut rest, &mut io::sink()).on("cannot read", &path)?;
         let status = running.child.wait().on("cannot wait for", Path::new(running.program))?;
         if let Some(error) = running.feeding.lock().ok().and_then(|mut error| error.take()) {
             return Err(Error::new("cannot read", &path, error));

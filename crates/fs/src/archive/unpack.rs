@@ -16,7 +16,7 @@ use super::image::ImageSigns;
 use super::member::{Attributes, Member, MemberKind};
 use super::places::{IfMissing, UnpackedDirectories, below_root};
 use super::reader::Reader;
-use super::source::ArchiveSource;
+use super::source::{ArchiveSource, UntilCancelled};
 use super::{LeftOut, Progress, failed, go_on, refuse};
 use synconce_sys::reason;
 
@@ -63,11 +63,12 @@ pub fn unpack_from(
     options: &UnpackOptions,
     progress: &dyn Progress,
 ) -> Result<Unpacked, Error> {
-    let unpacked = unpack(&mut source, target, options, progress);
+    let input = UntilCancelled { input: &mut source, progress };
+    let unpacked = unpack(input, target, options, progress);
     // After an error elsewhere, the rest is not decompressed: it may be large, or its writer
     // may never end.
     if unpacked.is_ok() || source.ended {
-        source.finish()?;
+        source.finish(progress)?;
     }
     unpacked
 }
@@ -93,7 +94,7 @@ pub fn unpack(
     // New files would inherit this list; the root's own attributes are set at the end.
     let _ = fremovexattr(places.target(), "system.posix_acl_default");
     let mut unpacker = Unpacker {
-        reader: Reader::new(UntilCancelled { input, progress }),
+        reader: Reader::new(input),
         places,
         manner: Manner { owners: options.owners, overlay_attributes: options.overlay_attributes },
         progress,
@@ -106,22 +107,6 @@ pub fn unpack(
         unpacker.member(member)?;
     }
     unpacker.finish()
-}
-
-/// An input that cannot be read once the work is cancelled: zeros behind an archive may never end.
-struct UntilCancelled<'a, R> {
-    input: R,
-    progress: &'a dyn Progress,
-}
-
-impl<R: Read> Read for UntilCancelled<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.progress.cancelled() {
-            Err(Errno::CANCELED.into())
-        } else {
-            self.input.read(buffer)
-        }
-    }
 }
 
 struct Unpacker<'a, R> {

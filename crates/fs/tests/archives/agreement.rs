@@ -169,7 +169,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
         fs::write(&file, &compressed).unwrap();
         let target = tempfile::tempdir().unwrap();
         let fd = File::open(target.path()).unwrap();
-        let source = open(&file).unwrap();
+        let source = open(&file, &()).unwrap();
         unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &()).unwrap();
         assert_same(tree.path(), target.path(), program);
         if program == "cat" {
@@ -180,7 +180,7 @@ fn compressed_archives_are_known_by_their_first_bytes() {
             fs::write(&file, &compressed[..cut]).unwrap();
             let target = tempfile::tempdir().unwrap();
             let fd = File::open(target.path()).unwrap();
-            let source = open(&file).unwrap();
+            let source = open(&file, &()).unwrap();
             let result = unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &());
             let why = result.unwrap_err().to_string();
             assert!(why.starts_with("cannot decompress"), "{program}: {why}");
@@ -201,7 +201,7 @@ fn a_named_pipe_is_read_like_standard_input() {
     std::thread::scope(|scope| {
         scope.spawn(|| fs::write(&pipe, &archive).unwrap());
         let fd = File::open(target.path()).unwrap();
-        let source = open(&pipe).unwrap();
+        let source = open(&pipe, &()).unwrap();
         unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &()).unwrap();
     });
     assert_same(tree.path(), target.path(), "by a pipe");
@@ -280,7 +280,8 @@ fn an_unpack_is_cancelled_in_zeros_behind_the_archive_that_do_not_end() {
     let target = tempfile::tempdir().unwrap();
     let fd = File::open(target.path()).unwrap();
     let later = Later(AtomicU32::new(0));
-    let result = unpack(io::repeat(0), fd.as_fd(), &UnpackOptions::default(), &later);
+    let source = open(Path::new("/dev/zero"), &later).unwrap();
+    let result = unpack_from(source, fd.as_fd(), &UnpackOptions::default(), &later);
     assert_eq!(result.unwrap_err().io().raw_os_error(), Some(Errno::CANCELED.raw_os_error()));
 }
 

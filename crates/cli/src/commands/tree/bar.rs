@@ -4,18 +4,42 @@
 use crate::text::is_quiet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 use synconce_fs::Progress;
 
 /// The signal that has cancelled the verb; 0 if none has.
 static CANCELLED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
+/// The first socket is readable once a signal has cancelled the verb. The second stays open: without
+/// a writer the first would be readable at once.
+static CANCELLATION: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
+
 /// Returns the signal that has cancelled the verb.
 pub fn cancelled_by() -> Option<i32> {
     let signal = CANCELLED_BY.load(Ordering::Relaxed);
     (signal != 0).then_some(signal as i32)
+}
+
+/// Handles the signals that cancel a verb, unless they are handled already.
+fn handle_signals() -> io::Result<()> {
+    if CANCELLATION.get().is_some() {
+        return Ok(());
+    }
+    let pair = UnixStream::pair()?;
+    let (_, writer) = CANCELLATION.get_or_init(|| pair);
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        if !synconce_sys::signals::is_ignored(signal) {
+            flag::register_usize(signal, Arc::clone(&CANCELLED_BY), signal as usize)?;
+            low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+    }
+    Ok(())
 }
 
 /// The progress of a long verb.
@@ -31,14 +55,8 @@ impl Bar {
     /// signal.
     pub fn new(done: &str) -> Self {
         let bar = Self::silent_to_signals(done);
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            if !synconce_sys::signals::is_ignored(signal) {
-                // If the registration fails, the signal ends the process, and the next command
-                // cleans up.
-                let flag = Arc::clone(&CANCELLED_BY);
-                let _ = signal_hook::flag::register_usize(signal, flag, signal as usize);
-            }
-        }
+        // If the registration fails, the signal ends the process, and the next command cleans up.
+        let _ = handle_signals();
         bar
     }
 
@@ -76,6 +94,10 @@ impl Progress for Bar {
 
     fn cancelled(&self) -> bool {
         cancelled_by().is_some()
+    }
+
+    fn cancellation(&self) -> Option<BorrowedFd<'_>> {
+        CANCELLATION.get().map(|(readable, _)| readable.as_fd())
     }
 }
 

@@ -6,18 +6,21 @@ use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
-use crate::text::{OutputStream, bytes, notice};
+use crate::text::{bytes, notice};
+use rustix::event::PollFlags;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use rustix::io::Errno;
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{self, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
-use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
+use synconce_fs::{CopyOptions, wait_until_ready};
 use synconce_tree::{Store, store_of};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
@@ -84,7 +87,7 @@ fn open_empty(directory: &Path) -> Result<fs::File, Error> {
         made => made.on("cannot create", directory)?,
     }
     if fs::read_dir(directory).on("cannot read", directory)?.next().is_some() {
-        return Err(Error::new("cannot export to", directory, rustix::io::Errno::NOTEMPTY));
+        return Err(Error::new("cannot export to", directory, Errno::NOTEMPTY));
     }
     fs::File::open(directory).on("cannot open", directory)
 }
@@ -99,11 +102,13 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
     let bar = Bar::new("exported");
-    let mut out = BufWriter::with_capacity(1 << 20, OutputStream(rustix::stdio::stdout()));
+    let stream =
+        own_output().on("cannot write to", Path::new("standard output")).map_err(outside)?;
+    let mut out = BufWriter::with_capacity(1 << 20, ArchiveOutput { stream, bar: &bar });
     let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
-    let flushed = out.flush();
+    out.flush().on("cannot write to", Path::new("standard output")).map_err(outside)?;
+    drop(out);
     drop(bar);
-    flushed.on("cannot write to", Path::new("standard output")).map_err(outside)?;
     let notices = left_out(&packed.left_out);
     notices.iter().for_each(|line| notice(line));
     notice(&format!("{} in {} entries", bytes(packed.bytes), packed.entries));
@@ -112,4 +117,40 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         "entries": packed.entries,
         "notices": notices,
     }))
+}
+
+/// Returns a descriptor of standard output. A pipe is opened anew without blocking, if that is
+/// permitted: the flag of the caller's own description is shared with other processes.
+fn own_output() -> io::Result<OwnedFd> {
+    let output = rustix::stdio::stdout();
+    if FileType::from_raw_mode(fstat(output)?.st_mode) == FileType::Fifo {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(own) = openat(CWD, "/proc/self/fd/1", flags, Mode::empty()) {
+            return Ok(own);
+        }
+    }
+    output.try_clone_to_owned()
+}
+
+/// The output of an archive. A wait for its reader fails with `ECANCELED` once the verb is cancelled.
+struct ArchiveOutput<'a> {
+    stream: OwnedFd,
+    bar: &'a Bar,
+}
+
+impl Write for ArchiveOutput<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(&self.stream, bytes) {
+                Err(Errno::AGAIN) => {
+                    wait_until_ready(self.stream.as_fd(), PollFlags::OUT, self.bar)?;
+                }
+                written => return Ok(written?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

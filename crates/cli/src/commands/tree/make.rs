@@ -172,7 +172,7 @@ fn unpack_in(source: &Path, target: BorrowedFd<'_>, bar: &Bar) -> Result<Importe
         let cause = io::Error::new(error.io().kind(), error.to_string());
         Error::new("cannot import", source, cause)
     };
-    let input = archive::open(source)?;
+    let input = archive::open(source, bar)?;
     let unpacked = archive::unpack_from(input, target, &UnpackOptions::default(), bar);
     let unpacked = unpacked.map_err(wrong)?;
     let notices = left_out(&unpacked.left_out);
