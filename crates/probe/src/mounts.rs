@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// mount gets. Older kernels return the id that later mounts may get again.
 pub const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
+/// The source of a mount that no list shows.
+pub const UNLISTED: &str = "unknown";
+
 /// A device number, which identifies a mounted file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceId {
@@ -151,7 +154,7 @@ pub fn at(path: &Path) -> Option<Mount> {
         root: PathBuf::from("/"),
         point: path.canonicalize().unwrap_or_else(|_| path.to_owned()),
         type_name: name_of_magic(system.f_type as u64)?.to_owned(),
-        source: "unknown".to_owned(),
+        source: UNLISTED.to_owned(),
         propagates: false,
         peer_group: None,
         writable: !flags.contains(StatVfsMountFlags::RDONLY),

@@ -39,6 +39,23 @@ fn what_is_written_after_a_lazy_unmount_is_committed() {
     });
 }
 
+/// No list of mounts shows the disk. What the command never syncs is committed as well.
+#[test]
+fn a_disk_that_was_unmounted_lazily_before_is_committed() {
+    isolated(|place| {
+        for (name, make) in [("e", "mkfs.ext4 -q"), ("b", "mkfs.btrfs -q -M")] {
+            let script = format!(
+                "truncate -s 120M {name}.img && {make} {name}.img && mkdir {name} && \
+                 mount -o loop,commit=300 {name}.img {name} && cd {name} && umount -l ../{name} && \
+                 \"$SYNCONCE\" run -- sh -c '{SAY} say >u; : >f; sync f' && \
+                 grep -q MAGIC-01 \"$OLDPWD/{name}.img\""
+            );
+            let run = finish(place.command("sh").args(["-c", &script]).env("SYNCONCE", binary()));
+            assert!(run.status.success(), "{name}: {run:?}");
+        }
+    });
+}
+
 #[test]
 fn an_unmount_that_fails_does_not_end_the_commit_of_its_disk() {
     isolated(|place| {

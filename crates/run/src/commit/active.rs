@@ -53,8 +53,9 @@ pub(crate) struct Active {
     /// File systems that were pinned before the start and unpinned for an unmount, which may
     /// have failed.
     early_taken: HashSet<DeviceId>,
-    /// File systems without a descriptor whose unmount does not flush the disk.
-    unflushed: HashSet<DeviceId>,
+    /// File systems without a descriptor that need sync(2) even if they have ended: their unmount
+    /// does not flush the disk, or their number does not show whether they are in use.
+    by_sync: HashSet<DeviceId>,
     /// File systems that are synced because the run unmounts them.
     unmounts: Vec<Arc<UnmountSync>>,
     checkpoints: Checkpoints,
@@ -85,7 +86,7 @@ impl Active {
             volatile: HashSet::new(),
             earlier: None,
             early_taken: HashSet::new(),
-            unflushed: HashSet::new(),
+            by_sync: HashSet::new(),
             unmounts: Vec::new(),
             checkpoints: Checkpoints::default(),
             held_since: false,
@@ -219,9 +220,12 @@ impl Active {
     }
 
     fn keep(&mut self, pins: Pins) {
-        let flushes = |pin: &&Pin| pin.is_open() || pin.kind() != SyncKind::Disk { flushes: false };
-        let unflushed = pins.iter().filter(|pin| !flushes(pin)).map(|pin| pin.device);
-        self.unflushed.extend(unflushed);
+        let needs_sync = |pin: &&Pin| {
+            // It may be the number of a btrfs subvolume, which ustat(2) does not have.
+            let is_untraceable = pin.device.major == 0 && pin.source == mounts::UNLISTED;
+            !pin.is_open() && (is_untraceable || pin.kind() == SyncKind::Disk { flushes: false })
+        };
+        self.by_sync.extend(pins.iter().filter(needs_sync).map(|pin| pin.device));
         self.pins.join(pins);
     }
 

@@ -80,7 +80,7 @@ impl Active {
             scope: self.scope.devices.clone(),
             root: self.markers.root.clone(),
             ended: self.ended(&self.pins),
-            unflushed: self.unflushed.clone(),
+            by_sync: self.by_sync.clone(),
         }
     }
 

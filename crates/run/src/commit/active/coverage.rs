@@ -27,8 +27,8 @@ pub(super) struct Coverage {
     pub(super) root: Option<PathBuf>,
     /// The file systems that were synced before their last unmount, and not used since.
     pub(super) ended: HashSet<DeviceId>,
-    /// The file systems at whose end the kernel does not flush the disk.
-    pub(super) unflushed: HashSet<DeviceId>,
+    /// The file systems that sync(2) commits if they have no pin, whether they have ended or not.
+    pub(super) by_sync: HashSet<DeviceId>,
 }
 
 impl Coverage {
@@ -105,7 +105,7 @@ impl Coverage {
     pub(super) fn leaves(&self, pins: &Pins) -> bool {
         let is_left = |device: &&DeviceId| !pins.covers(**device) && !self.ended.contains(device);
         let mut left = self.scope.iter().filter(is_left).copied();
-        left.any(|device| self.unflushed.contains(&device) || is_in_use(device) != Some(false))
+        left.any(|device| self.by_sync.contains(&device) || is_in_use(device) != Some(false))
     }
 }
 

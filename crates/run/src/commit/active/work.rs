@@ -144,25 +144,16 @@ fn find(device: DeviceId, via: Via, before: &HashSet<DeviceId>) -> Pins {
 /// Pins the file system `device` by the file at `path`, if the file is on it.
 ///
 /// A mount that no list shows was unmounted lazily, belongs to another namespace, or is the root of
-/// a chroot that is no mount point. With a block device its number shows at the commit whether the
-/// file system is still in use. Without one, the number may be that of a btrfs subvolume, so only
-/// the root of a chroot is pinned; syncs on another mount are real, because that mount may end at
-/// any moment.
+/// a chroot that is no mount point. Without a block device, only such a root gets a descriptor: any
+/// other mount may end at any moment.
 fn adopt(pins: &mut Pins, thread: u32, device: DeviceId, path: &Path, before: &HashSet<DeviceId>) {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return };
     let id = mount_id(&file);
-    let has_block_device = device.major != 0;
-    let unlisted = || {
-        let is_pinned = has_block_device || is_root(thread, id);
-        is_pinned.then(|| mounts::at(path)).flatten()
-    };
-    let mount = id
-        .and_then(|id| listed(thread, id))
-        .or_else(unlisted)
-        .filter(|mount| mount.device == device);
-    match mount {
-        Some(mount) if has_block_device && !before.contains(&device) => {
+    let listed = id.and_then(|id| listed(thread, id));
+    let may_end = device.major != 0 || (listed.is_none() && !is_root(thread, id));
+    match listed.or_else(|| mounts::at(path)).filter(|mount| mount.device == device) {
+        Some(mount) if may_end && !before.contains(&device) => {
             pins.add_found(&[mount], Path::new("/"), |_| false);
         }
         Some(mount) => pins.adopt(&mount, file),
