@@ -44,7 +44,7 @@ impl MarkedState {
         }
         match found {
             Ok(None) => Ok(Self::Clean),
-            Ok(Some(record)) => Ok(Self::of(record)),
+            Ok(Some(record)) => Ok(Self::from_record(record)),
             Err(error) if HoldRecord::is_damage(&error) => {
                 let path = record::path(&config.name);
                 let reason =
@@ -67,10 +67,10 @@ impl MarkedState {
         require_boot()?;
         let record = in_place_of_lost(config, why.is_certain());
         record.write()?;
-        Ok(Self::of(record))
+        Ok(Self::from_record(record))
     }
 
-    fn of(record: HoldRecord) -> Self {
+    fn from_record(record: HoldRecord) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         let since =
             if record.lost { String::new() } else { format!(" (since {})", record.started) };
@@ -93,7 +93,7 @@ fn require_boot() -> Result<(), RecoverError> {
 /// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the
 /// losses that are noted beside the files.
 fn in_place_of_lost(config: &Config, is_certain: bool) -> HoldRecord {
-    let places = config.hold.iter().filter_map(|held| ResolvedPath::of(held).ok());
+    let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
     let lost = places.filter(lost::has_lost_writes);
     let systems = lost.filter_map(|place| file_system_of(place.parent()).ok());
     HoldRecord {

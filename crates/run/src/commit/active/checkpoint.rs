@@ -106,7 +106,7 @@ impl Active {
     /// held.
     fn cover(&mut self, found: DirectoryDevice, pins: &mut Pins) -> Result<(), RunError> {
         pins.join(found.pins);
-        let pin = pins.of(found.device).ok_or(found.error)?;
+        let pin = pins.find(found.device).ok_or(found.error)?;
         if pin.volatile {
             return Err(RunError::VolatileOverlay(found.point));
         }
