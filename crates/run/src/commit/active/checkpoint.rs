@@ -93,7 +93,7 @@ impl Active {
             turn,
             pins,
             everything: self.scope.takes_all().then(|| self.everything()),
-            left: Everything::new(self.written_before.clone(), false),
+            left: Everything::for_supervised(self.written_before.clone()),
             unmounts: self.unmounts.clone(),
             is_sealed: self.scope.sealed.is_some(),
             patience: self.options.patience,
