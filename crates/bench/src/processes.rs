@@ -128,7 +128,7 @@ fn add_descendants(found: &mut Vec<Pid>, parents: &HashMap<Pid, Option<Pid>>) {
 fn all() -> HashMap<Pid, Option<Pid>> {
     let to_pid = |pid: u32| Pid::from_raw(pid.cast_signed());
     let living = procfs::pids().filter_map(|pid| {
-        let stat = Stat::of(pid)?;
+        let stat = Stat::read(pid)?;
         (stat.state()? != 'Z').then_some((to_pid(pid)?, to_pid(stat.parent()?)))
     });
     living.collect()
@@ -136,7 +136,7 @@ fn all() -> HashMap<Pid, Option<Pid>> {
 
 /// Returns user and system time of a process and of the children that it has reaped.
 pub(crate) fn times(pid: Pid) -> Result<(Duration, Duration), Error> {
-    let stat = Stat::of(pid.as_raw_pid().cast_unsigned());
+    let stat = Stat::read(pid.as_raw_pid().cast_unsigned());
     let per_second = rustix::param::clock_ticks_per_second();
     let time = |own, childrens| {
         let ticks: u64 =

@@ -86,7 +86,7 @@ pub fn examine(
     let limits = cgroup::limits(&place);
     let in_force = in_force::find(options.is_held)?;
     let engine = options.engine.as_ref();
-    let budget = Budget::of(options.depth, engine);
+    let budget = Budget::for_depth(options.depth, engine);
     let mut not_measured = engine.map_or_else(Vec::new, |engine| engine.unknown.clone());
     let space = place.space_for(budget.bytes());
     let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);

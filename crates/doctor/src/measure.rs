@@ -80,7 +80,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Returns the bounds of `depth`, with an overlay if `engine` mounts overlays.
-    pub(crate) fn of(depth: Depth, engine: Option<&ContainerEngine>) -> Self {
+    pub(crate) fn for_depth(depth: Depth, engine: Option<&ContainerEngine>) -> Self {
         let bound =
             |milliseconds, samples| Bound { time: Duration::from_millis(milliseconds), samples };
         let at_once = (depth == Depth::Full).then(|| bound(1_000, 1_000));

@@ -109,7 +109,7 @@ impl Page {
 
 impl Section {
     /// Returns a section with those of `parts` that there are.
-    fn of(title: &'static str, parts: impl IntoIterator<Item = Option<Part>>) -> Self {
+    fn new(title: &'static str, parts: impl IntoIterator<Item = Option<Part>>) -> Self {
         Self { title, parts: parts.into_iter().flatten().collect() }
     }
 }

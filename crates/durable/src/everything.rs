@@ -24,15 +24,20 @@ pub struct Everything {
 }
 
 impl Everything {
-    /// `written_before` was recorded before the run.
+    /// Returns the sync of a supervised run. The sync flushes the disks that were written since
+    /// `written_before`, which was recorded before the run. Errors are ignored, as sync(2) reports none.
+    pub fn for_supervised(written_before: Writes) -> Self {
+        Self { written_before, is_sealed: false }
+    }
+
+    /// Returns the sync of a sealed run, before which `written_before` was recorded.
     ///
     /// A sealed run may have held syncs of data that were in a disk's write cache before the run.
     /// So every disk that was ever written is flushed. If a disk that was written during the
     /// run cannot be flushed, the sync fails, unless a file system or another driver uses the
-    /// disk. For any other run the disks that were written during the run are flushed, and
-    /// errors are ignored, as sync(2) reports none.
-    pub fn new(written_before: Writes, is_sealed: bool) -> Self {
-        Self { written_before, is_sealed }
+    /// disk.
+    pub fn for_sealed(written_before: Writes) -> Self {
+        Self { written_before, is_sealed: true }
     }
 
     /// Syncs and flushes.

@@ -27,7 +27,7 @@ pub(crate) enum InFlight {
 
 impl InFlight {
     /// Keeps `file`.
-    pub(crate) fn of(file: OwnedFd) -> Self {
+    pub(crate) fn keep(file: OwnedFd) -> Self {
         match send(&file) {
             Ok((from, to)) => Self::Sent(to, Mutex::new(Some(from))),
             Err(_) => Self::Kept(file),
@@ -88,7 +88,7 @@ mod tests {
     fn a_file_in_flight_has_no_descriptor_and_can_be_had_again_and_again() {
         let file = tempfile::tempfile().unwrap();
         let stat = rustix::fs::fstat(&file).unwrap();
-        let kept = InFlight::of(file.into());
+        let kept = InFlight::keep(file.into());
         assert!(matches!(kept, InFlight::Sent(..)));
         let is_it = |entry: std::fs::DirEntry| {
             let found = rustix::fs::stat(entry.path());

@@ -140,7 +140,7 @@ impl Marker {
 
     fn engage_in(&mut self, directory: &OwnedFd) -> Result<(), Error> {
         let named = directory.try_clone().on("cannot open", &self.directory)?;
-        self.named = Some(InFlight::of(named));
+        self.named = Some(InFlight::keep(named));
         let complete = self.armed.complete(directory, &self.content);
         complete.on("cannot sync a marker in", &self.directory)?;
         let named = self.armed.give_names(directory, &self.content);

@@ -65,8 +65,8 @@ enum Handle {
 }
 
 impl Handle {
-    fn of(file: OwnedFd) -> Self {
-        Self::Open(Arc::new(InFlight::of(file)))
+    fn keep(file: OwnedFd) -> Self {
+        Self::Open(Arc::new(InFlight::keep(file)))
     }
 }
 
@@ -113,7 +113,7 @@ impl Pin {
                 handle => {
                     let handle = handle?;
                     if mount_id(&handle) == Some(mount.id) {
-                        let pin = Self { handle: Handle::of(handle), mount: mount.id, ..self };
+                        let pin = Self { handle: Handle::keep(handle), mount: mount.id, ..self };
                         return Ok(Some(pin));
                     }
                 }
@@ -278,7 +278,7 @@ impl Pins {
                 SyncKind::Fuse { on_device: true } => {
                     // The kernel refuses the device to an unprivileged user; the pin then
                     // syncs by the server.
-                    open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::of)
+                    open(Path::new(&mount.source)).map_or(Handle::AtCommit, Handle::keep)
                 }
                 _ => continue,
             };
@@ -309,7 +309,7 @@ impl Pins {
     }
 
     /// Returns the pin of the file system `device`.
-    pub fn of(&self, device: DeviceId) -> Option<&Pin> {
+    pub fn find(&self, device: DeviceId) -> Option<&Pin> {
         self.0.iter().find(|pin| pin.device == device)
     }
 
@@ -327,7 +327,7 @@ impl Pins {
     /// itself cannot be opened.
     pub fn adopt(&mut self, mount: &Mount, file: OwnedFd) {
         if !self.covers(mount.device) {
-            self.0.push(Pin::new(mount, Handle::of(file), PinTime::Late));
+            self.0.push(Pin::new(mount, Handle::keep(file), PinTime::Late));
         }
     }
 
@@ -367,7 +367,7 @@ fn pin(mount: &Mount, prefix: &Path, time: PinTime) -> Option<Pin> {
     if mount_id(handle.as_fd())? != mount.id {
         return None;
     }
-    Some(Pin::new(mount, Handle::of(handle), time))
+    Some(Pin::new(mount, Handle::keep(handle), time))
 }
 
 fn open(path: &Path) -> Result<OwnedFd, Errno> {

@@ -78,7 +78,7 @@ pub(crate) struct Kept {
 
 impl From<Unnamed> for Kept {
     fn from(Unnamed { file, temporary }: Unnamed) -> Self {
-        Self { file: InFlight::of(file.into()), temporary }
+        Self { file: InFlight::keep(file.into()), temporary }
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct NamedFile(Vec<u8>);
 impl NamedFile {
     /// Returns `name` in `directory`, by `/proc/self/fd/N/NAME`: before Linux 6.13 no call for
     /// attributes takes a directory and a name. The path is always short enough.
-    pub(crate) fn of(directory: BorrowedFd<'_>, name: &[u8]) -> Self {
+    pub(crate) fn in_directory(directory: BorrowedFd<'_>, name: &[u8]) -> Self {
         let path = format!("/proc/self/fd/{}/", directory.as_raw_fd());
         Self([path.as_bytes(), name].concat())
     }
@@ -132,7 +132,7 @@ pub(crate) fn each_of<E>(
 /// # Errors
 /// The errors of listxattr(2) and getxattr(2).
 pub fn xattrs(directory: BorrowedFd<'_>) -> Result<BTreeMap<CString, Vec<u8>>, Errno> {
-    all(&NamedFile::of(directory, b"."))
+    all(&NamedFile::in_directory(directory, b"."))
 }
 
 /// Returns the attributes of a file as [`each`] reports them.

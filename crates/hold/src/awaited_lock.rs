@@ -52,7 +52,7 @@ pub(crate) fn owner(file: &OwnedFd) -> Option<FileUser> {
     let mut owners = locks.lines().filter_map(|line| owner_in(line, &inode));
     // Inode numbers are unique on one file system only, and btrfs shows another device in
     // /proc/locks than by stat(2).
-    FileUser::of(owners.find(|pid| has_open(*pid, &path))?)
+    FileUser::from_pid(owners.find(|pid| has_open(*pid, &path))?)
 }
 
 /// Returns the process of a line of /proc/locks, if it has a lock of flock(2) on a file with the

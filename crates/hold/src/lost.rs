@@ -40,7 +40,7 @@ pub(crate) fn unclean(config: &Config) -> Result<Option<Unclean>, Error> {
     }
     let mut why = None;
     for held in &config.hold {
-        let Some(place) = if_there(ResolvedPath::of(held))? else { continue };
+        let Some(place) = if_there(ResolvedPath::find(held))? else { continue };
         // Another container may hold the files now, with a marker of its own.
         if place.is_marked()? && place.is_in_use()? != Some(true) && !has_marker(&place)? {
             match was_mounted(&place) {

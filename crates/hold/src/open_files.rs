@@ -27,14 +27,14 @@ pub struct FileUser {
 
 impl FileUser {
     /// Returns the process `pid` with its name; `None` if the process has ended.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub fn from_pid(pid: u32) -> Option<Self> {
         Some(Self { pid, name: procfs::process_name(pid).ok()? })
     }
 
     /// Returns the process of `namespace`, with a name if the process has not ended.
     pub(crate) fn in_namespace(namespace: &Namespace) -> Self {
         let pid = namespace.pid;
-        Self::of(pid).unwrap_or_else(|| Self { pid, name: String::new() })
+        Self::from_pid(pid).unwrap_or_else(|| Self { pid, name: String::new() })
     }
 }
 
@@ -112,12 +112,12 @@ pub fn all() -> Vec<OpenFile> {
         let mounts = mounts
             .entry(namespace)
             .or_insert_with(|| mounts::read(&pid.to_string()).unwrap_or_default());
-        files.extend(of(pid, mounts));
+        files.extend(read_open_files(pid, mounts));
     }
     files
 }
 
-fn of(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
+fn read_open_files(pid: u32, mounts: &[Mount]) -> Vec<OpenFile> {
     let process = Path::new("/proc").join(pid.to_string());
     let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     let open = |entry: fs::DirEntry| {
@@ -210,7 +210,7 @@ pub(crate) fn above<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
 /// Returns the processes of `files` that have not ended, each once.
 pub fn users<'a>(files: impl Iterator<Item = &'a OpenFile>) -> Vec<FileUser> {
     let pids: HashSet<_> = files.map(|file| file.pid).collect();
-    let mut users: Vec<_> = pids.into_iter().filter_map(FileUser::of).collect();
+    let mut users: Vec<_> = pids.into_iter().filter_map(FileUser::from_pid).collect();
     users.sort();
     users
 }

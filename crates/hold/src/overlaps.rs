@@ -77,7 +77,7 @@ fn refuse(config: &Config) -> Result<(), HoldFailure> {
 pub fn refuse_unmarked(config: &Config) -> Result<(), HoldFailure> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     // A directory that is missing has no mount.
-    let places = config.hold.iter().filter_map(|held| ResolvedPath::of(held).ok());
+    let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
     let Some(place) = places.into_iter().find(|place| place.mount(&mounts).is_some()) else {
         return Ok(());
     };

@@ -53,7 +53,7 @@ impl ResolvedPath {
     ///
     /// # Errors
     /// Names the directory that does not exist or cannot be reached.
-    pub fn of(held: &Held) -> Result<Self, Error> {
+    pub fn find(held: &Held) -> Result<Self, Error> {
         let above = held.path.parent().unwrap_or(Path::new("/"));
         Ok(Self {
             parent: resolve(above)?,

@@ -132,5 +132,5 @@ pub(crate) fn first_without(record: &HoldRecord) -> Result<Option<FileUser>, Err
     let others = view.others().iter();
     let there = others.filter(|one| one.number == first).flat_map(|one| &one.mounts);
     let has_overlay = there.into_iter().any(|mount| devices.contains(&device(mount)));
-    Ok(if has_overlay { None } else { FileUser::of(1) })
+    Ok(if has_overlay { None } else { FileUser::from_pid(1) })
 }

@@ -117,12 +117,12 @@ impl HoldRecord {
     /// also if links lead to another place now.
     ///
     /// # Errors
-    /// For markers of older versions, those of [`ResolvedPath::of`].
+    /// For markers of older versions, those of [`ResolvedPath::find`].
     pub fn place(&self, index: usize) -> Result<ResolvedPath, Error> {
         let held = &self.config.hold[index];
         match self.spots.get(index) {
             Some(spot) => Ok(ResolvedPath::at(spot.parent.clone(), held)),
-            None => ResolvedPath::of(held),
+            None => ResolvedPath::find(held),
         }
     }
 

@@ -214,7 +214,7 @@ pub(crate) fn guard(name: &str) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(guard.pid).ok()?)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
     // Read after the descriptor was opened: the descriptor is of this process or of none.
-    let is_same = Stat::of(guard.pid)?.began()?.to_string() == guard.started;
+    let is_same = Stat::read(guard.pid)?.began()?.to_string() == guard.started;
     (is_same && !has_ended(&process)).then_some(process)
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn remove_note(note: &str) -> Result<(), Error> {
 /// Writes the file by which [`guard`] finds the calling process.
 fn write_guard(path: &Path) -> io::Result<()> {
     let pid = std::process::id();
-    let started = Stat::of(pid).and_then(|stat| stat.began()).ok_or(ErrorKind::InvalidData)?;
+    let started = Stat::read(pid).and_then(|stat| stat.began()).ok_or(ErrorKind::InvalidData)?;
     let text = serde_json::to_vec(&Guard { pid, started: started.to_string() })?;
     // The stop kills the process that the file names, so only root may write the file.
     match fs::remove_file(path) {

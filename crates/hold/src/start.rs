@@ -186,7 +186,7 @@ fn is_whole(record: &HoldRecord) -> Result<bool, Error> {
     let mounts = mounts::ours().on("cannot read", Path::new("/proc/self/mountinfo"))?;
     for (held, place) in record.held().iter().zip(record.places()?) {
         // A link above the path may have changed since.
-        let leads_there = ResolvedPath::of(held)?.path() == place.path();
+        let leads_there = ResolvedPath::find(held)?.path() == place.path();
         if !leads_there || place.mount(&mounts).is_none() || place.has_write_back_error() {
             return Ok(false);
         }
@@ -214,7 +214,7 @@ fn guard_again(lock: &mut Lock, record: &HoldRecord) -> Result<(), Error> {
 fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
-        let place = ResolvedPath::of(held)?;
+        let place = ResolvedPath::find(held)?;
         let id = FileId::of(&place.path())?;
         let parent = place.parent().to_owned();
         spots.push(Spot { parent, device: None, id, directories: Vec::new() });

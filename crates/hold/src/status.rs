@@ -139,7 +139,7 @@ fn without_marker(config: &Config) -> HoldStatus {
             _ => (HoldState::Off, None),
         },
     };
-    HoldStatus { reason, ..of(config, state) }
+    HoldStatus { reason, ..status_in(config, state) }
 }
 
 /// Whether another command changes the hold.
@@ -161,7 +161,7 @@ impl OtherChange {
     }
 }
 
-fn of(config: &Config, state: HoldState) -> HoldStatus {
+fn status_in(config: &Config, state: HoldState) -> HoldStatus {
     HoldStatus {
         name: config.name.clone(),
         state,
@@ -179,7 +179,7 @@ fn of(config: &Config, state: HoldState) -> HoldStatus {
 }
 
 fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<HoldStatus, Error> {
-    let mut status = of(&record.config, HoldState::Held);
+    let mut status = status_in(&record.config, HoldState::Held);
     status.name.clone_from(&record.name);
     status.started = (!record.lost).then(|| record.started.clone());
     status.guarded = runtime::guard(&record.name).is_some();
@@ -192,7 +192,7 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
     let (mut has_moved, mut is_fenced) = (false, false);
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
-        let leads_there = ResolvedPath::of(held).is_ok_and(|now| now.path() == place.path());
+        let leads_there = ResolvedPath::find(held).is_ok_and(|now| now.path() == place.path());
         if let (None, Some(at)) = (overlay.mount, overlay.home()) {
             status.reason = Some(at.to_string());
         } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {

@@ -34,7 +34,7 @@ pub fn explain(name: &OsStr, arguments: &[OsString]) -> Result<String, String> {
         words => (Invocation::parse(words), None),
     };
     call.bundle.get_or_insert_with(|| place.clone());
-    let plan = WrapPlan::of(call, &settings, directory).map_err(|error| error.to_string())?;
+    let plan = WrapPlan::for_call(call, &settings, directory).map_err(|error| error.to_string())?;
     let mut text = String::new();
     let mut line = |title: &str, what: &str| {
         // Writing to a String cannot fail.

@@ -81,7 +81,7 @@ fn hold(
     settings: &Settings,
     runtime: &Path,
 ) -> Result<Option<BegunStep>, String> {
-    let plan = match WrapPlan::of(call.clone(), settings, None) {
+    let plan = match WrapPlan::for_call(call.clone(), settings, None) {
         // The runtime reports the missing bundle.
         Err(PlanError::Missing(_)) => return Ok(None),
         other => other.map_err(|error| error.to_string())?,
@@ -157,7 +157,7 @@ impl WrapPlan {
     ///
     /// # Errors
     /// A message for the user.
-    pub(crate) fn of(
+    pub(crate) fn for_call(
         call: Invocation,
         settings: &Settings,
         directory: Option<&Path>,

@@ -46,7 +46,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Returns the watch over a command that has just started, if `options` ask for a record.
-    pub(crate) fn of(options: &RunOptions) -> Option<Self> {
+    pub(crate) fn start(options: &RunOptions) -> Option<Self> {
         let record = options.record.clone()?;
         record.write(&Start::of(&options.command));
         let (callers, sampler, syncs) = Default::default();
@@ -135,7 +135,7 @@ impl Watch {
     ) -> CallLine {
         let thread = pending.notification.thread;
         let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        let caller = { callers }.of(thread, step.map(|step| step.init));
+        let caller = { callers }.find(thread, step.map(|step| step.init));
         let path = match file {
             Some(file) => link(&format!("/proc/self/fd/{}", file.as_raw_fd())),
             None => named(pending),

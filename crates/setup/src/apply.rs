@@ -19,7 +19,7 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
         return Ok(());
     }
     let earlier = Journal::read(host, engine)?;
-    let mut journal = Journal::of(plan, earlier.as_ref(), host, engine)?;
+    let mut journal = Journal::make(plan, earlier.as_ref(), host, engine)?;
     journal.write(host, engine)?;
     for change in &plan.changes {
         if let Err(error) = make_below_directories(change, host) {
@@ -40,7 +40,7 @@ pub fn apply(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
 /// As for [`apply`].
 pub fn check(plan: &Plan, host: &Host, engine: Engine) -> Result<(), Error> {
     let earlier = Journal::read(host, engine)?;
-    Journal::of(plan, earlier.as_ref(), host, engine).map(drop)
+    Journal::make(plan, earlier.as_ref(), host, engine).map(drop)
 }
 
 /// Returns the first directory where [`apply`] could not write: its file system is read-only.

@@ -144,7 +144,7 @@ impl Journal {
     /// # Errors
     /// A file that the plan would make exists and is not synconce's, or a file was edited
     /// since.
-    pub fn of(
+    pub fn make(
         plan: &Plan,
         earlier: Option<&Self>,
         host: &Host,

@@ -63,7 +63,7 @@ pub struct Stat(String);
 
 impl Stat {
     /// Reads the file of a process, or of the process of a thread, with `id`.
-    pub fn of(id: u32) -> Option<Self> {
+    pub fn read(id: u32) -> Option<Self> {
         Self::at(&id.to_string())
     }
 

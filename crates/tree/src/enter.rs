@@ -179,7 +179,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
     }
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", private).on("cannot make mounts private below", Path::new("/"))?;
-    let mut places = MountPoints::of(root)?;
+    let mut places = MountPoints::open(root)?;
     for (path, kind) in wanted_places(spec)? {
         places.make(&path, kind)?;
     }
@@ -228,7 +228,7 @@ fn attended(
     match fork()? {
         Side::Child => {
             drop((reports, alive, reader));
-            init::run(spec, before, devpts, (&Teller::of(telling), &life));
+            init::run(spec, before, devpts, (&Teller::new(telling), &life));
             exit_now(0)
         }
         Side::Parent(pid) => {
@@ -259,7 +259,7 @@ fn attend(
     (signals, limit): (&SignalReader, &mut TimeLimit),
     terminal: &mut Option<Terminal>,
 ) -> io::Result<Result<Ending, String>> {
-    let (mut reports, mut alive) = (Reports::of(reports), Some(alive));
+    let (mut reports, mut alive) = (Reports::new(reports), Some(alive));
     let mut ending = None;
     loop {
         let has_more = reports.has_more();

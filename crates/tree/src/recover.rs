@@ -30,7 +30,7 @@ pub struct Interrupted {
 }
 
 impl Interrupted {
-    fn of(note: record::Session) -> Self {
+    fn from_note(note: record::Session) -> Self {
         Self { from: note.from, purpose: note.purpose, began: note.began }
     }
 }
@@ -118,7 +118,7 @@ pub(crate) fn interrupted(store: &Store) -> Result<Vec<Interrupted>, Error> {
         if is_dead(store, &id, note.as_ref())?
             && let Some(note) = note
         {
-            found.push(Interrupted::of(note));
+            found.push(Interrupted::from_note(note));
         }
     }
     Ok(found)
@@ -201,7 +201,7 @@ fn reap(
     if let Some(note) = &note {
         unneeded::try_drop_unreferenced(store, &note.layer_ids(id));
     }
-    Ok(note.filter(|_| !has_ended).map(Interrupted::of))
+    Ok(note.filter(|_| !has_ended).map(Interrupted::from_note))
 }
 
 /// Returns whether a tree whose record can be read has the layer `id`, or changes in it.

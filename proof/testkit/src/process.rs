@@ -116,7 +116,7 @@ impl Group {
     /// were waited for; zero where /proc cannot be read.
     fn processor_time(&self) -> Duration {
         // A zombie still has its line: utime, stime, cutime and cstime (proc_pid_stat(5)).
-        let stat = Stat::of(self.pid());
+        let stat = Stat::read(self.pid());
         let field = |number| stat.as_ref()?.field::<u64>(number);
         let ticks: u64 = (14..=17).filter_map(field).sum();
         Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())

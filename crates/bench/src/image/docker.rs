@@ -40,6 +40,14 @@ pub(super) enum Runtime {
     Volatile,
 }
 
+/// The databases of BuildKit in a daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Databases {
+    /// With real syncs.
+    Plain,
+    Held,
+}
+
 /// The state on the disk under test, and the daemon while it runs.
 pub(super) struct DockerState {
     dir: PathBuf,
@@ -98,15 +106,15 @@ impl DockerState {
         self.daemon.pid()
     }
 
-    /// Starts the daemon with a runtime, with BuildKit's databases held or not, and waits
-    /// until it answers.
+    /// Starts the daemon with a runtime and BuildKit's databases, and waits until the daemon
+    /// answers.
     pub(super) fn start(
         &mut self,
         runtime: Runtime,
-        held: bool,
+        databases: Databases,
         launcher: &Launcher,
     ) -> Result<(), Error> {
-        let started = self.start_and_wait(runtime, held, launcher);
+        let started = self.start_and_wait(runtime, databases, launcher);
         if started.is_err() {
             // No client may wait for it any more.
             let _ = self.stop(launcher);
@@ -117,19 +125,19 @@ impl DockerState {
     fn start_and_wait(
         &mut self,
         runtime: Runtime,
-        held: bool,
+        databases: Databases,
         launcher: &Launcher,
     ) -> Result<(), Error> {
         // dockerd mounts its directory on itself unless its mount is shared: that would cover
         // the files that are held below it.
         mounts::share(&self.data())?;
-        let words = self.daemon_words(runtime, held)?;
+        let words = self.daemon_words(runtime, databases)?;
         // Its socket exists long before it answers.
         let is_ready = || synconce_probe::docker::get(Path::new(SOCKET_FILE), "/_ping").is_ok();
         self.daemon.start(&words, launcher, || Ok(is_ready()))
     }
 
-    fn daemon_words(&self, runtime: Runtime, held: bool) -> Result<Vec<String>, Error> {
+    fn daemon_words(&self, runtime: Runtime, databases: Databases) -> Result<Vec<String>, Error> {
         let mut words = own_environment();
         if runtime != Runtime::Plain {
             let roots = if runtime == Runtime::Volatile { "volatile" } else { "as-mounted" };
@@ -143,7 +151,7 @@ impl DockerState {
             words.push(format!("DOCKER_BUILDKIT_RUNC_COMMAND={before}/synconce-oci"));
             words.push(format!("SYNCONCE_OCI_FILE={}", show(&self.dir.join("oci.toml"))));
         }
-        if held {
+        if databases == Databases::Held {
             let file = hold::write_file(&self.dir, &self.databases()?)?;
             words.extend(hold::daemon_words(&self.synconce, &file));
         }

@@ -1,7 +1,7 @@
 //! The fixture of the build scenario: a daemon, its images and a context.
 
 use super::cgroup;
-use super::docker::{DockerState, Runtime};
+use super::docker::{Databases, DockerState, Runtime};
 use super::progress;
 use super::variants::{self, BARE_BASE, DEFAULT_BASE, RESULT, TOOL};
 use crate::base::{self, Base, Recipe};
@@ -167,7 +167,7 @@ impl ImageFixture {
         let mut docker = DockerState::new(&self.dir("docker"), &self.synconce)?;
         docker.choose_client(launcher)?;
         let docker = self.docker.insert(docker);
-        docker.start(Runtime::Plain, false, launcher)?;
+        docker.start(Runtime::Plain, Databases::Plain, launcher)?;
         docker.client("import the base", &["import", &tar, BARE_BASE], launcher)?;
         for (purpose, tag, dir) in [
             ("make an image of the tool", TOOL, &dirs[0]),
@@ -252,7 +252,7 @@ impl Steps for ImageFixture {
         let mut config = IterationConfig::default();
         if let Some(docker) = &mut self.docker {
             let way = variants::way(&iteration.variant.name);
-            docker.start(way.runtime, way.held, launcher)?;
+            docker.start(way.runtime, way.databases, launcher)?;
             config.values = docker.values();
             config.settle = Some(docker.data());
             config.server = docker.pid();

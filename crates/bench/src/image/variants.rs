@@ -1,6 +1,6 @@
 //! The variants as data: one Dockerfile each, and one of two runtimes.
 
-use super::docker::{self, Runtime};
+use super::docker::{self, Databases, Runtime};
 use crate::scenario::{Promise, Variant};
 
 /// The default: the official images configure dpkg to skip its syncs of files, but not those
@@ -27,8 +27,7 @@ pub(super) struct ImageVariant {
     /// Words before the command of the measured step, with a space at their end.
     prefix: &'static str,
     pub(super) runtime: Runtime,
-    /// Whether the databases of BuildKit are held.
-    pub(super) held: bool,
+    pub(super) databases: Databases,
 }
 
 const IMAGE_DEFAULT: ImageVariant = ImageVariant {
@@ -39,7 +38,7 @@ const IMAGE_DEFAULT: ImageVariant = ImageVariant {
     before: "",
     prefix: "",
     runtime: Runtime::Plain,
-    held: false,
+    databases: Databases::Plain,
 };
 
 const WAYS: [ImageVariant; 9] = [
@@ -67,7 +66,7 @@ const WAYS: [ImageVariant; 9] = [
         name: "wrapper-hold",
         about: "the wrapper, and BuildKit's databases are held",
         runtime: Runtime::Wrapped,
-        held: true,
+        databases: Databases::Held,
         ..IMAGE_DEFAULT
     },
     ImageVariant {
@@ -80,7 +79,7 @@ const WAYS: [ImageVariant; 9] = [
         name: "volatile-hold",
         about: "the same, and BuildKit's databases are held",
         runtime: Runtime::Volatile,
-        held: true,
+        databases: Databases::Held,
         ..IMAGE_DEFAULT
     },
     ImageVariant {

@@ -58,7 +58,7 @@ impl Emulators {
     /// Returns those of `all` that a processor of `native` does not run itself.
     pub fn run_among(&self, all: &[ImageOf], native: &str) -> Option<EmulatedImages> {
         let emulated = |image: &ImageOf| {
-            let by = self.of(&image.architecture)?;
+            let by = self.emulator_of(&image.architecture)?;
             (!runs(native, &image.architecture)).then(|| (image.clone(), by.to_owned()))
         };
         let mut found = all.iter().filter_map(emulated);
@@ -73,7 +73,7 @@ impl Emulators {
     }
 
     /// Returns the emulator of `architecture`.
-    fn of(&self, architecture: &str) -> Option<&str> {
+    fn emulator_of(&self, architecture: &str) -> Option<&str> {
         let name = match architecture {
             "386" => "i386",
             "amd64" => "x86_64",

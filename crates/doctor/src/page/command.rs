@@ -29,8 +29,8 @@ impl CommandReport {
         let build = self.build.as_ref();
         let sections = [
             self.time(),
-            Section::of("Syncs", groups(&self.waits)),
-            Section::of("Build steps", build.map(steps).into_iter().flatten()),
+            Section::new("Syncs", groups(&self.waits)),
+            Section::new("Build steps", build.map(steps).into_iter().flatten()),
             self.programs(),
             self.not_timed(),
         ];
@@ -78,7 +78,7 @@ impl CommandReport {
         let command = Text::from(ended(self)).shortened(LINE);
         let facts = totals(&self.waits, &self.savings);
         let facts = facts.into_iter().filter(|_| self.waits.calls > 0);
-        Section::of(
+        Section::new(
             "Where the time went",
             [
                 Some(Part::Line(command)),
@@ -103,7 +103,7 @@ impl CommandReport {
             let (share, _) = it.share();
             (it.by.as_str(), format!("{:.0} % of the work", 100.0 * share))
         });
-        Section::of(
+        Section::new(
             "Programs",
             [Part::table("Triggers of packages", columns, &triggers, cells), Part::facts(emulated)],
         )
@@ -111,7 +111,7 @@ impl CommandReport {
 
     fn not_timed(&self) -> Section {
         let ignored = self.ignored.iter().map(|name| (*name, "left out by --ignore".to_owned()));
-        Section::of("Not timed", [not_covered(&self.not_covered), Part::facts(ignored)])
+        Section::new("Not timed", [not_covered(&self.not_covered), Part::facts(ignored)])
     }
 }
 

@@ -15,7 +15,7 @@ impl BuildContext {
             |path| vec![Cell::text(path.display().to_string())],
         );
         let sections = [
-            Section::of(
+            Section::new(
                 "What a build sends",
                 [
                     Part::facts(self.facts()),
@@ -24,7 +24,7 @@ impl BuildContext {
                     self.files(),
                 ],
             ),
-            Section::of(
+            Section::new(
                 "Lines for .dockerignore",
                 [
                     (!self.could_be_ignored.is_empty())
@@ -32,7 +32,7 @@ impl BuildContext {
                     table("What each line saves", "line", &self.could_be_ignored),
                 ],
             ),
-            Section::of("Not read", [unreadable]),
+            Section::new("Not read", [unreadable]),
         ];
         let title = format!("{} (build context)", self.directory.display());
         Page::text(title, &self.verdict(), Vec::new(), sections, made)

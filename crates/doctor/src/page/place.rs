@@ -40,7 +40,7 @@ impl PlaceReport {
             Column::number("samples"),
             Column::text("how it was measured"),
         ];
-        Section::of(
+        Section::new(
             "Measured",
             [
                 (!waits.is_empty()).then(|| Part::Line(LEGEND.into())),
@@ -54,7 +54,7 @@ impl PlaceReport {
     fn not_measured(&self) -> Section {
         let missing = self.not_measured.iter().map(|missing| (missing.what, missing.why.clone()));
         let ignored = self.ignored.iter().map(|name| (*name, "left out by --ignore".to_owned()));
-        Section::of("Not measured", [Part::facts(missing.chain(ignored))])
+        Section::new("Not measured", [Part::facts(missing.chain(ignored))])
     }
 
     fn looked_at(&self) -> Section {
@@ -67,7 +67,7 @@ impl PlaceReport {
         facts.push(("machine", format!("Linux {}, {cpus} CPUs", self.host.kernel)));
         facts.extend(text::engine(self));
         facts.extend(text::settings(self));
-        Section::of("What was looked at", [Part::facts(facts)])
+        Section::new("What was looked at", [Part::facts(facts)])
     }
 }
 

@@ -59,7 +59,7 @@ impl Armed {
         let public = Unnamed::new(&handle, &content.public);
         let public = public.on("cannot write a marker in", directory)?;
         Ok(Self {
-            directory: InFlight::of(handle),
+            directory: InFlight::keep(handle),
             public: public.into(),
             private: None,
             times: Vec::new(),

@@ -70,7 +70,7 @@ impl File<'_> {
         match self {
             Self::Open(file) => Open(file).set(name, value),
             Self::Named(dir, file) | Self::Link(dir, file) => {
-                NamedFile::of(dir, file).set(name, value)
+                NamedFile::in_directory(dir, file).set(name, value)
             }
         }
     }
@@ -85,7 +85,7 @@ impl File<'_> {
         match self {
             Self::Open(file) => each_of(&Open(file), |_| true, identity, tell)?,
             Self::Named(dir, file) | Self::Link(dir, file) => {
-                each_of(&NamedFile::of(dir, file), |_| true, identity, tell)?;
+                each_of(&NamedFile::in_directory(dir, file), |_| true, identity, tell)?;
             }
         }
         xattrs.sort_unstable();

@@ -182,7 +182,7 @@ impl<W: Write> Packer<'_, W> {
         let read = |error: std::io::Error| failed("cannot read", path, error);
         // A file with as many blocks as its size needs has no holes; this saves a seek.
         let map = if is.stx_blocks.saturating_mul(512) < size {
-            Map::of(file.as_fd(), size).map_err(read)?
+            Map::read(file.as_fd(), size).map_err(read)?
         } else {
             None
         };

@@ -39,7 +39,7 @@ impl Map {
     }
 
     /// Returns the map of a file of `size` bytes if its holes are worth a map.
-    pub(super) fn of(file: BorrowedFd<'_>, size: u64) -> io::Result<Option<Self>> {
+    pub(super) fn read(file: BorrowedFd<'_>, size: u64) -> io::Result<Option<Self>> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut end = 0;
         while end < size {

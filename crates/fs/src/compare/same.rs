@@ -37,7 +37,7 @@ impl Comparison<'_> {
             return Ok(false);
         }
         let attributes = |side, directory| {
-            all(&NamedFile::of(directory, sides.name.to_bytes())).map_err(|errno| {
+            all(&NamedFile::in_directory(directory, sides.name.to_bytes())).map_err(|errno| {
                 self.fail(side, "cannot read the extended attributes of", &path(), errno)
             })
         };
@@ -73,7 +73,7 @@ impl Comparison<'_> {
         let fail = |(side, errno)| self.fail(side, "cannot read", &path(), errno);
         grow(&mut own.buffers.0, BUFFER);
         grow(&mut own.buffers.1, BUFFER);
-        let mut data = Data::of([&first, &second], size);
+        let mut data = Data::new([&first, &second], size);
         while let Some(piece) = data.next().map_err(fail)? {
             let length = usize::try_from(piece.end - piece.start).unwrap_or(BUFFER);
             let (one, other) = (&mut own.buffers.0[..length], &mut own.buffers.1[..length]);
@@ -106,7 +106,7 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn of(files: [&'a OwnedFd; 2], size: u64) -> Self {
+    fn new(files: [&'a OwnedFd; 2], size: u64) -> Self {
         // A file that fits one read is not searched for holes.
         let known = if size <= BUFFER as u64 { 0..size } else { 0..0 };
         Self { files, size, position: 0, known: [known.clone(), known] }

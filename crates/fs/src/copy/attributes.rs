@@ -131,8 +131,8 @@ impl Maker {
                 .map_err(|errno| ("cannot set the mode of", errno))?;
         }
         let whole = self.attributes(
-            &NamedFile::of(source, name.to_bytes()),
-            &NamedFile::of(target, name.to_bytes()),
+            &NamedFile::in_directory(source, name.to_bytes()),
+            &NamedFile::in_directory(target, name.to_bytes()),
         )?;
         utimensat(target, name, &times(stat), flags)
             .map_err(|errno| ("cannot set the times of", errno))?;

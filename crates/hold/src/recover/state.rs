@@ -44,12 +44,12 @@ impl MarkedState {
         }
         match found {
             Ok(None) => Ok(Self::Clean),
-            Ok(Some(record)) => Ok(Self::of(record)),
+            Ok(Some(record)) => Ok(Self::from_record(record)),
             Err(error) if HoldRecord::is_damage(&error) => {
                 let path = record::path(&config.name);
                 let reason =
                     format!("the marker {} is damaged: {}", path.display(), reason(error.io()));
-                let record = Box::new(in_place_of_lost(config, true));
+                let record = Box::new(in_place_of_lost(config, LOST));
                 let reason = with_loss(reason, record.has_noted_failure());
                 Ok(Self::Unclean { reason, record, is_certain: true })
             }
@@ -65,12 +65,13 @@ impl MarkedState {
     pub(super) fn without_marker(config: &Config) -> Result<Self, RecoverError> {
         let Some(why) = lost::unclean(config)? else { return Ok(Self::Clean) };
         require_boot()?;
-        let record = in_place_of_lost(config, why.is_certain());
+        let boot = if why.is_certain() { LOST } else { MAYBE_LOST };
+        let record = in_place_of_lost(config, boot);
         record.write()?;
-        Ok(Self::of(record))
+        Ok(Self::from_record(record))
     }
 
-    fn of(record: HoldRecord) -> Self {
+    fn from_record(record: HoldRecord) -> Self {
         let Some(why) = unclean(&record) else { return Self::Untouched };
         let since =
             if record.lost { String::new() } else { format!(" (since {})", record.started) };
@@ -90,17 +91,24 @@ fn require_boot() -> Result<(), RecoverError> {
     kernel_boot_id().map(drop).map_err(RecoverError::Boot)
 }
 
+/// The boot of a marker that takes the place of one whose writes may be lost for certain. No boot has
+/// this id.
+const LOST: &str = "lost";
+
+/// The boot of a marker that takes the place of one whose writes may be on the disk. An older version of
+/// synconce asks for a decision if the marker has no boot.
+const MAYBE_LOST: &str = "";
+
 /// Returns the marker of the hold of `config` that takes the place of a lost or damaged one. It has the
-/// losses that are noted beside the files.
-fn in_place_of_lost(config: &Config, is_certain: bool) -> HoldRecord {
-    let places = config.hold.iter().filter_map(|held| ResolvedPath::of(held).ok());
+/// losses that are noted beside the files. `boot` is [`LOST`] or [`MAYBE_LOST`].
+fn in_place_of_lost(config: &Config, boot: &str) -> HoldRecord {
+    let places = config.hold.iter().filter_map(|held| ResolvedPath::find(held).ok());
     let lost = places.filter(lost::has_lost_writes);
     let systems = lost.filter_map(|place| file_system_of(place.parent()).ok());
     HoldRecord {
         name: config.name.clone(),
         started: now(),
-        // No boot has this id. An older version asks for a decision if there is none.
-        boot: if is_certain { "lost".to_owned() } else { String::new() },
+        boot: boot.to_owned(),
         file_systems: Vec::new(),
         config: config.clone(),
         losses: systems.map(|system| Loss::of(&system)).collect(),

@@ -171,7 +171,7 @@ fn leftovers_of_the_hold_are_removed_before_a_rename() {
     isolated(|| {
         let config = of_directory();
         make_files("old");
-        let place = ResolvedPath::of(&config.hold[0]).unwrap();
+        let place = ResolvedPath::find(&config.hold[0]).unwrap();
         place.hold().unwrap();
         crash(&config);
         let before = listing();

@@ -114,7 +114,7 @@ pub fn has_marker() -> bool {
 /// Holds the database and ends the hold as a crash does. Returns the link to the database that
 /// the hold leaves.
 pub fn leave_link(config: &Config) -> PathBuf {
-    let place = ResolvedPath::of(&config.hold[0]).expect("a place");
+    let place = ResolvedPath::find(&config.hold[0]).expect("a place");
     place.hold().expect("a hold");
     release(&place);
     let name = place.path().file_name().expect("a name").to_owned();

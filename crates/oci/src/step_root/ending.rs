@@ -35,14 +35,14 @@ impl VolatileRoot {
         let is_ours = |mount: &&Mount| mount.type_name == "overlay" && as_mounted(mount).is_some();
         let ours = || mounts.iter().filter(is_ours);
         if let Some(found) = ours().find(|mount| Some(mount.point.as_path()) == root) {
-            return Ok(Self::of(found, mounts));
+            return Ok(Self::from_mount(found, mounts));
         }
         let mut unread = None;
         for mount in ours() {
             let note = mount.option("workdir").unwrap_or_default().join(NOTE);
             match std::fs::read(&note) {
                 Ok(noted) if noted == bundle.as_os_str().as_bytes() => {
-                    return Ok(Self::of(mount, mounts));
+                    return Ok(Self::from_mount(mount, mounts));
                 }
                 // A call of `run` writes no note.
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -54,7 +54,7 @@ impl VolatileRoot {
         unread.filter(|_| root.is_none()).map_or(Ok(None), Err)
     }
 
-    fn of(found: &Mount, mounts: &[Mount]) -> Option<Self> {
+    fn from_mount(found: &Mount, mounts: &[Mount]) -> Option<Self> {
         let options = as_mounted(found)?;
         let mut mounts = mounts.to_vec();
         let same = mounts.iter_mut().filter(|mount| mount.device == found.device);

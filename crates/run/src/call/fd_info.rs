@@ -142,7 +142,7 @@ impl FdInfo {
         let place = self.place(thread, &stat, &path)?;
         let shown = self.shown(thread, &name);
         let verdict = self.verdict(thread, &stat, place, shown, None)?;
-        Ok(target(&stat, place, readable, verdict))
+        Ok(Target { readable, ..readable_target(&stat, place, verdict) })
     }
 
     /// Returns what `path`, resolved from `start`, leads to. For a path that does not exist
@@ -197,7 +197,7 @@ impl FdInfo {
         let place = self.place(thread, &stat, &path)?;
         let shown = self.rules.is_some().then(|| rustix::fs::readlink(&path, Vec::new()).ok());
         let verdict = self.verdict(thread, &stat, place, shown.flatten(), new_name)?;
-        Ok(target(&stat, place, true, verdict))
+        Ok(readable_target(&stat, place, verdict))
     }
 
     /// Returns another lookup, which shares the cached mounts and may wait for a file system's
@@ -309,12 +309,12 @@ impl FdInfo {
     }
 }
 
-fn target(stat: &Statx, place: MountFacts, readable: bool, verdict: RuleVerdict) -> Target {
+fn readable_target(stat: &Statx, place: MountFacts, verdict: RuleVerdict) -> Target {
     Target {
         file_type: FileType::from_raw_mode(stat.stx_mode.into()),
         device: place.device,
         not_held: place.not_held,
-        readable,
+        readable: true,
         verdict,
     }
 }

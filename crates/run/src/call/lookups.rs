@@ -90,7 +90,7 @@ impl Lookups for ProcLookups<'_> {
     /// So a thread's unmounts are looked up one after the other, and interrupted calls are not.
     fn unmounting(&self, path: &Path, how: How) -> Option<Unmounting> {
         let _alone = self.unmounters.wait_for(self.thread);
-        self.caller_waits().then(|| Unmounting::of(self.thread, path, how)).flatten()
+        self.caller_waits().then(|| Unmounting::find(self.thread, path, how)).flatten()
     }
 
     fn caller_waits(&self) -> bool {

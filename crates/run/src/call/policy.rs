@@ -185,7 +185,7 @@ fn sync(
 fn sync_file_range(pending: &PendingCall, lookups: &mut impl Lookups) -> Decided {
     let (offset, length, flags) = args::sync_file_range(pending.abi, &pending.notification.args);
     if flags == HANDSHAKE_FLAGS && pending.descriptor(0) == -1 {
-        return Ok(Request::of(offset, length).map_or(Decision::Handshake, Decision::Request));
+        return Ok(Request::decode(offset, length).map_or(Decision::Handshake, Decision::Request));
     }
     // The kernel's own conditions for EINVAL (fs/sync.c).
     let valid = offset >= 0

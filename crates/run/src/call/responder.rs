@@ -58,7 +58,7 @@ impl Responder {
     ) -> Self {
         let (options, proc_is_ours) = (options.clone(), process_tree::proc_is_ours());
         let (traced, unmounters, real) = Default::default();
-        let watch = Watch::of(&options).map(Arc::new);
+        let watch = Watch::start(&options).map(Arc::new);
         Self {
             options,
             listener,

@@ -95,7 +95,7 @@ impl Rules {
         file: &Candidate<'_>,
         blocking: Blocking,
     ) -> Result<RuleVerdict, MayBlock> {
-        let located = self.places.of(file, blocking, |points| self.inherited(points))?;
+        let located = self.places.find_mount(file, blocking, |points| self.inherited(points))?;
         Ok(located.map_or(RuleVerdict::PASS, |located| self.decide(file, &located)))
     }
 

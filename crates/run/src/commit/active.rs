@@ -198,7 +198,7 @@ impl Active {
         }
         self.held_since = true;
         self.scope.add_call(devices, &self.pins);
-        devices.iter().any(|device| self.pins.of(*device).is_some_and(|pin| !pin.early))
+        devices.iter().any(|device| self.pins.find(*device).is_some_and(|pin| !pin.early))
     }
 
     fn uncovered(&self, devices: &[DeviceId]) -> Option<DeviceId> {

@@ -129,7 +129,7 @@ fn pins(options: &RunOptions, mounts: &[Mount]) -> Result<Pins, RunError> {
     }
     let places = near::places_of_work(options, mounts);
     for (path, mount) in places.filter(|(_, mount)| !mount.is_volatile_step_root()) {
-        if pins.of(mount.device).is_some_and(|pin| pin.volatile) {
+        if pins.find(mount.device).is_some_and(|pin| pin.volatile) {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             return Err(RunError::VolatileOverlay(path));
         }

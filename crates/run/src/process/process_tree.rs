@@ -192,13 +192,13 @@ pub(crate) fn ancestors(pid: u32) -> impl Iterator<Item = Process> {
 
 /// Returns when `pid` began, in ticks since the boot (proc_pid_stat(5)).
 pub(crate) fn began(pid: u32) -> Option<u64> {
-    Stat::of(pid)?.began()
+    Stat::read(pid)?.began()
 }
 
 /// Returns the parent of the process, or of the process of the thread, `pid`, and when `pid`
 /// began: an id is reused, but not with the same time.
 pub(crate) fn lineage(pid: u32) -> Option<(u32, u64)> {
-    let stat = Stat::of(pid)?;
+    let stat = Stat::read(pid)?;
     Some((stat.parent()?, stat.began()?))
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn ticks() -> u64 {
 }
 
 fn status(pid: u32) -> Option<(Process, u32, char)> {
-    of_stat(pid, &Stat::of(pid)?)
+    of_stat(pid, &Stat::read(pid)?)
 }
 
 fn of_stat(pid: u32, stat: &Stat) -> Option<(Process, u32, char)> {

@@ -39,7 +39,7 @@ impl Request {
     const REAL: i64 = 0x102;
 
     /// Returns the request with this offset and length.
-    pub(crate) fn of(offset: i64, length: i64) -> Option<Self> {
+    pub(crate) fn decode(offset: i64, length: i64) -> Option<Self> {
         match offset {
             Self::COMMIT => i32::try_from(length).ok().map(Self::Commit),
             Self::REAL => Some(Self::Real),

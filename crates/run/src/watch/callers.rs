@@ -26,12 +26,12 @@ pub(super) struct Callers(HashMap<(u32, u64), (u32, Vec<String>)>);
 impl Callers {
     /// Returns the caller whose thread is `thread`; without names if /proc does not show it. `init` is
     /// the first process of the caller's container: no ancestor of `init` is named.
-    pub(super) fn of(&mut self, thread: u32, init: Option<u32>) -> Caller {
+    pub(super) fn find(&mut self, thread: u32, init: Option<u32>) -> Caller {
         self.look_up(thread, init).unwrap_or_default()
     }
 
     fn look_up(&mut self, thread: u32, init: Option<u32>) -> Option<Caller> {
-        let stat = Stat::of(thread)?;
+        let stat = Stat::read(thread)?;
         let key = (thread, stat.began()?);
         if !self.0.contains_key(&key) {
             let process = process_of(thread)?;
@@ -76,7 +76,7 @@ mod tests {
             let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
             let mut callers = Callers::default();
             // The second one is remembered.
-            (thread, [callers.of(thread, None), callers.of(thread, None)])
+            (thread, [callers.find(thread, None), callers.find(thread, None)])
         };
         let (thread, found) =
             std::thread::Builder::new().name("own".into()).spawn(look).unwrap().join().unwrap();
@@ -91,14 +91,14 @@ mod tests {
     #[test]
     fn no_ancestor_of_the_first_process_of_a_container_is_named() {
         let process = std::process::id();
-        let parent = Stat::of(process).unwrap().parent().unwrap();
+        let parent = Stat::read(process).unwrap().parent().unwrap();
         assert_eq!(names_above(process, Some(process)), [""; 0]);
         assert_eq!(names_above(process, Some(parent)), [process_name(parent).unwrap()]);
     }
 
     #[test]
     fn a_thread_that_has_ended_has_no_name() {
-        let caller = Callers::default().of(0, None);
+        let caller = Callers::default().find(0, None);
         assert_eq!((caller.process, caller.program.as_str()), (0, ""));
     }
 }

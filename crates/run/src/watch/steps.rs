@@ -121,15 +121,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a step or a connection, until the returned value is dropped. Returns `None` if no more
+    /// Counts a connection until the returned value is dropped. Returns `None` if no more connections
     /// are accepted.
-    fn enter(self: &Arc<Self>, is_handed_over: bool) -> Option<Open> {
+    fn enter_connection(self: &Arc<Self>) -> Option<Open> {
         let mut state = self.lock();
-        if state.is_closing && !is_handed_over {
-            return None;
-        }
+        (!state.is_closing).then(|| self.enter(&mut state))
+    }
+
+    /// Counts a step whose listener was handed over, until the returned value is dropped.
+    fn enter_step(self: &Arc<Self>) -> Open {
+        self.enter(&mut self.lock())
+    }
+
+    fn enter(self: &Arc<Self>, state: &mut StepsState) -> Open {
         state.open += 1;
-        Some(Open(Arc::clone(self)))
+        Open(Arc::clone(self))
     }
 
     fn next_number(&self) -> u32 {
@@ -186,7 +192,7 @@ fn attend(shared: &Arc<Shared>, connection: &OwnedFd) {
         (_, Some(listener)) => {
             let Ok(HandedOver { pid, metadata }) = serde_json::from_slice(&text) else { return };
             let Ok(step) = serde_json::from_str::<WatchedStep>(&metadata) else { return };
-            let Some(_open) = shared.enter(true) else { return };
+            let _open = shared.enter_step();
             let number = shared.next_number();
             shared.watch.begin_step(number, &step);
             serve(&shared.watch, Arc::new(listener.into()), StepOf { number, init: pid });
@@ -200,7 +206,7 @@ fn attend(shared: &Arc<Shared>, connection: &OwnedFd) {
 fn answer_question(shared: &Arc<Shared>, connection: &OwnedFd, pid: u32, question: &[u8]) {
     let Ok(step) = serde_json::from_slice::<WatchedStep>(question) else { return };
     // A process that is in another pid namespace cannot be examined.
-    let Some(_open) = (pid != 0).then(|| shared.enter(false)).flatten() else { return };
+    let Some(_open) = (pid != 0).then(|| shared.enter_connection()).flatten() else { return };
     let us = std::process::id();
     let send = |answer: u8| {
         let _ = rustix::net::send(connection, &[answer], SendFlags::NOSIGNAL);

@@ -88,7 +88,7 @@ impl DaemonProcess {
 
     /// Returns when the process started, by the clock of now.
     pub(super) fn start(&self) -> Option<SystemTime> {
-        let ticks = Stat::of(self.pid)?.began()?;
+        let ticks = Stat::read(self.pid)?.began()?;
         let since_boot =
             Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64);
         let uptime = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;

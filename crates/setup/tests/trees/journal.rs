@@ -29,7 +29,7 @@ fn a_crash_after_the_journal_leaves_nothing_that_cannot_be_undone_or_gone_on_wit
         let before = tree.snapshot();
         let host = tree.host(OLD);
         let plan = plan(Engine::Docker, &host).unwrap();
-        let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+        let journal = Journal::make(&plan, None, &host, Engine::Docker).unwrap();
         journal.write(&host, Engine::Docker).unwrap();
         (tree, before)
     };
@@ -53,7 +53,7 @@ fn a_crash_between_any_two_changes_is_undone_to_the_byte() {
         let before = tree.snapshot();
         let host = tree.host(OLD);
         let mut plan = plan(Engine::Docker, &host).unwrap();
-        let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+        let journal = Journal::make(&plan, None, &host, Engine::Docker).unwrap();
         journal.write(&host, Engine::Docker).unwrap();
         plan.changes.truncate(done);
         apply::apply(&plan, &host, Engine::Docker).unwrap();
@@ -105,7 +105,7 @@ fn an_edit_of_the_operator_is_undone_only_by_force() {
 fn cut_short(tree: &TestSystem, done: usize) {
     let host = tree.host(OLD);
     let plan = plan(Engine::Docker, &host).unwrap();
-    let journal = Journal::of(&plan, None, &host, Engine::Docker).unwrap();
+    let journal = Journal::make(&plan, None, &host, Engine::Docker).unwrap();
     let mut part = plan;
     part.changes.truncate(done);
     apply::apply(&part, &host, Engine::Docker).unwrap();
@@ -137,7 +137,7 @@ fn a_comment_that_names_synconce_is_no_edit_by_synconce() {
         let host = tree.host(OLD);
         let plan = plan(engine, &host).unwrap();
         // Killed before the file was changed.
-        Journal::of(&plan, None, &host, engine).unwrap().write(&host, engine).unwrap();
+        Journal::make(&plan, None, &host, engine).unwrap().write(&host, engine).unwrap();
         tree.write(path, own);
         assert_eq!(tree.undo(engine, Edits::Refuse).unwrap(), Some(0));
         assert_eq!(tree.read(path), own);

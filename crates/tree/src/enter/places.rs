@@ -69,7 +69,7 @@ struct Made {
 }
 
 impl MountPoints {
-    pub(super) fn of(root: &Path) -> Result<Self, Error> {
+    pub(super) fn open(root: &Path) -> Result<Self, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty());
         Ok(Self { root: opened.on("cannot enter", root)?, made: Vec::new(), keep: false })

@@ -35,7 +35,7 @@ impl ChildReport {
 }
 
 impl Teller {
-    pub(super) fn of(pipe: PipeWriter) -> Self {
+    pub(super) fn new(pipe: PipeWriter) -> Self {
         Self(pipe)
     }
 
@@ -51,7 +51,7 @@ impl Teller {
 pub(super) struct Reports(BufReader<PipeReader>);
 
 impl Reports {
-    pub(super) fn of(pipe: PipeReader) -> Self {
+    pub(super) fn new(pipe: PipeReader) -> Self {
         Self(BufReader::new(pipe))
     }
 

@@ -94,7 +94,7 @@ impl World {
         let named = processes::with_path(&format!("{}/", self.base.display()));
         let mut found: BTreeSet<u32> = named.iter().map(|named| named.pid).collect();
         found.remove(&own);
-        let of_parent = |pid| Some((pid, Stat::of(pid)?.parent()?));
+        let of_parent = |pid| Some((pid, Stat::read(pid)?.parent()?));
         let all: Vec<_> = procfs::pids().filter_map(of_parent).collect();
         loop {
             let below = all.iter().filter(|(pid, parent)| {
@@ -112,6 +112,6 @@ impl World {
 
 /// Whether a process is gone, or is a zombie.
 fn has_ended(pid: Pid) -> bool {
-    let state = Stat::of(pid.as_raw_pid().unsigned_abs()).and_then(|stat| stat.state());
+    let state = Stat::read(pid.as_raw_pid().unsigned_abs()).and_then(|stat| stat.state());
     state.is_none_or(|state| matches!(state, 'Z' | 'X'))
 }

@@ -99,7 +99,7 @@ impl MountFinder {
     ///
     /// # Errors
     /// Finding it may block, and `blocking` is refused.
-    pub(super) fn of(
+    pub(super) fn find_mount(
         &self,
         file: &Candidate<'_>,
         blocking: Blocking,
@@ -129,7 +129,7 @@ impl MountFinder {
 
     /// Returns the file system of `file` and its path there.
     pub(super) fn place(&self, file: &Candidate<'_>) -> Option<(DeviceId, PathBuf)> {
-        let located = self.of(file, Blocking::Allowed, |_| Inherited::default()).ok()??;
+        let located = self.find_mount(file, Blocking::Allowed, |_| Inherited::default()).ok()??;
         let below = file.path.strip_prefix(&located.base).ok()?;
         Some((located.device, located.root.join(below)))
     }

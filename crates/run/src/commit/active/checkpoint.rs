@@ -93,7 +93,7 @@ impl Active {
             turn,
             pins,
             everything: self.scope.takes_all().then(|| self.everything()),
-            left: Everything::new(self.written_before.clone(), false),
+            left: Everything::for_supervised(self.written_before.clone()),
             unmounts: self.unmounts.clone(),
             is_sealed: self.scope.sealed.is_some(),
             patience: self.options.patience,
@@ -106,7 +106,7 @@ impl Active {
     /// held.
     fn cover(&mut self, found: DirectoryDevice, pins: &mut Pins) -> Result<(), RunError> {
         pins.join(found.pins);
-        let pin = pins.of(found.device).ok_or(found.error)?;
+        let pin = pins.find(found.device).ok_or(found.error)?;
         if pin.volatile {
             return Err(RunError::VolatileOverlay(found.point));
         }

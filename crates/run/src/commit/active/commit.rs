@@ -95,7 +95,12 @@ impl Active {
     /// calls on any file system, a held sync() covers all disks, and a file system that is left
     /// has no pin.
     pub(super) fn everything(&self) -> Everything {
-        Everything::new(self.written_before.clone(), self.scope.sealed.is_some())
+        let written_before = self.written_before.clone();
+        if self.scope.sealed.is_some() {
+            Everything::for_sealed(written_before)
+        } else {
+            Everything::for_supervised(written_before)
+        }
     }
 
     /// Waits for file systems that are being synced for an unmount. Each sync has its own

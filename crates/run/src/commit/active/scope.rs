@@ -48,7 +48,7 @@ impl Scope {
     /// Adds `device`, and the upper file systems if it is an overlay.
     pub(super) fn add(&mut self, device: DeviceId, pins: &Pins) {
         self.devices.insert(device);
-        self.devices.extend(pins.of(device).into_iter().flat_map(|pin| &pin.uppers));
+        self.devices.extend(pins.find(device).into_iter().flat_map(|pin| &pin.uppers));
     }
 
     /// Notes that a call was held whose file system is unknown: the commit covers what the

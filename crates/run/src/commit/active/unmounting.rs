@@ -43,7 +43,7 @@ pub(crate) struct Unmounting {
 impl Unmounting {
     /// Returns what ends when `thread` unmounts `path`. Returns `None` if the path is not a mount
     /// point: the kernel refuses the call.
-    pub(crate) fn of(thread: u32, path: &Path, how: How) -> Option<Self> {
+    pub(crate) fn find(thread: u32, path: &Path, how: How) -> Option<Self> {
         if how == How::IfExpired {
             let theirs = mounts::read(&thread.to_string()).ok()?;
             // Of two mounts at one point, the later mount is on top.

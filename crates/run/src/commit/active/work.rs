@@ -102,7 +102,7 @@ impl Work {
             Self::Mark(markers) => Done::Marked(markers.engage().map(|()| markers.path())),
             Self::Pin { device, via, before, root, markers } => {
                 let pins = find(device, via, &before);
-                let Some(pin) = pins.of(device) else { return Done::Unpinned(device) };
+                let Some(pin) = pins.find(device) else { return Done::Unpinned(device) };
                 if pin.volatile {
                     return Done::Volatile(device);
                 }
