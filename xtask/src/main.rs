@@ -16,7 +16,7 @@ usage: cargo xtask generate [--check]
        cargo xtask licences
        cargo xtask sbom [TARGET]
        cargo xtask provenance VERSION COMMIT SHA256SUMS PROGRAM...
-       cargo xtask prove [--quick] [OPTIONS OF prove]
+       cargo xtask prove --build | [--quick] [OPTIONS OF prove]
        cargo xtask fuzz TARGET [SECONDS] [--keep]";
 
 fn main() -> ExitCode {

@@ -43,8 +43,14 @@ const LONG: [&str; 14] = [
     "300",
 ];
 
-/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI.
-pub fn prove(words: &[&str]) -> Result<String, String> {
+/// The directories of what `prove` uses.
+struct Built {
+    target: PathBuf,
+    mutated: PathBuf,
+}
+
+/// Builds what `prove` uses.
+fn build() -> Result<Built, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
@@ -58,6 +64,16 @@ pub fn prove(words: &[&str]) -> Result<String, String> {
     // Another place for the program alone; cargo before 1.91 compiles everything for it.
     mutants.arg("--target-dir").arg(&mutated).env("CARGO_BUILD_BUILD_DIR", &target);
     run(&mut mutants)?;
+    Ok(Built { target, mutated })
+}
+
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. `--build` alone
+/// builds what `prove` uses.
+pub fn prove(words: &[&str]) -> Result<String, String> {
+    let Built { target, mutated } = build()?;
+    if words == ["--build"] {
+        return Ok(String::new());
+    }
     let here = |target: &PathBuf, program: &str| {
         let path = target.join(metadata::platform()).join("debug").join(program);
         path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))

@@ -367,7 +367,7 @@ mod tests {
                     at.remove_if_empty(outer).unwrap();
                 }
             });
-            for turn in 0..300 {
+            for turn in 0..120 {
                 let made = at.make_below(outer, OsStr::new("inner"));
                 let removed = made.and_then(|(outer, _)| outer.remove(OsStr::new("inner")));
                 if let Err(error) = removed {

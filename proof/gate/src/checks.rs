@@ -56,7 +56,7 @@ pub(crate) const AFTER_BUILD: &[Check] = &[
     ),
 ];
 
-/// Checks that compile, and link no program, which a test may execute meanwhile. They run beside the
+/// Checks that compile, and link no program that a test executes. They run beside the
 /// tests, on processors that these leave idle.
 pub(crate) const BESIDE_TESTS: &[Check] = &[
     Check {
@@ -83,6 +83,7 @@ pub(crate) const BESIDE_TESTS: &[Check] = &[
         "product by itself",
         &["cargo", "check", "--locked", "--quiet", "--package", "synconce", "--bin", "synconce"],
     ),
+    check("mutants for the proof", &["xtask", "prove", "--build"]),
 ];
 
 /// Checks that need a machine without other work.

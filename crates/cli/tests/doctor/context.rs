@@ -16,7 +16,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// The unit of sizes; the sum of the sizes of files says which files were counted.
-const UNIT: u64 = 4096;
+const UNIT: u64 = 128;
 
 const FILES: [&str; 14] = [
     "a",
