@@ -39,7 +39,7 @@ pub(crate) enum Way {
     Device { by_sync: bool },
     /// A file system that a FUSE server stores on a block device.
     FuseDisk,
-    /// Mounted by the run itself.
+    /// Mounted or unmounted by the run itself.
     Inside(MountEnd),
 }
 
@@ -50,7 +50,7 @@ enum DiskContent {
     Bytes(Vec<u8>),
 }
 
-const WAYS: [Way; 16] = [
+const WAYS: [Way; 18] = [
     Way::OutsideCommitOnly,
     Way::OtherNamespace,
     Way::UnmountedLazily,
@@ -59,6 +59,8 @@ const WAYS: [Way; 16] = [
     Way::Device { by_sync: false },
     Way::FuseDisk,
     Way::Inside(MountEnd::Stays),
+    Way::Inside(MountEnd::Unmounted),
+    Way::Inside(MountEnd::UnmountedFromBefore),
     Way::Inside(MountEnd::WithNamespace),
     Way::Inside(MountEnd::WithKilledNamespace),
     Way::Inside(MountEnd::UnmountedLazily),
@@ -96,6 +98,7 @@ pub(crate) const MUTANTS: [(&str, &str, Seen); 4] = [
         "pins-kept",
         "file systems kept open until the commit, also those that the run mounts or unmounts",
         &[
+            (Way::Inside(MountEnd::UnmountedFromBefore), Mode::Supervised),
             (Way::Inside(MountEnd::WithNamespace), Mode::Supervised),
             (Way::Inside(MountEnd::WithKilledNamespace), Mode::Supervised),
             (Way::Inside(MountEnd::UnmountedLazily), Mode::Supervised),

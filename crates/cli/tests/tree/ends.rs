@@ -54,7 +54,7 @@ const WAYS: [Way; 6] = [
 ];
 
 /// Ways whose end does not depend on the kind of disk.
-const MORE: [Way; 8] = [
+const MORE: [Way; 13] = [
     ("umount", "mount /device /mnt; put data /mnt/file; umount /mnt"),
     ("umount, forced", "mount /device /mnt; put data /mnt/file; umount -f /mnt"),
     ("the end of the run", "mount /device /mnt; put data /mnt/file"),
@@ -76,6 +76,33 @@ const MORE: [Way; 8] = [
         "below a lazy umount",
         "mount -t tmpfs none /tmp; mkdir /tmp/at; mount /device /tmp/at; put data /tmp/at/file
          umount -l /tmp",
+    ),
+    (
+        "moved",
+        "mkdir /tmp/at; mount /device /mnt; put data /mnt/file; mount --move /mnt /tmp/at
+         umount /tmp/at",
+    ),
+    (
+        "a new file system on the device",
+        "mount /device /mnt; put old /mnt/file; umount /mnt; mkfs.ext4 -q -F /device
+         mount /device /mnt; put data /mnt/file; umount /mnt",
+    ),
+    (
+        "a namespace that another process entered",
+        "unshare -m sh -c 'echo ready; exec sleep 1000' >/tmp/is & until [ -s /tmp/is ]; do :; done
+         nsenter -m -t $! sh -c 'mount /device /mnt; echo data >/mnt/file; sync /mnt/file'
+         kill $!; ! wait $! 2>/dev/null",
+    ),
+    (
+        "a namespace that a file keeps",
+        "mount -t tmpfs none /tmp; mount --make-private /tmp; : >/tmp/kept
+         unshare --mount=/tmp/kept sh -c 'mount /device /mnt; echo data >/mnt/file; sync /mnt/file'
+         umount /tmp/kept",
+    ),
+    (
+        "a new root",
+        "unshare -m sh -c 'mount /device /mnt; echo data >/mnt/file; sync /mnt/file
+         mkdir /mnt/old; cd /mnt; pivot_root . old'",
     ),
     ("read-only", "mount /device /mnt; put data /mnt/file; mount -o remount,ro /mnt; umount /mnt"),
 ];

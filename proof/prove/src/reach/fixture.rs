@@ -67,6 +67,7 @@ impl ReachFixture {
     fn hide(&mut self, config: RunConfig, control: &Path) -> Result<()> {
         match self.way {
             Way::OutsideCommitOnly => {}
+            Way::Inside(end) if end.is_from_before() => {}
             Way::Inside(_) => self.rig.unmount()?,
             Way::UnmountedLazily | Way::MountedOver => {
                 let root = File::open(self.rig.path())?;

@@ -1,12 +1,15 @@
-//! Disks that a run mounts itself.
+//! Disks that a run mounts or unmounts itself.
 
 use super::fixture::ReachFixture;
 use std::path::Path;
 
-/// What becomes of a mount that a run makes, before the run ends.
+/// What becomes of a mount before the run ends. The run has made it, unless there is another word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MountEnd {
     Stays,
+    Unmounted,
+    /// Mounted before the run, which unmounts it.
+    UnmountedFromBefore,
     /// It ends with its mount namespace.
     WithNamespace,
     /// It ends with its mount namespace, whose only process is killed.
@@ -42,6 +45,8 @@ impl MountEnd {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Stays => "mounted inside",
+            Self::Unmounted => "mounted inside, umount",
+            Self::UnmountedFromBefore => "mounted before, umount",
             Self::WithNamespace => "mounted inside, namespace",
             Self::WithKilledNamespace => "mounted inside, killed",
             Self::UnmountedLazily => "mounted inside, lazy umount",
@@ -58,12 +63,19 @@ impl MountEnd {
     pub(super) fn is_over(self) -> bool {
         match self {
             Self::Stays | Self::Covered | Self::ReadOnly | Self::Thawed => false,
-            Self::WithNamespace
+            Self::Unmounted
+            | Self::UnmountedFromBefore
+            | Self::WithNamespace
             | Self::WithKilledNamespace
             | Self::UnmountedLazily
             | Self::Expired
             | Self::Forced => true,
         }
+    }
+
+    /// Whether the disk is mounted when the run begins.
+    pub(super) fn is_from_before(self) -> bool {
+        self == Self::UnmountedFromBefore
     }
 
     /// Returns the command that mounts the disk, runs `work` and ends the mount.
@@ -82,6 +94,8 @@ impl MountEnd {
         let apart = |end| format!("unshare --mount sh -ec '{worked}{end}' sh \"$@\"");
         let script = match self {
             Self::Stays => worked,
+            Self::Unmounted => imaged("umount $point"),
+            Self::UnmountedFromBefore => "\"$@\"; if umount $point; then take_image; fi".to_owned(),
             Self::WithNamespace => format!("{}; take_image", apart("")),
             Self::WithKilledNamespace => {
                 format!("{} || [ $? = 137 ]; take_image", apart("; kill -KILL $$"))
