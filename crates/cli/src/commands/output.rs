@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_sys::origin::was_closed;
@@ -144,10 +144,10 @@ impl Sink {
                     Stream::Output => rustix::stdio::stdout(),
                     Stream::Errors => rustix::stdio::stderr(),
                 };
-                (OutputStream(descriptor).write_all(text), stream.descriptor().1.to_owned())
+                (OutputStream::new(descriptor).write_all(text), stream.descriptor().1.to_owned())
             }
             Self::File(file, path) => {
-                (OutputStream(file).write_all(text), path.display().to_string())
+                (OutputStream::new(file.as_fd()).write_all(text), path.display().to_string())
             }
         };
         written.map_err(|error| {

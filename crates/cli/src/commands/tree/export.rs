@@ -6,21 +6,19 @@ use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
 use crate::commands::output::Output;
-use crate::text::{bytes, notice};
-use rustix::event::PollFlags;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use crate::text::{OutputStream, bytes, notice};
 use rustix::io::Errno;
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{self, Path};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
+use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
-use synconce_fs::{CopyOptions, wait_until_ready};
 use synconce_tree::{Store, store_of};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
@@ -102,9 +100,7 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
     let bar = Bar::new("exported");
-    let stream =
-        own_output().on("cannot write to", Path::new("standard output")).map_err(outside)?;
-    let mut out = BufWriter::with_capacity(1 << 20, ArchiveOutput { stream, bar: &bar });
+    let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(rustix::stdio::stdout()));
     let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
     out.flush().on("cannot write to", Path::new("standard output")).map_err(outside)?;
     drop(out);
@@ -117,40 +113,4 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         "entries": packed.entries,
         "notices": notices,
     }))
-}
-
-/// Returns a descriptor of standard output. A pipe is opened anew without blocking, if that is
-/// permitted: the flag of the caller's own description is shared with other processes.
-fn own_output() -> io::Result<OwnedFd> {
-    let output = rustix::stdio::stdout();
-    if FileType::from_raw_mode(fstat(output)?.st_mode) == FileType::Fifo {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if let Ok(own) = openat(CWD, "/proc/self/fd/1", flags, Mode::empty()) {
-            return Ok(own);
-        }
-    }
-    output.try_clone_to_owned()
-}
-
-/// The output of an archive. A wait for its reader fails with `ECANCELED` once the verb is cancelled.
-struct ArchiveOutput<'a> {
-    stream: OwnedFd,
-    bar: &'a Bar,
-}
-
-impl Write for ArchiveOutput<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match rustix::io::write(&self.stream, bytes) {
-                Err(Errno::AGAIN) => {
-                    wait_until_ready(self.stream.as_fd(), PollFlags::OUT, self.bar)?;
-                }
-                written => return Ok(written?),
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
