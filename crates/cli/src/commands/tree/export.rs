@@ -5,7 +5,7 @@ use super::failure::{outside, verb_on};
 use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
-use crate::commands::output::Output;
+use crate::commands::output::{Output, standard_output};
 use crate::text::{OutputStream, bytes, notice};
 use rustix::io::Errno;
 use serde_json::json;
@@ -99,10 +99,12 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         let failure = CommandError::from("cannot write an archive to a terminal");
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
+    let name = Path::new("standard output");
+    let stdout = standard_output().on("cannot write to", name).map_err(outside)?;
     let bar = Bar::new("exported");
-    let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(rustix::stdio::stdout()));
+    let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(stdout));
     let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
-    out.flush().on("cannot write to", Path::new("standard output")).map_err(outside)?;
+    out.flush().on("cannot write to", name).map_err(outside)?;
     drop(out);
     drop(bar);
     let notices = left_out(&packed.left_out);
