@@ -12,14 +12,14 @@ use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{self, Path};
+use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
 use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
-use synconce_tree::{Store, store_of};
+use synconce_tree::{Store, refuse_in_store};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
     let reading = synconce_tree::read(store, &arguments.name)?;
@@ -43,7 +43,7 @@ fn is_archive(path: &Path) -> bool {
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
-    is_in_no_store(directory).map_err(outside)?;
+    refuse_in_store("cannot export to", directory).map_err(outside)?;
     let target = open_empty(directory).map_err(|error| {
         let missing = missing_above(directory).pop();
         outside(error).with_remedy(missing.map(|above| format!("mkdir -p -- {}", quote(&above))))
@@ -64,17 +64,6 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
-}
-
-/// Fails if `directory` is in a store of trees, or would be.
-fn is_in_no_store(directory: &Path) -> Result<(), Error> {
-    let absolute = path::absolute(directory).on("cannot export to", directory)?;
-    let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
-    if there.is_some_and(|canonical| store_of(&canonical).is_some()) {
-        let why = io::Error::other("it would be in a store, which removes what no tree needs");
-        return Err(Error::new("cannot export to", directory, why));
-    }
-    Ok(())
 }
 
 /// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist, as
