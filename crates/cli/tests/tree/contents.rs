@@ -283,14 +283,15 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
     }
     let said = format!(
         "synconce: cannot open {store}/lock: Read-only file system\nsynconce: hint: \
-         `findmnt -T {store}` shows the mount; list, log, diff and export work without writes\n"
+         `findmnt -T {store}` shows the mount; list, log, diff, export, fsck, and verify without \
+         --content work without writes\n"
     );
     for words in [&["verify", "--content", "base"][..], &["clone", "base", "new"]] {
         let refused = site.ends(words);
         assert_eq!((refused.status.code(), refused.stderr), (Some(125), said.clone()), "{words:?}");
     }
-    for words in [&["list"][..], &["log", "base"], &["diff", "base", "base"]] {
-        site.well(words);
+    for words in ["list", "log base", "diff base base", "export base to", "fsck", "verify base"] {
+        site.well(&words.split(' ').collect::<Vec<_>>());
     }
     let again = site.ends(&["init", store]);
     let said = said.replace("cannot open", "cannot write to").replace("/lock: ", ": ");
