@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arguments;
+pub(crate) mod cancellation;
 pub mod commands;
 pub mod completion;
 pub mod exit;

@@ -1,33 +1,57 @@
 //! Text and numbers for the terminal.
 
-use rustix::event::{PollFd, PollFlags, poll};
+use crate::cancellation::{Cancellation, are_signals_handled};
+use rustix::event::PollFlags;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use synconce_durable::text::is_obeyed;
 pub use synconce_durable::text::printable;
+use synconce_fs::wait_until_ready;
 
 /// Writes one line to standard error, prefixed with `synconce: `. Control characters are
 /// escaped, because `line` may contain text of another user. A write error is ignored: a
 /// closed standard error is not a failure of the run.
 pub fn say(line: &str) {
     let line = format!("synconce: {}\n", printable(line));
-    let _ = OutputStream(rustix::stdio::stderr()).write_all(line.as_bytes());
+    let _ = OutputStream::new(rustix::stdio::stderr()).write_all(line.as_bytes());
 }
 
 /// A standard stream or the file of a report. Another process may have made it non-blocking, as
-/// Node.js does to streams that it shares: then a write waits until the stream takes more.
-pub struct OutputStream<F>(pub F);
+/// Node.js does to streams that it shares: then a write waits until the stream takes more. A write
+/// that waits for the reader of a pipe fails with `ECANCELED` once a signal cancels the verb.
+pub struct OutputStream<'a> {
+    stream: BorrowedFd<'a>,
+    /// A description of the pipe that only this process has.
+    own: Option<OwnedFd>,
+}
 
-impl<F: AsFd> Write for OutputStream<F> {
+impl<'a> OutputStream<'a> {
+    /// Returns the output that writes to `stream`.
+    pub fn new(stream: BorrowedFd<'a>) -> Self {
+        // Without handlers a signal ends the process.
+        let own = if are_signals_handled() { open_pipe(stream) } else { None };
+        Self { stream, own }
+    }
+}
+
+/// Opens `stream` anew without blocking, if `stream` is a pipe and may be opened: the flag of the
+/// caller's own description is shared with other processes.
+fn open_pipe(stream: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let is_pipe = FileType::from_raw_mode(fstat(stream).ok()?.st_mode) == FileType::Fifo;
+    let path = format!("/proc/self/fd/{}", stream.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    is_pipe.then(|| openat(CWD, path, flags, Mode::empty()).ok())?
+}
+
+impl Write for OutputStream<'_> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let stream = self.own.as_ref().map_or(self.stream, AsFd::as_fd);
         loop {
-            match rustix::io::write(&self.0, text) {
-                Err(Errno::AGAIN) => {
-                    let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
-                    rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
-                }
+            match rustix::io::write(stream, text) {
+                Err(Errno::AGAIN) => wait_for_reader(stream)?,
                 written => return Ok(written?),
             }
         }
@@ -36,6 +60,20 @@ impl<F: AsFd> Write for OutputStream<F> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether a signal has ended a wait for a reader, so that output is missing.
+static IS_CUT_OFF: AtomicBool = AtomicBool::new(false);
+
+/// Whether output is missing because a signal has ended the wait for its reader.
+pub fn is_output_cut_off() -> bool {
+    IS_CUT_OFF.load(Ordering::Relaxed)
+}
+
+fn wait_for_reader(stream: BorrowedFd<'_>) -> io::Result<()> {
+    wait_until_ready(stream, PollFlags::OUT, &Cancellation).inspect_err(|_| {
+        IS_CUT_OFF.store(true, Ordering::Relaxed);
+    })
 }
 
 /// Whether `--quiet` was given.

@@ -17,6 +17,7 @@ mod copy;
 mod extents;
 mod fingerprint;
 mod flags;
+mod owners;
 mod progress;
 mod remove;
 mod walk;

@@ -1,7 +1,7 @@
 //! Makes a store.
 
 use crate::record::FORMAT;
-use crate::store::{DIRECTORIES, NOTE, Note, Store};
+use crate::store::{DIRECTORIES, NOTE, Note, Store, refuse_in_store};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,13 +13,17 @@ use synconce_durable::replace::{self, Rights};
 /// is kept.
 ///
 /// # Errors
-/// `ENOTEMPTY` when the directory holds anything else. The error names the act and the
-/// path.
+/// `ENOTEMPTY` when the directory holds anything else; `path` is in another store. The error names
+/// the act and the path.
 pub fn init(path: &Path) -> Result<Store, Error> {
     let absolute = std::path::absolute(path).on("cannot find", path)?;
     let path = absolute.as_path();
+    let is_made = || path.join(NOTE).exists();
+    if !is_made() {
+        refuse_in_store("cannot make a store in", path)?;
+    }
     fs::DirBuilder::new().recursive(true).mode(0o755).create(path).on("cannot create", path)?;
-    if !path.join(NOTE).exists() {
+    if !is_made() {
         let first = fs::read_dir(path).on("cannot read", path)?.flatten().find(|entry| {
             let name = entry.file_name();
             // An interrupted `init` may have left entries; ext4 makes lost+found.

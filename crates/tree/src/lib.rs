@@ -77,7 +77,7 @@ pub use run::{open_anonymous, open_session, open_to_discard};
 pub use session::{Begun, Session, Working};
 pub use source::{Base, NoSuchTree};
 pub use squash::{Squashed, squash};
-pub use store::{Store, VARIABLE, default_path, store_of};
+pub use store::{Store, VARIABLE, default_path, refuse_in_store, store_of};
 pub use strategy::{Choice, Strategy};
 pub use synconce_durable::error::Error;
 pub use trash::{Emptied, IfBusy, empty_trash, has_trash};

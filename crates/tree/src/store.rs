@@ -18,7 +18,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use synconce_durable::error::{Context, Error};
 use synconce_durable::pins;
 use synconce_probe::mounts;
@@ -79,6 +79,20 @@ pub fn default_path(is_root: bool) -> Option<PathBuf> {
 /// Returns the directory of the store that `path` is in, if it is in one.
 pub fn store_of(path: &Path) -> Option<&Path> {
     path.ancestors().find(|above| above.join(NOTE).is_file() && above.join(LAYERS).is_dir())
+}
+
+/// Fails if `directory` is in a store, or would be: `act` is what was asked for.
+///
+/// # Errors
+/// With `act` and `directory`.
+pub fn refuse_in_store(act: &'static str, directory: &Path) -> Result<(), Error> {
+    let absolute = path::absolute(directory).on(act, directory)?;
+    let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
+    if there.is_some_and(|canonical| store_of(&canonical).is_some()) {
+        let why = io::Error::other("it would be in a store, which removes what no tree needs");
+        return Err(Error::new(act, directory, why));
+    }
+    Ok(())
 }
 
 impl Store {

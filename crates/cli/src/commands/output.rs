@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use synconce_sys::origin::was_closed;
@@ -141,13 +141,15 @@ impl Sink {
         let (written, name) = match self {
             Self::Standard(stream) => {
                 let descriptor = match stream {
-                    Stream::Output => rustix::stdio::stdout(),
-                    Stream::Errors => rustix::stdio::stderr(),
+                    Stream::Output => standard_output(),
+                    // A closed standard error is not a failure.
+                    Stream::Errors => Ok(rustix::stdio::stderr()),
                 };
-                (OutputStream(descriptor).write_all(text), stream.descriptor().1.to_owned())
+                let write = |descriptor| OutputStream::new(descriptor).write_all(text);
+                (descriptor.and_then(write), stream.descriptor().1.to_owned())
             }
             Self::File(file, path) => {
-                (OutputStream(file).write_all(text), path.display().to_string())
+                (OutputStream::new(file.as_fd()).write_all(text), path.display().to_string())
             }
         };
         written.map_err(|error| {
@@ -184,6 +186,12 @@ fn create(path: &Path) -> io::Result<File> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Returns standard output. Fails if the caller has closed it: the runtime has opened `/dev/null`
+/// there, and output would be lost.
+pub fn standard_output() -> io::Result<BorrowedFd<'static>> {
+    if was_closed(1) { Err(closed()) } else { Ok(rustix::stdio::stdout()) }
 }
 
 fn closed() -> io::Error {

@@ -91,7 +91,7 @@ pub fn print(finished: &Finished, clock: &Clock, manner: &Manner, output: Output
     };
     let print_table = || {
         // A closed standard error is not a failure of the run.
-        let _ = OutputStream(rustix::stdio::stderr())
+        let _ = OutputStream::new(rustix::stdio::stderr())
             .write_all(table(&stats, &finished.outcome, manner).as_bytes());
     };
     if let Err(error) = output.write_line_or(&stats, print_table) {

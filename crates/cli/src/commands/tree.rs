@@ -17,9 +17,10 @@ mod trash;
 
 use self::store::StorePath;
 use crate::arguments::tree::{TreeArguments, TreeVerb};
+use crate::cancellation::cancelled_by;
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
-use crate::text::set_quiet;
+use crate::text::{is_output_cut_off, set_quiet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use synconce_tree::{Store, namespace};
@@ -65,8 +66,12 @@ fn begin(path: Option<PathBuf>, verb: TreeVerb, output: Output) -> Result<ExitCo
         }
         _ => path.open()?,
     };
-    let done = go_on(&store, verb, is_root, output);
-    let done = done.map_err(|error| error.ended_by(bar::cancelled_by()));
+    let mut done = go_on(&store, verb, is_root, output);
+    if done.is_ok() && is_output_cut_off() {
+        // The signal that ended the wait is the only reason.
+        done = Err(CommandError::in_lines(""));
+    }
+    let done = done.map_err(|error| error.ended_by(cancelled_by()));
     // Earlier commands may have left trash too.
     trash::empty_in_background(&store);
     done

@@ -14,7 +14,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_text_on_a_full_pipe_that_does_not_block_is_whole, &perl),
         trial(a_reader_that_ends_early_ends_a_command_quietly, &[]),
         trial(an_error_is_told_although_the_reader_of_another_output_has_ended, &[]),
-        trial(a_text_on_a_full_disk_is_an_error, &[]),
+        trial(a_text_on_a_full_disk_or_a_closed_output_is_an_error, &[]),
     ]
 }
 
@@ -101,12 +101,18 @@ fn an_error_is_told_although_the_reader_of_another_output_has_ended(place: &Plac
     assert!(said.contains("page.html: File too large"), "{said}");
 }
 
-fn a_text_on_a_full_disk_is_an_error(place: &Place) {
-    for words in [&["status", "--json"][..], &["--help"], &["help", "run"], &["version"], &["-V"]] {
-        let mut shell = place.command("sh");
-        let ended =
-            finish(shell.args(["-c", "exec \"$@\" >/dev/full", "sh", binary()]).args(words));
-        let why = "synconce: cannot write to standard output: No space left on device\n";
-        assert_eq!((ended.status.code(), &ended.stderr[..]), (Some(125), why), "{words:?}");
+fn a_text_on_a_full_disk_or_a_closed_output_is_an_error(place: &Place) {
+    for (output, why) in [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+    {
+        for words in
+            [&["status", "--json"][..], &["--help"], &["help", "run"], &["version"], &["-V"]]
+        {
+            let script = format!("exec \"$@\" {output}");
+            let mut shell = place.command("sh");
+            let ended = finish(shell.args(["-c", &script, "sh", binary()]).args(words));
+            let message = format!("synconce: cannot write to standard output: {why}\n");
+            let wanted = (Some(125), &message[..]);
+            assert_eq!((ended.status.code(), &ended.stderr[..]), wanted, "{words:?} {output}");
+        }
     }
 }

@@ -274,27 +274,30 @@ fn a_store_that_cannot_be_written_to_names_its_mount(place: &Place) {
     site.import("base", &source);
     let store = site.store();
     let store = store.to_str().unwrap();
-    for words in
-        [&["mount", "--bind", store, store][..], &["mount", "-o", "remount,bind,ro", store]]
-    {
-        assert!(place.bare(words).status.success(), "{words:?}");
+    let other = place.text("other");
+    fs::create_dir(&other).unwrap();
+    for at in [store, &other] {
+        for words in [&["mount", "--bind", at, at][..], &["mount", "-o", "remount,bind,ro", at]] {
+            assert!(place.bare(words).status.success(), "{words:?}");
+        }
     }
     let said = format!(
         "synconce: cannot open {store}/lock: Read-only file system\nsynconce: hint: \
-         `findmnt -T {store}` shows the mount; list, log, diff and export work without writes\n"
+         `findmnt -T {store}` shows the mount; list, log, diff, export, fsck, and verify without \
+         --content work without writes\n"
     );
     for words in [&["verify", "--content", "base"][..], &["clone", "base", "new"]] {
         let refused = site.ends(words);
         assert_eq!((refused.status.code(), refused.stderr), (Some(125), said.clone()), "{words:?}");
     }
-    for words in [&["list"][..], &["log", "base"], &["diff", "base", "base"]] {
-        site.well(words);
+    for words in ["list", "log base", "diff base base", "export base to", "fsck", "verify base"] {
+        site.well(&words.split(' ').collect::<Vec<_>>());
     }
     let again = site.ends(&["init", store]);
     let said = said.replace("cannot open", "cannot write to").replace("/lock: ", ": ");
     assert_eq!((again.status.code(), again.stderr), (Some(125), said));
     // What cannot be written to is no store.
-    let to = format!("{store}/new");
+    let to = format!("{other}/new");
     let refused = site.ends(&["init", &to]);
     let said = format!("synconce: cannot create {to}: Read-only file system\n");
     assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));

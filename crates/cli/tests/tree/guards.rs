@@ -1,13 +1,14 @@
 //! What keeps a slip from harm: protected bases, open work that `remove` keeps, and the ways back.
 
 use crate::roots;
-use crate::site::{Site, same};
+use crate::site::{Site, limit, same};
 use crate::verbs::{NEEDS, names, set, waiting, with_base};
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use synconce_testkit::harness::{Place, binary, trial};
+use synconce_testkit::process;
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -21,6 +22,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_rename_replaces_nothing_and_loses_nothing, &NEEDS),
         trial(what_is_accepted_in_a_clone_is_accepted_in_its_protected_base, &NEEDS),
         trial(no_export_goes_into_a_store, &NEEDS),
+        trial(no_store_is_made_in_a_store, &NEEDS),
         trial(what_is_no_layer_is_named_and_stays, &NEEDS),
     ]
 }
@@ -307,6 +309,32 @@ fn no_export_goes_into_a_store(place: &Place) {
     }
     assert!(!site.store().join("new").exists());
     assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
+}
+
+fn no_store_is_made_in_a_store(place: &Place) {
+    let site = with_base(place);
+    let link = site.fresh("link");
+    std::os::unix::fs::symlink(site.store(), &link).unwrap();
+    fs::create_dir(site.store().join("layers/empty")).unwrap();
+    for below in ["layers/x", "layers/empty", "sessions/x/y", "x"] {
+        for store in [&site.store(), &link] {
+            let to = store.join(below);
+            let why = "it would be in a store, which removes what no tree needs";
+            let said = format!("synconce: cannot make a store in {}: {why}\n", to.display());
+            let refused = site.ends(&["init", to.to_str().unwrap()]);
+            assert_eq!((refused.status.code(), refused.stderr), (Some(125), said));
+            // As a store of its own, which an import makes if it is missing.
+            let mut import = site.place.synconce(&["tree", "import", "new", "source"]);
+            let refused = process::run(import.env("SYNCONCE_TREES", &to), limit()).unwrap();
+            assert_eq!(refused.status.code(), Some(125), "{refused:?}");
+            assert!(refused.stderr.contains(why), "{refused:?}");
+        }
+    }
+    fs::remove_dir(site.store().join("layers/empty")).unwrap();
+    assert_eq!(site.well(&["fsck", "--quiet"]).stderr, "");
+    // The store itself stays as it is.
+    site.well(&["init", site.store().to_str().unwrap()]);
+    site.well(&["verify", "base"]);
 }
 
 fn what_is_no_layer_is_named_and_stays(place: &Place) {

@@ -205,20 +205,26 @@ fn a_signal_ends_the_script_around_an_import(place: &Place) {
     }
 }
 
+/// Runs `script` on a terminal, closes the terminal once the script prints `ready`, and waits until
+/// the run has ended.
+fn end_by_hang_up(site: &Site<'_>, script: &str) {
+    let mut terminal = Terminal::shell(site.place);
+    terminal.line(&run(site, "", script));
+    terminal.expect("ready");
+    terminal.hang_up();
+    terminal.end();
+    eventually("the run has ended", || {
+        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
+    });
+}
+
 fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: &Place) {
     let site = with_clone(place);
     let runs = "trap \"echo end >/data/runs; exit 0\" HUP; echo rea\"\"dy; \
                 while :; do sleep 0.05; done";
     let reads = "trap \"\" HUP; echo rea\"\"dy; cat; echo end >/data/reads";
     for (script, file) in [(runs, "/data/runs"), (reads, "/data/reads")] {
-        let mut terminal = Terminal::shell(place);
-        terminal.line(&run(&site, "", script));
-        terminal.expect("ready");
-        terminal.hang_up();
-        terminal.end();
-        eventually("the run has ended", || {
-            site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
-        });
+        end_by_hang_up(&site, script);
         assert_eq!(site.sh("clone", &format!("cat {file}")), "end\n");
     }
 }
@@ -226,15 +232,8 @@ fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: 
 /// The command waits for a child, as make(1) does after SIGHUP.
 fn a_terminal_that_is_closed_ends_the_job_of_the_command(place: &Place) {
     let site = with_clone(place);
-    let mut terminal = Terminal::shell(place);
     let script = "trap \"echo end >/data/waits\" HUP; echo rea\"\"dy; sleep 1000; exit 0";
-    terminal.line(&run(&site, "", script));
-    terminal.expect("ready");
-    terminal.hang_up();
-    terminal.end();
-    eventually("the run has ended", || {
-        site.ends(&["run", "clone", "--", "/bin/true"]).status.success()
-    });
+    end_by_hang_up(&site, script);
     assert_eq!(site.sh("clone", "cat /data/waits"), "end\n");
 }
 

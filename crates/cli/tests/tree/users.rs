@@ -24,6 +24,7 @@ pub fn trials() -> Vec<Trial> {
         trial(an_import_by_a_user_lists_the_files_of_other_owners, &NEEDS),
         trial(an_import_by_a_user_leaves_unreadable_files_out_when_asked, &NEEDS),
         trial(an_id_of_a_tar_outside_the_users_ranges_is_reported, &NEEDS),
+        trial(an_owner_that_a_user_namespace_lacks_is_reported_of_a_tar_and_a_directory, &NEEDS),
         trial(a_user_without_subordinate_ids_gets_a_hint, &NEEDS),
         trial(a_user_who_gains_no_privileges_gets_a_hint, &NEEDS),
         trial(the_store_of_root_is_not_called_that_of_another_user, &NEEDS),
@@ -226,6 +227,26 @@ fn an_id_of_a_tar_outside_the_users_ranges_is_reported(place: &Place) {
     assert_eq!(imported.status.code(), Some(125), "{imported:?}");
     for part in ["data/file", "700000:0", "/etc/subuid"] {
         assert!(imported.stderr.contains(part), "{part}: {imported:?}");
+    }
+}
+
+/// The namespace of `unshare --map-root-user` has one user: other owners look like the overflow user.
+fn an_owner_that_a_user_namespace_lacks_is_reported_of_a_tar_and_a_directory(place: &Place) {
+    let site = Site::plain(place);
+    fs::create_dir(place.path("source")).unwrap();
+    let file = place.write("source/file", "x");
+    chown(&file, Some(1000), Some(1001)).unwrap();
+    assert!(place.sh("tar --numeric-owner -cf source.tar source/file").status.success());
+    for (source, ids) in [("source.tar", "1000:1001"), ("source", "65534:65534")] {
+        let import = site.tree(&["import", "new", &place.text(source)]);
+        let mut unshare = place.command("unshare");
+        unshare.args(["--user", "--map-root-user"]);
+        unshare.arg(import.get_program()).args(import.get_args());
+        let ended = process::run(&mut unshare, limit()).unwrap();
+        assert_eq!(ended.status.code(), Some(125), "{ended:?}");
+        assert!(ended.stderr.contains("cannot set the owner of "), "{ended:?}");
+        let why = format!("{ids} is not among this user's ids (/etc/subuid, /etc/subgid)");
+        assert!(ended.stderr.contains(&why), "{why}: {ended:?}");
     }
 }
 

@@ -1,10 +1,11 @@
-//! Imports and exports that wait for the other end of a pipe: a signal ends them.
+//! Verbs that wait for the other end of a pipe: a signal ends them.
 
 use crate::site::Site;
 use crate::verbs::{NEEDS, with_base};
 use libtest_mimic::Trial;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::ioctl_fionread;
+use rustix::pipe::{PIPE_BUF, fcntl_setpipe_size};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,6 +19,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_signal_ends_an_import_that_waits_within_its_input, &NEEDS),
         trial(an_import_takes_its_input_in_pieces, &NEEDS),
         trial(a_signal_ends_an_export_whose_reader_does_not_read, &NEEDS),
+        trial(a_signal_ends_a_report_whose_reader_does_not_read, &NEEDS),
     ]
 }
 
@@ -124,5 +126,44 @@ fn a_signal_ends_an_export_whose_reader_does_not_read(place: &Place) {
         let export = start(&site, "export base - >pipe");
         eventually("the pipe is full", || ioctl_fionread(&pipe).unwrap() == 1 << 16);
         is_ended_by(signal, &export, &site, "export");
+    }
+}
+
+fn a_signal_ends_a_report_whose_reader_does_not_read(place: &Place) {
+    let site = with_archives(place);
+    site.clone_of("base", "clone");
+    // Long paths: a report of ten is more than a pipe of one page takes.
+    let above = "a".repeat(250);
+    let names: Vec<_> = (0..20).map(|number| format!("{number:0200}")).collect();
+    site.sh("clone", &format!("mkdir /data/{above}; cd /data/{above}; mkdir {}", names.join(" ")));
+    are_ended_by_signals(&site, &["diff clone >pipe", "diff --json clone >pipe"]);
+    site.well(&["commit", "clone"]);
+    for name in names {
+        let directory = site.newest_layer("clone").join("data").join(&above).join(name);
+        fs::write(directory.join("new"), "").unwrap();
+    }
+    are_ended_by_signals(
+        &site,
+        &[
+            "verify clone 2>pipe",
+            "verify --json clone 2>/dev/null >pipe",
+            "verify --json=pipe clone 2>/dev/null",
+        ],
+    );
+}
+
+/// Expects that each signal ends each verb, whose output is a pipe that is full.
+fn are_ended_by_signals(site: &Site<'_>, verbs: &[&str]) {
+    for words in verbs {
+        for signal in SIGNALS {
+            let pipe = open_both_ends(site.place);
+            fcntl_setpipe_size(&pipe, PIPE_BUF).unwrap();
+            let started = start(site, words);
+            // A line is written whole or not at all.
+            eventually("the pipe is full", || {
+                ioctl_fionread(&pipe).unwrap() + 800 > PIPE_BUF as u64
+            });
+            is_ended_by(signal, &started, site, words);
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use synconce_testkit::harness::{Need, Place, Terminal, eventually, trial};
+use synconce_testkit::harness::{Need, Place, Terminal, binary, eventually, trial};
 
 pub fn trials() -> Vec<Trial> {
     let terminal = [NEEDS[0], Need::Program("bash", "bash")];
@@ -23,6 +23,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_shell_in_a_tree_has_job_control, &terminal),
         trial(every_verb_prints_json, &NEEDS),
         trial(an_export_names_what_was_meant, &NEEDS),
+        trial(an_output_that_is_full_or_closed_is_an_error, &NEEDS),
         trial(statistics_of_a_run_in_a_tree_go_to_their_file, &NEEDS),
         trial(dry_runs_change_nothing, &NEEDS),
         trial(taken_and_missing_names_are_said_in_words, &NEEDS),
@@ -202,13 +203,21 @@ fn an_export_names_what_was_meant(place: &Place) {
     let archives = [&["export", "base"][..], &["export", "base", "-"]];
     let [first, second] = archives.map(|words| site.tree(words).output().unwrap().stdout);
     assert!(first.len() > 1024 && first == second, "- is standard output");
-    for words in [&["export", "base"][..], &["list"]] {
-        let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        let ended = site.tree(words).stdout(full).output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(ended.status.code(), Some(125), "{said}");
-        assert!(said.contains("No space left on device"), "{said}");
-        assert!(!said.contains("hint"), "the store is not full: {said}");
+}
+
+fn an_output_that_is_full_or_closed_is_an_error(place: &Place) {
+    let site = with_base(place);
+    let (store, outputs) = (site.store(), [">/dev/full", ">&-"]);
+    for (output, why) in outputs.iter().zip(["No space left on device", "Bad file descriptor"]) {
+        for words in ["export base", "list", "log base"] {
+            let tree = format!("'{}' tree --store '{}' {words}", binary(), store.display());
+            let ended = place.sh(&format!("exec {tree} {output}"));
+            assert_eq!(ended.status.code(), Some(125), "{words} {output}: {ended:?}");
+            // Without a hint: the store is not full.
+            assert!(ended.stderr.starts_with("synconce: cannot write "), "{words}: {ended:?}");
+            assert!(ended.stderr.ends_with(&format!(": {why}\n")), "{words}: {ended:?}");
+            assert_eq!(ended.stderr.lines().count(), 1, "{words}: {ended:?}");
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use synconce_durable::error::Error;
 
 use super::member::{Attributes, Xattr};
 use super::{LeftOut, failed};
+use crate::owners::why_not_owned;
 use crate::xattrs::{Attributed, NamedFile, Open, each_of, is_overlays};
 use synconce_sys::reason;
 
@@ -106,14 +107,7 @@ pub(super) fn apply(
     let other_owner = (is.st_uid, is.st_gid) != (wanted.uid, wanted.gid);
     if manner.owners && other_owner {
         file.chown(wanted.uid, wanted.gid).map_err(|errno| {
-            let why = match errno {
-                // chown(2): the id is not mapped in the user namespace.
-                Errno::INVAL => std::io::Error::other(format!(
-                    "{}:{} is not among this user's ids (/etc/subuid, /etc/subgid)",
-                    wanted.uid, wanted.gid
-                )),
-                errno => errno.into(),
-            };
+            let why = why_not_owned(wanted.uid, wanted.gid, errno);
             failed("cannot set the owner of", path, why)
         })?;
     }

@@ -1,6 +1,7 @@
 //! Copies owner, mode, extended attributes and times.
 
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{
@@ -9,6 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::owners::why_not_owned;
 use crate::xattrs::{Attributed, NamedFile, Open, each};
 use synconce_sys::namespace::is_first_user_namespace;
 use synconce_sys::process::umask;
@@ -24,7 +26,7 @@ pub(super) struct Maker {
 }
 
 /// An act that failed on the target.
-pub(super) type FailedAct = (&'static str, Errno);
+pub(super) type FailedAct = (&'static str, io::Error);
 
 /// All bits of a mode that chmod(2) sets.
 const ALL: u32 = 0o7777;
@@ -68,22 +70,22 @@ impl Maker {
     /// made in it may inherit its group.
     pub fn take(self, directory: &OwnedFd) -> Result<(), FailedAct> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
-        fchown(directory, Some(uid), Some(gid)).map_err(|errno| ("cannot own", errno))?;
+        fchown(directory, Some(uid), Some(gid)).map_err(failed("cannot own"))?;
         for name in [c"system.posix_acl_access", c"system.posix_acl_default"] {
             match rustix::fs::fremovexattr(directory, name) {
                 Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
-                Err(errno) => return Err(("cannot take the access list from", errno)),
+                Err(errno) => return Err(("cannot take the access list from", errno.into())),
             }
         }
-        fchmod(directory, Mode::RWXU).map_err(|errno| ("cannot set the mode of", errno))
+        fchmod(directory, Mode::RWXU).map_err(failed("cannot set the mode of"))
     }
 
     /// Gives an empty directory the owner and the mode of another.
     pub fn own(self, directory: &OwnedFd, stat: &Statx) -> Result<(), FailedAct> {
         let (uid, gid) = owner(stat);
-        fchown(directory, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+        fchown(directory, uid, gid).map_err(|errno| not_owned(stat, errno))?;
         let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
-        fchmod(directory, mode).map_err(|errno| ("cannot set the mode of", errno))
+        fchmod(directory, mode).map_err(failed("cannot set the mode of"))
     }
 
     /// Gives the open `target` the attributes of `source`. The order matters: a change of
@@ -97,14 +99,14 @@ impl Maker {
     ) -> Result<Whole, FailedAct> {
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
-            fchown(target, uid, gid).map_err(|errno| ("cannot set the owner of", errno))?;
+            fchown(target, uid, gid).map_err(|errno| not_owned(stat, errno))?;
         }
         let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
         if made_with != Some(mode) || self.needs_mode(stat) {
-            fchmod(target, mode).map_err(|errno| ("cannot set the mode of", errno))?;
+            fchmod(target, mode).map_err(failed("cannot set the mode of"))?;
         }
         let whole = self.attributes(&Open(source), &Open(target))?;
-        futimens(target, &times(stat)).map_err(|errno| ("cannot set the times of", errno))?;
+        futimens(target, &times(stat)).map_err(failed("cannot set the times of"))?;
         Ok(whole)
     }
 
@@ -120,22 +122,20 @@ impl Maker {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         if !self.owns(stat) {
             let (uid, gid) = owner(stat);
-            chownat(target, name, uid, gid, flags)
-                .map_err(|errno| ("cannot set the owner of", errno))?;
+            chownat(target, name, uid, gid, flags).map_err(|errno| not_owned(stat, errno))?;
         }
         if !is_link && self.needs_mode(stat) {
             // The entry was just made in a directory that is closed to others, so it is no
             // link.
             let mode = Mode::from_raw_mode(u32::from(stat.stx_mode) & ALL);
             chmodat(target, name, mode, AtFlags::empty())
-                .map_err(|errno| ("cannot set the mode of", errno))?;
+                .map_err(failed("cannot set the mode of"))?;
         }
         let whole = self.attributes(
             &NamedFile::in_directory(source, name.to_bytes()),
             &NamedFile::in_directory(target, name.to_bytes()),
         )?;
-        utimensat(target, name, &times(stat), flags)
-            .map_err(|errno| ("cannot set the times of", errno))?;
+        utimensat(target, name, &times(stat), flags).map_err(failed("cannot set the times of"))?;
         Ok(whole)
     }
 
@@ -145,7 +145,7 @@ impl Maker {
         target: &impl Attributed,
     ) -> Result<Whole, FailedAct> {
         let mut whole = Whole(true);
-        let read = |errno| ("cannot read the extended attributes for", errno);
+        let read = failed("cannot read the extended attributes for");
         each(source, read, |name, value| match target.set(name, value) {
             // A property that only btrfs has.
             Err(Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"btrfs.") => Ok(()),
@@ -153,7 +153,7 @@ impl Maker {
                 whole = Whole(false);
                 Ok(())
             }
-            result => result.map_err(|errno| ("cannot set an extended attribute of", errno)),
+            result => result.map_err(failed("cannot set an extended attribute of")),
         })?;
         Ok(whole)
     }
@@ -174,6 +174,16 @@ impl Maker {
 /// Whether a file has all of its attributes.
 #[must_use]
 pub(super) struct Whole(pub bool);
+
+/// Returns a function that makes the failure of `act` from its errno.
+fn failed(act: &'static str) -> impl Fn(Errno) -> FailedAct {
+    move |errno| (act, errno.into())
+}
+
+/// Returns the failure of a chown(2) to the owner and group of `stat`.
+fn not_owned(stat: &Statx, errno: Errno) -> FailedAct {
+    ("cannot set the owner of", why_not_owned(stat.stx_uid, stat.stx_gid, errno))
+}
 
 fn owner(stat: &Statx) -> (Option<Uid>, Option<Gid>) {
     (Some(Uid::from_raw(stat.stx_uid)), Some(Gid::from_raw(stat.stx_gid)))

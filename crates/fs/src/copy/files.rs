@@ -141,7 +141,9 @@ impl Copying<'_> {
             }
         }
         let settled = self.maker.settle(source, target.as_fd(), stat, Some(mode));
-        Self::settled(at, own, name, &settled.map_err(|(act, errno)| fail(act)(errno))?);
+        let settled =
+            settled.map_err(|(act, why)| self.target_error(act, &at.node.path_to(name), why))?;
+        Self::settled(at, own, name, &settled);
         let now = look_at(source)
             .map_err(|errno| self.source_error("cannot look at", &at.node.path_to(name), errno))?;
         // A change of the link count alone also changes the ctime, although nothing that is
@@ -192,7 +194,7 @@ impl Copying<'_> {
         let settled = self
             .maker
             .settle_at(at.pair.first(), at.pair.second(), name, &stat, is_link)
-            .map_err(|(act, errno)| self.target_error(act, &at.node.path_to(name), errno))?;
+            .map_err(|(act, why)| self.target_error(act, &at.node.path_to(name), why))?;
         Self::settled(at, own, name, &settled);
         Ok(false)
     }

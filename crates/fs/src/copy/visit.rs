@@ -1,6 +1,7 @@
 //! The visitor that copies a tree.
 
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
@@ -72,7 +73,7 @@ impl<'a> Copying<'a> {
     /// Prepares the target's root.
     pub fn begin(&self, root: &DirFds) -> Result<(), Error> {
         let Some(target) = &root.second else { return Ok(()) };
-        self.maker.take(target).map_err(|(act, errno)| self.target_error(act, b"", errno))
+        self.maker.take(target).map_err(|(act, why)| self.target_error(act, b"", why))
     }
 
     pub fn report(self) -> CopyReport {
@@ -87,8 +88,13 @@ impl<'a> Copying<'a> {
     }
 
     /// Makes the error of an act that failed on the target.
-    pub(crate) fn target_error(&self, act: &'static str, path: &[u8], errno: Errno) -> Error {
-        Error::new(act, &shown(&path_of_root(self.root.second()), path), errno)
+    pub(crate) fn target_error(
+        &self,
+        act: &'static str,
+        path: &[u8],
+        why: impl Into<io::Error>,
+    ) -> Error {
+        Error::new(act, &shown(&path_of_root(self.root.second()), path), why)
     }
 
     /// Records properties of an entry of the source that the copy may not keep.
@@ -172,7 +178,7 @@ impl<'a> Copying<'a> {
         let made = self.make(at, name)?;
         self.maker
             .own(&made, &stat)
-            .map_err(|(act, errno)| self.target_error(act, &at.node.path_to(name), errno))
+            .map_err(|(act, why)| self.target_error(act, &at.node.path_to(name), why))
     }
 }
 
@@ -256,7 +262,7 @@ impl<'a> Visitor for Copying<'a> {
         let settled = self
             .maker
             .settle(at.pair.first(), at.pair.second(), stat, Some(Mode::RWXU))
-            .map_err(|(act, errno)| self.target_error(act, &path(), errno))?;
+            .map_err(|(act, why)| self.target_error(act, &path(), why))?;
         Self::settled(at, own, c"", &settled);
         Ok(Left::Done)
     }

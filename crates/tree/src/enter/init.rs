@@ -149,8 +149,9 @@ fn attend(
             }
             let job = group.zip(Signal::from_named_raw(received.signal));
             match job.filter(|(_, signal)| is_hang_up || *signal == Signal::CONT) {
-                // The key that stopped the command stopped its whole job. A shell tells its whole job
-                // of a hang-up.
+                // A job is one process group. A key that stops the command stops its whole job, so
+                // SIGCONT goes to the whole job. A shell sends the SIGHUP of a hang-up to the whole
+                // job, too.
                 Some((group, signal)) => drop(kill_process_group(group, signal)),
                 None => drop(signals::send(command, received.signal)),
             }

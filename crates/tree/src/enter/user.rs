@@ -15,7 +15,8 @@ pub(super) struct User {
     pub(super) shell: String,
 }
 
-/// The number that is no id: setresuid(2) and chown(2) leave an id as it is for it.
+/// The number that no user and no group can have. setresuid(2) and chown(2) leave the id unchanged
+/// for this number.
 const UNCHANGED: u32 = u32::MAX;
 
 /// Returns the user for `words`: `NAME` or `UID`, either with `:GROUP`; root when there are

@@ -1,46 +1,12 @@
-//! The progress of long verbs: entries and bytes, on a terminal only; and cancellation by
-//! Ctrl-C.
+//! The progress of long verbs: entries and bytes, on a terminal only.
 
+use crate::cancellation::{Cancellation, handle_signals};
 use crate::text::is_quiet;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use synconce_fs::Progress;
-
-/// The signal that has cancelled the verb; 0 if none has.
-static CANCELLED_BY: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
-
-/// The first socket is readable once a signal has cancelled the verb. The second stays open: without
-/// a writer the first would be readable at once.
-static CANCELLATION: OnceLock<(UnixStream, UnixStream)> = OnceLock::new();
-
-/// Returns the signal that has cancelled the verb.
-pub fn cancelled_by() -> Option<i32> {
-    let signal = CANCELLED_BY.load(Ordering::Relaxed);
-    (signal != 0).then_some(signal as i32)
-}
-
-/// Handles the signals that cancel a verb, unless they are handled already.
-fn handle_signals() -> io::Result<()> {
-    if CANCELLATION.get().is_some() {
-        return Ok(());
-    }
-    let pair = UnixStream::pair()?;
-    let (_, writer) = CANCELLATION.get_or_init(|| pair);
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        if !synconce_sys::signals::is_ignored(signal) {
-            flag::register_usize(signal, Arc::clone(&CANCELLED_BY), signal as usize)?;
-            low_level::pipe::register(signal, writer.try_clone()?)?;
-        }
-    }
-    Ok(())
-}
 
 /// The progress of a long verb.
 pub struct Bar {
@@ -93,11 +59,11 @@ impl Progress for Bar {
     }
 
     fn cancelled(&self) -> bool {
-        cancelled_by().is_some()
+        Cancellation.cancelled()
     }
 
     fn cancellation(&self) -> Option<BorrowedFd<'_>> {
-        CANCELLATION.get().map(|(readable, _)| readable.as_fd())
+        Cancellation.cancellation()
     }
 }
 

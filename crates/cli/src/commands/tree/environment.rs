@@ -36,6 +36,9 @@ const PASSED_PREFIXES: [&str; 2] = ["DEB_", "DEBIAN_"];
 /// Every C library of Debian has this locale; the caller's may be missing in the tree.
 const LANG: &str = "C.UTF-8";
 
+/// The mark of UTF-8 at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Variables of the user of the host. The command has those of its user in the tree.
 const OF_USER: [&str; 6] = ["HOME", "USER", "LOGNAME", "SHELL", "PWD", "OLDPWD"];
 const DIRECTORIES: [&str; 5] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR", "XDG_RUNTIME_DIR"];
@@ -88,6 +91,8 @@ fn ours() -> Variables {
 
 /// Sets the variables of a file. The error is the number of a line that sets none.
 fn set_lines(made: &mut Variables, text: &[u8], ours: &Variables) -> Result<(), usize> {
+    // Editors of Windows write this mark, and docker skips it.
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start();
         if line.is_empty() || line.starts_with(b"#") {
@@ -201,6 +206,19 @@ mod tests {
             set(&mut made, OsStr::new(text), &ours);
         }
         assert_eq!(made, variables(&[("TOKEN", "secret"), ("EMPTY", ""), ("LANG", "a=b")]));
+    }
+
+    #[test]
+    fn a_file_may_begin_with_a_byte_order_mark() {
+        for (text, wanted) in [
+            ("\u{feff}A=b\nC=\u{feff}d\n", &[("A", "b"), ("C", "\u{feff}d")][..]),
+            ("\u{feff}# comment\nA=b\n", &[("A", "b")]),
+            ("\u{feff}", &[]),
+        ] {
+            let mut made = Variables::new();
+            assert_eq!(set_lines(&mut made, text.as_bytes(), &Variables::new()), Ok(()));
+            assert_eq!(made, variables(wanted), "{text:?}");
+        }
     }
 
     #[test]

@@ -5,23 +5,21 @@ use super::failure::{outside, verb_on};
 use super::make::{left_out, notices};
 use crate::arguments::tree::Export;
 use crate::commands::error::CommandError;
-use crate::commands::output::Output;
-use crate::text::{bytes, notice};
-use rustix::event::PollFlags;
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+use crate::commands::output::{Output, standard_output};
+use crate::text::{OutputStream, bytes, notice};
 use rustix::io::Errno;
 use serde_json::json;
 use std::fs;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{self, Path};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use synconce_durable::error::{Context, Error};
 use synconce_durable::file_system;
 use synconce_durable::replace::missing_above;
 use synconce_durable::text::quote;
+use synconce_fs::CopyOptions;
 use synconce_fs::archive::{self, PackOptions};
-use synconce_fs::{CopyOptions, wait_until_ready};
-use synconce_tree::{Store, store_of};
+use synconce_tree::{Store, refuse_in_store};
 
 pub fn export(store: &Store, arguments: Export, output: Output) -> Result<(), CommandError> {
     let reading = synconce_tree::read(store, &arguments.name)?;
@@ -45,7 +43,7 @@ fn is_archive(path: &Path) -> bool {
 }
 
 fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(), CommandError> {
-    is_in_no_store(directory).map_err(outside)?;
+    refuse_in_store("cannot export to", directory).map_err(outside)?;
     let target = open_empty(directory).map_err(|error| {
         let missing = missing_above(directory).pop();
         outside(error).with_remedy(missing.map(|above| format!("mkdir -p -- {}", quote(&above))))
@@ -66,17 +64,6 @@ fn export_to(view: BorrowedFd<'_>, directory: &Path, output: Output) -> Result<(
     let notices = notices(&report);
     notices.iter().for_each(|line| notice(line));
     output.write(&json!({ "directory": directory.to_string_lossy(), "notices": notices }))
-}
-
-/// Fails if `directory` is in a store of trees, or would be.
-fn is_in_no_store(directory: &Path) -> Result<(), Error> {
-    let absolute = path::absolute(directory).on("cannot export to", directory)?;
-    let there = absolute.ancestors().find_map(|above| above.canonicalize().ok());
-    if there.is_some_and(|canonical| store_of(&canonical).is_some()) {
-        let why = io::Error::other("it would be in a store, which removes what no tree needs");
-        return Err(Error::new("cannot export to", directory, why));
-    }
-    Ok(())
 }
 
 /// Makes `directory`, unless it exists and is empty, and opens it. The directory above has to exist, as
@@ -101,12 +88,12 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         let failure = CommandError::from("cannot write an archive to a terminal");
         return Err(failure.hint("> FILE, or a directory to export to"));
     }
+    let name = Path::new("standard output");
+    let stdout = standard_output().on("cannot write to", name).map_err(outside)?;
     let bar = Bar::new("exported");
-    let stream =
-        own_output().on("cannot write to", Path::new("standard output")).map_err(outside)?;
-    let mut out = BufWriter::with_capacity(1 << 20, ArchiveOutput { stream, bar: &bar });
+    let mut out = BufWriter::with_capacity(1 << 20, OutputStream::new(stdout));
     let packed = archive::pack(view, &mut out, &PackOptions::default(), &bar).map_err(outside)?;
-    out.flush().on("cannot write to", Path::new("standard output")).map_err(outside)?;
+    out.flush().on("cannot write to", name).map_err(outside)?;
     drop(out);
     drop(bar);
     let notices = left_out(&packed.left_out);
@@ -117,40 +104,4 @@ fn export_tar(view: BorrowedFd<'_>, output: Output) -> Result<(), CommandError> 
         "entries": packed.entries,
         "notices": notices,
     }))
-}
-
-/// Returns a descriptor of standard output. A pipe is opened anew without blocking, if that is
-/// permitted: the flag of the caller's own description is shared with other processes.
-fn own_output() -> io::Result<OwnedFd> {
-    let output = rustix::stdio::stdout();
-    if FileType::from_raw_mode(fstat(output)?.st_mode) == FileType::Fifo {
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if let Ok(own) = openat(CWD, "/proc/self/fd/1", flags, Mode::empty()) {
-            return Ok(own);
-        }
-    }
-    output.try_clone_to_owned()
-}
-
-/// The output of an archive. A wait for its reader fails with `ECANCELED` once the verb is cancelled.
-struct ArchiveOutput<'a> {
-    stream: OwnedFd,
-    bar: &'a Bar,
-}
-
-impl Write for ArchiveOutput<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        loop {
-            match rustix::io::write(&self.stream, bytes) {
-                Err(Errno::AGAIN) => {
-                    wait_until_ready(self.stream.as_fd(), PollFlags::OUT, self.bar)?;
-                }
-                written => return Ok(written?),
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

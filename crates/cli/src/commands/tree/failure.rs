@@ -37,7 +37,8 @@ impl From<Error> for CommandError {
                 failure.hint(format!("`{gc}` frees what no tree needs"))
             }
             (io::ErrorKind::ReadOnlyFilesystem, Some(store)) => failure.hint(format!(
-                "`findmnt -T {}` shows the mount; list, log, diff and export work without writes",
+                "`findmnt -T {}` shows the mount; list, log, diff, export, fsck, and verify without \
+                 --content work without writes",
                 quoted(store)
             )),
             _ => failure,

@@ -42,7 +42,8 @@ impl StepSocket {
             make_runtime(directory)?;
         }
         remove_left(&path)?;
-        // The name appears once the socket listens: one that does not is of a doctor that was killed.
+        // The socket is renamed to its final name once it listens. So a socket of that name that does
+        // not listen was left by a doctor that was killed.
         let early = path.with_extension(std::process::id().to_string());
         let socket = socket()?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(&early)?)?;
