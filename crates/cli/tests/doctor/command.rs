@@ -1,5 +1,6 @@
 //! `synconce doctor -- COMMAND`: counts, waits, and what a run would save.
 
+use crate::counts::TRACE;
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
 use serde_json::Value;
@@ -14,8 +15,6 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     let strace = Need::Program("strace", "strace");
     vec![
-        trial(dpkg_has_the_counts_of_strace, &[strace]),
-        trial(git_gc_has_the_counts_of_strace, &[strace, Need::Program("git", "git")]),
         trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
         trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
@@ -58,99 +57,6 @@ pub fn calls(report: &Value) -> Vec<(String, u64)> {
     let mut calls: Vec<_> = groups.iter().map(count).collect();
     calls.sort();
     calls
-}
-
-/// Returns the number of syncs by call in the output of `strace -f`.
-fn traced(trace: &str) -> Vec<(String, u64)> {
-    let names = ["fdatasync", "fsync", "sync", "sync_file_range", "syncfs"];
-    let count = |name: &str| {
-        let call = format!(" {name}(");
-        trace.lines().filter(|line| line.contains(&call)).count() as u64
-    };
-    let counts = names.iter().map(|name| ((*name).to_owned(), count(name)));
-    counts.filter(|(_, count)| *count > 0).collect()
-}
-
-const TRACE: &str = "trace=fsync,fdatasync,sync,syncfs,sync_file_range";
-
-/// A package of 30 files, and an empty root for dpkg.
-const PACKAGE: &str = r#"
-mkdir -p package/DEBIAN package/usr/share/many
-for at in $(seq 30); do echo "$at" >"package/usr/share/many/$at"; done
-printf 'Package: many\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
-    >package/DEBIAN/control
-dpkg-deb --root-owner-group -Znone --build package many.deb >/dev/null
-"#;
-
-fn dpkg_has_the_counts_of_strace(place: &Place) {
-    let rig = rig(FsKind::Ext4, 1);
-    let here = rig.path();
-    let sh = |script: &str| {
-        let ended = finish(place.command("sh").args(["-ec", script]).current_dir(here));
-        assert!(ended.status.success(), "{ended:?}");
-    };
-    sh(PACKAGE);
-    let install = |root: &str| {
-        sh(&format!(
-            "mkdir -p {root}/var/lib/dpkg/updates {root}/var/lib/dpkg/info; \
-             touch {root}/var/lib/dpkg/status"
-        ));
-        [
-            "dpkg",
-            "--force-not-root",
-            "--force-bad-path",
-            &format!("--root={root}"),
-            "-i",
-            "many.deb",
-        ]
-        .map(str::to_owned)
-    };
-    let words = install("bare");
-    let mut strace = place.command("strace");
-    strace.args(["-f", "-o", "trace", "-e", TRACE]).args(words).current_dir(here);
-    let bare = finish(&mut strace);
-    assert!(bare.status.success(), "{bare:?}");
-    let words = install("watched");
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let (report, ended) = report(place, here, &words);
-    assert_eq!(bare.stdout, ended.stdout);
-    assert!(ended.status.success(), "{ended:?}");
-    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
-    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 20), "{wanted:?}");
-    assert_eq!(calls(&report), wanted);
-    assert_eq!(report["waits"]["by_program"][0]["name"], "dpkg");
-    assert_eq!(report["waits"]["by_program"].as_array().map(Vec::len), Some(1));
-    // One process, which does nothing while it waits.
-    let critical = report["savings"]["critical"].as_f64().unwrap();
-    assert!(critical > 0.5 * report["waits"]["covered"].as_f64().unwrap(), "{report:#}");
-}
-
-/// A repository with loose objects, twice.
-const REPOSITORIES: &str = "
-git init -q bare && cd bare
-git config core.fsync all && git config core.fsyncMethod fsync && git config gc.auto 0
-for at in $(seq 20); do echo $at >file$at; git add .
-git -c user.name=x -c user.email=x@x commit -q -m $at; done
-cd .. && cp -a bare watched
-";
-
-fn git_gc_has_the_counts_of_strace(place: &Place) {
-    let rig = rig(FsKind::Ext4, 1);
-    let here = rig.path();
-    let made = finish(place.command("sh").args(["-ec", REPOSITORIES]).current_dir(here));
-    assert!(made.status.success(), "{made:?}");
-    let gc = |repository| ["git", "-C", repository, "gc", "--quiet"];
-    let mut strace = place.command("strace");
-    let bare =
-        finish(strace.args(["-f", "-o", "trace", "-e", TRACE]).args(gc("bare")).current_dir(here));
-    assert!(bare.status.success(), "{bare:?}");
-    let (report, ended) = report(place, here, &gc("watched"));
-    assert!(ended.status.success(), "{ended:?}");
-    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
-    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 3), "{wanted:?}");
-    assert_eq!(calls(&report), wanted, "{report:#}");
-    // Children of git sync, and are named.
-    assert_eq!(report["waits"]["by_program"][0]["name"], "git", "{report:#}");
 }
 
 /// Writes and syncs a file 40 times.
