@@ -3,8 +3,9 @@
 use crate::counts::TRACE;
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -16,12 +17,14 @@ pub fn trials() -> Vec<Trial> {
     let strace = Need::Program("strace", "strace");
     vec![
         trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
+        trial(what_a_sync_has_to_write_is_unknown_on_an_overlay, &[]),
         trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
         trial(what_has_no_time_is_named, &[Need::Program("fio", "fio")]),
         trial(a_command_without_syncs_needs_two_lines, &[]),
         trial(the_client_of_a_daemon_is_told_to_look_at_the_daemon, &[]),
         trial(a_build_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
+        trial(a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
         trial(a_record_that_was_kept_gives_the_same_report, &[]),
         trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
     ]
@@ -90,6 +93,26 @@ fn waits_are_those_of_strace_and_at_least_those_of_the_disk(place: &Place) {
     // At the least, one commit of ten flushes remains.
     let saved = report["savings"]["at_least"].as_f64().unwrap();
     assert!(saved > 0.3 * ours && saved < ours, "{report:#}");
+}
+
+/// As in a container: the kernel counts the pages of a file for the layer that has the file.
+fn what_a_sync_has_to_write_is_unknown_on_an_overlay(place: &Place) {
+    let rig = rig(FsKind::Ext4, 1);
+    let [lower, upper, work, point] =
+        ["lower", "upper", "work", "point"].map(|it| rig.path().join(it));
+    for directory in [&lower, &upper, &work, &point] {
+        fs::create_dir(directory).unwrap();
+    }
+    let [lower, upper, work] = [&lower, &upper, &work].map(|it| it.to_str().unwrap());
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let options = CString::new(options).unwrap();
+    mount("overlay", &point, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    let (report, ended) = report(place, &point, &["python3", "-c", SYNCS]);
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let waits = &report["waits"];
+    assert_eq!((&waits["calls"], &waits["bytes_known_of"]), (&40.into(), &0.into()), "{report:#}");
+    assert_eq!(waits["slowest"][0]["bytes"], Value::Null, "{report:#}");
 }
 
 /// A hundred threads, each of which syncs a file of its own once all run.
@@ -209,7 +232,26 @@ fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
     assert!(elsewhere.ends_with(not_seen), "{elsewhere}");
     fs::create_dir_all(place.path("state/setup/docker")).unwrap();
     let after = verdict(&build, None);
-    assert!(after.ends_with(not_seen), "{after}");
+    let check = "; if a step ran, `synconce setup docker --check` says why it was not seen";
+    assert!(after.ends_with(&format!("{not_seen}{check}")), "{after}");
+}
+
+/// A script is no client by its name, so the option says that it builds.
+fn a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
+    let here = place.path("");
+    let nothing = ["sh", "-c", ":"];
+    for engine in ["docker", "buildkit"] {
+        let options = [&format!("--{engine}"), "-o", "record"];
+        let ended = finish(&mut watched(place, &here, &options, &nothing));
+        let set_up =
+            format!("; with root, build steps are seen after `sudo synconce setup {engine}`");
+        let verdict = ended.stderr.lines().next().unwrap();
+        assert!(verdict.starts_with("sh: no sync was waited for in "), "{ended:?}");
+        let unseen = format!("; no build step was seen{set_up}");
+        assert!(verdict.ends_with(&unseen) && !verdict.contains("saves"), "{verdict}");
+        let read = finish(place.synconce(&["doctor", "--read", "record"]).env("COLUMNS", WIDE));
+        assert_eq!(read.stdout, ended.stderr.replace(&set_up, ""), "{read:?}");
+    }
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

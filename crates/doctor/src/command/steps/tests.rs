@@ -31,10 +31,40 @@ fn of_step(step: u32, wait: Option<u64>) -> Value {
 fn the_verdict_says_why_no_step_is_seen() {
     let why = "another `synconce doctor` watches them";
     let text = build_record(&[json!({"unseen_steps": why})]);
-    let verdict = "docker: no sync was waited for in 9.0 s; `synconce run` saves nothing; build steps are \
-                   not seen: another `synconce doctor` watches them";
-    assert_eq!(examined(&text).verdict, verdict);
+    let verdict = "docker: no sync was waited for in 9.0 s; build steps are not seen: another `synconce \
+                   doctor` watches them";
+    let mut report = examined(&text);
+    report.explain_unseen_steps("another reason");
+    assert_eq!(report.verdict, verdict);
     assert_eq!(export_record(text.as_bytes(), RecordFormat::Stacks).unwrap(), "");
+}
+
+/// The script may be the client of a builder, which saves time by a set-up.
+#[test]
+fn the_verdict_about_a_script_that_was_said_to_build_says_that_no_step_was_seen() {
+    let record = |first: Value, lines: &[Value]| {
+        let text = build_record(lines);
+        text.replacen(text.lines().next().unwrap(), &first.to_string(), 1)
+    };
+    let script = json!({"record": 1, "command": ["./build.sh"], "watches_steps": true});
+    let sync = json!({"call": "fsync", "at": 1, "program": "sh", "file": "/a", "would": "hold", "wait": 5_000_000});
+    let of = |first: &Value, lines: &[Value]| examined(&record(first.clone(), lines));
+    let mut report = of(&script, &[]);
+    let unseen = "./build.sh: no sync was waited for in 9.0 s; no build step was seen";
+    assert_eq!(report.verdict, unseen);
+    report.explain_unseen_steps("they are seen after `x`");
+    assert_eq!(report.verdict, format!("{unseen}; they are seen after `x`"));
+    let own = "./build.sh: 1 sync was waited for, 5.0 ms of 9.0 s; `synconce run` saves nothing worth it; no \
+               build step was seen";
+    assert_eq!(of(&script, &[sync]).verdict, own);
+    let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});
+    let mut seen = of(&script, &[begin]);
+    seen.explain_unseen_steps("they are seen after `x`");
+    assert_eq!(seen.verdict, "./build.sh: 1 build step waited for no sync in 9.0 s");
+    // Steps of Podman are seen as the command's own processes.
+    let podman = json!({"record": 1, "command": ["podman", "ps"], "watches_steps": true});
+    let nothing = "podman: no sync was waited for in 9.0 s; `synconce run` saves nothing";
+    assert_eq!(of(&podman, &[]).verdict, nothing);
 }
 
 #[test]
