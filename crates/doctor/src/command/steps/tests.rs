@@ -1,7 +1,7 @@
 //! Reports of records with steps of builds.
 
 use crate::command::{
-    CommandReport, RecordFormat, RecordSums, StepWaits, examine_record, export_record,
+    CommandReport, RecordFormat, RecordSums, StepWaits, compare, examine_record, export_record,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Seek, Write};
@@ -145,5 +145,44 @@ fn the_sums_of_steps_and_the_formats_of_other_programs_have_what_the_lines_have(
     assert_eq!(json!(examined(&kept)), json!(examined(&lines)));
     assert_eq!(examined(&lines).build.unwrap().waits.calls, 2);
     let stacks = export_record(lines.as_bytes(), RecordFormat::Stacks).unwrap();
-    assert_eq!(stacks, "dpkg;fsync 10000\n", "the lines about the step end nothing");
+    assert_eq!(stacks, "step_1;dpkg;fsync 10000\n", "the lines about the step end nothing");
+}
+
+#[test]
+fn steps_of_two_records_are_compared_by_their_commands() {
+    let step = |number: u32, command: &str| json!({"step": number, "at": 500_000, "engine": "docker", "command": command});
+    let before = build_record(&[
+        step(1, "apt"),
+        of_step(1, Some(3_000_000_000)),
+        step(2, "true"),
+        step(3, "gone"),
+    ]);
+    let now = build_record(&[
+        step(1, "true"),
+        step(2, "apt"),
+        of_step(2, Some(1_000_000_000)),
+        step(3, "true"),
+    ]);
+    let compared = compare(&examined(&before), &examined(&now));
+    let verdict = "docker: waits for syncs of build steps were 3.0 s of 9.0 s before, and are 1.0 s of 9.0 s now";
+    assert_eq!(compared.verdict, verdict);
+    let build = compared.build.as_ref().unwrap();
+    assert_eq!(build.covered, [3.0, 1.0]);
+    let steps: Vec<_> = build.by_step.iter().map(|it| (&*it.name, it.calls, it.seconds)).collect();
+    let none = ([0, 0], [0.0, 0.0]);
+    let wanted = [("apt", [1, 1], [3.0, 1.0]), ("true", none.0, none.1), ("gone", none.0, none.1)];
+    assert_eq!(steps, wanted);
+    assert_eq!(build.by_program[0].name, "dpkg");
+    let text = compared.text();
+    let lines = [
+        "  by step            1    3.0 s       1    1.0 s  apt\n",
+        "  by program         1    3.0 s       1    1.0 s  dpkg\n",
+    ];
+    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    let stacks = export_record(before.as_bytes(), RecordFormat::Stacks).unwrap();
+    assert_eq!(stacks, "step_1;dpkg;fsync 3000000\n");
+    let trace: Value =
+        serde_json::from_str(&export_record(before.as_bytes(), RecordFormat::Trace).unwrap())
+            .unwrap();
+    assert_eq!(trace[0]["args"]["step"], 1, "{trace:#}");
 }
