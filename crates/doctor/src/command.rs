@@ -51,6 +51,8 @@ pub struct CommandReport {
     pub emulated: Vec<Emulated>,
     /// Steps of image builds, which a daemon has started.
     pub build: Option<BuildSteps>,
+    /// Why no steps of image builds were seen, if the record says it.
+    pub unseen_steps: Option<String>,
     /// Causes beside the waits for syncs, the most costly first.
     pub findings: Vec<Finding>,
     /// Names of findings that were left out, as asked.
@@ -71,7 +73,7 @@ pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<Comman
     let (ignored, findings) = finding::split(causes::derive(&record), ignored);
     let verdict =
         text::verdict(&record, &waits, &savings, &not_covered, build.as_ref(), findings.first());
-    let CommandRecord { command, ended, triggers, emulated, .. } = record;
+    let CommandRecord { command, ended, triggers, emulated, unseen_steps, .. } = record;
     Ok(CommandReport {
         verdict,
         command,
@@ -83,6 +85,7 @@ pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<Comman
         triggers,
         emulated,
         build,
+        unseen_steps,
         findings,
         ignored,
     })
@@ -94,12 +97,10 @@ impl CommandReport {
         finding::most_seconds(&self.findings).max(self.savings.at_least)
     }
 
-    /// Adds to the verdict about a daemon whose work is not seen the command `set_up`, after which doctor
-    /// sees the steps of builds.
-    pub fn name_set_up(&mut self, set_up: &str) {
-        let is_unseen = self.waits.calls == 0 && self.build.is_none();
-        if is_unseen && text::asked_daemon(&self.command).is_some() {
-            self.verdict.push_str(&format!("; with root, build steps are seen after `{set_up}`"));
+    /// Adds `why` to the verdict, unless steps of a build were seen or the record says why not.
+    pub fn explain_unseen_steps(&mut self, why: &str) {
+        if self.build.is_none() && self.unseen_steps.is_none() {
+            self.verdict.push_str(&format!("; {why}"));
         }
     }
 

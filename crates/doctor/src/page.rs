@@ -128,7 +128,7 @@ impl Part {
         (chart.bars.len() > 1).then_some(Self::Chart(chart))
     }
 
-    /// Returns a table of the first of `all`.
+    /// Returns a table of the first of `all`, without the columns in which no row has anything.
     fn table<T>(
         title: &'static str,
         columns: impl IntoIterator<Item = Column>,
@@ -139,8 +139,14 @@ impl Part {
             0 => Text::default(),
             count => format!("{count} more are not shown here: --json has all.").into(),
         };
-        let rows = all.iter().take(ROWS).map(cells).collect();
-        let columns = columns.into_iter().collect();
+        let mut rows: Vec<Vec<Cell>> = all.iter().take(ROWS).map(cells).collect();
+        let mut columns: Vec<Column> = columns.into_iter().collect();
+        for at in (0..columns.len()).rev() {
+            if rows.iter().all(|row| row[at].text.is_empty()) {
+                columns.remove(at);
+                rows.iter_mut().for_each(|row| drop(row.remove(at)));
+            }
+        }
         (!all.is_empty()).then_some(Self::Table(Table { title, columns, rows, rest }))
     }
 }

@@ -48,7 +48,7 @@ impl Watch {
     /// Returns the watch over a command that has just started, if `options` ask for a record.
     pub(crate) fn start(options: &RunOptions) -> Option<Self> {
         let record = options.record.clone()?;
-        record.write(&Start::of(&options.command));
+        record.write(&Start::of(options));
         let (callers, sampler, syncs) = Default::default();
         Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }
@@ -177,8 +177,14 @@ impl Watch {
 
 /// Files larger than this are not asked for their unwritten bytes: the kernel looks at each page.
 const LARGE: u64 = 256 << 20;
+/// `OVERLAYFS_SUPER_MAGIC` of the kernel (linux/magic.h).
+const OVERLAY: rustix::fs::FsWord = 0x794c_7630;
 
 fn unwritten(file: &OwnedFd) -> Option<u64> {
+    // The pages are those of the layer's file.
+    if rustix::fs::fstatfs(file).ok()?.f_type == OVERLAY {
+        return None;
+    }
     let stat = rustix::fs::fstat(file).ok()?;
     let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
     let is_small = u64::try_from(stat.st_size).is_ok_and(|size| size <= LARGE);

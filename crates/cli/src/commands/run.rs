@@ -3,7 +3,7 @@
 mod hints;
 mod privileges;
 
-pub(crate) use self::hints::builder_without_set_up;
+pub(crate) use self::hints::{builder_of, is_daemon_elsewhere, is_set_up};
 use self::privileges::Typed;
 use crate::arguments::{IoUring, RunArguments};
 use crate::commands::error::CommandError;

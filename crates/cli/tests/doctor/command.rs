@@ -1,9 +1,11 @@
 //! `synconce doctor -- COMMAND`: counts, waits, and what a run would save.
 
+use crate::counts::TRACE;
 use crate::support::{WIDE, rig};
 use libtest_mimic::Trial;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -14,15 +16,15 @@ use synconce_testkit::rig::FsKind;
 pub fn trials() -> Vec<Trial> {
     let strace = Need::Program("strace", "strace");
     vec![
-        trial(dpkg_has_the_counts_of_strace, &[strace]),
-        trial(git_gc_has_the_counts_of_strace, &[strace, Need::Program("git", "git")]),
         trial(waits_are_those_of_strace_and_at_least_those_of_the_disk, &[strace]),
+        trial(what_a_sync_has_to_write_is_unknown_on_an_overlay, &[]),
         trial(a_hundred_threads_wait_at_once_and_their_waits_do_not_add_up, &[]),
         trial(a_sync_beside_other_work_is_not_on_the_critical_path, &[]),
         trial(what_has_no_time_is_named, &[Need::Program("fio", "fio")]),
         trial(a_command_without_syncs_needs_two_lines, &[]),
         trial(the_client_of_a_daemon_is_told_to_look_at_the_daemon, &[]),
         trial(a_build_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
+        trial(a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up, &[]),
         trial(a_record_that_was_kept_gives_the_same_report, &[]),
         trial(a_record_that_was_cut_is_read_and_another_file_is_refused, &[]),
     ]
@@ -60,99 +62,6 @@ pub fn calls(report: &Value) -> Vec<(String, u64)> {
     calls
 }
 
-/// Returns the number of syncs by call in the output of `strace -f`.
-fn traced(trace: &str) -> Vec<(String, u64)> {
-    let names = ["fdatasync", "fsync", "sync", "sync_file_range", "syncfs"];
-    let count = |name: &str| {
-        let call = format!(" {name}(");
-        trace.lines().filter(|line| line.contains(&call)).count() as u64
-    };
-    let counts = names.iter().map(|name| ((*name).to_owned(), count(name)));
-    counts.filter(|(_, count)| *count > 0).collect()
-}
-
-const TRACE: &str = "trace=fsync,fdatasync,sync,syncfs,sync_file_range";
-
-/// A package of 30 files, and an empty root for dpkg.
-const PACKAGE: &str = r#"
-mkdir -p package/DEBIAN package/usr/share/many
-for at in $(seq 30); do echo "$at" >"package/usr/share/many/$at"; done
-printf 'Package: many\nVersion: 1\nArchitecture: all\nMaintainer: x <x@x>\nDescription: x\n' \
-    >package/DEBIAN/control
-dpkg-deb --root-owner-group -Znone --build package many.deb >/dev/null
-"#;
-
-fn dpkg_has_the_counts_of_strace(place: &Place) {
-    let rig = rig(FsKind::Ext4, 1);
-    let here = rig.path();
-    let sh = |script: &str| {
-        let ended = finish(place.command("sh").args(["-ec", script]).current_dir(here));
-        assert!(ended.status.success(), "{ended:?}");
-    };
-    sh(PACKAGE);
-    let install = |root: &str| {
-        sh(&format!(
-            "mkdir -p {root}/var/lib/dpkg/updates {root}/var/lib/dpkg/info; \
-             touch {root}/var/lib/dpkg/status"
-        ));
-        [
-            "dpkg",
-            "--force-not-root",
-            "--force-bad-path",
-            &format!("--root={root}"),
-            "-i",
-            "many.deb",
-        ]
-        .map(str::to_owned)
-    };
-    let words = install("bare");
-    let mut strace = place.command("strace");
-    strace.args(["-f", "-o", "trace", "-e", TRACE]).args(words).current_dir(here);
-    let bare = finish(&mut strace);
-    assert!(bare.status.success(), "{bare:?}");
-    let words = install("watched");
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let (report, ended) = report(place, here, &words);
-    assert_eq!(bare.stdout, ended.stdout);
-    assert!(ended.status.success(), "{ended:?}");
-    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
-    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 20), "{wanted:?}");
-    assert_eq!(calls(&report), wanted);
-    assert_eq!(report["waits"]["by_program"][0]["name"], "dpkg");
-    assert_eq!(report["waits"]["by_program"].as_array().map(Vec::len), Some(1));
-    // One process, which does nothing while it waits.
-    let critical = report["savings"]["critical"].as_f64().unwrap();
-    assert!(critical > 0.5 * report["waits"]["covered"].as_f64().unwrap(), "{report:#}");
-}
-
-/// A repository with loose objects, twice.
-const REPOSITORIES: &str = "
-git init -q bare && cd bare
-git config core.fsync all && git config core.fsyncMethod fsync && git config gc.auto 0
-for at in $(seq 20); do echo $at >file$at; git add .
-git -c user.name=x -c user.email=x@x commit -q -m $at; done
-cd .. && cp -a bare watched
-";
-
-fn git_gc_has_the_counts_of_strace(place: &Place) {
-    let rig = rig(FsKind::Ext4, 1);
-    let here = rig.path();
-    let made = finish(place.command("sh").args(["-ec", REPOSITORIES]).current_dir(here));
-    assert!(made.status.success(), "{made:?}");
-    let gc = |repository| ["git", "-C", repository, "gc", "--quiet"];
-    let mut strace = place.command("strace");
-    let bare =
-        finish(strace.args(["-f", "-o", "trace", "-e", TRACE]).args(gc("bare")).current_dir(here));
-    assert!(bare.status.success(), "{bare:?}");
-    let (report, ended) = report(place, here, &gc("watched"));
-    assert!(ended.status.success(), "{ended:?}");
-    let wanted = traced(&fs::read_to_string(here.join("trace")).unwrap());
-    assert!(wanted.iter().any(|(call, count)| call == "fsync" && *count > 3), "{wanted:?}");
-    assert_eq!(calls(&report), wanted, "{report:#}");
-    // Children of git sync, and are named.
-    assert_eq!(report["waits"]["by_program"][0]["name"], "git", "{report:#}");
-}
-
 /// Writes and syncs a file 40 times.
 const SYNCS: &str = "
 import os
@@ -184,6 +93,26 @@ fn waits_are_those_of_strace_and_at_least_those_of_the_disk(place: &Place) {
     // At the least, one commit of ten flushes remains.
     let saved = report["savings"]["at_least"].as_f64().unwrap();
     assert!(saved > 0.3 * ours && saved < ours, "{report:#}");
+}
+
+/// As in a container: the kernel counts the pages of a file for the layer that has the file.
+fn what_a_sync_has_to_write_is_unknown_on_an_overlay(place: &Place) {
+    let rig = rig(FsKind::Ext4, 1);
+    let [lower, upper, work, point] =
+        ["lower", "upper", "work", "point"].map(|it| rig.path().join(it));
+    for directory in [&lower, &upper, &work, &point] {
+        fs::create_dir(directory).unwrap();
+    }
+    let [lower, upper, work] = [&lower, &upper, &work].map(|it| it.to_str().unwrap());
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    let options = CString::new(options).unwrap();
+    mount("overlay", &point, "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
+    let (report, ended) = report(place, &point, &["python3", "-c", SYNCS]);
+    unmount(&point, UnmountFlags::empty()).unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let waits = &report["waits"];
+    assert_eq!((&waits["calls"], &waits["bytes_known_of"]), (&40.into(), &0.into()), "{report:#}");
+    assert_eq!(waits["slowest"][0]["bytes"], Value::Null, "{report:#}");
 }
 
 /// A hundred threads, each of which syncs a file of its own once all run.
@@ -303,7 +232,26 @@ fn a_build_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
     assert!(elsewhere.ends_with(not_seen), "{elsewhere}");
     fs::create_dir_all(place.path("state/setup/docker")).unwrap();
     let after = verdict(&build, None);
-    assert!(after.ends_with(not_seen), "{after}");
+    let check = "; if a step ran, `synconce setup docker --check` says why it was not seen";
+    assert!(after.ends_with(&format!("{not_seen}{check}")), "{after}");
+}
+
+/// A script is no client by its name, so the option says that it builds.
+fn a_script_that_builds_by_a_daemon_that_is_not_set_up_names_the_set_up(place: &Place) {
+    let here = place.path("");
+    let nothing = ["sh", "-c", ":"];
+    for engine in ["docker", "buildkit"] {
+        let options = [&format!("--{engine}"), "-o", "record"];
+        let ended = finish(&mut watched(place, &here, &options, &nothing));
+        let set_up =
+            format!("; with root, build steps are seen after `sudo synconce setup {engine}`");
+        let verdict = ended.stderr.lines().next().unwrap();
+        assert!(verdict.starts_with("sh: no sync was waited for in "), "{ended:?}");
+        let unseen = format!("; no build step was seen{set_up}");
+        assert!(verdict.ends_with(&unseen) && !verdict.contains("saves"), "{verdict}");
+        let read = finish(place.synconce(&["doctor", "--read", "record"]).env("COLUMNS", WIDE));
+        assert_eq!(read.stdout, ended.stderr.replace(&set_up, ""), "{read:?}");
+    }
 }
 
 const ONE: &str = "import os; os.fsync(os.open('f', os.O_CREAT | os.O_RDWR)); print('out')";

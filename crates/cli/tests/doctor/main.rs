@@ -9,6 +9,7 @@ mod bundle;
 mod causes;
 mod command;
 mod context;
+mod counts;
 mod ends;
 mod limits;
 mod manners;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         causes::trials(),
         command::trials(),
         context::trials(),
+        counts::trials(),
         ends::trials(),
         limits::trials(),
         manners::trials(),

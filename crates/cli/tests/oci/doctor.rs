@@ -1,6 +1,6 @@
 //! `synconce doctor --docker`, `--containerd` and `--buildkit`: the planted cause is named first.
 
-use crate::engines::buildkit::{self, BuildKit, Worker};
+use crate::engines::buildkit::{self, BuildKit, ON_CONTAINERD, Worker};
 use crate::engines::containerd::{self, ADDRESS, Containerd};
 use crate::engines::docker::{self, Docker};
 use crate::engines::{Given, ImageBuilder, Site, prepare};
@@ -23,6 +23,10 @@ pub fn trials() -> Vec<Trial> {
         trial(causes_of_docker_are_named_first, &docker::NEEDS),
         trial(causes_of_containerd_are_named_first, &containerd::NEEDS),
         trial(causes_of_buildkit_are_named_first, &buildkit::NEEDS),
+        trial(
+            the_layers_of_a_buildkit_on_containerd_are_those_of_containerd,
+            &buildkit::NEEDS_CONTAINERD,
+        ),
         trial(a_dockerd_that_cannot_be_asked_is_one_line_and_a_hint, &docker::NEEDS),
         trial(an_engine_that_is_not_there_is_one_line_and_a_hint, &[]),
         trial(
@@ -219,6 +223,27 @@ fn causes_of_buildkit_are_named_first(place: &Place) {
             assert_eq!(report["findings"][0]["remedy"], "synconce setup buildkit");
         }
     }
+    engine.stop();
+}
+
+fn the_layers_of_a_buildkit_on_containerd_are_those_of_containerd(place: &Place) {
+    prepare(place);
+    link_socket(SOCKET_FILE, "buildkit/buildkitd.sock");
+    let site = Site::with(place, Given::Runc, &place.path("theirs"));
+    let containerd = Containerd::start(&site);
+    let engine = BuildKit::with_snapshotter(&site, ON_CONTAINERD, "overlayfs");
+    let built = engine.build(&[]);
+    assert!(built.status.success(), "{built:?}");
+    let root = site.storage.join("containerd");
+    let report = report(place, "--buildkit", &root);
+    let said = &report["engine"];
+    assert_eq!(said["data_root"], root.to_str().unwrap(), "{said:#}");
+    assert_eq!(said["storage_driver"], "overlayfs", "{said:#}");
+    assert!(said["layers"].as_u64() >= Some(1), "{said:#}");
+    containerd.stop();
+    let report = self::report(place, "--buildkit", &site.storage.join("buildkit"));
+    let what = "the directory of containerd, which has the layers";
+    assert_eq!(report["not_measured"][0]["what"], what, "{report:#}");
     engine.stop();
 }
 

@@ -10,14 +10,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use synconce_testkit::harness::{Need, Place, Trace, finish, trial};
+use synconce_testkit::harness::{Need, Place, Trace, debian, finish, trial};
 use synconce_testkit::rig::{Latency, Rig};
 
 pub fn trials() -> Vec<Trial> {
     let [dockerd, client, cc] = docker::NEEDS;
     let strace = Need::Program("strace", "strace");
     let busybox = Need::File("/bin/busybox", "busybox-static");
-    vec![trial(the_syncs_of_each_step_are_those_of_strace, &[dockerd, client, cc, strace, busybox])]
+    let mmdebstrap = Need::Program("mmdebstrap", "mmdebstrap");
+    vec![
+        trial(the_syncs_of_each_step_are_those_of_strace, &[dockerd, client, cc, strace, busybox]),
+        trial(
+            the_syncs_of_an_install_in_a_step_are_those_of_strace,
+            &[dockerd, client, cc, strace, mmdebstrap],
+        ),
+    ]
 }
 
 /// The commands of the steps.
@@ -72,6 +79,37 @@ fn the_syncs_of_each_step_are_those_of_strace(place: &Place) {
     rig.down().unwrap();
 }
 
+/// The commands of the steps of an image of Debian.
+const INSTALL: [&[&str]; 2] = [
+    &["sh", "-ec", "dpkg --install /var/cache/apt/archives/*.deb"],
+    &["dpkg", "--purge", "manpages-dev"],
+];
+
+fn the_syncs_of_an_install_in_a_step_are_those_of_strace(place: &Place) {
+    prepare(place);
+    let rig = Rig::builder().size(3 << 30).latency(Latency::of_flush(Duration::from_millis(1)));
+    let rig = rig.up().unwrap();
+    let root = rig.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let base = debian::base();
+    let unpacked = finish(place.command("tar").arg("-xf").arg(&base).arg("-C").arg(&root));
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    let wanted = INSTALL.map(|words| traced(place, &root, words));
+    assert!(wanted[0]["fsync"] > 100 && wanted[1]["fsync"] > 5, "{wanted:?}");
+    fs::copy(base, place.path("context/debian.tar")).unwrap();
+    let runs: Vec<_> = INSTALL.iter().map(|words| format!("RUN {}\n", json!(words))).collect();
+    place
+        .write("context/Dockerfile", &format!("FROM scratch\nADD debian.tar /\n{}", runs.concat()));
+    let site = Site::with(place, Given::Us, &rig.path().join("ours")).with_short_run_files();
+    let docker = Docker::with_storage(&site, "overlay2");
+    let (built, _) = watched(place, &["-o", "record"], &build(&docker, "1"));
+    assert!(built.status.success(), "{built:?}");
+    assert_eq!(recorded(&place.read("record")), wanted);
+    docker.stop();
+    drop(site);
+    rig.down().unwrap();
+}
+
 /// Returns the syncs of `words` in the root `root`, counted by strace.
 fn traced(place: &Place, root: &Path, words: &[&str]) -> Counts {
     let mut strace = place.command("strace");
@@ -84,8 +122,8 @@ fn traced(place: &Place, root: &Path, words: &[&str]) -> Counts {
 }
 
 /// Returns the timed calls of each step in the text of a record.
-fn recorded(record: &str) -> [Counts; STEPS.len()] {
-    let mut counts: [Counts; STEPS.len()] = Default::default();
+fn recorded<const STEPS: usize>(record: &str) -> [Counts; STEPS] {
+    let mut counts = [const { Counts::new() }; STEPS];
     let lines = record.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     for line in lines.filter(|line| line["wait"].is_u64()) {
         let step = line["step"].as_u64().unwrap_or_else(|| panic!("{line} is of no step"));

@@ -56,6 +56,7 @@ fn event(call: &RecordedCall) -> Value {
             "file": call.file,
             "bytes": call.bytes,
             "errno": call.errno,
+            "step": call.step,
         },
     });
     match call.wait {
@@ -73,10 +74,11 @@ fn event(call: &RecordedCall) -> Value {
     event
 }
 
-/// Returns the names from the command down to the call.
+/// Returns the names from the command, or from the step of a build, down to the call.
 fn stack(call: &RecordedCall) -> String {
+    let step = call.step.map(|number| format!("step {number}"));
     let programs = call.ancestry.iter().rev().chain([&call.program, &call.call]);
-    programs.map(|name| frame(name)).collect::<Vec<_>>().join(";")
+    step.iter().chain(programs).map(|name| frame(name)).collect::<Vec<_>>().join(";")
 }
 
 /// Returns the name of a program without what ends a frame or a line.

@@ -14,12 +14,19 @@ const VERSION: u32 = 1;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Start { record: u32, command: Vec<String> },
+    Start {
+        record: u32,
+        command: Vec<String>,
+        #[serde(default)]
+        watches_steps: bool,
+    },
     End(LastLine),
     Call(RecordedCall),
     StepEnd(StepEnd),
     StepStart(StepStart),
-    UnseenSteps { unseen_steps: String },
+    UnseenSteps {
+        unseen_steps: String,
+    },
 }
 
 #[derive(Deserialize)]
@@ -53,6 +60,9 @@ pub(super) struct CommandRecord {
     pub emulated: Vec<Emulated>,
     #[serde(default)]
     pub steps: StepsTally,
+    /// Whether steps of image builds are among the lines.
+    #[serde(default)]
+    pub watches_steps: bool,
     /// Why no steps of image builds are seen.
     #[serde(default)]
     pub unseen_steps: Option<String>,
@@ -87,8 +97,8 @@ impl CommandRecord {
     /// Returns a record with the first line only; `None` if `line` is not a first line.
     fn begin(line: &[u8]) -> Option<Self> {
         match serde_json::from_slice(line) {
-            Ok(Line::Start { record: VERSION, command }) => {
-                Some(Self { command, ..Self::default() })
+            Ok(Line::Start { record: VERSION, command, watches_steps }) => {
+                Some(Self { command, watches_steps, ..Self::default() })
             }
             _ => None,
         }

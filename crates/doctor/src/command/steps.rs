@@ -54,6 +54,10 @@ impl StepsTally {
         self.all.add(call);
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// Returns the seconds from the start of the command to the last that is known of a step.
     pub fn last(&self) -> f64 {
         let ends = self.steps.iter().map(|step| step.ended.unwrap_or(step.began));

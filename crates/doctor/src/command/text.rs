@@ -41,7 +41,9 @@ pub(super) fn verdict(
         format!("{name}{}; ", cost.unwrap_or_else(|| format!(": {cause}")))
     });
     let name = format!("{name}: {cause}");
-    let cut = missing(record);
+    let unseen = unseen_steps(record);
+    let end = if record.ended.is_none() { "; the record has no end" } else { "" };
+    let cut = format!("{unseen}{end}");
     let is_longer = |build: &&BuildSteps| build.waits.covered > waits.covered;
     if let Some(build) = build.filter(|build| waits.calls == 0 || is_longer(build)) {
         return format!("{name}{}{cut}", of_steps(build, record.seconds()));
@@ -56,6 +58,7 @@ pub(super) fn verdict(
         }
         let held = not_covered.iter().find(|kind| kind.is_held);
         let rest = match (held, not_covered) {
+            (_, []) if !unseen.is_empty() => format!("no sync was waited for in {took}"),
             (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
             (Some(held), _) => format!(
                 "no sync was timed in {took}; `synconce run` takes away the syncs of {}",
@@ -90,12 +93,18 @@ pub(super) fn verdict(
     format!("{counted}; {saved}{cut}")
 }
 
-/// Returns what `record` does not have, for the end of the verdict.
-fn missing(record: &CommandRecord) -> String {
-    let unseen = record.unseen_steps.as_ref();
-    let steps = unseen.map_or_else(String::new, |why| format!("; build steps are not seen: {why}"));
-    let end = if record.ended.is_none() { "; the record has no end" } else { "" };
-    steps + end
+/// Returns why no steps of builds were seen, for the end of the verdict.
+fn unseen_steps(record: &CommandRecord) -> String {
+    match &record.unseen_steps {
+        Some(why) => format!("; build steps are not seen: {why}"),
+        None if misses_steps(record) => "; no build step was seen".to_owned(),
+        None => String::new(),
+    }
+}
+
+/// Whether a command that is no client by its name was said to build, and no step was seen.
+fn misses_steps(record: &CommandRecord) -> bool {
+    record.watches_steps && record.steps.is_empty() && !asks_builder(&record.command)
 }
 
 /// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.
@@ -111,9 +120,12 @@ pub fn asks_builder(command: &[String]) -> bool {
 /// command is the name of such a client, perhaps behind `sudo`.
 pub(super) fn asked_daemon(command: &[String]) -> Option<&'static str> {
     let names = command.iter().filter_map(|word| Path::new(word).file_name()?.to_str());
+    let builds = command.iter().any(|word| word == "build");
     names.take(2).find_map(|name| match name {
-        "docker" | "docker-compose" => Some("--docker"),
+        "docker" | "docker-buildx" | "docker-compose" => Some("--docker"),
         "buildctl" => Some("--buildkit"),
+        // A client of containerd that has images built by BuildKit.
+        "nerdctl" if builds => Some("--buildkit"),
         "ctr" | "nerdctl" => Some("--containerd"),
         _ => None,
     })

@@ -1,6 +1,7 @@
 //! containerd and buildkitd: the daemon that listens at a socket, its command line and its
 //! configuration.
 
+use super::docker::{CONTAINERD, STORE};
 use super::{ContainerEngine, is_elsewhere};
 use crate::error::Error;
 use crate::program::stdout_of;
@@ -74,10 +75,21 @@ pub fn ask_buildkit(socket: &Path) -> Result<ContainerEngine, Error> {
     };
     let configuration = configuration.map_err(failure("buildkitd", socket))?;
     let root = daemon.root(&configuration, "/var/lib/buildkit")?;
+    let store = daemon.containerd(&configuration).map(|socket| ask_containerd(&socket));
+    if let Some(Ok(store)) = store {
+        let snapshotter = daemon.setting(&configuration, "containerd", "snapshotter");
+        let (driver, layers) = (snapshotter.unwrap_or_else(|| USUAL.to_owned()), store.layers);
+        let engine = daemon.engine("buildkit", store.data_root, driver, 0);
+        return Ok(ContainerEngine { layers, no_sync: store.no_sync, ..engine });
+    }
     let workers = names(&root, OCI_WORKER).into_iter();
     let snapshots = |directory: PathBuf| count(&directory.join("snapshots/snapshots"));
     let (driver, layers) = most_used(workers.map(|(name, path)| (name, snapshots(path))));
-    Ok(daemon.engine("buildkit", root, driver, layers))
+    let mut engine = daemon.engine("buildkit", root, driver, layers);
+    if let Some(Err(error)) = store {
+        engine.add_not_measured(STORE, error.to_string());
+    }
+    Ok(engine)
 }
 
 fn failure(program: &'static str, socket: &Path) -> impl Fn(io::Error) -> Error {
@@ -126,6 +138,29 @@ impl ListeningDaemon {
             })
         });
         found.map(str::to_owned)
+    }
+
+    /// Returns the socket of the containerd that executes the steps of buildkitd: the first worker
+    /// executes them, and that is buildkitd's own unless it is off.
+    fn containerd(&self, configuration: &Table) -> Option<PathBuf> {
+        self.setting(configuration, "oci", "enabled").filter(|it| it == "false")?;
+        let address = self.setting(configuration, "containerd", "address");
+        Some(address.map_or_else(|| PathBuf::from(CONTAINERD), PathBuf::from))
+    }
+
+    /// Returns a setting of a worker of buildkitd, which a flag overrides.
+    fn setting(&self, configuration: &Table, worker: &str, name: &str) -> Option<String> {
+        let flag = match name {
+            "enabled" => format!("{worker}-worker"),
+            "address" => format!("{worker}-worker-addr"),
+            _ => format!("{worker}-worker-{name}"),
+        };
+        let configured = configuration.get("worker").and_then(|it| it.get(worker)?.get(name));
+        let configured = configured.and_then(|it| match it.as_bool() {
+            Some(value) => Some(value.to_string()),
+            None => it.as_str().map(str::to_owned),
+        });
+        self.flag(&[&flag]).or(configured)
     }
 
     /// Returns a command that starts its program again. A program of many names, such as k3s,

@@ -20,7 +20,7 @@ const PROGRAM: &str = "dockerd";
 /// The component that podman names in its answer to `/version`.
 const PODMAN: &str = "Podman Engine";
 /// The socket of the system's containerd.
-const CONTAINERD: &str = "/run/containerd/containerd.sock";
+pub(super) const CONTAINERD: &str = "/run/containerd/containerd.sock";
 /// The largest number of images that are inspected.
 const IMAGES: usize = 200;
 /// The sizes, in bytes, of images whose export is measured. A smaller image takes only a few polls
@@ -29,7 +29,7 @@ const EXPORTED: RangeInclusive<i64> = (64 << 20)..=(512 << 20);
 /// What dockerd before 24 lists as the name of an image without a name.
 const UNTAGGED: &str = "<none>:<none>";
 /// What cannot be measured if the containerd of an image store cannot be asked.
-const STORE: &str = "the directory of containerd, which has the layers";
+pub(super) const STORE: &str = "the directory of containerd, which has the layers";
 
 /// The answer to `/info`, as far as it is used.
 #[derive(Deserialize)]

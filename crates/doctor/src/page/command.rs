@@ -111,13 +111,26 @@ impl CommandReport {
 
     fn not_timed(&self) -> Section {
         let ignored = self.ignored.iter().map(|name| (*name, "left out by --ignore".to_owned()));
-        Section::new("Not timed", [not_covered(&self.not_covered), Part::facts(ignored)])
+        Section::new(
+            "Not timed",
+            [
+                not_covered(
+                    &self.not_covered,
+                    "synconce run",
+                    ["takes the sync away", "leaves the sync"],
+                ),
+                Part::facts(ignored),
+            ],
+        )
     }
 }
 
 /// Returns counts and waits by group.
 fn groups(waits: &Waits) -> [Option<Part>; 9] {
-    let chart = |title, groups: &[SyncGroup]| Part::chart(title, groups.iter().map(bar));
+    let chart = |title, groups: &[SyncGroup]| {
+        let bars = groups.iter().map(|it| bar(group_name(it).into(), it.calls, it.seconds));
+        Part::chart(title, bars)
+    };
     let line = |what, it: Option<Dropped>| Some(Part::Line(dropped(what, it?).into()));
     [
         (waits.calls > 0).then(|| Part::Line(LEGEND.into())),
@@ -144,31 +157,47 @@ fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
         Column::text("image"),
         Column::text("not seen"),
     ];
-    let cells = |step: &StepWaits| {
+    let cells = |step: &&StepWaits| {
+        let is_seen = step.unseen.is_none();
+        let counted = |cell: Cell| if is_seen { cell } else { Cell::text("") };
         vec![
             Cell::number(step.number.to_string(), f64::from(step.number)),
             Cell::text(step.words()),
-            Cell::number(whole(step.calls as f64), step.calls as f64),
-            time(step.waits),
+            counted(Cell::number(whole(step.calls as f64), step.calls as f64)),
+            counted(time(step.waits)),
             time(step.seconds),
             Cell::text(step.engine.as_str()),
             Cell::text(step.image.as_deref().unwrap_or_default()),
             Cell::text(step.unseen.as_deref().unwrap_or_default()),
         ]
     };
-    let table = Part::table("Each step", columns, &build.steps, cells);
-    let not_covered = not_covered(&build.not_covered);
-    std::iter::once(table).chain(groups(&build.waits)).chain([not_covered]).collect()
+    let mut steps: Vec<_> = build.steps.iter().collect();
+    // Stable: of equal waits, the earlier step comes first.
+    steps.sort_by(|one, other| other.waits.total_cmp(&one.waits));
+    let waited = steps.iter().filter(|step| step.calls > 0);
+    let bars = waited.map(|step| {
+        let name = format!("{}: {}", step.number, step.words());
+        bar(name.into(), step.calls, step.waits)
+    });
+    let first = [
+        Some(Part::Line("Steps of all builds in this time. None was held.".into())),
+        Part::chart("Waits by step", bars),
+        Part::table("Each step", columns, &steps, cells),
+    ];
+    let not_covered = not_covered(&build.not_covered, "held step", ["does not wait", "waits"]);
+    first.into_iter().chain(groups(&build.waits)).chain([not_covered]).collect()
 }
 
-fn not_covered(kinds: &[NotCovered]) -> Option<Part> {
+/// Returns what has no time. The last column, `held`, has the first of `words` for a call that a hold
+/// takes away, and the second for others.
+fn not_covered(kinds: &[NotCovered], held: &'static str, words: [&'static str; 2]) -> Option<Part> {
     let columns = [
         Column::text("kind of sync"),
         Column::text("call"),
         Column::number("calls"),
         Column::text("first program"),
         Column::text("first file"),
-        Column::text("synconce run"),
+        Column::text(held),
     ];
     let cells = |it: &NotCovered| {
         vec![
@@ -177,18 +206,18 @@ fn not_covered(kinds: &[NotCovered]) -> Option<Part> {
             Cell::number(whole(it.calls as f64), it.calls as f64),
             Cell::text(it.program.as_str()),
             Cell::text(it.file.as_deref().unwrap_or_default()),
-            Cell::text(if it.is_held { "takes the sync away" } else { "leaves the sync" }),
+            Cell::text(words[usize::from(!it.is_held)]),
         ]
     };
     Part::table("Calls without a time", columns, kinds, cells)
 }
 
-fn bar(group: &SyncGroup) -> Bar {
+fn bar(name: Text, calls: u64, waits: f64) -> Bar {
     Bar {
-        name: group_name(group).into(),
-        value: group.seconds,
-        shown: seconds(group.seconds).into(),
-        note: match group.calls {
+        name,
+        value: waits,
+        shown: seconds(waits).into(),
+        note: match calls {
             1 => "1 sync".into(),
             calls => format!("{} syncs", whole(calls as f64)).into(),
         },

@@ -181,3 +181,52 @@ fn the_policy_of_a_page_allows_its_own_style_and_script_only() {
         .collect();
     assert_ne!(nonces[0], nonces[1]);
 }
+
+/// Returns the page about a build of three steps, of which the last is not seen.
+fn build_page() -> String {
+    let mut record = "{\"record\":1,\"command\":[\"docker\",\"build\",\".\"]}\n".to_owned();
+    for (step, more) in [(1, ""), (2, ""), (3, ",\"unseen\":\"another listener\"")] {
+        record += &format!(
+            "{{\"step\":{step},\"at\":0,\"engine\":\"docker\",\"command\":\"do {step}\"{more}}}\n"
+        );
+    }
+    for (step, wait) in [(1, ",\"wait\":8000000"), (2, ",\"wait\":9000000"), (2, "")] {
+        let call = if wait.is_empty() { "io_uring_setup" } else { "fsync" };
+        record += &format!(
+            "{{\"call\":\"{call}\",\"at\":1,\"program\":\"dpkg\",\"would\":\"hold\",\"step\":{step}{wait}}}\n"
+        );
+    }
+    record += "{\"end\":{\"Exited\":0},\"at\":90000000,\"looks\":0,\"alone\":0,\"lost\":0}\n";
+    examine_record(record.as_bytes(), &[]).unwrap().page("synconce run", "synconce 1")
+}
+
+#[test]
+fn steps_of_a_build_are_sorted_as_the_head_of_their_table_says() {
+    let page = build_page();
+    assert_sound(&page);
+    let mut rest = page.split_once("<caption>Each step</caption>").expect("the table").1;
+    for shown in [
+        "aria-sort=\"descending\">waits</th>",
+        "<td>do 2</td>",
+        "<td>do 1</td>",
+        // Nothing was counted.
+        "<td>do 3</td>\n<td></td>\n<td></td>\n",
+        "<td>another listener</td>",
+    ] {
+        let Some((_, after)) = rest.split_once(shown) else { panic!("{shown}: {page}") };
+        rest = after;
+    }
+    for shown in
+        ["None was held.", "<figcaption>Waits by step</figcaption>", "<td>does not wait</td>"]
+    {
+        assert!(page.contains(shown), "{shown}: {page}");
+    }
+}
+
+#[test]
+fn a_column_in_which_no_row_has_anything_is_left_out() {
+    let page = build_page();
+    for (name, is_shown) in [("not seen", true), ("image", false), ("first file", false)] {
+        assert_eq!(page.contains(&format!(">{name}</th>")), is_shown, "{name}: {page}");
+    }
+}

@@ -1,9 +1,9 @@
 //! A record and its lines: one JSON object each. `synconce-doctor` reads them.
 
 use super::callers::Caller;
+use crate::options::RunOptions;
 use crate::report::protocol::Ending;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,12 +52,14 @@ pub(super) struct Start {
     /// The version of the format.
     record: u32,
     command: Vec<String>,
+    /// Whether steps of image builds are listed.
+    watches_steps: bool,
 }
 
 impl Start {
-    pub(super) fn of(command: &[OsString]) -> Self {
-        let words = command.iter().map(|word| word.to_string_lossy().into_owned());
-        Self { record: 1, command: words.collect() }
+    pub(super) fn of(options: &RunOptions) -> Self {
+        let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
+        Self { record: 1, command: words.collect(), watches_steps: options.watch_steps }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::commands::output;
 use crate::commands::run::{self, Screen};
 use crate::text::{printable_json, shell};
 use rustix::fs::MemfdFlags;
+use rustix::process::geteuid;
 use std::env;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -19,6 +20,7 @@ use synconce_doctor::{
     export_record,
 };
 use synconce_run::{Ending, Recording, RunOptions};
+use synconce_setup::Engine;
 use synconce_sys::reason;
 
 /// Runs the command with its syncs timed, prints the report, and ends as the command did.
@@ -184,10 +186,30 @@ fn report(mut record: &File, ignored: &[String]) -> Result<CommandReport, Error>
 /// Returns the report of a command that ran on this machine. A record that is read may be another machine's.
 fn report_here(record: &File, arguments: &Doctor) -> Result<CommandReport, Error> {
     let mut report = report(record, &arguments.ignore)?;
-    if let Some(engine) = run::builder_without_set_up(&arguments.command) {
-        report.name_set_up(&format!("sudo synconce setup {}", engine.command()));
+    if let Some(why) = unseen_steps(arguments) {
+        report.explain_unseen_steps(&why);
     }
     Ok(report)
+}
+
+/// Returns why steps of the builder that the command asks are not seen, or may not be.
+fn unseen_steps(arguments: &Doctor) -> Option<String> {
+    let engine = match arguments {
+        Doctor { docker: true, .. } => Engine::Docker,
+        Doctor { buildkit: true, .. } => Engine::Buildkit,
+        _ => run::builder_of(&arguments.command)?,
+    };
+    let set_up = format!("synconce setup {}", engine.command());
+    if run::is_daemon_elsewhere() {
+        return None;
+    }
+    Some(if !run::is_set_up(engine) {
+        format!("with root, build steps are seen after `sudo {set_up}`")
+    } else if geteuid().is_root() {
+        format!("if a step ran, `{set_up} --check` says why it was not seen")
+    } else {
+        "build steps are seen with root".to_owned()
+    })
 }
 
 fn print(report: &CommandReport, outputs: Outputs) -> Result<(), CommandError> {

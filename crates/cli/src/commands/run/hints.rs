@@ -127,23 +127,28 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     }
 }
 
-/// Returns the builder that does the work of `command`, a build, if the builder could be set up on this
-/// machine and is not.
-pub(crate) fn builder_without_set_up(command: &[OsString]) -> Option<Engine> {
-    let (_, engine) = daemon_without_set_up(command)?;
+/// Returns the builder that does the work of `command`, a build.
+pub(crate) fn builder_of(command: &[OsString]) -> Option<Engine> {
+    let (_, engine) = daemon_of(command)?;
     engine.filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
+}
+
+/// Whether the daemon that a client asks may be on another machine.
+pub(crate) fn is_daemon_elsewhere() -> bool {
+    let is_set = |name| env::var_os(name).is_some();
+    ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_set)
+}
+
+/// Whether `engine` is set up on this machine.
+pub(crate) fn is_set_up(engine: Engine) -> bool {
+    synconce_setup::is_set_up(engine, &standard_paths::system(None))
 }
 
 /// Returns the daemon of `command` and its engine, as [`daemon_of`] does, unless the daemon is set up
 /// already or may be on another machine.
 fn daemon_without_set_up(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
-    let is_elsewhere = |name| env::var_os(name).is_some();
-    if ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_elsewhere) {
-        return None;
-    }
-    let state = standard_paths::system(None);
-    let is_set_up = |engine: Engine| synconce_setup::is_set_up(engine, &state);
-    daemon_of(command).filter(|(_, engine)| !engine.is_some_and(is_set_up))
+    let daemon = daemon_of(command).filter(|(_, engine)| !engine.is_some_and(is_set_up));
+    daemon.filter(|_| !is_daemon_elsewhere())
 }
 
 /// Returns the daemon that `command` has made sync, and the engine whose set-up holds these
@@ -168,7 +173,7 @@ fn daemon_of(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
         _ => return None,
     };
     Some(match program {
-        "docker" if builds => ("dockerd", Some(Engine::Docker)),
+        "docker" | "docker-buildx" if builds => ("dockerd", Some(Engine::Docker)),
         "docker" => ("dockerd", Some(Engine::Held(HeldDaemon::Docker))),
         "buildctl" => ("buildkitd", Some(Engine::Buildkit)),
         // A client of containerd that has images built by BuildKit.

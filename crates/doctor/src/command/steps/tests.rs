@@ -1,7 +1,7 @@
 //! Reports of records with steps of builds.
 
 use crate::command::{
-    CommandReport, RecordFormat, RecordSums, StepWaits, examine_record, export_record,
+    CommandReport, RecordFormat, RecordSums, StepWaits, compare, examine_record, export_record,
 };
 use serde_json::{Value, json};
 use std::io::{Read, Seek, Write};
@@ -31,10 +31,40 @@ fn of_step(step: u32, wait: Option<u64>) -> Value {
 fn the_verdict_says_why_no_step_is_seen() {
     let why = "another `synconce doctor` watches them";
     let text = build_record(&[json!({"unseen_steps": why})]);
-    let verdict = "docker: no sync was waited for in 9.0 s; `synconce run` saves nothing; build steps are \
-                   not seen: another `synconce doctor` watches them";
-    assert_eq!(examined(&text).verdict, verdict);
+    let verdict = "docker: no sync was waited for in 9.0 s; build steps are not seen: another `synconce \
+                   doctor` watches them";
+    let mut report = examined(&text);
+    report.explain_unseen_steps("another reason");
+    assert_eq!(report.verdict, verdict);
     assert_eq!(export_record(text.as_bytes(), RecordFormat::Stacks).unwrap(), "");
+}
+
+/// The script may be the client of a builder, which saves time by a set-up.
+#[test]
+fn the_verdict_about_a_script_that_was_said_to_build_says_that_no_step_was_seen() {
+    let record = |first: Value, lines: &[Value]| {
+        let text = build_record(lines);
+        text.replacen(text.lines().next().unwrap(), &first.to_string(), 1)
+    };
+    let script = json!({"record": 1, "command": ["./build.sh"], "watches_steps": true});
+    let sync = json!({"call": "fsync", "at": 1, "program": "sh", "file": "/a", "would": "hold", "wait": 5_000_000});
+    let of = |first: &Value, lines: &[Value]| examined(&record(first.clone(), lines));
+    let mut report = of(&script, &[]);
+    let unseen = "./build.sh: no sync was waited for in 9.0 s; no build step was seen";
+    assert_eq!(report.verdict, unseen);
+    report.explain_unseen_steps("they are seen after `x`");
+    assert_eq!(report.verdict, format!("{unseen}; they are seen after `x`"));
+    let own = "./build.sh: 1 sync was waited for, 5.0 ms of 9.0 s; `synconce run` saves nothing worth it; no \
+               build step was seen";
+    assert_eq!(of(&script, &[sync]).verdict, own);
+    let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});
+    let mut seen = of(&script, &[begin]);
+    seen.explain_unseen_steps("they are seen after `x`");
+    assert_eq!(seen.verdict, "./build.sh: 1 build step waited for no sync in 9.0 s");
+    // Steps of Podman are seen as the command's own processes.
+    let podman = json!({"record": 1, "command": ["podman", "ps"], "watches_steps": true});
+    let nothing = "podman: no sync was waited for in 9.0 s; `synconce run` saves nothing";
+    assert_eq!(of(&podman, &[]).verdict, nothing);
 }
 
 #[test]
@@ -115,5 +145,44 @@ fn the_sums_of_steps_and_the_formats_of_other_programs_have_what_the_lines_have(
     assert_eq!(json!(examined(&kept)), json!(examined(&lines)));
     assert_eq!(examined(&lines).build.unwrap().waits.calls, 2);
     let stacks = export_record(lines.as_bytes(), RecordFormat::Stacks).unwrap();
-    assert_eq!(stacks, "dpkg;fsync 10000\n", "the lines about the step end nothing");
+    assert_eq!(stacks, "step_1;dpkg;fsync 10000\n", "the lines about the step end nothing");
+}
+
+#[test]
+fn steps_of_two_records_are_compared_by_their_commands() {
+    let step = |number: u32, command: &str| json!({"step": number, "at": 500_000, "engine": "docker", "command": command});
+    let before = build_record(&[
+        step(1, "apt"),
+        of_step(1, Some(3_000_000_000)),
+        step(2, "true"),
+        step(3, "gone"),
+    ]);
+    let now = build_record(&[
+        step(1, "true"),
+        step(2, "apt"),
+        of_step(2, Some(1_000_000_000)),
+        step(3, "true"),
+    ]);
+    let compared = compare(&examined(&before), &examined(&now));
+    let verdict = "docker: waits for syncs of build steps were 3.0 s of 9.0 s before, and are 1.0 s of 9.0 s now";
+    assert_eq!(compared.verdict, verdict);
+    let build = compared.build.as_ref().unwrap();
+    assert_eq!(build.covered, [3.0, 1.0]);
+    let steps: Vec<_> = build.by_step.iter().map(|it| (&*it.name, it.calls, it.seconds)).collect();
+    let none = ([0, 0], [0.0, 0.0]);
+    let wanted = [("apt", [1, 1], [3.0, 1.0]), ("true", none.0, none.1), ("gone", none.0, none.1)];
+    assert_eq!(steps, wanted);
+    assert_eq!(build.by_program[0].name, "dpkg");
+    let text = compared.text();
+    let lines = [
+        "  by step            1    3.0 s       1    1.0 s  apt\n",
+        "  by program         1    3.0 s       1    1.0 s  dpkg\n",
+    ];
+    assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+    let stacks = export_record(before.as_bytes(), RecordFormat::Stacks).unwrap();
+    assert_eq!(stacks, "step_1;dpkg;fsync 3000000\n");
+    let trace: Value =
+        serde_json::from_str(&export_record(before.as_bytes(), RecordFormat::Trace).unwrap())
+            .unwrap();
+    assert_eq!(trace[0]["args"]["step"], 1, "{trace:#}");
 }
