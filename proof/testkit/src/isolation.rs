@@ -45,11 +45,20 @@ pub fn isolated_as(name: &str, limit: Duration, inside: impl FnOnce()) {
     let ran_one = finished.stdout.contains("test result: ok. 1 passed");
     assert!(
         finished.status.success() && ran_one,
-        "{name}: {}\n{}\n{}",
+        "{name}: {}, {}\n{}\n{}",
         finished.status,
+        free_space(),
         finished.stdout,
         finished.stderr
     );
+}
+
+/// Returns the free space for the output of tests, which a full disk loses without an error.
+fn free_space() -> String {
+    let directory = std::env::temp_dir();
+    let space = rustix::fs::statvfs(&directory).expect("the space of the temporary directory");
+    let free = (space.f_bavail * space.f_frsize) >> 20;
+    format!("{free} MiB free in {}", directory.display())
 }
 
 /// Whether this process is the one in the new namespaces.

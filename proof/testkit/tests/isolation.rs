@@ -1,0 +1,42 @@
+//! What an isolated test prints when it fails.
+
+use std::env::{current_exe, var_os};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::mount::{MountFlags, mount};
+use synconce_testkit::isolation::isolated_as;
+use synconce_testkit::{patiently, process};
+
+const NAME: &str = "a_failure_names_the_full_disk_that_lost_its_output";
+
+/// Set where the test fails.
+const FAILS: &str = "SYNCONCE_TESTKIT_FAILS";
+
+fn limit() -> Duration {
+    patiently(Duration::from_secs(60))
+}
+
+/// Fills a small disk and runs this test there again; returns what that prints.
+fn fail_on_full_disk(disk: &Path) -> String {
+    fs::create_dir(disk).unwrap();
+    mount("full", disk, "tmpfs", MountFlags::empty(), Some(c"size=64k")).unwrap();
+    fs::write(disk.join("filler"), [0; 1 << 17]).unwrap_err();
+    let mut command = Command::new(current_exe().unwrap());
+    command.args(["--exact", NAME]).env("TMPDIR", disk).env(FAILS, "1");
+    // The new process isolates its test itself.
+    command.env_remove("SYNCONCE_TEST_INSIDE");
+    process::run(&mut command, limit()).unwrap().stdout
+}
+
+#[test]
+fn a_failure_names_the_full_disk_that_lost_its_output() {
+    isolated_as(NAME, limit(), || {
+        assert!(var_os(FAILS).is_none(), "the cause");
+        let printed = fail_on_full_disk(Path::new("/dev/shm/full"));
+        assert!(!printed.contains("the cause"), "{printed}");
+        assert!(printed.contains(", 0 MiB free in /dev/shm/full\n"), "{printed}");
+    });
+}
