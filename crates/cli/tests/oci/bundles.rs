@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_sys::search;
 use synconce_testkit::harness::Cgroups;
 use synconce_testkit::harness::{Place, finish};
 use synconce_testkit::process::Finished;
@@ -50,8 +51,8 @@ impl<'a> Runtime<'a> {
     /// Returns the command of the runtime itself, with a state directory for this test.
     pub fn bare(&self) -> Command {
         // By its path, as synconce executes it: the runtime's errors begin with the path.
-        let found = finish(self.place.command("which").arg(self.name));
-        self.with_state(self.place.command(found.stdout.trim_end()))
+        let found = search::find(self.name).expect("a need of the test");
+        self.with_state(self.place.command(found.to_str().expect("UTF-8")))
     }
 
     /// Returns the command of the runtime wrapped by synconce.

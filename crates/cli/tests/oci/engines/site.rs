@@ -4,8 +4,9 @@ use crate::bundles::{compiled, probe};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use synconce_sys::search;
 use synconce_testkit::harness::Cgroups;
-use synconce_testkit::harness::{Place, binary, finish};
+use synconce_testkit::harness::{Place, binary};
 
 /// A directory in memory, of this test alone (see `isolation`). The path is short, because the
 /// length of a socket's path is limited.
@@ -94,10 +95,7 @@ impl<'a> Site<'a> {
     pub fn runtime(&self) -> PathBuf {
         match self.given {
             Given::Us => self.place.path("before").join(self.name),
-            Given::Runc => {
-                let found = finish(self.place.command("which").arg("runc"));
-                found.stdout.trim_end().into()
-            }
+            Given::Runc => search::find("runc").expect("a need of the test"),
         }
     }
 
