@@ -1,4 +1,5 @@
-//! Questions to dockerd by its HTTP API.
+//! Questions to dockerd by its HTTP API. A few GET requests on a socket need no HTTP client, and no
+//! asynchronous runtime as bollard does.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};

@@ -61,7 +61,7 @@ pub(super) fn verdict(
             (_, []) if !unseen.is_empty() => format!("no sync was waited for in {took}"),
             (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
             (Some(held), _) => format!(
-                "no sync was timed in {took}; `synconce run` takes away the syncs of {}",
+                "no sync was timed in {took}; not timed, but held by `synconce run`: {}",
                 held.what
             ),
             (None, [first, ..]) => {

@@ -1,5 +1,6 @@
 //! `.dockerignore`, with the semantics of Docker's builders (moby/patternmatcher): the last
-//! pattern that matches a path, or a directory above the path, decides.
+//! pattern that matches a path, or a directory above the path, decides. The crates `ignore` and
+//! `globset` have other semantics, those of .gitignore.
 
 /// The patterns of a `.dockerignore`.
 #[derive(Clone, Debug, Default)]
