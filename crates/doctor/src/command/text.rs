@@ -48,25 +48,18 @@ pub(super) fn verdict(
     if let Some(build) = build.filter(|build| waits.calls == 0 || is_longer(build)) {
         return format!("{name}{}{cut}", of_steps(build, record.seconds()));
     }
+    let is_unseen = build.is_none() && record.unseen_steps.is_none();
+    let daemon = asked_daemon(&record.command).filter(|_| is_unseen);
+    let daemon = daemon
+        .map(|flag| format!("; the work of its daemon is not seen: `synconce doctor {flag}`"));
     if waits.calls == 0 {
-        let flag = asked_daemon(&record.command);
-        if let Some(flag) = flag.filter(|_| record.unseen_steps.is_none()) {
-            return format!(
-                "{name}no sync was waited for in {took}; the work of its daemon is not seen: \
-                 `synconce doctor {flag}`{cut}"
-            );
+        if let Some(daemon) = daemon {
+            return format!("{name}no sync was waited for in {took}{daemon}{cut}");
         }
-        let held = not_covered.iter().find(|kind| kind.is_held);
-        let rest = match (held, not_covered) {
-            (_, []) if !unseen.is_empty() => format!("no sync was waited for in {took}"),
-            (_, []) => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
-            (Some(held), _) => format!(
-                "no sync was timed in {took}; not timed, but held by `synconce run`: {}",
-                held.what
-            ),
-            (None, [first, ..]) => {
-                format!("no sync was waited for in {took}; not timed: {}", first.what)
-            }
+        let rest = match untimed(not_covered, &took) {
+            Some(rest) => rest,
+            None if !unseen.is_empty() => format!("no sync was waited for in {took}"),
+            None => format!("no sync was waited for in {took}; `synconce run` saves nothing"),
         };
         return format!("{name}{rest}{cut}");
     }
@@ -79,18 +72,37 @@ pub(super) fn verdict(
         },
         seconds(waits.covered)
     );
-    let saved = if savings.at_least >= WORTH {
-        format!(
-            "`synconce run` saves at least {}, about {}",
-            at_least(savings.at_least),
-            seconds(savings.about)
-        )
-    } else if savings.about >= WORTH {
-        format!("`synconce run` may save {}", seconds(savings.about))
-    } else {
-        "`synconce run` saves nothing worth it".to_owned()
+    let saved = match (saved(savings), daemon) {
+        (Some(saved), _) => saved,
+        // A client may sync a file of its own.
+        (None, Some(daemon)) => daemon,
+        (None, None) if !unseen.is_empty() => String::new(),
+        (None, None) => "; `synconce run` saves nothing worth it".to_owned(),
     };
-    format!("{counted}; {saved}{cut}")
+    format!("{counted}{saved}{cut}")
+}
+
+/// Returns what is said about calls without a time in a command that took the time `took`.
+fn untimed(not_covered: &[NotCovered], took: &str) -> Option<String> {
+    if let Some(held) = not_covered.iter().find(|kind| kind.is_held) {
+        let what = held.what;
+        return Some(format!(
+            "no sync was timed in {took}; not timed, but held by `synconce run`: {what}"
+        ));
+    }
+    let what = not_covered.first()?.what;
+    Some(format!("no sync was waited for in {took}; not timed: {what}"))
+}
+
+/// Returns what a run saves, if that is worth it.
+fn saved(savings: &Savings) -> Option<String> {
+    let Savings { at_least: least, about, .. } = *savings;
+    if least >= WORTH {
+        let (least, about) = (at_least(least), seconds(about));
+        Some(format!("; `synconce run` saves at least {least}, about {about}"))
+    } else {
+        (about >= WORTH).then(|| format!("; `synconce run` may save {}", seconds(about)))
+    }
 }
 
 /// Returns why no steps of builds were seen, for the end of the verdict.

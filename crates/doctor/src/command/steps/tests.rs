@@ -54,9 +54,13 @@ fn the_verdict_about_a_script_that_was_said_to_build_says_that_no_step_was_seen(
     assert_eq!(report.verdict, unseen);
     report.explain_unseen_steps("they are seen after `x`");
     assert_eq!(report.verdict, format!("{unseen}; they are seen after `x`"));
-    let own = "./build.sh: 1 sync was waited for, 5.0 ms of 9.0 s; `synconce run` saves nothing worth it; no \
-               build step was seen";
-    assert_eq!(of(&script, &[sync]).verdict, own);
+    let own = "./build.sh: 1 sync was waited for, 5.0 ms of 9.0 s; no build step was seen";
+    assert_eq!(of(&script, std::slice::from_ref(&sync)).verdict, own);
+    // `docker buildx` syncs a file of its own.
+    let client = build_record(&[sync]);
+    let unseen = "docker: 1 sync was waited for, 5.0 ms of 9.0 s; the work of its daemon is not seen: \
+                  `synconce doctor --docker`";
+    assert_eq!(examined(&client).verdict, unseen);
     let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});
     let mut seen = of(&script, &[begin]);
     seen.explain_unseen_steps("they are seen after `x`");
