@@ -1,7 +1,9 @@
 //! `synconce run`
 
+mod clients;
 mod hints;
 mod privileges;
+mod servers;
 
 pub(crate) use self::hints::builder_without_set_up;
 use self::privileges::Typed;
