@@ -26,10 +26,11 @@ pub(super) fn server_of(
         } else if let Some((scheme, rest)) = place.split_once("://") {
             host = SCHEMES.contains(&scheme).then(|| host_of_database(rest)).or(host);
         } else if is_psql && place.split_whitespace().all(|setting| setting.contains('=')) {
-            if setting(place.split_whitespace(), "service").is_some() {
+            let value = |key| setting(place.split_whitespace(), key);
+            if value("service").is_some() {
                 return None;
             }
-            host = setting(place.split_whitespace(), "host").or(host);
+            host = value("host").or_else(|| value("hostaddr")).or(host);
         }
     }
     let of_variables = || match program {
@@ -126,6 +127,7 @@ mod tests {
             (&["psql", "postgresql://[::1]:5432/x"], Some("-")),
             (&["psql", "host=db.example dbname=x"], Some("db.example")),
             (&["psql", "-d", "dbname=x host='db'"], Some("db")),
+            (&["psql", "hostaddr=10.0.0.1"], Some("10.0.0.1")),
             (&["psql", "service=far"], None),
             (&["psql", "-v", "host=x"], Some("-")),
             (&["psql", "-c", "select 'postgres://db'"], Some("-")),
