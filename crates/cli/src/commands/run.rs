@@ -1,9 +1,11 @@
 //! `synconce run`
 
+mod clients;
 mod hints;
 mod privileges;
+mod servers;
 
-pub(crate) use self::hints::{builder_of, is_daemon_elsewhere, is_set_up};
+pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up};
 use self::privileges::Typed;
 use crate::arguments::{IoUring, RunArguments};
 use crate::commands::error::CommandError;

@@ -234,7 +234,8 @@ fn a_run_in_which_most_syncs_passed_says_so_once_without_stats() {
         let most = "sync_file('fuse/a') for 1..12; sync_file('data');";
         let said = ran(&[], most);
         let wanted = "synconce: 12 syncs on a FUSE file system were done, not held (held: 1)\n";
-        // The working directory is on a disk.
+        // No hint: the working directory is on a disk, and a commit of a sealed run does not cover
+        // FUSE.
         assert_eq!(said, wanted);
         let mut there =
             place.held(&[], &perl(&most.replace("fuse/", "").replace("'data'", "'../data'")));

@@ -14,6 +14,7 @@ pub fn trials() -> Vec<Trial> {
         trial(a_relative_directory_in_the_environment_is_refused, &[]),
         trial(a_set_up_by_an_ordinary_user_names_the_command_for_root, &[]),
         trial(a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon, &[]),
+        trial(a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host, &[]),
     ]
 }
 
@@ -160,3 +161,44 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
         assert!(!ended.stderr.contains("dockerd"), "{options:?} {word}: {ended:?}");
     }
 }
+
+fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
+    let server = "start the server in the run; or hold its files: man synconce-hold";
+    let set_up = |engine: &str| format!("sudo synconce setup {engine}");
+    let far = ("DOCKER_HOST", "ssh://root@far.example");
+    for (line, (name, value), daemon, host, hint) in [
+        ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "db.example", server),
+        ("psql -h db.example x", NONE, "the server", "db.example", server),
+        ("psql x", ("PGHOST", "db.example"), "the server", "db.example", server),
+        ("psql --file x.sql", NONE, "the server", "", server),
+        (
+            "docker -H tcp://far.example:2375 build .",
+            NONE,
+            "dockerd",
+            "far.example",
+            &set_up("docker"),
+        ),
+        ("docker build .", far, "dockerd", "far.example", &set_up("docker")),
+        ("docker-compose -f x.yml up", NONE, "dockerd", "", &set_up("docker")),
+        ("ctr -n k8s.io images pull x", NONE, "containerd", "", &set_up("containerd --hold")),
+        ("kubectl apply -f x.yml", NONE, "containerd", "the node", &set_up("containerd")),
+    ] {
+        let words: Vec<_> = line.split(' ').collect();
+        let client = place.write(words[0], "#!/bin/sh\n");
+        place.bare(&["chmod", "+x", words[0]]);
+        let words = [&[client.to_str().unwrap()], &words[1..]].concat();
+        let ended = finish(place.held(&[], &words).env(name, value));
+        let (on, at) = match host {
+            "" => (String::new(), String::new()),
+            host => (format!(" on {host}"), format!("on {host}: ")),
+        };
+        let wanted = format!(
+            "synconce: nothing was held: {daemon}{on} does the syncs, and is not part of the run\n\
+             synconce: hint: {at}{hint}\n"
+        );
+        assert_eq!(ended.stderr, wanted, "{line}");
+    }
+}
+
+/// No variable of a client.
+const NONE: (&str, &str) = ("SYNCONCE_TEST", "");

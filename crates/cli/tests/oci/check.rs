@@ -155,3 +155,15 @@ pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
     assert!(checked.stderr.lines().any(is_said), "{checked:?}");
     setup(place, &[name, "--undo"]);
 }
+
+/// Asserts that the check of the set-up of Podman, which has no daemon, succeeds only if it is set up.
+pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
+    let checked = check(place, &["podman"]);
+    let (code, said) = if is_set_up {
+        (0, "synconce: a build step is held, an ordinary container is not\n")
+    } else {
+        (1, "synconce: podman is not set up: it would be by ")
+    };
+    assert_eq!(checked.status.code(), Some(code), "{checked:?}");
+    assert!(checked.stderr.contains(said), "{checked:?}");
+}

@@ -2,7 +2,7 @@
 //! held when the engine is set up, and bare again when the set-up is undone. The system's `/etc` and
 //! `/usr/local` are as Debian's packages leave them, and changes to them stay in memory.
 
-use crate::check::{assert_in_use, assert_not_in_use};
+use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
 use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
@@ -178,6 +178,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
         built
     };
     let steps = |_: &Finished, is_held: bool| {
+        assert_check_of_podman(place, is_held);
         let podman = ["--cgroup-manager", "cgroupfs"];
         assert_prints(
             &build("podman", &[&podman[..], &["build"]].concat()),
@@ -191,6 +192,7 @@ fn podman_and_buildah_read_what_was_set_up_and_undone(place: &Place) {
     };
     let (stock, own) = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf");
     assert!(Path::new(stock).exists() && !Path::new(own).exists());
+    assert_check_of_podman(place, false);
     set_up_and_undo(place, "podman", &steps);
     // The operator's file begins as a copy of the stock file.
     fs::copy(stock, own).unwrap();

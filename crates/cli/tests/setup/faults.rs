@@ -1,5 +1,6 @@
 //! `setup ENGINE --check` after something was broken: each fault is an exit code other than 0 and
-//! a line that names the fault; once it is mended, the check succeeds again.
+//! a line that names the fault; once it is mended, the check succeeds again. What is no fault has the
+//! exit code 0.
 
 use super::place::{EndedCommand, SYNCONCE, TestRoot};
 use std::fs;
@@ -22,7 +23,7 @@ enum FileFault {
 /// A name, a file, what is done to it, the exit code, and a part of what is printed.
 type FaultRow = (&'static str, &'static str, FileFault, i32, &'static str);
 
-const FAULTS: [FaultRow; 8] = [
+const FAULTS: [FaultRow; 9] = [
     (
         "our binary is gone",
         RUNTIME,
@@ -78,6 +79,17 @@ const FAULTS: [FaultRow; 8] = [
         FileFault::Gone,
         1,
         "docker is not set up: it would be by ",
+    ),
+    // No fault: a step without a seccomp profile is held, too, as oci/runtimes.rs tests.
+    (
+        "the profile is unconfined",
+        DAEMON,
+        FileFault::Replaced(
+            "\"debug\": true",
+            "\"debug\": true,\n  \"seccomp-profile\": \"unconfined\"",
+        ),
+        0,
+        "a build step is held, an ordinary container is not",
     ),
 ];
 

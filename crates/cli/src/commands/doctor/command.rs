@@ -197,10 +197,10 @@ fn unseen_steps(arguments: &Doctor) -> Option<String> {
     let engine = match arguments {
         Doctor { docker: true, .. } => Engine::Docker,
         Doctor { buildkit: true, .. } => Engine::Buildkit,
-        _ => run::builder_of(&arguments.command)?,
+        _ => run::builder_here(&arguments.command)?,
     };
     let set_up = format!("synconce setup {}", engine.command());
-    if run::is_daemon_elsewhere() {
+    if !run::is_asked_here(engine) {
         return None;
     }
     Some(if !run::is_set_up(engine) {

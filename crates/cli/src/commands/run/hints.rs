@@ -1,15 +1,16 @@
 //! Hints after a run that ended without an error of its own, or could not start.
 
+use super::clients::{self, DaemonOfClient, daemon_of};
 use super::list;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use synconce_durable::{pins, standard_paths};
 use synconce_probe::mounts;
 use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
-use synconce_setup::{Engine, HeldDaemon};
+use synconce_setup::Engine;
 
 /// Prints a hint if the command failed after its io_uring was refused: some programs then say
 /// that the kernel has none.
@@ -119,24 +120,29 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     {
         return;
     }
-    let Some((daemon, engine)) = daemon_without_set_up(command) else { return };
-    notice(&format!("nothing was held: {daemon} does the syncs, and is not part of the run"));
-    match engine {
-        Some(engine) => notice(&format!("hint: sudo synconce setup {}", engine.command())),
-        None => notice("hint: start the server in the run; or hold its files: man synconce-hold"),
-    }
+    let Some(daemon) = daemon_without_set_up(command) else { return };
+    let (on, there) = match &daemon.host {
+        Some(host) => (format!(" on {host}"), format!("on {host}: ")),
+        None => Default::default(),
+    };
+    let name = daemon.name;
+    notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
+    let hint = match daemon.engine {
+        Some(engine) => format!("sudo synconce setup {}", engine.command()),
+        None => "start the server in the run; or hold its files: man synconce-hold".to_owned(),
+    };
+    notice(&format!("hint: {there}{hint}"));
 }
 
-/// Returns the builder that does the work of `command`, a build.
-pub(crate) fn builder_of(command: &[OsString]) -> Option<Engine> {
-    let (_, engine) = daemon_of(command)?;
-    engine.filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
+/// Returns the builder on this machine that does the work of `command`, a build.
+pub(crate) fn builder_here(command: &[OsString]) -> Option<Engine> {
+    let daemon = daemon_of(command, &variable).filter(|daemon| daemon.host.is_none())?;
+    daemon.engine.filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
 }
 
-/// Whether the daemon that a client asks may be on another machine.
-pub(crate) fn is_daemon_elsewhere() -> bool {
-    let is_set = |name| env::var_os(name).is_some();
-    ["DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "PGHOST"].into_iter().any(is_set)
+/// Whether the environment leads clients of `engine` to the daemon of this machine.
+pub(crate) fn is_asked_here(engine: Engine) -> bool {
+    clients::is_asked_here(engine, &variable)
 }
 
 /// Whether `engine` is set up on this machine.
@@ -144,49 +150,19 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
     synconce_setup::is_set_up(engine, &standard_paths::system(None))
 }
 
-/// Returns the daemon of `command` and its engine, as [`daemon_of`] does, unless the daemon is set up
-/// already or may be on another machine.
-fn daemon_without_set_up(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
-    let daemon = daemon_of(command).filter(|(_, engine)| !engine.is_some_and(is_set_up));
-    daemon.filter(|_| !is_daemon_elsewhere())
+/// Returns the daemon of `command`, unless its engine is set up on this machine and the daemon may be
+/// that one.
+fn daemon_without_set_up(command: &[OsString]) -> Option<DaemonOfClient> {
+    let daemon = daemon_of(command, &variable)?;
+    // A node can be this machine.
+    let may_be_here = daemon.host.is_none() || daemon.engine == Some(Engine::Containerd);
+    let is_ready = daemon.engine.is_some_and(|engine| may_be_here && is_set_up(engine));
+    (!is_ready).then_some(daemon)
 }
 
-/// Returns the daemon that `command` has made sync, and the engine whose set-up holds these
-/// syncs; no engine has a set-up for a database server. A daemon elsewhere is set up elsewhere.
-fn daemon_of(command: &[OsString]) -> Option<(&'static str, Option<Engine>)> {
-    let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
-    let at = words.iter().position(|word| !matches!(name(word), "sudo" | "doas"))?;
-    let (program, words) = (name(words[at]), &words[at + 1..]);
-    if matches!(program, "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh") {
-        let is_local = words.iter().all(|word| !word.starts_with("-h") && !word.starts_with("--"));
-        return is_local.then_some(("the server", None));
-    }
-    let is_remote =
-        program == "podman-remote" || (program == "podman" && words.first() == Some(&"--remote"));
-    let words = if is_remote && program == "podman" { &words[1..] } else { words };
-    // Options before the verb may name another machine.
-    let [verb, rest @ ..] = words else { return None };
-    let builds = match (*verb, rest.first()) {
-        ("build" | "bake", _)
-        | ("buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
-        ("pull" | "load" | "import" | "push" | "commit" | "rmi", _) => false,
-        _ => return None,
-    };
-    Some(match program {
-        "docker" | "docker-buildx" if builds => ("dockerd", Some(Engine::Docker)),
-        "docker" => ("dockerd", Some(Engine::Held(HeldDaemon::Docker))),
-        "buildctl" => ("buildkitd", Some(Engine::Buildkit)),
-        // A client of containerd that has images built by BuildKit.
-        "nerdctl" if builds => ("buildkitd", Some(Engine::Buildkit)),
-        "podman" | "podman-remote" if is_remote => ("the Podman service", Some(Engine::Podman)),
-        "nerdctl" => ("containerd", Some(Engine::Held(HeldDaemon::Containerd))),
-        _ => return None,
-    })
-}
-
-/// Returns the file name of a program.
-fn name(word: &str) -> &str {
-    Path::new(word).file_name().and_then(OsStr::to_str).unwrap_or(word)
+/// Returns the value of an environment variable that is not empty.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Prints the command line without the quotes that made one word of it, if no program has that
@@ -203,38 +179,4 @@ pub(super) fn quoted_command(finished: &Finished, command: &[OsString]) {
         format!("leave the quotes out: synconce run -- {text}")
     };
     say(&format!("hint: {hint}"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(line: &str) -> Vec<OsString> {
-        line.split(' ').map(OsString::from).collect()
-    }
-
-    #[test]
-    fn clients_that_make_a_local_daemon_sync_are_known() {
-        for (line, daemon) in [
-            ("docker build -t run .", Some("dockerd")),
-            ("docker buildx build .", Some("dockerd")),
-            ("docker compose up", Some("dockerd")),
-            ("sudo /usr/bin/docker pull debian", Some("dockerd")),
-            ("docker --context far pull debian", None),
-            ("docker run debian true", None),
-            ("docker ps", None),
-            ("podman --remote build .", Some("the Podman service")),
-            ("podman-remote build .", Some("the Podman service")),
-            ("podman build .", None),
-            ("nerdctl build .", Some("buildkitd")),
-            ("nerdctl pull debian", Some("containerd")),
-            ("psql -c select", Some("the server")),
-            ("psql --version", None),
-            ("psql -h db.example", None),
-            ("make docker", None),
-            ("sudo", None),
-        ] {
-            assert_eq!(daemon_of(&words(line)).map(|(daemon, _)| daemon), daemon, "{line}");
-        }
-    }
 }

@@ -1,0 +1,224 @@
+//! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
+
+use super::servers::{elsewhere, host_of_uri, server_of};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use synconce_setup::{Engine, HeldDaemon};
+
+/// The daemon that makes the syncs of a command.
+#[derive(Debug)]
+pub(super) struct DaemonOfClient {
+    pub(super) name: &'static str,
+    /// The engine whose set-up holds these syncs; None for a database server.
+    pub(super) engine: Option<Engine>,
+    /// Where the daemon is; None for this machine.
+    pub(super) host: Option<String>,
+}
+
+/// Returns the value of an environment variable.
+pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Returns the daemon that `command` has made sync. Returns None if only a file of the client says
+/// on which host the daemon is.
+pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Option<DaemonOfClient> {
+    let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
+    let at = words.iter().position(|word| !matches!(file_name(word), "sudo" | "doas"))?;
+    let (program, words) = (file_name(words[at]), &words[at + 1..]);
+    if matches!(program, "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh") {
+        let host = server_of(program, words, variables)?;
+        return Some(DaemonOfClient { name: "the server", engine: None, host });
+    }
+    let (options, words) = split_at_verb(words);
+    let (name, engine) = engine_of(program, words)?;
+    let host = host_of_engine(program, engine, &options, variables)?;
+    Some(DaemonOfClient { name, engine: Some(engine), host })
+}
+
+fn file_name(word: &str) -> &str {
+    Path::new(word).file_name().and_then(OsStr::to_str).unwrap_or(word)
+}
+
+/// Options that name the address of a daemon.
+const ADDRESSES: [&str; 6] = ["-H", "--host", "--url", "--addr", "-a", "--address"];
+/// Options that name an entry in a file of the client, with the address of the daemon.
+const CONTEXTS: [&str; 3] = ["-c", "--context", "--connection"];
+/// Other options before the verb whose value is the next word.
+const WITH_VALUE: [&str; 11] = [
+    "-l",
+    "--log-level",
+    "--config",
+    "-f",
+    "--file",
+    "-p",
+    "--project-name",
+    "--profile",
+    "-n",
+    "--namespace",
+    "--kubeconfig",
+];
+
+/// Splits the words of an engine's client into the options before the verb, each with its value, and
+/// the words from the verb on.
+fn split_at_verb<'w>(mut words: &'w [&'w str]) -> (Vec<(&'w str, &'w str)>, &'w [&'w str]) {
+    let has_value =
+        |word| [&ADDRESSES[..], &CONTEXTS, &WITH_VALUE].iter().any(|list| list.contains(&word));
+    let mut options = Vec::new();
+    while let [word, rest @ ..] = words
+        && word.starts_with('-')
+    {
+        words = rest;
+        if let Some(option) = word.split_once('=') {
+            options.push(option);
+        } else if let ([value, rest @ ..], true) = (rest, has_value(*word)) {
+            options.push((word, value));
+            words = rest;
+        } else {
+            options.push((word, ""));
+        }
+    }
+    (options, words)
+}
+
+/// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up holds
+/// them. `words` begins with the verb.
+fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
+    let (verb, rest) = words.split_first()?;
+    let next = split_at_verb(rest).1.first();
+    let builds = match (*verb, next) {
+        ("build" | "bake", _)
+        | ("buildx" | "compose" | "image", Some(&("build" | "bake" | "up"))) => true,
+        ("up", _) => program == "docker-compose",
+        _ => false,
+    };
+    let stores = matches!(*verb, "pull" | "load" | "import" | "push" | "commit" | "rmi");
+    let starts = matches!(*verb, "apply" | "create" | "replace" | "rollout" | "run" | "scale");
+    let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
+    Some(match program {
+        "docker" | "docker-buildx" | "docker-compose" if builds => ("dockerd", Engine::Docker),
+        "docker" | "docker-compose" if stores => ("dockerd", Engine::Held(HeldDaemon::Docker)),
+        "podman" | "podman-remote" if builds || stores => ("the Podman service", Engine::Podman),
+        // nerdctl has images built by BuildKit.
+        "buildctl" | "nerdctl" if builds => ("buildkitd", Engine::Buildkit),
+        "nerdctl" if stores => ("containerd", Engine::Held(HeldDaemon::Containerd)),
+        "ctr" if of_images => ("containerd", Engine::Held(HeldDaemon::Containerd)),
+        "kubectl" if starts => ("containerd", Engine::Containerd),
+        _ => return None,
+    })
+}
+
+/// The sockets of daemons that a set-up reaches.
+const SOCKETS: [&str; 3] =
+    ["/run/docker.sock", "/run/buildkit/buildkitd.sock", "/run/containerd/containerd.sock"];
+
+/// Whether `variables` lead clients of `engine` to the daemon of this machine.
+pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
+    host_of_engine("docker", engine, &[], variables) == Some(None)
+}
+
+/// Returns the host of the daemon of `engine` that `program` calls, Some(None) for this machine. Returns
+/// None if the address is in a file of the client, or if no set-up reaches the daemon there.
+fn host_of_engine(
+    program: &str,
+    engine: Engine,
+    options: &[(&str, &str)],
+    variables: Variables<'_>,
+) -> Option<Option<String>> {
+    let is_podman = engine == Engine::Podman;
+    let variable = match engine {
+        Engine::Docker | Engine::Held(HeldDaemon::Docker) => "DOCKER_HOST",
+        Engine::Podman => "CONTAINER_HOST",
+        Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => "BUILDKIT_HOST",
+        Engine::Held(HeldDaemon::Containerd) => "CONTAINERD_ADDRESS",
+        Engine::Containerd => return Some(Some("the node".to_owned())),
+    };
+    let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
+    let address = given.map(|(_, value)| (*value).to_owned()).or_else(|| variables(variable));
+    let Some(address) = address else {
+        let has_context = options.iter().any(|(option, _)| CONTEXTS.contains(option))
+            || (variable == "DOCKER_HOST" && variables("DOCKER_CONTEXT").is_some());
+        let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
+        return (!has_context && (program != "podman" || is_remote)).then_some(None);
+    };
+    let path = address.strip_prefix("unix://").unwrap_or(&address);
+    let path = path.strip_prefix("/var").unwrap_or(path);
+    if SOCKETS.contains(&path) || (is_podman && path.starts_with('/')) {
+        return Some(None);
+    }
+    // No set-up reaches a daemon at another socket, or in a container.
+    let (_, rest) = address
+        .split_once("://")
+        .filter(|(scheme, _)| matches!(*scheme, "tcp" | "ssh" | "http" | "https"))?;
+    Some(elsewhere(host_of_uri(rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the name of the daemon and its host, `-` for this machine.
+    fn found(line: &str, variables: Variables<'_>) -> Option<(&'static str, String)> {
+        let words: Vec<_> = line.split(' ').map(OsString::from).collect();
+        let daemon = daemon_of(&words, variables)?;
+        Some((daemon.name, daemon.host.unwrap_or_else(|| "-".to_owned())))
+    }
+
+    #[test]
+    fn clients_of_daemons_are_known_and_their_hosts() {
+        for (line, wanted) in [
+            ("docker build -t run .", Some(("dockerd", "-"))),
+            ("docker buildx build .", Some(("dockerd", "-"))),
+            ("docker compose up", Some(("dockerd", "-"))),
+            ("docker compose -f x.yml up", Some(("dockerd", "-"))),
+            ("docker-compose -p x up", Some(("dockerd", "-"))),
+            ("docker-compose build", Some(("dockerd", "-"))),
+            ("docker-compose ps", None),
+            ("sudo /usr/bin/docker pull debian", Some(("dockerd", "-"))),
+            ("docker --context far pull debian", None),
+            ("docker -H unix:///var/run/docker.sock build .", Some(("dockerd", "-"))),
+            ("docker -H unix:///run/user/1/docker.sock build .", None),
+            ("docker --host=tcp://[fd00::1]:2375 build .", Some(("dockerd", "fd00::1"))),
+            ("docker --host tcp://localhost:2375 build .", Some(("dockerd", "-"))),
+            ("docker run debian true", None),
+            ("docker ps", None),
+            ("podman --remote build .", Some(("the Podman service", "-"))),
+            ("podman-remote build .", Some(("the Podman service", "-"))),
+            ("podman --url ssh://me@far/run/podman build .", Some(("the Podman service", "far"))),
+            ("podman --remote --connection far build .", None),
+            ("podman build .", None),
+            ("buildctl --addr tcp://far:1234 build", Some(("buildkitd", "far"))),
+            ("nerdctl build .", Some(("buildkitd", "-"))),
+            ("nerdctl -n k8s.io pull debian", Some(("containerd", "-"))),
+            ("ctr images pull debian", Some(("containerd", "-"))),
+            ("ctr -a /run/k3s/containerd/containerd.sock images pull debian", None),
+            ("ctr images ls", None),
+            ("kubectl -n x apply -f y", Some(("containerd", "the node"))),
+            ("kubectl get pods", None),
+            ("psql -c select", Some(("the server", "-"))),
+            ("psql -h db.example", Some(("the server", "db.example"))),
+            ("make docker", None),
+            ("sudo", None),
+        ] {
+            let wanted = wanted.map(|(name, host)| (name, host.to_owned()));
+            assert_eq!(found(line, &|_| None), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_variable_of_a_client_names_the_host_unless_an_option_does() {
+        for (line, name, value, host) in [
+            ("docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
+            ("docker -H tcp://near build .", "DOCKER_HOST", "tcp://far", Some("near")),
+            ("docker build .", "DOCKER_CONTEXT", "far", None),
+            ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
+            ("podman build .", "CONTAINER_HOST", "unix:///run/podman/podman.sock", Some("-")),
+            ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),
+            ("nerdctl build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
+            ("nerdctl pull x", "BUILDKIT_HOST", "tcp://far:1234", Some("-")),
+            ("ctr images pull x", "CONTAINERD_ADDRESS", "/run/k3s/containerd.sock", None),
+        ] {
+            let variables = |asked: &str| (asked == name).then(|| value.to_owned());
+            let found = found(line, &variables).map(|(_, host)| host);
+            assert_eq!(found.as_deref(), host, "{line} {name}={value}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The host of the database server of a client, as its words and variables name the host.
+
+use super::clients::Variables;
+
+/// Returns the host of the database server of `program`, Some(None) for this machine. Returns None
+/// for a call without a server, and if a service file names the host.
+pub(super) fn server_of(
+    program: &str,
+    words: &[&str],
+    variables: Variables<'_>,
+) -> Option<Option<String>> {
+    if words.iter().any(|word| matches!(*word, "--version" | "--help" | "-V" | "-?")) {
+        return None;
+    }
+    let is_psql = program == "psql";
+    let mut host = None;
+    for (at, word) in words.iter().enumerate() {
+        // A command or a variable of the client.
+        let is_value = at > 0 && VALUES.contains(&words[at - 1]);
+        if is_value {
+            continue;
+        }
+        let place = word.strip_prefix("--dbname=").unwrap_or(word);
+        if let Some(found) = host_option(program, word, words.get(at + 1)) {
+            host = Some(found);
+        } else if let Some((scheme, rest)) = place.split_once("://") {
+            host = SCHEMES.contains(&scheme).then(|| host_of_database(rest)).or(host);
+        } else if is_psql && place.split_whitespace().all(|setting| setting.contains('=')) {
+            let value = |key| setting(place.split_whitespace(), key);
+            if value("service").is_some() {
+                return None;
+            }
+            host = value("host").or_else(|| value("hostaddr")).or(host);
+        }
+    }
+    let of_variables = || match program {
+        "psql" => variables("PGHOSTADDR").or_else(|| variables("PGHOST")),
+        "mysql" | "mariadb" => variables("MYSQL_HOST"),
+        _ => None,
+    };
+    let host = host.or_else(of_variables);
+    let is_in_file = host.is_none() && is_psql && variables("PGSERVICE").is_some();
+    (!is_in_file).then(|| host.and_then(elsewhere))
+}
+
+/// Options of psql and mysql whose value is neither a host nor a database.
+const VALUES: [&str; 7] = ["-c", "-e", "-v", "-P", "--command", "--execute", "--set"];
+
+const SCHEMES: [&str; 7] =
+    ["postgresql", "postgres", "mysql", "redis", "rediss", "mongodb", "mongodb+srv"];
+
+/// Returns the host if `word` is the option that names the host. `next` is the word behind it.
+fn host_option(program: &str, word: &str, next: Option<&&str>) -> Option<String> {
+    if let Some(host) = word.strip_prefix("--host=") {
+        return Some(host.to_owned());
+    }
+    // The letters whose value is the rest of the word.
+    let with_value = match program {
+        _ if word == "--host" => return next.map(|host| (*host).to_owned()),
+        "psql" => "cdfvLoFPRTpU",
+        "mysql" | "mariadb" => "DePpSu",
+        "redis-cli" => "psaunirtdXD",
+        _ => return None,
+    };
+    let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'))?;
+    let (flags, host) = letters.split_once('h')?;
+    if flags.contains(|letter| with_value.contains(letter)) {
+        return None;
+    }
+    if host.is_empty() { next.map(|host| (*host).to_owned()) } else { Some(host.to_owned()) }
+}
+
+/// Returns the host in a database's URI without its scheme: before the path, or as a parameter.
+fn host_of_database(rest: &str) -> String {
+    let (_, parameters) = rest.split_once('?').unwrap_or_default();
+    setting(parameters.split('&'), "host").unwrap_or_else(|| host_of_uri(rest))
+}
+
+fn setting<'t>(mut settings: impl Iterator<Item = &'t str>, key: &str) -> Option<String> {
+    let found = settings.find_map(|it| it.split_once('=').filter(|(name, _)| *name == key))?;
+    Some(found.1.trim_matches('\'').to_owned())
+}
+
+/// Returns the host in a URI without its scheme, empty if it has none.
+pub(super) fn host_of_uri(rest: &str) -> String {
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let end = if host.starts_with('[') { ']' } else { ':' };
+    host.split(end).next().unwrap_or_default().trim_start_matches('[').to_owned()
+}
+
+/// Returns `host` unless it is this machine, or the directory of a socket.
+pub(super) fn elsewhere(host: String) -> Option<String> {
+    let is_here = matches!(host.as_str(), "" | "localhost" | "::1")
+        || ["127.", "/", "@", "%2F", "%2f"].iter().any(|start| host.starts_with(start));
+    (!is_here).then_some(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the host, `-` for this machine.
+    fn host(line: &[&str], variables: Variables<'_>) -> Option<String> {
+        let host = server_of(line[0], &line[1..], variables)?;
+        Some(host.unwrap_or_else(|| "-".to_owned()))
+    }
+
+    #[test]
+    fn the_host_of_a_server_is_found_in_each_form_of_a_client() {
+        for (line, wanted) in [
+            (&["psql", "x"][..], Some("-")),
+            (&["psql", "--file", "x.sql"], Some("-")),
+            (&["psql", "--version"], None),
+            (&["psql", "-hdb", "x"], Some("db")),
+            (&["psql", "-qAth", "db"], Some("db")),
+            (&["psql", "-dhere", "x"], Some("-")),
+            (&["psql", "--host", "db"], Some("db")),
+            (&["psql", "--host=/run/postgresql"], Some("-")),
+            (&["psql", "-h", "127.0.0.1"], Some("-")),
+            (&["psql", "postgresql://me:a@b@db.example:5432/x"], Some("db.example")),
+            (&["psql", "-d", "postgres://db/x"], Some("db")),
+            (&["psql", "--dbname=postgres://db"], Some("db")),
+            (&["psql", "postgresql:///x?host=db&port=1"], Some("db")),
+            (&["psql", "postgresql:///x?host=%2Frun"], Some("-")),
+            (&["psql", "postgresql:///x"], Some("-")),
+            (&["psql", "postgresql://[::1]:5432/x"], Some("-")),
+            (&["psql", "host=db.example dbname=x"], Some("db.example")),
+            (&["psql", "-d", "dbname=x host='db'"], Some("db")),
+            (&["psql", "hostaddr=10.0.0.1"], Some("10.0.0.1")),
+            (&["psql", "service=far"], None),
+            (&["psql", "-v", "host=x"], Some("-")),
+            (&["psql", "-c", "select 'postgres://db'"], Some("-")),
+            (&["mysql", "-hdb", "-psecreth"], Some("db")),
+            (&["mysql", "-psecreth"], Some("-")),
+            (&["mariadb", "--host=db"], Some("db")),
+            (&["redis-cli", "-u", "redis://me@db:6379/0"], Some("db")),
+            (&["redis-cli", "-h", "db", "get", "x"], Some("db")),
+            (&["mongosh", "mongodb+srv://me:pw@db.example/x"], Some("db.example")),
+            (&["mongosh", "mongodb://localhost:27017"], Some("-")),
+        ] {
+            assert_eq!(host(line, &|_| None).as_deref(), wanted, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_names_the_host_unless_a_word_does() {
+        for (line, name, value, wanted) in [
+            (&["psql"][..], "PGHOST", "db", Some("db")),
+            (&["psql"], "PGHOSTADDR", "10.0.0.1", Some("10.0.0.1")),
+            (&["psql"], "PGHOST", "/run/postgresql", Some("-")),
+            (&["psql", "-h", "near"], "PGHOST", "db", Some("near")),
+            (&["psql"], "PGSERVICE", "far", None),
+            (&["psql", "-h", "near"], "PGSERVICE", "far", Some("near")),
+            (&["mysql"], "MYSQL_HOST", "db", Some("db")),
+            (&["redis-cli"], "PGHOST", "db", Some("-")),
+        ] {
+            let variables = |asked: &str| (asked == name).then(|| value.to_owned());
+            assert_eq!(host(line, &variables).as_deref(), wanted, "{line:?} {name}={value}");
+        }
+    }
+}
