@@ -2,6 +2,7 @@
 
 use super::entries::{RecordedCall, StepEnd, StepStart};
 use super::tally::{CallTally, Sums};
+use super::text::NOT_SEEN;
 use super::waits::{NotCovered, Waits};
 use serde::{Deserialize, Serialize};
 use synconce_durable::step_watch::WatchedStep;
@@ -101,6 +102,8 @@ pub struct BuildSteps {
     pub waits: Waits,
     /// What of the steps was not timed.
     pub not_covered: Vec<NotCovered>,
+    /// What is not seen in any step.
+    pub not_seen: &'static str,
 }
 
 impl BuildSteps {
@@ -122,7 +125,7 @@ impl BuildSteps {
             untimed: step.untimed,
         });
         let (waits, not_covered) = (Waits::of(&tally.all), NotCovered::of(&tally.all));
-        Some(Self { steps: steps.collect(), waits, not_covered })
+        Some(Self { steps: steps.collect(), waits, not_covered, not_seen: NOT_SEEN })
     }
 
     /// Returns how many steps were seen.

@@ -185,7 +185,8 @@ fn steps(build: &BuildSteps) -> Vec<Option<Part>> {
         Part::table("Each step", columns, &steps, cells),
     ];
     let not_covered = not_covered(&build.not_covered, "held step", ["does not wait", "waits"]);
-    first.into_iter().chain(groups(&build.waits)).chain([not_covered]).collect()
+    let not_seen = Part::facts([("not seen", build.not_seen.to_owned())]);
+    first.into_iter().chain(groups(&build.waits)).chain([not_covered, not_seen]).collect()
 }
 
 /// Returns what has no time. The last column, `held`, has the first of `words` for a call that a hold

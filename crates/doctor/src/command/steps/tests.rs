@@ -123,11 +123,17 @@ fn steps_of_a_build_are_told_apart_and_count_apart_from_the_command() {
         line("not timed").contains("1 fsync by dpkg, /var/a; a held step does not wait"),
         "{shown}"
     );
+    let not_seen = "in steps: openat2 and open_by_handle_at with O_SYNC or O_DSYNC; transfers with \
+                    RWF_SYNC or RWF_DSYNC; syncs by aio, ioctl and quotactl; unmounts";
+    assert!(shown.contains(&format!("\n  not seen     {not_seen}\n")), "{shown}");
+    assert_eq!(json!(report)["build"]["not_seen"], not_seen);
     // A run of the client holds nothing.
     assert!(!shown.contains("synconce run"), "{shown}");
     let page = report.page("synconce run -- docker build .", "made");
     assert!(page.contains("Build steps") && page.contains("apt-get xxx"), "{page}");
+    assert!(page.contains(not_seen), "{page}");
     let bundle = crate::redacted(&report).unwrap().to_string();
+    assert!(bundle.contains(not_seen), "{bundle}");
     assert!(!bundle.contains("apt-get") && !bundle.contains("xxx"), "{bundle}");
 }
 
