@@ -330,6 +330,44 @@ mod tests {
         assert_eq!(all, [("b:1".to_owned(), "arm64".to_owned())]);
     }
 
+    /// Returns what dockerd answers about a build cache of `count` records of a byte, of which every
+    /// tenth was used long ago.
+    fn disk_usage(count: usize) -> String {
+        let record = |at: usize| {
+            let (year, parent) =
+                (if at.is_multiple_of(10) { 2020 } else { 2026 }, at.saturating_sub(1));
+            format!(
+                r#"{{"ID": "{at:064x}", "Parents": ["{parent:064x}"], "Type": "regular",
+                "Description": "mount / from exec /bin/sh -c make step-{at}", "InUse": false,
+                "Shared": true, "Size": 1, "CreatedAt": "2020-01-01T00:00:00Z",
+                "LastUsedAt": "{year}-11-28T00:00:00.123456789Z", "UsageCount": 3}}"#
+            )
+        };
+        let records: Vec<_> = (0..count).map(record).collect();
+        format!("{{\"LayersSize\": 0, \"BuildCache\": [{}]}}", records.join(","))
+    }
+
+    #[test]
+    fn a_build_cache_of_10_000_records_is_some_words() {
+        let (stream, mut daemon) = UnixStream::pair().unwrap();
+        let daemon = std::thread::spawn(move || {
+            let _ = daemon.read(&mut [0; 1024]).unwrap();
+            write!(daemon, "HTTP/1.0 200 OK\r\n\r\n{}", disk_usage(10_000)).unwrap();
+        });
+        let path = disk_usage_path("1.47").unwrap();
+        let usage: DiskUsage = answer(stream, &path).unwrap();
+        daemon.join().unwrap();
+        let cache = BuildCache::of(&usage, "2026-11-30T00:00:00Z");
+        assert_eq!(cache, BuildCache { entries: 10_000, bytes: 10_000, unused: 1_000 });
+        let summary = engine(info("null"), None, Some(cache), Vec::new()).summary();
+        let words = "build cache of 10.0 kB in 10,000 records (1.0 kB unused for a week)";
+        assert!(summary.ends_with(words) && summary.len() < 150, "{summary}");
+        let small = engine(info("null"), None, Some(BuildCache::default()), Vec::new());
+        let large = engine(info("null"), None, Some(cache), Vec::new());
+        let [small, large] = [small, large].map(|it| serde_json::to_string(&it).unwrap().len());
+        assert!(large < small + 20, "the report has {large} bytes, and {small} without a cache");
+    }
+
     #[test]
     fn an_image_store_is_measured_in_the_directory_of_containerd() {
         let of_store = info(r#"[["driver-type", "io.containerd.snapshotter.v1"]]"#);
