@@ -18,6 +18,7 @@ mod doctor_places;
 mod doctor_podman;
 mod doctor_step_counts;
 mod doctor_steps;
+mod doctor_storage;
 mod engines;
 mod explain;
 mod flushes;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         doctor_podman::trials(),
         doctor_step_counts::trials(),
         doctor_steps::trials(),
+        doctor_storage::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         other_snapshots::trials(),
