@@ -1,10 +1,10 @@
 //! Contexts of image builds.
 
+use crate::ignore_cases::{PATTERNS, UNIT, bytes_below, make_files};
 use crate::support::WIDE;
 use libtest_mimic::Trial;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use synconce_testkit::harness::{Need, Place, finish, trial};
@@ -17,67 +17,14 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The unit of sizes; the sum of the sizes of files says which files were counted.
-const UNIT: u64 = 128;
-
-const FILES: [&str; 14] = [
-    "a",
-    "a.md",
-    "ab",
-    "-b",
-    "d/a",
-    "d/a.md",
-    "d/README.md",
-    "d/e/a",
-    "d/e/f/a.md",
-    "e/d/a",
-    "e/.git/config",
-    "node_modules/x/index.js",
-    "with space/a",
-    "[x]",
-];
-
-const PATTERNS: [&str; 16] = [
-    "*",
-    "*\n!d/e",
-    "*.md",
-    "**/*.md",
-    "**/*.md\n!d/README.md",
-    "!d/README.md\n**/*.md",
-    "/d",
-    "d/../e\n",
-    "d/**",
-    "d/**/a",
-    "**/a",
-    "**/.git\n**/node_modules",
-    "[a-b]",
-    "[^a]",
-    "with space\n  ab  ",
-    "d\n!d/e\nd/e/f",
-];
-
 fn report(place: &Place) -> Value {
     let ended = finish(&mut place.synconce(&["doctor", "--context", "context", "--json"]));
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// Returns the sum of the lengths of the files below `directory`.
-fn bytes_below(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
-    let of = |entry: fs::DirEntry| match entry.metadata().unwrap() {
-        meta if meta.is_dir() => bytes_below(&entry.path()),
-        meta => meta.size(),
-    };
-    entries.map(of).sum()
-}
-
 fn the_same_files_are_sent_as_by_a_builder(place: &Place) {
-    for (at, name) in FILES.iter().enumerate() {
-        let path = place.path("context").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        File::create(path).unwrap().set_len(UNIT << at).unwrap();
-    }
+    make_files(&place.path("context"));
     place.write("Dockerfile", "FROM scratch\nCOPY . /\n");
     // A builder syncs its storage; this directory is in memory.
     let [root, run] = ["storage", "run"].map(|name| format!("/dev/shm/{name}"));

@@ -13,6 +13,7 @@ mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
+mod doctor_context;
 mod doctor_images;
 mod doctor_places;
 mod doctor_podman;
@@ -22,6 +23,8 @@ mod doctor_storage;
 mod engines;
 mod explain;
 mod flushes;
+#[path = "../doctor/ignore_cases.rs"]
+mod ignore_cases;
 mod images;
 mod import;
 mod in_steps;
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
+        doctor_context::trials(),
         doctor_images::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
