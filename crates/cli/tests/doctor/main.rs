@@ -11,6 +11,7 @@ mod command;
 mod context;
 mod counts;
 mod ends;
+mod ignore_cases;
 mod limits;
 mod manners;
 mod page;

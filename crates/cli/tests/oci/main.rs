@@ -13,14 +13,18 @@ mod counted;
 mod database;
 mod dockerfile;
 mod doctor;
+mod doctor_context;
 mod doctor_images;
 mod doctor_places;
 mod doctor_podman;
 mod doctor_step_counts;
 mod doctor_steps;
+mod doctor_storage;
 mod engines;
 mod explain;
 mod flushes;
+#[path = "../doctor/ignore_cases.rs"]
+mod ignore_cases;
 mod images;
 mod import;
 mod in_steps;
@@ -79,11 +83,13 @@ fn main() -> ExitCode {
         counted::trials(),
         dockerfile::trials(),
         doctor::trials(),
+        doctor_context::trials(),
         doctor_images::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
         doctor_step_counts::trials(),
         doctor_steps::trials(),
+        doctor_storage::trials(),
         in_steps::trials(),
         jobs::trials().into(),
         other_snapshots::trials(),

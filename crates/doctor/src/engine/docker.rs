@@ -334,7 +334,8 @@ mod tests {
     /// tenth was used long ago.
     fn disk_usage(count: usize) -> String {
         let record = |at: usize| {
-            let (year, parent) = (if at % 10 == 0 { 2020 } else { 2026 }, at.saturating_sub(1));
+            let (year, parent) =
+                (if at.is_multiple_of(10) { 2020 } else { 2026 }, at.saturating_sub(1));
             format!(
                 r#"{{"ID": "{at:064x}", "Parents": ["{parent:064x}"], "Type": "regular",
                 "Description": "mount / from exec /bin/sh -c make step-{at}", "InUse": false,

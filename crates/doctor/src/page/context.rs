@@ -20,7 +20,12 @@ impl BuildContext {
                 [
                     Part::facts(self.facts()),
                     Part::chart("Bytes at the top of the context", self.largest.iter().map(bar)),
-                    table("The largest entries at the top", "name", &self.largest),
+                    table(
+                        "The largest entries at the top",
+                        "name",
+                        Column::sorted("bytes"),
+                        &self.largest,
+                    ),
                     self.files(),
                 ],
             ),
@@ -29,7 +34,12 @@ impl BuildContext {
                 [
                     (!self.could_be_ignored.is_empty())
                         .then(|| Part::Line("A build may need one of these: check each.".into())),
-                    table("What each line saves", "line", &self.could_be_ignored),
+                    table(
+                        "What each line saves",
+                        "line",
+                        Column::number("bytes"),
+                        &self.could_be_ignored,
+                    ),
                 ],
             ),
             Section::new("Not read", [unreadable]),
@@ -66,8 +76,13 @@ fn bar(part: &ContextPart) -> Bar {
     }
 }
 
-fn table(title: &'static str, name: &'static str, parts: &[ContextPart]) -> Option<Part> {
-    let columns = [Column::text(name), Column::sorted("bytes"), Column::number("entries")];
+fn table(
+    title: &'static str,
+    name: &'static str,
+    bytes: Column,
+    parts: &[ContextPart],
+) -> Option<Part> {
+    let columns = [Column::text(name), bytes, Column::number("entries")];
     Part::table(title, columns, parts, |part| {
         let entries = part.amount.entries;
         vec![
