@@ -1,7 +1,8 @@
 //! `cargo xtask prove`: builds the tool, its mutants and the rig, and runs `prove`.
 
 use crate::metadata;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Arguments for CI, which limits the time.
@@ -43,37 +44,31 @@ const LONG: [&str; 14] = [
     "300",
 ];
 
-/// The directories of what `prove` uses.
-struct Built {
-    target: PathBuf,
-    mutated: PathBuf,
+/// The packages to build. Their selection decides the features: those of all packages, as for the tests,
+/// so that nothing is compiled twice.
+const WORKSPACE: [&str; 4] = ["build", "--quiet", "--locked", "--workspace"];
+
+/// Builds the mutants in `mutated`. Their other files go to `target`.
+fn build_mutants(cargo: &OsStr, target: &Path, mutated: &Path) -> Result<(), String> {
+    let mut mutants = Command::new(cargo);
+    mutants.args(WORKSPACE).args(["--bin", "synconce", "--features", "synconce/mutants"]);
+    // Another place for the program alone; cargo before 1.91 compiles everything for it.
+    mutants.arg("--target-dir").arg(mutated).env("CARGO_BUILD_BUILD_DIR", target);
+    run(&mut mutants)
 }
 
-/// Builds what `prove` uses.
-fn build() -> Result<Built, String> {
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. `--build` alone
+/// builds the mutants, and no program that a test executes.
+pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let mutated = target.join("mutants");
-    let workspace = ["build", "--quiet", "--locked", "--workspace"];
-    // The selection of packages decides their features: all of them, as for the tests, so that
-    // nothing is compiled twice.
-    run(Command::new(&cargo).args(workspace).arg("--bins"))?;
-    let mut mutants = Command::new(&cargo);
-    mutants.args(workspace).args(["--bin", "synconce", "--features", "synconce/mutants"]);
-    // Another place for the program alone; cargo before 1.91 compiles everything for it.
-    mutants.arg("--target-dir").arg(&mutated).env("CARGO_BUILD_BUILD_DIR", &target);
-    run(&mut mutants)?;
-    Ok(Built { target, mutated })
-}
-
-/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. `--build` alone
-/// builds what `prove` uses.
-pub fn prove(words: &[&str]) -> Result<String, String> {
-    let Built { target, mutated } = build()?;
     if words == ["--build"] {
-        return Ok(String::new());
+        return build_mutants(&cargo, &target, &mutated).map(|()| String::new());
     }
+    run(Command::new(&cargo).args(WORKSPACE).arg("--bins"))?;
+    build_mutants(&cargo, &target, &mutated)?;
     let here = |target: &PathBuf, program: &str| {
         let path = target.join(metadata::platform()).join("debug").join(program);
         path.canonicalize().map_err(|error| format!("cannot find {}: {error}", path.display()))

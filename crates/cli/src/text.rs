@@ -1,6 +1,6 @@
 //! Text and numbers for the terminal.
 
-use crate::cancellation::{Cancellation, are_signals_handled};
+use crate::cancellation::{Cancellation, are_signals_handled, cancelled_by};
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
@@ -72,7 +72,7 @@ pub fn is_output_cut_off() -> bool {
 
 fn wait_for_reader(stream: BorrowedFd<'_>) -> io::Result<()> {
     wait_until_ready(stream, PollFlags::OUT, &Cancellation).inspect_err(|_| {
-        IS_CUT_OFF.store(true, Ordering::Relaxed);
+        IS_CUT_OFF.fetch_or(cancelled_by().is_some(), Ordering::Relaxed);
     })
 }
 

@@ -181,16 +181,27 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
         ("docker build .", far, "dockerd", "far.example", &set_up("docker")),
         ("docker-compose -f x.yml up", NONE, "dockerd", "", &set_up("docker")),
         ("ctr -n k8s.io images pull x", NONE, "containerd", "", &set_up("containerd --hold")),
-        ("kubectl apply -f x.yml", NONE, "containerd", "the node", &set_up("containerd")),
+        (
+            "kubectl apply -f x.yml",
+            NONE,
+            "the pod",
+            "the node",
+            &set_up("containerd; then synconce setup kubernetes"),
+        ),
     ] {
         let words: Vec<_> = line.split(' ').collect();
         let client = place.write(words[0], "#!/bin/sh\n");
         place.bare(&["chmod", "+x", words[0]]);
         let words = [&[client.to_str().unwrap()], &words[1..]].concat();
-        let ended = finish(place.held(&[], &words).env(name, value));
+        let mut run = place.held(&[], &words);
+        for variable in ["PGHOST", "PGHOSTADDR", "PGSERVICE", "DOCKER_HOST", "DOCKER_CONTEXT"] {
+            run.env_remove(variable);
+        }
+        let ended = finish(run.env_remove("CONTAINERD_ADDRESS").env(name, value));
         let (on, at) = match host {
             "" => (String::new(), String::new()),
-            host => (format!(" on {host}"), format!("on {host}: ")),
+            host if hint == server => (format!(" on {host}"), format!("on {host}: ")),
+            host => (format!(" on {host}"), format!("on {host}, unless it is set up: ")),
         };
         let wanted = format!(
             "synconce: nothing was held: {daemon}{on} does the syncs, and is not part of the run\n\

@@ -41,8 +41,10 @@ fn an_image_with_partitions_and_a_boot_loader_is_as_without_a_run() {
             let (loader, files) = shown.split_once('\n').expect("lines");
             let (whole_loader, all_files) = expected.split_once('\n').expect("lines");
             assert_eq!(files, all_files, "{options:?}");
-            let is_sealed = options.contains(&"--sealed");
-            assert_eq!(loader == whole_loader, !is_sealed, "{options:?}");
+            // In a sealed run the device's own data may reach the image later (docs/guide.md).
+            if !options.contains(&"--sealed") {
+                assert_eq!(loader, whole_loader, "{options:?}");
+            }
             if options.contains(&"--json") {
                 let run = Run::of(held);
                 // That of the file. The syncs of the raw disk by mkfs and dd pass.

@@ -91,7 +91,9 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
         _ => false,
     };
     let stores = matches!(*verb, "pull" | "load" | "import" | "push" | "commit" | "rmi");
-    let starts = matches!(*verb, "apply" | "create" | "replace" | "rollout" | "run" | "scale");
+    let starts = matches!(*verb, "apply" | "replace" | "run")
+        || matches!((*verb, next), ("create", None | Some(&("deployment" | "job" | "cronjob"))));
+    let is_trial = words.iter().any(|word| word.starts_with("--dry-run"));
     let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
     Some(match program {
         "docker" | "docker-buildx" | "docker-compose" if builds => ("dockerd", Engine::Docker),
@@ -101,7 +103,7 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
         "buildctl" | "nerdctl" if builds => ("buildkitd", Engine::Buildkit),
         "nerdctl" if stores => ("containerd", Engine::Held(HeldDaemon::Containerd)),
         "ctr" if of_images => ("containerd", Engine::Held(HeldDaemon::Containerd)),
-        "kubectl" if starts => ("containerd", Engine::Containerd),
+        "kubectl" if starts && !is_trial => ("the pod", Engine::Containerd),
         _ => return None,
     })
 }
@@ -132,10 +134,17 @@ fn host_of_engine(
         Engine::Containerd => return Some(Some("the node".to_owned())),
     };
     let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
+    let is_in_file = options.iter().any(|(option, _)| CONTEXTS.contains(option));
+    if given.is_none() && is_in_file {
+        return None;
+    }
     let address = given.map(|(_, value)| (*value).to_owned()).or_else(|| variables(variable));
     let Some(address) = address else {
-        let has_context = options.iter().any(|(option, _)| CONTEXTS.contains(option))
-            || (variable == "DOCKER_HOST" && variables("DOCKER_CONTEXT").is_some());
+        let is_set = |names: &[&str]| names.iter().any(|name| variables(name).is_some());
+        let has_context = match variable {
+            "DOCKER_HOST" => is_set(&["DOCKER_CONTEXT", "BUILDX_BUILDER"]),
+            _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
+        };
         let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
         return (!has_context && (program != "podman" || is_remote)).then_some(None);
     };
@@ -191,7 +200,11 @@ mod tests {
             ("ctr images pull debian", Some(("containerd", "-"))),
             ("ctr -a /run/k3s/containerd/containerd.sock images pull debian", None),
             ("ctr images ls", None),
-            ("kubectl -n x apply -f y", Some(("containerd", "the node"))),
+            ("kubectl -n x apply -f y", Some(("the pod", "the node"))),
+            ("kubectl create -f y", Some(("the pod", "the node"))),
+            ("kubectl create configmap x", None),
+            ("kubectl apply --dry-run=client -f y", None),
+            ("kubectl rollout status x", None),
             ("kubectl get pods", None),
             ("psql -c select", Some(("the server", "-"))),
             ("psql -h db.example", Some(("the server", "db.example"))),
@@ -209,6 +222,8 @@ mod tests {
             ("docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("docker -H tcp://near build .", "DOCKER_HOST", "tcp://far", Some("near")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
+            ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
+            ("docker build .", "BUILDX_BUILDER", "far", None),
             ("podman build .", "CONTAINER_HOST", "ssh://me@far:22/run/x", Some("far")),
             ("podman build .", "CONTAINER_HOST", "unix:///run/podman/podman.sock", Some("-")),
             ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),

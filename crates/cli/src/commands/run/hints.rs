@@ -121,15 +121,20 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
         return;
     }
     let Some(daemon) = daemon_without_set_up(command) else { return };
-    let (on, there) = match &daemon.host {
-        Some(host) => (format!(" on {host}"), format!("on {host}: ")),
-        None => Default::default(),
-    };
+    let on = daemon.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
     let name = daemon.name;
     notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
-    let hint = match daemon.engine {
-        Some(engine) => format!("sudo synconce setup {}", engine.command()),
-        None => "start the server in the run; or hold its files: man synconce-hold".to_owned(),
+    let (hint, is_known) = match daemon.engine {
+        Some(Engine::Containerd) => {
+            ("sudo synconce setup containerd; then synconce setup kubernetes".to_owned(), false)
+        }
+        Some(engine) => (format!("sudo synconce setup {}", engine.command()), false),
+        None => ("start the server in the run; or hold its files: man synconce-hold".into(), true),
+    };
+    let there = match &daemon.host {
+        None => String::new(),
+        Some(host) if is_known => format!("on {host}: "),
+        Some(host) => format!("on {host}, unless it is set up: "),
     };
     notice(&format!("hint: {there}{hint}"));
 }

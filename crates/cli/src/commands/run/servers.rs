@@ -3,28 +3,43 @@
 use super::clients::Variables;
 
 /// Returns the host of the database server of `program`, Some(None) for this machine. Returns None
-/// for a call without a server, and if a service file names the host.
+/// for a call without a server, and if a file of the client names the host.
 pub(super) fn server_of(
     program: &str,
     words: &[&str],
     variables: Variables<'_>,
 ) -> Option<Option<String>> {
-    if words.iter().any(|word| matches!(*word, "--version" | "--help" | "-V" | "-?")) {
+    let has_no_server = |word: &str| {
+        matches!(word, "--version" | "--help" | "-V" | "-?")
+            || ["--login-path", "--defaults-"].iter().any(|start| word.starts_with(start))
+    };
+    if words.iter().any(|word| has_no_server(word)) {
         return None;
     }
     let is_psql = program == "psql";
+    if is_psql && variables("PGSERVICE").is_some() {
+        return None;
+    }
+    let values = other_values(program);
     let mut host = None;
+    let mut is_value = false;
     for (at, word) in words.iter().enumerate() {
-        // A command or a variable of the client.
-        let is_value = at > 0 && VALUES.contains(&words[at - 1]);
-        if is_value {
+        if std::mem::replace(&mut is_value, values.contains(word)) {
+            is_value = false;
             continue;
+        }
+        let is_host = at > 0 && HOSTS.contains(&words[at - 1]);
+        if program == "redis-cli" && !word.starts_with('-') && !is_host {
+            // A command of redis: the other words are its data.
+            break;
         }
         let place = word.strip_prefix("--dbname=").unwrap_or(word);
         if let Some(found) = host_option(program, word, words.get(at + 1)) {
             host = Some(found);
         } else if let Some((scheme, rest)) = place.split_once("://") {
             host = SCHEMES.contains(&scheme).then(|| host_of_database(rest)).or(host);
+        } else if program == "mongosh" && !word.starts_with('-') && word.contains([':', '/']) {
+            host = Some(host_of_uri(word));
         } else if is_psql && place.split_whitespace().all(|setting| setting.contains('=')) {
             let value = |key| setting(place.split_whitespace(), key);
             if value("service").is_some() {
@@ -38,13 +53,40 @@ pub(super) fn server_of(
         "mysql" | "mariadb" => variables("MYSQL_HOST"),
         _ => None,
     };
-    let host = host.or_else(of_variables);
-    let is_in_file = host.is_none() && is_psql && variables("PGSERVICE").is_some();
-    (!is_in_file).then(|| host.and_then(elsewhere))
+    Some(host.or_else(of_variables).and_then(elsewhere))
 }
 
-/// Options of psql and mysql whose value is neither a host nor a database.
-const VALUES: [&str; 7] = ["-c", "-e", "-v", "-P", "--command", "--execute", "--set"];
+/// Options whose value names a host: by itself or in a URI.
+const HOSTS: [&str; 3] = ["-h", "--host", "-u"];
+
+/// Returns the options of `program` whose value is the next word, and neither a host nor a database.
+fn other_values(program: &str) -> &'static [&'static str] {
+    match program {
+        "psql" => &[
+            "-c",
+            "--command",
+            "-v",
+            "--set",
+            "--variable",
+            "-P",
+            "--pset",
+            "-f",
+            "--file",
+            "-U",
+            "--username",
+            "-o",
+            "--output",
+            "-L",
+            "--log-file",
+            "-p",
+            "--port",
+        ],
+        "mysql" | "mariadb" => &["-e", "--execute", "-P", "--port", "-u", "--user", "-D", "-S"],
+        "redis-cli" => &["-a", "--pass", "--user", "-p", "-n", "-s", "-r", "-i"],
+        "mongosh" => &["--eval", "-u", "-p", "--username", "--password", "--port"],
+        _ => &[],
+    }
+}
 
 const SCHEMES: [&str; 7] =
     ["postgresql", "postgres", "mysql", "redis", "rediss", "mongodb", "mongodb+srv"];
@@ -83,8 +125,10 @@ fn setting<'t>(mut settings: impl Iterator<Item = &'t str>, key: &str) -> Option
 
 /// Returns the host in a URI without its scheme, empty if it has none.
 pub(super) fn host_of_uri(rest: &str) -> String {
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let host = authority.rsplit('@').next().unwrap_or_default();
+    // A password may have a slash, and must not be printed.
+    let place = rest.split('?').next().unwrap_or_default();
+    let place = place.rsplit('@').next().unwrap_or_default();
+    let host = place.split('/').next().unwrap_or_default();
     let end = if host.starts_with('[') { ']' } else { ':' };
     host.split(end).next().unwrap_or_default().trim_start_matches('[').to_owned()
 }
@@ -131,6 +175,15 @@ mod tests {
             (&["psql", "service=far"], None),
             (&["psql", "-v", "host=x"], Some("-")),
             (&["psql", "-c", "select 'postgres://db'"], Some("-")),
+            (&["psql", "-e", "-h", "db"], Some("db")),
+            (&["psql", "-f", "-hno"], Some("-")),
+            (&["mysql", "-v", "-hdb"], Some("db")),
+            (&["mysql", "-c", "-hdb"], Some("db")),
+            (&["mysql", "--login-path=far"], None),
+            (&["redis-cli", "-c", "-h", "db"], Some("db")),
+            (&["redis-cli", "-a", "-ohno"], Some("-")),
+            (&["redis-cli", "-u", "redis://s3cr/et@db"], Some("db")),
+            (&["redis-cli", "set", "dsn", "redis://me@far/y"], Some("-")),
             (&["mysql", "-hdb", "-psecreth"], Some("db")),
             (&["mysql", "-psecreth"], Some("-")),
             (&["mariadb", "--host=db"], Some("db")),
@@ -138,6 +191,7 @@ mod tests {
             (&["redis-cli", "-h", "db", "get", "x"], Some("db")),
             (&["mongosh", "mongodb+srv://me:pw@db.example/x"], Some("db.example")),
             (&["mongosh", "mongodb://localhost:27017"], Some("-")),
+            (&["mongosh", "db:27017/x"], Some("db")),
         ] {
             assert_eq!(host(line, &|_| None).as_deref(), wanted, "{line:?}");
         }
@@ -151,7 +205,7 @@ mod tests {
             (&["psql"], "PGHOST", "/run/postgresql", Some("-")),
             (&["psql", "-h", "near"], "PGHOST", "db", Some("near")),
             (&["psql"], "PGSERVICE", "far", None),
-            (&["psql", "-h", "near"], "PGSERVICE", "far", Some("near")),
+            (&["psql", "-h", "near"], "PGSERVICE", "far", None),
             (&["mysql"], "MYSQL_HOST", "db", Some("db")),
             (&["redis-cli"], "PGHOST", "db", Some("-")),
         ] {
