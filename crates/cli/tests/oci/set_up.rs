@@ -11,7 +11,6 @@ use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -55,17 +54,9 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes a system of this test alone, with synconce installed.
+/// Makes a system of this test alone, with synconce installed. `/etc` is that of [`prepare`].
 pub fn system(place: &Place) {
     prepare(place);
-    let at = |kind: &str| {
-        let path = format!("{SHORT}/etc-{kind}");
-        fs::create_dir(&path).unwrap();
-        path
-    };
-    let options = format!("lowerdir=/etc,upperdir={},workdir={}", at("upper"), at("work"));
-    let options = CString::new(options).unwrap();
-    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     // No package puts a file there. What the machine has there can be gigabytes, which `files` would
     // read again and again.
     mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();

@@ -232,7 +232,9 @@ fn a_terminal_that_is_closed_ends_a_command_that_runs_and_one_that_reads(place: 
 /// The command waits for a child, as make(1) does after SIGHUP.
 fn a_terminal_that_is_closed_ends_the_job_of_the_command(place: &Place) {
     let site = with_clone(place);
-    let script = "trap \"echo end >/data/waits\" HUP; echo rea\"\"dy; sleep 1000; exit 0";
+    // The child says that it runs: a sleep that began after the signal would not end.
+    let script = "trap \"echo end >/data/waits\" HUP; \
+                  sh -c \"printf re%sdy a; exec sleep 1000\"; exit 0";
     end_by_hang_up(&site, script);
     assert_eq!(site.sh("clone", "cat /data/waits"), "end\n");
 }

@@ -2,6 +2,7 @@
 
 use crate::bundles::{compiled, probe};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_sys::search;
@@ -49,6 +50,13 @@ pub fn prepare(place: &Place) {
         mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
     }
     std::fs::create_dir_all(SHORT).unwrap();
+    // dockerd writes a key into /etc/docker.
+    let [upper, work] = ["upper", "work"].map(|kind| format!("{SHORT}/etc-{kind}"));
+    for directory in [&upper, &work] {
+        std::fs::create_dir_all(directory).unwrap();
+    }
+    let options = CString::new(format!("lowerdir=/etc,upperdir={upper},workdir={work}")).unwrap();
+    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     for directory in ["context", "before", "tmp"] {
         std::fs::create_dir_all(place.path(directory)).unwrap();
     }
