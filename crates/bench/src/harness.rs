@@ -108,7 +108,7 @@ impl Harness<'_> {
             return unsuitable("this host".to_owned(), reason);
         }
         files::create_dir(dir)?;
-        let kind = MountProperties::of(dir).map(|mount| mount.kind).unwrap_or_default();
+        let kind = MountProperties::find(dir).map(|mount| mount.kind).unwrap_or_default();
         if self.disk && MEMORY.contains(&kind.as_str()) {
             let reason =
                 format!("it is on a {kind}, which has nothing to sync; name a directory on a disk");
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_work_directory_in_memory_is_refused() {
-        if MountProperties::of(Path::new("/dev/shm")).is_none_or(|m| m.kind != "tmpfs") {
+        if MountProperties::find(Path::new("/dev/shm")).is_none_or(|m| m.kind != "tmpfs") {
             eprintln!("skipped: /dev/shm is no tmpfs here");
             return;
         }

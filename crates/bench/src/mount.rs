@@ -19,7 +19,7 @@ pub struct MountProperties {
 impl MountProperties {
     /// Returns the mount of a path by its id (statx, Linux 5.8), as the calling thread sees
     /// it.
-    pub(crate) fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn find(path: &Path) -> Option<Self> {
         let id = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok()?.stx_mnt_id;
         let mounts = mounts::read("thread-self").ok()?;
         mounts.into_iter().find(|mount| mount.id == id).map(Self::from)
@@ -53,6 +53,6 @@ mod tests {
 
     #[test]
     fn the_root_directory_is_on_some_mount() {
-        assert!(MountProperties::of(Path::new("/")).is_some());
+        assert!(MountProperties::find(Path::new("/")).is_some());
     }
 }

@@ -272,7 +272,7 @@ fn measure(
     let log = iteration.log(launcher);
     let printed = log.with_extension("out");
     let stdout = (variant.measure == Measure::Printed).then_some(printed.as_path());
-    let flushes = Flushes::of(config.settle.as_deref());
+    let flushes = Flushes::find(config.settle.as_deref());
     let served = config.server.map(processes::times).transpose()?;
     let mut total = CommandOutcome::default();
     let mut parts = Vec::new();

@@ -124,7 +124,7 @@ struct Level {
 }
 
 impl Level {
-    fn of(stat: &Statx) -> Self {
+    fn from_stat(stat: &Statx) -> Self {
         let attribute = StatxAttributes::MOUNT_ROOT;
         let knows = stat.stx_attributes_mask.contains(attribute);
         // FAT's root and some FUSE servers have no times, and return 0.
@@ -171,7 +171,7 @@ fn climb(directory: BorrowedFd<'_>) -> Result<Vec<Level>, Errno> {
 fn look(directory: BorrowedFd<'_>, up: usize) -> Result<Level, Errno> {
     let wanted = StatxFlags::CTIME | StatxFlags::INO;
     let stat = rustix::fs::statx(directory, dots(up), AtFlags::EMPTY_PATH, wanted)?;
-    Ok(Level::of(&stat))
+    Ok(Level::from_stat(&stat))
 }
 
 /// Returns the levels above `levels[0]` whose directories contain a name that may not be

@@ -63,7 +63,7 @@ impl Marker {
     /// Names the act and path: a read-only or full file system, missing rights.
     pub fn arm(state: &Path, record: &RunRecord, root: Option<&Path>) -> Result<Self, Error> {
         let directory = state.join(RUNS);
-        let content = MarkerContent::of(record).map_err(std::io::Error::from);
+        let content = MarkerContent::from_record(record).map_err(std::io::Error::from);
         let content = content.on("cannot write a marker in", &directory)?;
         let mut directories = Directories::default();
         let armed = again_while_gone(|| {

@@ -98,7 +98,7 @@ impl Pin {
 
     /// Returns what a sync does on this file system.
     pub fn kind(&self) -> SyncKind {
-        SyncKind::of(&self.type_name)
+        SyncKind::from_name(&self.type_name)
     }
 
     /// Returns the pin with a descriptor, which is opened at one of `mounts`, as seen below `prefix`.

@@ -106,7 +106,7 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// Returns the file system of `pin`.
-    pub fn of(pin: &Pin) -> Self {
+    pub fn from_pin(pin: &Pin) -> Self {
         Self {
             mount_point: pin.point.clone(),
             type_name: pin.type_name.clone(),

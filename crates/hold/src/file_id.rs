@@ -31,7 +31,7 @@ impl FileId {
     ///
     /// # Errors
     /// Names a path that cannot be looked at.
-    pub fn of(path: &Path) -> Result<Option<Self>, Error> {
+    pub fn read(path: &Path) -> Result<Option<Self>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),

@@ -27,7 +27,7 @@ pub struct Loss {
 
 impl Loss {
     /// Returns a loss of `system`, in this boot.
-    pub(crate) fn of(system: &FileSystem) -> Self {
+    pub(crate) fn read(system: &FileSystem) -> Self {
         Self {
             boot: boot::kernel_boot_id().unwrap_or_default(),
             super_block: system.super_block.clone(),
@@ -128,7 +128,7 @@ fn has(name: &str, end: &str) -> bool {
 /// Returns the name of the note with the `end` for the hold `name` of this state directory: another
 /// state directory may have a hold of this name. `None` if there is no state directory.
 fn in_state_directory(name: &str, end: &str) -> Result<Option<String>, Error> {
-    let directory = FileId::of(&record::directory())?;
+    let directory = FileId::read(&record::directory())?;
     Ok(directory.map(|id| format!("{name}.{}.{end}", id.word())))
 }
 

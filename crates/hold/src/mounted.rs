@@ -34,7 +34,7 @@ pub fn file_system_of(path: &Path) -> Result<FileSystem, Error> {
     let super_block = listed.and_then(super_block::directory);
     let super_block = super_block.map(|(directory, number)| SuperBlock { directory, number });
     let errors = super_block.as_ref().and_then(errors_of);
-    let root = FileId::of(&point).ok().flatten();
+    let root = FileId::read(&point).ok().flatten();
     Ok(FileSystem { point, mount, super_block, root, errors })
 }
 

@@ -269,7 +269,7 @@ impl HoldRecord {
 
     /// Adds losses of `systems`, without a note.
     pub(crate) fn add_losses(&mut self, systems: &[FileSystem]) {
-        for loss in systems.iter().map(Loss::of) {
+        for loss in systems.iter().map(Loss::read) {
             if !self.losses.contains(&loss) {
                 self.losses.push(loss);
             }

@@ -250,7 +250,7 @@ fn losses(record: &HoldRecord, places: &[ResolvedPath]) -> Result<Vec<Loss>, Err
             || lost::has_lost_writes(place)
             || lost_writes::is_noted_for_restore(&record.name, &system)
         {
-            seen.push(Loss::of(&system));
+            seen.push(Loss::read(&system));
         }
     }
     if !are_all_known && !seen.is_empty() {

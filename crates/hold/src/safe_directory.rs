@@ -156,7 +156,7 @@ impl SafeDirectory {
         made: Option<&FileId>,
     ) -> Result<Option<Self>, Error> {
         let error = match self.inner(name) {
-            Err(error) if Astray::of(&error) == Some(Astray::NotOfRoot) => error,
+            Err(error) if Astray::from_error(&error) == Some(Astray::NotOfRoot) => error,
             inner => return inner,
         };
         let Some(made) = made.filter(|made| made.born.is_some()) else { return Err(error) };

@@ -215,7 +215,7 @@ fn record(config: &Config, boot: String) -> Result<HoldRecord, Error> {
     let (mut file_systems, mut spots) = (Vec::new(), Vec::new());
     for held in &config.hold {
         let place = ResolvedPath::find(held)?;
-        let id = FileId::of(&place.path())?;
+        let id = FileId::read(&place.path())?;
         let parent = place.parent().to_owned();
         spots.push(Spot { parent, device: None, id, directories: Vec::new() });
         // The directory above: the file itself may be missing, or held already.

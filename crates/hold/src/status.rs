@@ -116,7 +116,7 @@ pub fn status(
     // Another command may start or end the hold. The lock keeps the hold as it is for the second
     // look.
     let lock = Lock::share(name);
-    let change = OtherChange::of(&lock);
+    let change = OtherChange::from_lock(&lock);
     if record.is_some() {
         record = HoldRecord::read(name)?;
     }
@@ -152,7 +152,7 @@ enum OtherChange {
 }
 
 impl OtherChange {
-    fn of(lock: &Result<Lock, Errno>) -> Self {
+    fn from_lock(lock: &Result<Lock, Errno>) -> Self {
         match lock {
             Ok(_) | Err(Errno::NOENT) => Self::No,
             Err(Errno::WOULDBLOCK) => Self::Yes,

@@ -19,7 +19,7 @@ use synconce_sys::{origin, reason};
 /// The runtime could not be started.
 pub(crate) fn run(runtime: &Path, arguments: &[OsString], tried: &Tried) -> io::Result<RuntimeEnd> {
     origin::forget_runtime_stdio();
-    let set = SignalSet::of(&signals::passed_on());
+    let set = SignalSet::from_numbers(&signals::passed_on());
     let mask = set.block();
     let signals = SignalReader::new(&set)?;
     let parent = std::process::id();

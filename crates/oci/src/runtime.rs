@@ -50,10 +50,10 @@ pub(crate) fn find(
     path: Option<&OsStr>,
     tried: &Tried,
 ) -> Result<PathBuf, String> {
-    let ourselves = ProgramIdentity::of(Path::new("/proc/self/exe"))
+    let ourselves = ProgramIdentity::read(Path::new("/proc/self/exe"))
         .ok_or("cannot find ourselves by /proc/self/exe, to execute another")?;
     if let Some(runtime) = &settings.runtime {
-        return match ProgramIdentity::of(runtime) {
+        return match ProgramIdentity::read(runtime) {
             None => Err(format!("cannot find the runtime {}", runtime.display())),
             Some(found) if found == ourselves || tried.has(runtime) => {
                 Err(format!("the runtime {} leads back to synconce", runtime.display()))
@@ -71,7 +71,7 @@ pub(crate) fn find(
     let candidates = names.iter().copied().flat_map(all);
     candidates
         .filter(|path| path.is_absolute() && !tried.has(path))
-        .find(|path| ProgramIdentity::of(path).is_some_and(|found| found != ourselves))
+        .find(|path| ProgramIdentity::read(path).is_some_and(|found| found != ourselves))
         .ok_or_else(|| format!("cannot find a runtime ({}) beside synconce", names.join(", ")))
 }
 
@@ -122,7 +122,7 @@ struct ProgramIdentity(u64, u64);
 
 impl ProgramIdentity {
     /// Returns `None` when `path` is not an executable file.
-    fn of(path: &Path) -> Option<Self> {
+    fn read(path: &Path) -> Option<Self> {
         let metadata = path.metadata().ok()?;
         let executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
         executable.then(|| Self(metadata.dev(), metadata.ino()))

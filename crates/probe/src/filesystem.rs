@@ -32,7 +32,7 @@ impl SyncKind {
     /// Only types whose `syncfs` writes back every file are listed (Linux 6.18,
     /// `fs/*/super.c`). FAT, ext2 and others without a flush in `sync_fs` leave the data in
     /// the drive's cache.
-    pub fn of(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "ext3" | "ext4" | "xfs" | "btrfs" | "f2fs" | "bcachefs" | "zfs" => {
                 Self::Disk { flushes: true }

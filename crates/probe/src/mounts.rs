@@ -69,7 +69,7 @@ pub const STEP_WORK: &str = "/synconce-step";
 impl Mount {
     /// Returns what a sync does on this mount.
     pub fn kind(&self) -> SyncKind {
-        SyncKind::of(&self.type_name)
+        SyncKind::from_name(&self.type_name)
     }
 
     /// Whether data written here are lost in a power failure: the file system is in memory, or
@@ -328,7 +328,7 @@ nonsense\n";
     #[test]
     fn memory_and_networks_are_never_held() {
         for name in ["tmpfs", "proc", "nfs4", "fuse", "fuse.sshfs", "9p", "cifs", "ramfs"] {
-            assert!(!SyncKind::of(name).is_held(), "{name}");
+            assert!(!SyncKind::from_name(name).is_held(), "{name}");
         }
     }
 }

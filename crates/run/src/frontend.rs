@@ -37,7 +37,7 @@ use synconce_sys::{launch, origin};
 /// The process must have only one thread.
 pub fn run(options: &RunOptions, observer: &mut dyn Observer) -> Finished {
     let adopted = process::adopts_orphans();
-    let mask = SignalSet::of(&[]).block();
+    let mask = SignalSet::from_numbers(&[]).block();
     let finished = set_up(options, observer).unwrap_or_else(|error| {
         Finished::failed(RunError::set_up("cannot set up the run", &error))
     });
@@ -63,7 +63,7 @@ fn set_up(options: &RunOptions, observer: &mut dyn Observer) -> io::Result<Finis
     }
     // If the supervisor is killed, its children become children of this process.
     process::adopt_orphans()?;
-    let set = SignalSet::of(&signals::passed_on());
+    let set = SignalSet::from_numbers(&signals::passed_on());
     let mask = set.block();
     let signals = SignalReader::new(&set)?;
     let flags = SocketFlags::CLOEXEC;

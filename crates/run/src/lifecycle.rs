@@ -98,7 +98,7 @@ fn start(
 ) -> Result<Started, RunError> {
     let set_up = |act: &str, error: std::io::Error| RunError::set_up(act, &error);
     process::adopt_orphans().map_err(|error| set_up("cannot become a subreaper", error))?;
-    let children = SignalSet::of(&[Signal::CHILD.as_raw()]);
+    let children = SignalSet::from_numbers(&[Signal::CHILD.as_raw()]);
     children.block();
     let signals =
         SignalReader::new(&children).map_err(|error| set_up("cannot read signals", error))?;
@@ -135,7 +135,7 @@ fn start(
     if listener.is_none() && !options.sealed {
         let _ = send(frontend, &Message::Notice(Notice::ForeignListener));
     }
-    let gain = no_privileges.as_deref().map(Gain::of);
+    let gain = no_privileges.as_deref().map(Gain::read);
     if let Some(path) = no_privileges {
         let _ = send(frontend, &Message::Notice(Notice::NoPrivilegesGained(path)));
     }
@@ -182,7 +182,7 @@ impl Started {
             Stopped::Ended(end) => {
                 if end != Ending::Exited(0) {
                     let opened = privileges.iter().flat_map(privileges::PrivilegeWatch::opened);
-                    for path in opened.filter(|path| Some(Gain::of(path)) != gain) {
+                    for path in opened.filter(|path| Some(Gain::read(path)) != gain) {
                         let notice = Notice::PrivilegedProgramOpened(path);
                         let _ = send(&*frontend, &Message::Notice(notice));
                     }
@@ -318,7 +318,7 @@ impl Over {
         });
         summary.balance = Balance {
             checkpoint_micros: self.checkpoint_micros,
-            ..Balance::of(&self.held_syncs, &markers, active.markers.cost())
+            ..Balance::from_held(&self.held_syncs, &markers, active.markers.cost())
         };
     }
 

@@ -85,8 +85,9 @@ impl fmt::Display for RequestError {
 /// No result was received.
 pub fn commit(id: Option<&str>, observer: &mut dyn Observer) -> Result<CommitReport, RequestError> {
     let supervisor = connect(id)?;
-    let waited =
-        SignalSet::of(&[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw));
+    let waited = SignalSet::from_numbers(
+        &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM].map(Signal::as_raw),
+    );
     let mask = waited.block();
     let result = wait(&supervisor, &waited, observer);
     observer.progress_ends();

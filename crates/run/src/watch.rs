@@ -48,7 +48,7 @@ impl Watch {
     /// Returns the watch over a command that has just started, if `options` ask for a record.
     pub(crate) fn start(options: &RunOptions) -> Option<Self> {
         let record = options.record.clone()?;
-        record.write(&Start::of(options));
+        record.write(&Start::new(options));
         let (callers, sampler, syncs) = Default::default();
         Some(Self { record, callers, sampler, programs: Programs::watched(), syncs })
     }

@@ -124,7 +124,7 @@ pub fn launch(
 /// error.
 pub fn execute_in_place(command: &Executed) -> io::Error {
     let filter = Filter { listen: Listen::No, program: &[] };
-    let mut shared = LaunchMemory::new(command, filter, SignalSet::of(&[]));
+    let mut shared = LaunchMemory::new(command, filter, SignalSet::from_numbers(&[]));
     origin::restore_dispositions();
     io::Error::from_raw_os_error(execute(&mut shared))
 }
@@ -164,7 +164,7 @@ fn clone_and_wait(given: &mut Child<'_, '_>) -> io::Result<u32> {
     // Not zeroed, so that only the pages that are used are allocated.
     let mut stack = Vec::<u128>::with_capacity(STACK / size_of::<u128>());
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::SIGCHLD;
-    let mut all = SignalSet::of(&[]);
+    let mut all = SignalSet::from_numbers(&[]);
     // SAFETY: the set is initialised. Every signal is blocked while the child borrows this
     // memory, as in posix_spawn.
     unsafe { libc::sigfillset(&raw mut all.0) };

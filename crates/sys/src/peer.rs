@@ -22,7 +22,7 @@ impl Peer {
     ///
     /// # Errors
     /// Those of getsockopt(2), such as `ENOTSOCK`.
-    pub fn of(socket: impl AsFd) -> io::Result<Self> {
+    pub fn read(socket: impl AsFd) -> io::Result<Self> {
         let mut found = MaybeUninit::<libc::ucred>::zeroed();
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
         let fd = socket.as_fd().as_raw_fd();
@@ -47,9 +47,9 @@ mod tests {
     fn the_peer_of_a_pair_is_the_process_that_made_it_and_other_files_have_none() {
         let (one, _other) = UnixStream::pair().unwrap();
         let user = rustix::process::geteuid().as_raw();
-        assert_eq!(Peer::of(&one).unwrap(), Peer { pid: std::process::id(), user });
-        assert!(Peer::of(std::fs::File::open("/dev/null").unwrap()).is_err());
-        let unconnected = Peer::of(UnixDatagram::unbound().unwrap()).unwrap();
+        assert_eq!(Peer::read(&one).unwrap(), Peer { pid: std::process::id(), user });
+        assert!(Peer::read(std::fs::File::open("/dev/null").unwrap()).is_err());
+        let unconnected = Peer::read(UnixDatagram::unbound().unwrap()).unwrap();
         assert_eq!(unconnected.pid, 0);
     }
 }

@@ -42,7 +42,7 @@ pub struct SignalSet(pub(crate) libc::sigset_t);
 
 impl SignalSet {
     /// Returns the set of exactly `signals`.
-    pub fn of(signals: &[i32]) -> Self {
+    pub fn from_numbers(signals: &[i32]) -> Self {
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset initialises the set before it is read.
         let mut set = unsafe {
@@ -67,7 +67,7 @@ impl SignalSet {
     }
 
     fn apply(&self, how: libc::c_int) -> Self {
-        let mut old = Self::of(&[]);
+        let mut old = Self::from_numbers(&[]);
         // SAFETY: both sets are initialised.
         unsafe { libc::pthread_sigmask(how, &raw const self.0, &raw mut old.0) };
         old
@@ -182,8 +182,8 @@ pub fn stop_by(signal: i32) {
 fn raise_unblocked(signal: i32) -> SignalSet {
     // SAFETY: sends a signal to this process.
     unsafe { libc::raise(signal) };
-    let mut old = SignalSet::of(&[]);
-    let set = SignalSet::of(&[signal]);
+    let mut old = SignalSet::from_numbers(&[]);
+    let set = SignalSet::from_numbers(&[signal]);
     // SAFETY: both sets are initialised.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set.0, &raw mut old.0) };
     old

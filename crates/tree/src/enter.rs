@@ -184,7 +184,7 @@ pub fn enter(spec: &EnterSpec) -> Result<Ending, Error> {
         places.make(&path, kind)?;
     }
     let devpts = Devpts::new(furnish::new_devpts()?)?;
-    let before = SignalSet::of(&passed_on()).block();
+    let before = SignalSet::from_numbers(&passed_on()).block();
     // The signals stay blocked: a signal that was meant for the command must not kill this
     // process.
     let mut limit = TimeLimit { is_set: spec.timeout.is_some(), is_over: false };
@@ -209,7 +209,7 @@ fn wanted_places(spec: &EnterSpec) -> Result<Vec<(PathBuf, MountPointKind)>, Err
         let target = Path::new(&bind.target);
         // Mount points below /dev, /proc and /sys are made in the mounts there.
         if !["/proc", "/sys", "/dev"].iter().any(|mounted| target.starts_with(mounted)) {
-            wanted.push((target.to_owned(), MountPointKind::of(Path::new(&bind.source))?));
+            wanted.push((target.to_owned(), MountPointKind::from_path(Path::new(&bind.source))?));
         }
     }
     Ok(wanted)
@@ -222,7 +222,7 @@ fn attended(
     before: SignalSet,
     limit: &mut TimeLimit,
 ) -> io::Result<Result<Ending, String>> {
-    let reader = SignalReader::new(&SignalSet::of(&passed_on()))?;
+    let reader = SignalReader::new(&SignalSet::from_numbers(&passed_on()))?;
     let (reports, telling) = io::pipe()?;
     let (life, alive) = io::pipe()?;
     match fork()? {

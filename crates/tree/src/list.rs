@@ -47,7 +47,7 @@ pub fn list(store: &Store) -> Result<(Vec<ListedTree>, Vec<Error>), Error> {
         stacks.push((layers, is_open, used));
     }
     drop(lock);
-    let sizes = Sizes::of(store, stacks.iter().map(|(layers, ..)| layers));
+    let sizes = Sizes::read(store, stacks.iter().map(|(layers, ..)| layers));
     let listed = records.into_iter().zip(&stacks);
     let listed = listed.map(|(record, (layers, is_open, used))| ListedTree {
         own: sizes.own(layers),
@@ -66,7 +66,7 @@ pub(crate) struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    pub(crate) fn of(store: &Store, stacks: impl IntoIterator<Item = &'a Vec<Layer>>) -> Self {
+    pub(crate) fn read(store: &Store, stacks: impl IntoIterator<Item = &'a Vec<Layer>>) -> Self {
         let mut users: HashMap<&str, u32> = HashMap::new();
         for layer in stacks.into_iter().flatten() {
             *users.entry(&layer.id).or_default() += 1;

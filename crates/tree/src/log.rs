@@ -53,7 +53,7 @@ fn with_sizes(
         }
     }
     drop(lock);
-    let sizes = Sizes::of(store, &stacks);
+    let sizes = Sizes::read(store, &stacks);
     let logged = generations.into_iter().map(|generation| Logged {
         own: sizes.own(&generation.layers),
         shared: sizes.shared(&generation.layers),

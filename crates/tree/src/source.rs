@@ -40,7 +40,7 @@ pub struct Base {
 }
 
 impl Base {
-    pub(crate) fn of(record: &TreeRecord) -> Self {
+    pub(crate) fn from_record(record: &TreeRecord) -> Self {
         let TreeRecord { name, generation, layers, .. } = record.clone();
         Self { name, generation, layers }
     }
@@ -132,7 +132,7 @@ pub(crate) fn is_new(store: &Store, act: &'static str, name: &TreeName) -> Resul
 pub(crate) fn committed(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let Some(record) = store.record(name)? else { return generation_source(store, name) };
     guard::is_committed(store, "cannot use", &record)?;
-    let base = Base::of(&record);
+    let base = Base::from_record(&record);
     let TreeRecord { layers, strategy, .. } = record;
     Ok(LayerStack { tree: None, from: name.to_string(), layers, strategy, base: Some(base) })
 }
@@ -173,7 +173,7 @@ pub(crate) fn to_be_changed(
 /// `ENOENT`. The error names the act and the path.
 pub(crate) fn stack(store: &Store, name: &TreeName) -> Result<LayerStack, Error> {
     let record = existing(store, name)?;
-    let base = Base::of(&record);
+    let base = Base::from_record(&record);
     let layers = match store.opened(&record)? {
         Opened::Yes(layers) => layers,
         Opened::No | Opened::Lost | Opened::Missing(_) | Opened::Stale => record.layers,

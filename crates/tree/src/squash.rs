@@ -48,5 +48,7 @@ pub fn squash(store: &Store, name: &TreeName, progress: &dyn Progress) -> Result
         }
     })?;
     let frozen = session.freeze(progress)?;
-    frozen.commit_by(name, Some(Base::of(&record)), (choice, None), progress).map(Squashed::Merged)
+    frozen
+        .commit_by(name, Some(Base::from_record(&record)), (choice, None), progress)
+        .map(Squashed::Merged)
 }

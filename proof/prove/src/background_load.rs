@@ -23,7 +23,7 @@ pub(crate) struct LoadKind {
 
 impl LoadKind {
     /// Returns the load of recorded run number `round`. Four rounds use all four loads.
-    pub(crate) fn of(round: u64) -> Self {
+    pub(crate) fn for_round(round: u64) -> Self {
         Self { syncs: round % 4 >= 2, writes_back: round % 2 == 1 }
     }
 

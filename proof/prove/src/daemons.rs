@@ -125,7 +125,7 @@ impl DaemonJob {
                 // A mutant is missed if another process syncs the disk for it.
                 DatabaseSyncs::Steps(StepRootKind::Unsynced) => LoadKind::writing_back(round),
                 // Each row of a round has another load.
-                _ => LoadKind::of(part.seed + index as u64),
+                _ => LoadKind::for_round(part.seed + index as u64),
             };
             let recorded = subject.record(&world, load)?;
             tally.merge(cuts::cut(&subject, &world, &recorded, part)?);

@@ -307,7 +307,7 @@ fn made(
     }
     Campaign::new(tool, count, seed).record(count.div_ceil(PER_RECORDING), |round, part| {
         let mut fixture = HoldFixture::new(tool, marker)?;
-        let load = LoadKind::of(seed.wrapping_add(3 * round));
+        let load = LoadKind::for_round(seed.wrapping_add(3 * round));
         let recorded = recording::record(&fixture, disk, load)?;
         fixture.recover_by_shipped();
         match what {

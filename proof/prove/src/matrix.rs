@@ -115,7 +115,7 @@ impl Task {
         let campaign = Campaign::new(&self.tool, self.cuts.max(recordings), seed);
         campaign.record(recordings, |round, part| {
             let work = self.work.part(round);
-            cut(&record(self.config, work, &self.tool, LoadKind::of(3 * round))?, part)
+            cut(&record(self.config, work, &self.tool, LoadKind::for_round(3 * round))?, part)
         })
     }
 }

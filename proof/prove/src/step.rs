@@ -74,7 +74,7 @@ fn make(calls: Calls, disk: DiskKind, tool: &Tool, cuts: usize, seed: u64) -> Re
         let load = match tool {
             // A mutant is missed if another process commits the journal for it.
             Tool::Mutant { .. } => LoadKind::writing_back(round),
-            _ => LoadKind::of(round),
+            _ => LoadKind::for_round(round),
         };
         record_and_cut(calls, disk, tool, load, part)
     })

@@ -143,7 +143,7 @@ fn cut(
 ) -> Result<Findings> {
     let most = if verb.is_some() { PER_RECORDING_OF_ONE_VERB } else { PER_RECORDING };
     Campaign::new(tool, count, seed).record(count.div_ceil(most), |round, part| {
-        let load = LoadKind::of(3 * round);
+        let load = LoadKind::for_round(3 * round);
         cuts::cut(&recording::record(disk, strategy, tool, load)?, verb, part)
     })
 }

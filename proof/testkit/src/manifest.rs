@@ -95,7 +95,7 @@ impl Manifest {
     ///
     /// # Errors
     /// `root` cannot be opened. An error below `root` is noted in its entry.
-    pub fn of(root: impl AsRef<Path>) -> Result<Self> {
+    pub fn read(root: impl AsRef<Path>) -> Result<Self> {
         Self::with(root, &ManifestOptions::default())
     }
 

@@ -138,7 +138,7 @@ fn a_disk_that_hangs_for_a_while_recovers_by_itself() {
     let rig = up(FsKind::Xfs);
     let pause = Duration::from_millis(200);
     let start = Instant::now();
-    rig.disk().fail(Fault::of(Requests::Flushes).hanging().lasting(pause)).unwrap();
+    rig.disk().fail(Fault::on(Requests::Flushes).hanging().lasting(pause)).unwrap();
     write_and_sync(&rig.path().join("file"), b"late").unwrap();
     assert!(start.elapsed() >= pause);
 }

@@ -35,7 +35,7 @@ fn tree() -> TempDir {
 fn after(change: impl Fn(&Path)) -> Vec<String> {
     let (first, second) = (tree(), tree());
     change(second.path());
-    let differences = diff(&Manifest::of(&first).unwrap(), &Manifest::of(&second).unwrap());
+    let differences = diff(&Manifest::read(&first).unwrap(), &Manifest::read(&second).unwrap());
     differences.iter().map(ToString::to_string).collect()
 }
 
@@ -47,7 +47,7 @@ fn equal_trees_are_identical_though_made_at_different_times() {
 #[test]
 fn every_kind_is_distinguished_and_special_files_are_not_read() {
     let tree = tree();
-    let manifest = Manifest::of(&tree).unwrap();
+    let manifest = Manifest::read(&tree).unwrap();
     let kind = |path: &str| manifest.entries[path].kind;
     assert_eq!(
         [kind("."), kind("etc/deep"), kind("etc/passwd")],
@@ -155,7 +155,7 @@ fn times_are_compared_only_if_both_have_them() {
     let shown: Vec<String> =
         diff(&timed(&first), &timed(&second)).iter().map(ToString::to_string).collect();
     assert!(shown.iter().any(|line| line.starts_with("etc/empty: time of change")), "{shown:?}");
-    assert!(diff(&timed(&first), &Manifest::of(&second).unwrap()).is_empty());
+    assert!(diff(&timed(&first), &Manifest::read(&second).unwrap()).is_empty());
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn ignored_paths_are_left_out_with_all_below_them() {
     assert!(!manifest.entries.contains_key("etc/deep/same"));
     assert!(!manifest.entries.contains_key("etc/passwd"));
     assert!(manifest.entries.contains_key("etc/link"));
-    let later = Manifest::of(&tree).unwrap().without_ignored(&options);
+    let later = Manifest::read(&tree).unwrap().without_ignored(&options);
     assert!(later.entries.keys().eq(manifest.entries.keys()));
     assert!(ManifestOptions::default().ignore("[").is_err());
 }
@@ -176,7 +176,7 @@ fn names_that_are_not_text_survive_json() {
     use std::os::unix::ffi::OsStrExt;
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"a\xff\n")), "").unwrap();
-    let manifest = Manifest::of(&dir).unwrap();
+    let manifest = Manifest::read(&dir).unwrap();
     assert!(manifest.entries.contains_key(r"a\xff\n"), "{manifest:?}");
     let json = serde_json::to_string(&manifest).unwrap();
     assert_eq!(serde_json::from_str::<Manifest>(&json).unwrap(), manifest);
@@ -189,7 +189,7 @@ fn a_path_longer_than_the_kernel_takes_is_read() {
     let script =
         format!("for i in $(seq 20); do mkdir {name} && cd -P {name}; done; echo deep > file");
     assert!(Command::new("sh").args(["-c", &script]).current_dir(&dir).status().unwrap().success());
-    let manifest = Manifest::of(&dir).unwrap();
+    let manifest = Manifest::read(&dir).unwrap();
     let file =
         manifest.entries.iter().find(|(path, _)| path.ends_with("/file")).expect("it is found");
     assert!(file.0.len() > 5000);

@@ -21,7 +21,7 @@ struct Traces {
 }
 
 impl Traces {
-    fn of(rig: &Rig) -> Self {
+    fn from_rig(rig: &Rig) -> Self {
         let daemon = rig.daemon_pid().expect("a daemon runs");
         Self { mount_point: rig.path().to_owned(), device: rig.device().to_owned(), daemon }
     }
@@ -195,7 +195,7 @@ fn a_stalled_flush_holds_the_fsync_until_its_release() {
 #[test]
 fn a_rig_with_a_stalled_flush_goes_all_the_same() {
     let rig = up(Rig::builder());
-    let traces = Traces::of(&rig);
+    let traces = Traces::from_rig(&rig);
     rig.disk().stall_flushes().unwrap();
     let path = rig.path().join("file");
     let syncing = thread::spawn(move || write_and_sync(&path));
@@ -221,7 +221,7 @@ fn what_was_synced_is_there_after_a_remount() {
 fn a_dropped_rig_leaves_nothing() {
     for fs in FsKind::ALL {
         let rig = up(Rig::builder().fs(fs));
-        let traces = Traces::of(&rig);
+        let traces = Traces::from_rig(&rig);
         fs::write(rig.path().join("dirty"), "not synced").unwrap();
         drop(rig);
         traces.assert_gone();
@@ -233,7 +233,7 @@ fn a_panic_takes_the_rig_down() {
     let (sender, traces) = std::sync::mpsc::channel();
     let panicked = thread::spawn(move || {
         let rig = up(Rig::builder());
-        sender.send(Traces::of(&rig)).unwrap();
+        sender.send(Traces::from_rig(&rig)).unwrap();
         panic!("this panic is part of the test");
     });
     panicked.join().expect_err("it panicked");
@@ -243,7 +243,7 @@ fn a_panic_takes_the_rig_down() {
 #[test]
 fn a_rig_in_use_is_not_taken_down_unless_forced() {
     let rig = up(Rig::builder());
-    let traces = Traces::of(&rig);
+    let traces = Traces::from_rig(&rig);
     let mut open = File::create(rig.path().join("open")).unwrap();
     let error = rig::find(rig.path()).unwrap().down(false).expect_err("it is in use");
     let this_process = format!("({})", std::process::id());
@@ -290,7 +290,7 @@ fn two_rigs_side_by_side_do_not_disturb_each_other() {
 #[test]
 fn a_killed_daemon_is_a_disk_that_is_gone() {
     let rig = up(Rig::builder().passthrough(false));
-    let traces = Traces::of(&rig);
+    let traces = Traces::from_rig(&rig);
     write_and_sync(&rig.path().join("before")).unwrap();
     let killed = Command::new("kill").args(["-KILL", &traces.daemon.to_string()]).status().unwrap();
     assert!(killed.success());

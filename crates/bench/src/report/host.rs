@@ -65,7 +65,7 @@ impl MeasuredHost {
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_mib: memory_mib(),
-            mount: MountProperties::of(dir),
+            mount: MountProperties::find(dir),
             flush_ms: flush_ms(dir)?,
             tools: versions(tools, launcher)?,
         })

@@ -15,8 +15,8 @@ pub(super) struct Flushes {
 
 impl Flushes {
     /// Reads the count of the device under a path, if there is one.
-    pub(super) fn of(path: Option<&Path>) -> Option<Self> {
-        let mount = MountProperties::of(path?)?;
+    pub(super) fn find(path: Option<&Path>) -> Option<Self> {
+        let mount = MountProperties::find(path?)?;
         let stat = stat_file(Path::new(&mount.device))?;
         let count = read(&stat)?;
         Some(Self { stat, count })

@@ -10,7 +10,7 @@ use synconce_sys::btrfs;
 
 /// Whether a directory is on a file system that has subvolumes.
 pub(super) fn is_btrfs(path: &Path) -> bool {
-    MountProperties::of(path).is_some_and(|mount| mount.kind == "btrfs")
+    MountProperties::find(path).is_some_and(|mount| mount.kind == "btrfs")
 }
 
 /// Makes frozen subvolumes of synconce's store writable; nothing can be removed from a

@@ -45,7 +45,7 @@ fn mend_and_repeat(
     id: &str,
     marked: Option<&Path>,
 ) -> Vec<String> {
-    let installs = Installs::of(&private.command);
+    let installs = Installs::from_command(&private.command);
     let system = marked.or(private.root.as_deref());
     // A marker with another name is no argument of --mend.
     let mend = |root| is_typable(id).then(|| format!("    {}", command("--mend", id, root)));
@@ -130,7 +130,7 @@ pub fn steps(
     private: &Private,
     root: Option<&Path>,
 ) -> Result<Vec<MendStep>, &'static str> {
-    installed(record, private, Installs::of(&private.command), root)?;
+    installed(record, private, Installs::from_command(&private.command), root)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(packages::steps(&record.started, last_boot(record), now.as_secs(), root))
 }
@@ -305,7 +305,7 @@ mod tests {
             let command = ["sh", "-c", script].map(str::to_owned).to_vec();
             let root = root.map(Into::into);
             let private = Private { command, root, directory: "/".into() };
-            let installs = Installs::of(&private.command);
+            let installs = Installs::from_command(&private.command);
             installed(&record, &private, installs, target.map(Path::new))
         };
         let (here, both) = ("apt install x", "apt install x; chroot /none apt install x");

@@ -347,7 +347,7 @@ impl Screen {
     /// Prints the command line with which `program` gains its privileges.
     pub(super) fn hint_at_privileges(&self, program: &Path) {
         if let Some(typed) = &self.typed {
-            notice(&format!("hint: {}", typed.with_privileges(Gain::of(program))));
+            notice(&format!("hint: {}", typed.with_privileges(Gain::read(program))));
         }
     }
 

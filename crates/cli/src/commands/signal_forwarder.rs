@@ -58,8 +58,9 @@ impl SignalForwarder {
     /// reaches the child by itself.
     pub fn pass_on_to(&self, child: &Child) -> io::Result<()> {
         let pidfd = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-        let set =
-            SignalSet::of(&self.signals.iter().map(|(_, signal)| *signal).collect::<Vec<_>>());
+        let set = SignalSet::from_numbers(
+            &self.signals.iter().map(|(_, signal)| *signal).collect::<Vec<_>>(),
+        );
         let mask = set.block();
         let passed_on = self.pass_until_readable(&pidfd, &SignalReader::new(&set)?, child.id());
         mask.set();

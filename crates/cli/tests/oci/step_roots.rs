@@ -69,7 +69,7 @@ fn a_copy_up_syncs_nothing_and_the_layer_is_the_same(place: &Place) {
         let made = flushes() - before;
         step.mount();
         step.assert_back();
-        let found = Manifest::of(step.root()).unwrap();
+        let found = Manifest::read(step.root()).unwrap();
         step.unmount();
         (made, found)
     };

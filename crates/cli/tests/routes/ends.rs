@@ -247,7 +247,7 @@ fn table(place: &Place, kind: &str, ways: &[UnmountWay], options: &[&str]) {
             continue;
         }
         if options.is_empty() {
-            let run = Run::of(held);
+            let run = Run::from_finished(held);
             assert!(run.counts("fsync")[0] > 0, "{}: nothing was held", way.name);
             assert!(!run.notices().contains("synconce"), "{}: {}", way.name, run.notices());
         }

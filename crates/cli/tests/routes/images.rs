@@ -46,7 +46,7 @@ fn an_image_with_partitions_and_a_boot_loader_is_as_without_a_run() {
                 assert_eq!(loader, whole_loader, "{options:?}");
             }
             if options.contains(&"--json") {
-                let run = Run::of(held);
+                let run = Run::from_finished(held);
                 // That of the file. The syncs of the raw disk by mkfs and dd pass.
                 assert_eq!(run.counts("fsync")[0], 1, "{}", run.notices());
             }

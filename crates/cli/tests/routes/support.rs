@@ -75,7 +75,7 @@ impl Place {
     /// Runs `synconce run --stats --json OPTIONS -- WORDS` in `directory` to its end.
     pub fn held(&self, directory: &Path, options: &[&str], words: &[&str]) -> Run {
         let run = [SYNCONCE, "run", "--stats", "--json"];
-        Run::of(self.bare(directory, &[&run, options, &["--"], words].concat()))
+        Run::from_finished(self.bare(directory, &[&run, options, &["--"], words].concat()))
     }
 
     /// Runs `words` bare and held, each in an empty directory, and asserts that they agree.
@@ -99,7 +99,7 @@ pub struct Run {
 
 impl Run {
     /// Reads the accounts that `finished` printed.
-    pub fn of(finished: Finished) -> Self {
+    pub fn from_finished(finished: Finished) -> Self {
         let line = finished.stderr.lines().rfind(|line| line.starts_with('{'));
         let line = line.unwrap_or_else(|| panic!("no accounts: {finished:?}"));
         let value: Value = serde_json::from_str(line).expect("accounts in JSON");

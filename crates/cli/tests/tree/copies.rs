@@ -40,7 +40,7 @@ struct Copy(StartedCommand);
 
 impl Copy {
     /// Starts the process after something was mounted on `at`.
-    fn of(place: &Place, at: &Path) -> Self {
+    fn from_path(place: &Place, at: &Path) -> Self {
         Self::at(place, at, &place.path(""))
     }
 
@@ -90,7 +90,7 @@ fn a_copy_keeps_a_tree_in_use(place: &Place, kind: FsKind) {
         for (name, umount) in [("kept", &["umount"][..]), ("dropped", &["umount", "--discard"])] {
             site.clone_of("base", name);
             site.well(&["mount", name, text(&at)]);
-            let copy = Copy::of(place, &at);
+            let copy = Copy::from_path(place, &at);
             let umount = [umount, &[name]].concat();
             let pid = copy.pid();
             let who =
@@ -118,7 +118,7 @@ fn the_layers_of_a_removed_tree_stay_while_a_mount_shows_them(place: &Place) {
     site.well(&["mount", "--read-only", "base", text(&one)]);
     site.well(&["mount", "--read-only", "work", text(&stack)]);
     mount_bind(&one, &bound).unwrap();
-    let copy = Copy::of(place, &stack);
+    let copy = Copy::from_path(place, &stack);
     for at in [&one, &stack] {
         site.well(&["umount", text(at)]);
     }
@@ -158,7 +158,7 @@ fn the_hint_about_a_copy_unmounts_it_and_harms_nothing(place: &Place) {
     let mut umount = site.tree(&["umount", "work"]);
     // The copy of another process.
     site.well(&["mount", "work", text(&at)]);
-    let copy = Copy::of(place, &at);
+    let copy = Copy::from_path(place, &at);
     let typed = hinted_umount(&site, &mut umount);
     assert!(typed.status.success(), "{typed:?}");
     assert_eq!(copy.read(&at.join("data/other")).unwrap_err().kind(), ErrorKind::NotFound);

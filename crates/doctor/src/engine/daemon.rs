@@ -101,7 +101,7 @@ impl ListeningDaemon {
     /// Finds the process that listens at `socket`, which has to be `program`.
     fn find(program: &'static str, socket: &Path) -> Result<Self, Error> {
         let failed = failure(program, socket);
-        let Peer { pid, user } = connect(socket).and_then(Peer::of).map_err(&failed)?;
+        let Peer { pid, user } = connect(socket).and_then(Peer::read).map_err(&failed)?;
         if pid == 0 {
             return Err(Error::Elsewhere(program));
         }

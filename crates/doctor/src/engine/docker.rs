@@ -108,7 +108,7 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
         |error: io::Error| Error::Engine { program: PROGRAM, at: Some(socket.to_owned()), error };
     let connect = || connect_to(socket).map_err(failed);
     // The process that made the socket is dockerd, systemd beside it, or a proxy.
-    let maker = Peer::of(connect()?).map_err(failed)?.pid;
+    let maker = Peer::read(connect()?).map_err(failed)?.pid;
     let info: Info = answer(connect()?, "/info").map_err(failed)?;
     let version: DockerVersion = answer(connect()?, "/version").map_err(failed)?;
     if version.components.iter().any(|one| one.name == PODMAN) {

@@ -22,7 +22,7 @@ pub(super) struct MarkerContent {
 }
 
 impl MarkerContent {
-    pub(super) fn of(record: &RunRecord) -> serde_json::Result<Self> {
+    pub(super) fn from_record(record: &RunRecord) -> serde_json::Result<Self> {
         let (public, private) = record.to_files()?;
         let (owner, others) = (Mode::RUSR | Mode::WUSR, Mode::RGRP | Mode::ROTH);
         let part =

@@ -69,7 +69,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub fn of(directory: &OwnedFd) -> Result<Self, Errno> {
+    pub fn read(directory: &OwnedFd) -> Result<Self, Errno> {
         let stat = fstat(directory)?;
         Ok(Self { device: stat.st_dev, inode: stat.st_ino })
     }
@@ -78,7 +78,7 @@ impl Identity {
 /// Opens the parent of `directory`, if the parent is still the expected one.
 pub(crate) fn above(directory: &OwnedFd, expected: Identity) -> Option<OwnedFd> {
     let parent = openat(directory, c"..", DIRECTORY, Mode::empty()).ok()?;
-    (Identity::of(&parent).ok()? == expected).then_some(parent)
+    (Identity::read(&parent).ok()? == expected).then_some(parent)
 }
 
 /// Returns the attributes of `name` in `parent`; a symbolic link is not followed.

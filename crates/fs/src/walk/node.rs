@@ -74,8 +74,8 @@ impl<D> Node<D> {
     /// Stores the identities of the directories, to check them when they are opened again.
     pub fn remember(&self, pair: &DirFds) {
         if self.identity.get().is_none() {
-            let second = pair.second.as_ref().map(Identity::of).transpose();
-            if let (Ok(first), Ok(second)) = (Identity::of(&pair.first), second) {
+            let second = pair.second.as_ref().map(Identity::read).transpose();
+            if let (Ok(first), Ok(second)) = (Identity::read(&pair.first), second) {
                 let _ = self.identity.set((first, second));
             }
         }

@@ -29,7 +29,7 @@ pub(crate) fn former(name: &str, path: &Path) -> Result<Option<Owned>, Error> {
             let Ok(below) = path.strip_prefix(&one.from) else { continue };
             let (directory, name) = split(&one.to);
             let directory = match SafeDirectory::open_if_there(directory) {
-                Err(error) if Astray::of(&error).is_some() => continue,
+                Err(error) if Astray::from_error(&error).is_some() => continue,
                 directory => directory?,
             };
             let Some(directory) = directory else { continue };

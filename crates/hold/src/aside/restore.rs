@@ -224,7 +224,7 @@ fn sync_disks(journal: &mut Journal, chosen: &[(&Set, &Move)]) -> Result<(), Err
         let system = &systems[error.path()];
         // The failure matters more than that of its notes.
         let _ = lost_writes::note_for_restore(&journal.name, system);
-        if journal.add_losses(&[Loss::of(system)]) {
+        if journal.add_losses(&[Loss::read(system)]) {
             let _ = journal.write();
         }
         lost.get_or_insert(error);

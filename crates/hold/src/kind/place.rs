@@ -108,7 +108,7 @@ fn check_file_system(path: &Path, mounts: &[Mount]) -> Result<(), RefusalReason>
             nearest.map_or_else(|| "unknown".to_owned(), |mount| mount.type_name.clone())
         }
     };
-    match FileSystem::of(&name) {
+    match FileSystem::from_name(&name) {
         FileSystem::Disk { .. } => Ok(()),
         _ => Err(RefusalReason::FileSystem(name)),
     }

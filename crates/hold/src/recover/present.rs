@@ -96,8 +96,8 @@ pub(super) fn refuse_others(record: &HoldRecord, decision: Decision) -> Result<(
         let path = record.place(index)?.path();
         let point = mount_point_above(&path)?;
         let (name, inode) = (record.name.clone(), then.inode);
-        let found = FileId::of(&path)?;
-        let is_it = |path: PathBuf| FileId::of(&path).is_ok_and(|id| id.as_ref() == Some(then));
+        let found = FileId::read(&path)?;
+        let is_it = |path: PathBuf| FileId::read(&path).is_ok_and(|id| id.as_ref() == Some(then));
         if found.as_ref() == Some(then) || journal.places_of(&path).any(is_it) {
             continue;
         }
@@ -124,7 +124,7 @@ fn mount_point_above(path: &Path) -> Result<PathBuf, Error> {
 /// Whether the file system at `point` was made after the hold of `record` started. The clock may have been
 /// wrong by then, so the file system of the start is known by its root.
 fn is_newer(point: &Path, record: &HoldRecord) -> Result<bool, Error> {
-    let Some(root) = FileId::of(point)? else { return Ok(false) };
+    let Some(root) = FileId::read(point)? else { return Ok(false) };
     let is_it = record.file_systems.iter().any(|system| system.root.as_ref() == Some(&root));
     let started = seconds(&record.started);
     let is_later = root.born.zip(started).is_some_and(|((born, _), started)| born > started);

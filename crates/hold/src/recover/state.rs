@@ -111,7 +111,7 @@ fn in_place_of_lost(config: &Config, boot: &str) -> HoldRecord {
         boot: boot.to_owned(),
         file_systems: Vec::new(),
         config: config.clone(),
-        losses: systems.map(|system| Loss::of(&system)).collect(),
+        losses: systems.map(|system| Loss::read(&system)).collect(),
         has_intact: false,
         lost: true,
         ending: false,

@@ -32,7 +32,7 @@ pub enum Astray {
 
 impl Astray {
     /// Returns the cause of `error`, if it is of this kind.
-    pub(crate) fn of(error: &Error) -> Option<Self> {
+    pub(crate) fn from_error(error: &Error) -> Option<Self> {
         error.io().get_ref()?.downcast_ref().copied()
     }
 
@@ -73,7 +73,7 @@ pub fn remedy(error: &Error) -> Option<String> {
         }
         _ => {}
     }
-    let cause = Astray::of(error)?;
+    let cause = Astray::from_error(error)?;
     let path = quote(error.path());
     Some(match cause {
         Astray::Link => format!("rm {path}, and put the directory back"),

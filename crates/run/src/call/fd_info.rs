@@ -297,7 +297,7 @@ impl FdInfo {
         }
         let (id, device) = mount_of(path).ok_or(LookupError::NoFile)?;
         let place = match listed(thread, id) {
-            Some(mount) => MountFacts::of(&mount),
+            Some(mount) => MountFacts::from_mount(&mount),
             None if self.blocking == Blocking::Allowed => MountFacts::queried(id, device, path),
             None => return Err(LookupError::MayBlock),
         };

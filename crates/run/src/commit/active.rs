@@ -119,7 +119,7 @@ impl Active {
             // The other program's listener was not known when the marker was armed.
             let mounts = mounts::ours().unwrap_or_default();
             self.pins.add_found(&mounts, Path::new("/"), |_| false);
-            let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::of);
+            let systems = self.pins.iter().filter(|pin| !pin.volatile).map(FileSystem::from_pin);
             let named = systems.map(|system| self.markers.files.name(&system));
             let named: Result<Vec<_>, _> = named.collect();
             named.map_err(|error| RunError::MarkerUnwritable(FailedAct::from(&error)))?;
@@ -239,7 +239,7 @@ impl Active {
 /// Returns the record of a run that begins now, with `pins`.
 pub(crate) fn record(options: &RunOptions, pins: &Pins) -> RunRecord {
     let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
-    let file_systems = pins.iter().map(FileSystem::of);
+    let file_systems = pins.iter().map(FileSystem::from_pin);
     RunRecord {
         version: VERSION,
         id: new_id(),

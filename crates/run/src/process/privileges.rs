@@ -21,7 +21,7 @@ pub enum Gain {
 
 impl Gain {
     /// Returns the purpose of the program at `path`.
-    pub fn of(path: &Path) -> Self {
+    pub fn read(path: &Path) -> Self {
         match path.file_name().and_then(|name| name.to_str()) {
             Some("newuidmap" | "newgidmap") => Self::Ids,
             _ => Self::Other,
@@ -74,7 +74,7 @@ impl PrivilegeWatch {
         let (mut kinds, mut opened) = (HashSet::new(), Vec::new());
         while let Ok(event) = events.next() {
             let path = self.paths.get(&event.wd());
-            opened.extend(path.filter(|path| kinds.insert(Gain::of(path))).cloned());
+            opened.extend(path.filter(|path| kinds.insert(Gain::read(path))).cloned());
         }
         opened
     }

@@ -65,7 +65,7 @@ pub struct Balance {
 
 impl Balance {
     /// Returns the balance of a run whose `markers` took the time `cost`.
-    pub(crate) fn of(held: &HeldSyncs, markers: &[MarkerSyncs], cost: Duration) -> Self {
+    pub(crate) fn from_held(held: &HeldSyncs, markers: &[MarkerSyncs], cost: Duration) -> Self {
         let of_device = |device: &Option<DeviceId>| {
             let mut on_it = markers.iter().filter(|marker| marker.device == *device);
             device.is_none() || on_it.any(|marker| !marker.times.is_empty())
@@ -132,7 +132,8 @@ mod tests {
         held.count(Call::SyncFileRange, on(1));
         held.count(Call::Fdatasync, on(1));
         held.take_back(Call::Fdatasync, on(1));
-        let balance = Balance::of(&held, &[marker(1, &[9, 8, 20])], Duration::from_millis(50));
+        let balance =
+            Balance::from_held(&held, &[marker(1, &[9, 8, 20])], Duration::from_millis(50));
         assert_eq!((balance.syncs, balance.timed), (4, 3), "those of the disk, and sync()");
         assert_eq!(balance.sync_micros, Some([8_000, 20_000]));
         assert_eq!(balance.saved_micros(), Some([12_000, 24_000]));
@@ -144,7 +145,7 @@ mod tests {
         let mut held = HeldSyncs::default();
         held.count(Call::Fsync, on(1));
         for markers in [vec![], vec![marker(3, &[1])], vec![marker(1, &[])]] {
-            let balance = Balance::of(&held, &markers, Duration::ZERO);
+            let balance = Balance::from_held(&held, &markers, Duration::ZERO);
             assert_eq!((balance.syncs, balance.saved_micros()), (1, None), "{markers:?}");
         }
     }

@@ -96,7 +96,7 @@ impl Presence {
 }
 
 fn is_allowed(caller: &OwnedFd) -> bool {
-    let Ok(peer) = Peer::of(caller) else { return false };
+    let Ok(peer) = Peer::read(caller) else { return false };
     let supervisor = std::process::id();
     [0, rustix::process::geteuid().as_raw()].contains(&peer.user)
         || process_tree::ancestors(peer.pid).any(|ancestor| ancestor.pid == supervisor)
@@ -136,7 +136,7 @@ pub(crate) fn connect_outside(id: &str) -> Result<OwnedFd, Errno> {
     let name = name_of(id);
     let (socket, _) = connect(name)?;
     let us = rustix::process::geteuid();
-    match Peer::of(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
+    match Peer::read(&socket).map_err(|_| Errno::CONNREFUSED)?.user {
         user if user == us.as_raw() => Ok(socket),
         // In a user namespace root is not visible as root, so root connects as the user.
         user if us.is_root() => {

@@ -120,7 +120,7 @@ fn start(words: &[OsString]) -> Result<Ending, RealError> {
         |act: &'static str| move |error: io::Error| RealError::SetUp(RunError::set_up(act, &error));
     // If the subreaper is killed, the command becomes a child of this process.
     process::adopt_orphans().map_err(cannot("cannot become a subreaper"))?;
-    let set = SignalSet::of(&passed_on());
+    let set = SignalSet::from_numbers(&passed_on());
     let mask = set.block();
     let reader = SignalReader::new(&set).map_err(cannot("cannot read signals"))?;
     let flags = SocketFlags::CLOEXEC;

@@ -57,7 +57,7 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn of(options: &RunOptions) -> Self {
+    pub(super) fn new(options: &RunOptions) -> Self {
         let words = options.command.iter().map(|word| word.to_string_lossy().into_owned());
         Self { record: 1, command: words.collect(), watches_steps: options.watch_steps }
     }

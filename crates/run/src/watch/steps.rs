@@ -182,7 +182,7 @@ struct HandedOver {
 
 fn attend(shared: &Arc<Shared>, connection: &OwnedFd) {
     let us = rustix::process::geteuid().as_raw();
-    let Ok(peer) = Peer::of(connection) else { return };
+    let Ok(peer) = Peer::read(connection) else { return };
     if peer.user != 0 && peer.user != us {
         return;
     }

@@ -205,7 +205,7 @@ fn mount_bind(
     target: &Path,
     put: fn(&mut MountPoints, &OwnedFd, &Path, MountPointKind) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    put(places, &clone_tree(source)?, target, MountPointKind::of(source)?)
+    put(places, &clone_tree(source)?, target, MountPointKind::from_path(source)?)
 }
 
 /// Like [`put`], read-only with all mounts below; before Linux 5.12 without the mounts below.

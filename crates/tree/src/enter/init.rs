@@ -69,7 +69,7 @@ fn try_run(
     devpts.take().map_err(failed)?;
     let mut watched = signals::passed_on();
     watched.push(Signal::CHILD.as_raw());
-    let set = SignalSet::of(&watched);
+    let set = SignalSet::from_numbers(&watched);
     set.block();
     let reader = SignalReader::new(&set).map_err(failed)?;
     match fork().map_err(failed)? {

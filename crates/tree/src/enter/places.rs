@@ -27,7 +27,7 @@ pub(super) enum MountPointKind {
 
 impl MountPointKind {
     /// Returns the kind of the file at `path`.
-    pub(super) fn of(path: &Path) -> Result<Self, Error> {
+    pub(super) fn from_path(path: &Path) -> Result<Self, Error> {
         let data = fs::metadata(path).on("cannot find what to bind,", path)?;
         Ok(if data.is_dir() { Self::Directory } else { Self::File })
     }

@@ -72,7 +72,7 @@ pub(super) fn name(image: usize) -> String {
 /// Returns the content of the directory `root`. The root itself is left out: its mode comes from
 /// the snapshotter.
 pub(super) fn content(root: &Path) -> Result<Manifest> {
-    let mut manifest = Manifest::of(root)?;
+    let mut manifest = Manifest::read(root)?;
     manifest.entries.remove(".");
     Ok(manifest)
 }

@@ -32,7 +32,7 @@ pub(super) fn cut(
     let mut random = fastrand::Rng::with_seed(campaign.seed);
     let (images, first) = interrupted(fixture, recorded, &mut random)?;
     let mut before = HeldContent::new();
-    let load = LoadKind::of(random.u64(..4));
+    let load = LoadKind::for_round(random.u64(..4));
     let is_restore = what == HoldCut::Restore;
     let prepare = || {
         before = fixture.content()?;

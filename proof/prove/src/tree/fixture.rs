@@ -187,14 +187,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let base = place.path().join("base");
         make(&base).unwrap();
-        let all = Manifest::of(&base).unwrap();
+        let all = Manifest::read(&base).unwrap();
         assert!(all.entries.len() > 290, "{} entries", all.entries.len());
         let edited = place.path().join("edited");
         copy(&base, &edited).unwrap();
-        let mut before = Manifest::of(&edited).unwrap();
+        let mut before = Manifest::read(&edited).unwrap();
         for number in 0..EDITS {
             edit(&edited, number, Duration::ZERO).unwrap();
-            let after = Manifest::of(&edited).unwrap();
+            let after = Manifest::read(&edited).unwrap();
             assert!(diff(&before, &after).len() > 20, "{number}");
             before = after;
         }

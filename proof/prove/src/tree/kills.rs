@@ -256,7 +256,7 @@ impl<'a> Kills<'a> {
         for number in edits {
             fixture::edit(&place, *number, Duration::ZERO)?;
         }
-        let manifest = Arc::new(Manifest::of(&place)?);
+        let manifest = Arc::new(Manifest::read(&place)?);
         fs::remove_dir_all(&place)?;
         self.known.insert(edits.to_vec(), Arc::clone(&manifest));
         Ok(manifest)

@@ -174,7 +174,7 @@ impl<'a> Reference<'a> {
             }
         }
         let Some((name, content)) = step.effect.changes().zip(content) else { return Ok(()) };
-        let expected = Manifest::of(self.place(name))?;
+        let expected = Manifest::read(self.place(name))?;
         let found = without_times(content);
         match diff(&expected, &found).first() {
             None => Ok(()),

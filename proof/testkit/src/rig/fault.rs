@@ -43,29 +43,29 @@ pub enum Requests {
 
 impl Fault {
     /// Every request of a kind, from now on, until [`super::Disk::recover`].
-    pub fn of(requests: Requests) -> Self {
+    pub fn on(requests: Requests) -> Self {
         let (holding, after, times, lasting, hangs) = (None, 0, None, None, false);
         Self { requests, holding, after, times, lasting, hangs }
     }
 
     /// [`Requests::Reads`] fail.
     pub fn reads() -> Self {
-        Self::of(Requests::Reads)
+        Self::on(Requests::Reads)
     }
 
     /// [`Requests::Writes`] fail.
     pub fn writes() -> Self {
-        Self::of(Requests::Writes)
+        Self::on(Requests::Writes)
     }
 
     /// [`Requests::Flushes`] fail.
     pub fn flushes() -> Self {
-        Self::of(Requests::Flushes)
+        Self::on(Requests::Flushes)
     }
 
     /// Every request fails: the disk is dead.
     pub fn everything() -> Self {
-        Self::of(Requests::Everything)
+        Self::on(Requests::Everything)
     }
 
     /// Restricts the fault to writes whose data contains these bytes. Bytes across the border

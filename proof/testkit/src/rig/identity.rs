@@ -21,10 +21,10 @@ pub(super) struct ProcessId {
 
 impl ProcessId {
     pub(super) fn current() -> io::Result<Self> {
-        Self::of(rustix::process::getpid().as_raw_pid())
+        Self::from_pid(rustix::process::getpid().as_raw_pid())
     }
 
-    fn of(pid: i32) -> io::Result<Self> {
+    fn from_pid(pid: i32) -> io::Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let start = alive_since(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(Self { boot: boot_id()?, pid, start })
@@ -36,7 +36,7 @@ impl ProcessId {
 
     /// Whether exactly this process is running. A zombie is not.
     pub(super) fn is_alive(&self) -> bool {
-        Self::of(self.pid).is_ok_and(|found| found == *self)
+        Self::from_pid(self.pid).is_ok_and(|found| found == *self)
     }
 
     /// Returns a pidfd of the process, or `None` if the process is gone.

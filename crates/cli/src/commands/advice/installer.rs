@@ -113,7 +113,7 @@ pub(super) struct Installs {
 
 impl Installs {
     /// Returns where `command` installs packages.
-    pub fn of(command: &[String]) -> Self {
+    pub fn from_command(command: &[String]) -> Self {
         let mut found = Self::default();
         let words: Vec<_> = command.iter().map(String::as_str).collect();
         found.add(&words, 0);
@@ -283,8 +283,8 @@ fn parts(script: &str) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Installs {
-        Installs::of(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
+    fn from_text(text: &str) -> Installs {
+        Installs::from_command(&text.split('|').map(str::to_owned).collect::<Vec<_>>())
     }
 
     const NOTHING: Installs =
@@ -320,7 +320,7 @@ mod tests {
             "nala|list|--installed",
             "chroot|/t|make",
         ] {
-            assert_eq!(of(other), NOTHING, "{other}");
+            assert_eq!(from_text(other), NOTHING, "{other}");
         }
     }
 
@@ -346,7 +346,7 @@ mod tests {
             "sh|-c|apt-get install \"$(cat list)\"",
             "sh|-c|(sh -c \"unattended-upgrade\")",
         ] {
-            assert_eq!(of(own), HERE, "{own}");
+            assert_eq!(from_text(own), HERE, "{own}");
         }
     }
 
@@ -363,13 +363,14 @@ mod tests {
             "apt-get|-o|Dpkg::Options::=--root=/t|install|x",
             "apt-get|-oRootDir=/t|install|x",
         ] {
-            assert_eq!(of(entered), IN_ROOT, "{entered}");
+            assert_eq!(from_text(entered), IN_ROOT, "{entered}");
         }
         for new in ["mmdebstrap|bookworm|/t", "sudo|/usr/sbin/debootstrap|bookworm|/t"] {
-            assert_eq!(of(new), IN_NEW_ROOT, "{new}");
+            assert_eq!(from_text(new), IN_NEW_ROOT, "{new}");
         }
-        let all =
-            of("sh|-c|apt-get install -y debootstrap &&\ndebootstrap x /t; chroot /t apt update");
+        let all = from_text(
+            "sh|-c|apt-get install -y debootstrap &&\ndebootstrap x /t; chroot /t apt update",
+        );
         assert_eq!(all, Installs { here: true, in_root: true, in_new_root: true, lists: false });
     }
 
@@ -377,10 +378,10 @@ mod tests {
     fn lists_of_packages_are_fetched_without_an_install() {
         let lists = Installs { lists: true, ..NOTHING };
         for update in ["apt-get|-q|-o|A::b=c|update", "sudo|apt|-t|x|update", "sh|-c|apt update"] {
-            assert_eq!(of(update), lists, "{update}");
+            assert_eq!(from_text(update), lists, "{update}");
         }
-        let both = of("sh|-c|apt-get update && apt-get install -y update");
+        let both = from_text("sh|-c|apt-get update && apt-get install -y update");
         assert_eq!(both, Installs { here: true, ..lists });
-        assert_eq!(of("dpkg|-i|update"), HERE);
+        assert_eq!(from_text("dpkg|-i|update"), HERE);
     }
 }

@@ -33,7 +33,7 @@ pub struct HoldReport {
 }
 
 impl HoldReport {
-    fn of(mut status: HoldStatus) -> Self {
+    fn from_status(mut status: HoldStatus) -> Self {
         let name = &status.name;
         let journal = Journal::read(name);
         let is_restoring = journal.as_ref().is_ok_and(Journal::is_restoring);
@@ -162,7 +162,7 @@ fn report(word: &OsStr, look: &Look) -> (Option<HoldReport>, Option<CommandError
         Ok(None) => (None, config.err()),
         // The file of a hold may be removed while the hold is in force.
         Ok(Some(found)) => {
-            (Some(HoldReport::of(found)), config.err().filter(|_| path_of(word).exists()))
+            (Some(HoldReport::from_status(found)), config.err().filter(|_| path_of(word).exists()))
         }
     }
 }

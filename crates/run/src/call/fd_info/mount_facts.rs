@@ -15,7 +15,7 @@ pub(super) struct MountFacts {
 }
 
 impl MountFacts {
-    pub(super) fn of(mount: &Mount) -> Self {
+    pub(super) fn from_mount(mount: &Mount) -> Self {
         Self { id: mount.id, device: mount.device, not_held: reason_on(mount) }
     }
 

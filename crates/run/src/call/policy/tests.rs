@@ -43,7 +43,7 @@ struct TestLookups {
 }
 
 impl TestLookups {
-    fn of(target: Result<Target, LookupError>) -> Self {
+    fn from_target(target: Result<Target, LookupError>) -> Self {
         Self {
             target,
             memory: Ok(b"/a\0".to_vec()),
@@ -59,7 +59,7 @@ impl TestLookups {
 
     /// Returns the look-ups about a caller that may not be examined.
     fn unseen() -> Self {
-        Self { memory: Err(LookupError::Unseen), ..Self::of(Err(LookupError::Unseen)) }
+        Self { memory: Err(LookupError::Unseen), ..Self::from_target(Err(LookupError::Unseen)) }
     }
 }
 
@@ -135,7 +135,8 @@ fn with_rules() -> RunOptions {
 fn a_sync_of_a_file_or_directory_on_a_disk_is_held() {
     for target in [FILE, DIRECTORY] {
         for call in SYNCS {
-            let decision = decided(call, [3, 0, 0, 0, 0, 0], &mut TestLookups::of(Ok(target)));
+            let decision =
+                decided(call, [3, 0, 0, 0, 0, 0], &mut TestLookups::from_target(Ok(target)));
             assert!(matches!(decision, Decision::Hold(on) if on == [DISK]), "{call:?}");
         }
     }
@@ -156,7 +157,7 @@ fn a_sync_of_anything_else_passes_with_the_reason() {
         (Err(LookupError::NoFile), PassReason::NoFile),
     ] {
         for call in SYNCS.into_iter().chain([Call::Preadv2, Call::Pwritev2, Call::Openat]) {
-            let passed = why_passed(call, [0; 6], &mut TestLookups::of(target));
+            let passed = why_passed(call, [0; 6], &mut TestLookups::from_target(target));
             assert_eq!(passed, Some(reason), "{call:?}");
         }
     }
@@ -168,7 +169,7 @@ fn a_sync_of_anything_else_passes_with_the_reason() {
 fn a_look_up_that_may_block_decides_nothing() {
     for call in SYNCS.into_iter().chain([Call::Pwritev2, Call::Openat, Call::OpenByHandleAt]) {
         let mut lookups =
-            TestLookups { is_real: true, ..TestLookups::of(Err(LookupError::MayBlock)) };
+            TestLookups { is_real: true, ..TestLookups::from_target(Err(LookupError::MayBlock)) };
         let decision = decide(&pending(call, [0; 6]), &mut lookups, &RunOptions::default());
         assert!(matches!(decision, Err(MayBlock)), "{call:?}");
     }
@@ -206,13 +207,13 @@ fn a_caller_that_has_ended_is_no_caller_that_cannot_be_examined() {
 #[test]
 fn what_would_be_held_passes_for_a_caller_with_real_syncs() {
     for options in [RunOptions::default(), with_rules()] {
-        for lookups in [TestLookups::of(Ok(FILE)), TestLookups::unseen()] {
+        for lookups in [TestLookups::from_target(Ok(FILE)), TestLookups::unseen()] {
             let mut lookups = TestLookups { is_real: true, ..lookups };
             let decision = decide(&pending(Call::Fsync, [0; 6]), &mut lookups, &options);
             assert!(matches!(decision, Ok(Decision::Pass(PassReason::Real))));
         }
     }
-    let mut lookups = TestLookups { is_real: true, ..TestLookups::of(Ok(FILE)) };
+    let mut lookups = TestLookups { is_real: true, ..TestLookups::from_target(Ok(FILE)) };
     assert_eq!(why_passed(Call::Pwritev2, [0; 6], &mut lookups), Some(PassReason::Real));
     assert_eq!(why_passed(Call::Openat, [0; 6], &mut lookups), Some(PassReason::Real));
     let setup = decided(Call::IoUringSetup, [0; 6], &mut lookups);
@@ -229,7 +230,7 @@ fn an_open_and_a_write_lose_their_sync_flag() {
         (Call::OpenByHandleAt, path, (2, args::OPEN_SYNC_MASK), true),
         (Call::Pwritev2, vector, (5, args::RWF_SYNC_MASK), false),
     ] {
-        let mut lookups = TestLookups::of(Ok(FILE));
+        let mut lookups = TestLookups::from_target(Ok(FILE));
         let Decision::Rewrite(change) = decided(call, args, &mut lookups) else {
             panic!("{call:?}");
         };
@@ -237,11 +238,11 @@ fn an_open_and_a_write_lose_their_sync_flag() {
         assert_eq!((change.opens, change.devices), (opens, vec![DISK]), "{call:?}");
         assert_eq!(change.patches.len(), 0);
     }
-    let lookups = &mut TestLookups::of(Ok(FILE));
+    let lookups = &mut TestLookups::from_target(Ok(FILE));
     let no_flag = decided(Call::Openat, [0, 0, u64::from(OFlags::PATH.bits()), 0, 0, 0], lookups);
     assert!(matches!(no_flag, Decision::Ignore), "open(2) ignores the flag");
     assert_eq!(*lookups.paths.borrow(), [""; 0].map(PathBuf::from), "nothing is looked up");
-    let mut lookups = TestLookups::of(Ok(DIRECTORY));
+    let mut lookups = TestLookups::from_target(Ok(DIRECTORY));
     let on_directory = why_passed(Call::Pwritev2, vector, &mut lookups);
     assert_eq!(on_directory, Some(PassReason::Arguments), "the kernel refuses the flag");
 }
@@ -255,16 +256,17 @@ fn openat2_loses_its_sync_flag_in_memory() {
         Ok(memory)
     };
     let args = [0, 0, HOW, 24, 0, 0];
-    let mut lookups = TestLookups { memory: memory(DSYNC | 2), ..TestLookups::of(Ok(FILE)) };
+    let mut lookups =
+        TestLookups { memory: memory(DSYNC | 2), ..TestLookups::from_target(Ok(FILE)) };
     let Decision::Rewrite(change) = decided(Call::Openat2, args, &mut lookups) else { panic!() };
     let [patch] = &change.patches[..] else { panic!("{change:?}") };
     assert_eq!((patch.address, &patch.new), (HOW, &2u64.to_ne_bytes().to_vec()));
     assert_eq!(*lookups.paths.borrow(), [Path::new("/a")]);
     for (flags, target) in [(2, Ok(FILE)), (DSYNC | u64::from(OFlags::PATH.bits()), Ok(FILE))] {
-        let mut lookups = TestLookups { memory: memory(flags), ..TestLookups::of(target) };
+        let mut lookups = TestLookups { memory: memory(flags), ..TestLookups::from_target(target) };
         assert!(matches!(decided(Call::Openat2, args, &mut lookups), Decision::Ignore));
     }
-    let mut lookups = TestLookups { memory: Ok(vec![]), ..TestLookups::of(Ok(FILE)) };
+    let mut lookups = TestLookups { memory: Ok(vec![]), ..TestLookups::from_target(Ok(FILE)) };
     let unreadable = decided(Call::Openat2, args, &mut lookups);
     assert!(matches!(unreadable, Decision::Ignore), "the kernel answers EFAULT");
 }
@@ -280,7 +282,8 @@ fn an_aio_sync_becomes_a_transfer_of_nothing() {
         Ok(memory)
     };
     let args = [0, 1, 0, 0, 0, 0];
-    let mut lookups = TestLookups { memory: memory(FSYNC, 0), ..TestLookups::of(Ok(FILE)) };
+    let mut lookups =
+        TestLookups { memory: memory(FSYNC, 0), ..TestLookups::from_target(Ok(FILE)) };
     let Decision::Rewrite(change) = decided(Call::IoSubmit, args, &mut lookups) else { panic!() };
     assert_eq!((change.patches[0].address, change.patches[0].new.as_slice()), (24, &[0, 0][..]));
     let closed = Err(LookupError::NoFile);
@@ -290,7 +293,7 @@ fn an_aio_sync_becomes_a_transfer_of_nothing() {
         (memory(FSYNC, 0), Err(LookupError::Unseen), Some(PassReason::Unseen)),
         (memory(0, 0), closed, None),
     ] {
-        let mut lookups = TestLookups { memory, ..TestLookups::of(target) };
+        let mut lookups = TestLookups { memory, ..TestLookups::from_target(target) };
         assert_eq!(why_passed(Call::IoSubmit, args, &mut lookups), reason);
     }
 }
@@ -300,7 +303,7 @@ fn msync_is_held_if_it_only_writes_back() {
     let mapping = |complete, devices| Some(Mapping { complete, devices, files: vec![] });
     let on_disk = || mapping(true, vec![DISK]);
     let sync = |flags: u32| [0, 4096, flags.into(), 0, 0, 0];
-    let lookups = |mapping| TestLookups { mapping, ..TestLookups::of(Ok(FILE)) };
+    let lookups = |mapping| TestLookups { mapping, ..TestLookups::from_target(Ok(FILE)) };
     let held = decided(Call::Msync, sync(args::MS_SYNC), &mut lookups(on_disk()));
     assert!(matches!(held, Decision::Hold(on) if on == [DISK]));
     let both = sync(args::MS_SYNC | args::MS_INVALIDATE);
@@ -327,7 +330,8 @@ fn msync_is_of_whole_pages_of_the_size_that_the_kernel_has() {
             [(0_u64, 1_u64), (4096, 4096), (16_384, 16_385), (3 << 16, 1 << 16)]
         {
             let mapping = Some(Mapping { complete: true, devices: vec![DISK], files: vec![] });
-            let mut lookups = TestLookups { mapping, page_size, ..TestLookups::of(Ok(FILE)) };
+            let mut lookups =
+                TestLookups { mapping, page_size, ..TestLookups::from_target(Ok(FILE)) };
             let args = [address, length, args::MS_SYNC.into(), 0, 0, 0];
             let said = format!("{length} bytes at {address} with pages of {page_size}");
             if !address.is_multiple_of(page_size) {
@@ -352,6 +356,6 @@ fn a_question_to_the_supervisor_is_no_sync() {
     let decision = decided(Call::SyncFileRange, ask(0x102), &mut lookups);
     assert!(matches!(decision, Decision::Request(Request::Real)));
     let flags = [3, 0, 0, HANDSHAKE_FLAGS.into(), 0, 0];
-    let reason = why_passed(Call::SyncFileRange, flags, &mut TestLookups::of(Ok(FILE)));
+    let reason = why_passed(Call::SyncFileRange, flags, &mut TestLookups::from_target(Ok(FILE)));
     assert_eq!(reason, Some(PassReason::Arguments), "of a descriptor");
 }

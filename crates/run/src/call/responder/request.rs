@@ -45,6 +45,6 @@ fn own_socket(thread: u32, fd: i32) -> Result<OwnedFd, Errno> {
         _ => Errno::ACCESS,
     })?;
     let is_own = socket_type(&socket) == Ok(SocketType::SEQPACKET)
-        && Peer::of(&socket).is_ok_and(|peer| peer.pid == thread);
+        && Peer::read(&socket).is_ok_and(|peer| peer.pid == thread);
     if is_own { Ok(socket) } else { Err(Errno::ACCESS) }
 }

@@ -50,8 +50,15 @@ impl HeldPerl {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let ours: Arc<OwnedFd> = Arc::new(ours.into());
         let (mut active, takeover) = (Active::for_tests(&options), Takeover::new().unwrap());
-        let launched =
-            launch_held(&options, &mut active, SignalSet::of(&[]), &takeover, &ours, None).unwrap();
+        let launched = launch_held(
+            &options,
+            &mut active,
+            SignalSet::from_numbers(&[]),
+            &takeover,
+            &ours,
+            None,
+        )
+        .unwrap();
         let state = SharedState::new(active);
         let listener = Arc::new(launched.listener.expect("a listener"));
         let responder =

@@ -35,7 +35,7 @@ enum Sync {
 }
 
 impl UnmountSync {
-    pub(super) fn of(pin: &Pin) -> Self {
+    pub(super) fn from_pin(pin: &Pin) -> Self {
         Self {
             mount: pin.mount,
             device: pin.device,

@@ -132,7 +132,7 @@ impl Active {
         let is_synced =
             |pin: &Pin| self.scope.takes_all() || self.scope.devices.contains(&pin.device);
         let (synced, unneeded): (Vec<_>, Vec<_>) = pins.into_iter().partition(is_synced);
-        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::of(&pin)), pin));
+        let syncs = synced.into_iter().map(|pin| (Arc::new(UnmountSync::from_pin(&pin)), pin));
         let syncs: Vec<_> = syncs.collect();
         self.unmounts.extend(syncs.iter().map(|(sync, _)| Arc::clone(sync)));
         let (markers, patience) = (self.markers.files.clone(), self.options.patience);

@@ -108,7 +108,7 @@ impl Work {
                 }
                 let is_marked = |root: Box<RootMarker>| markers.mark_again(&root).is_ok();
                 // An overlay's upper file systems as well.
-                let name = |pin| markers.name(&FileSystem::of(pin));
+                let name = |pin| markers.name(&FileSystem::from_pin(pin));
                 if root.is_none_or(is_marked) && pins.iter().try_for_each(name).is_ok() {
                     return Done::Pinned(device, pins);
                 }

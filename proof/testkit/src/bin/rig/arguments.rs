@@ -218,7 +218,7 @@ impl LimitArgs {
 
 impl Fail {
     pub fn fault(&self) -> Fault {
-        let mut fault = Fault::of(self.requests).after(self.after);
+        let mut fault = Fault::on(self.requests).after(self.after);
         if let Some(text) = &self.holding {
             fault = fault.holding(text.as_bytes());
         }
