@@ -10,6 +10,7 @@ pub(crate) mod doctor;
 pub(crate) mod hold;
 pub(crate) mod in_run;
 pub mod manual;
+mod numbers;
 mod parse;
 pub(crate) mod tree;
 
@@ -18,7 +19,8 @@ pub use self::parse::{definition, parse};
 use self::bench::BenchArguments;
 use self::doctor::Doctor;
 use self::hold::HoldArguments;
-use self::in_run::{Commit, Real, duration, positive};
+use self::in_run::{Commit, Real};
+use self::numbers::{duration, positive};
 use self::tree::TreeArguments;
 use crate::completion::values;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};

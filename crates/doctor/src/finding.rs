@@ -298,9 +298,10 @@ fn preloaded(found: &InForce) -> Finding {
         name: "eatmydata",
         seconds: None,
         workload: None,
-        cause: "eatmydata is in force, so most commands skip their syncs, and nothing syncs at \
-                the end"
-            .to_owned(),
+        cause: format!(
+            "{} is in force, so most commands skip their syncs, and nothing syncs at the end",
+            found.name
+        ),
         evidence: found.evidence.clone(),
         remedy,
         undo,

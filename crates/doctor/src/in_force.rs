@@ -1,7 +1,7 @@
 //! What skips syncs here already: a hold, a filter, a preloaded library, an option of dpkg.
 
 use crate::error::Error;
-use crate::preload::{PRELOAD_FILE, preloads};
+use crate::preload::{PRELOAD_FILE, dropper, preloads};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::env;
@@ -58,11 +58,12 @@ pub(crate) fn find(is_held: bool) -> Result<Vec<InForce>, Error> {
     let variable = env::var("LD_PRELOAD").unwrap_or_default();
     let file = fs::read_to_string(PRELOAD_FILE).unwrap_or_default();
     for (origin, text) in [("LD_PRELOAD", variable), (PRELOAD_FILE, file)] {
-        let library = preloads(&text).into_iter().find(|name| name.contains("libeatmydata"));
-        found.extend(library.map(|library| InForce {
-            name: "eatmydata",
+        let mut libraries = preloads(&text).into_iter();
+        let found_there = libraries.find_map(|library| Some((dropper(&library)?, library)));
+        found.extend(found_there.map(|(name, library)| InForce {
+            name,
             skipping: Skipping::OfDynamicPrograms,
-            evidence: format!("{origin} names libeatmydata"),
+            evidence: format!("{origin} names lib{name}"),
             preload: (origin == PRELOAD_FILE).then_some(library),
         }));
     }

@@ -52,7 +52,7 @@ pub use measure::{
 pub use not_measured::NotMeasured;
 pub use observer::Observer;
 pub use place::{ExaminedPlace, Overlay};
-pub use preload::{PRELOAD_FILE, preload_removal, preloads};
+pub use preload::{PRELOAD_FILE, dropper, preload_removal, preloads};
 pub use report::PlaceReport;
 
 use measure::Budget;

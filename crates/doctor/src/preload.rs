@@ -14,6 +14,11 @@ pub fn preloads(text: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
+/// Returns the name by which a library is known that drops the syncs of its program.
+pub fn dropper(library: &str) -> Option<&'static str> {
+    ["eatmydata", "nosync"].into_iter().find(|name| library.contains(name))
+}
+
 /// Returns the command that takes `library` out of [`PRELOAD_FILE`], whatever its directory and version.
 pub fn preload_removal(library: &str) -> String {
     let name = library.rsplit('/').next().unwrap_or(library);

@@ -9,9 +9,6 @@ use synconce_sys::search;
 /// The names of runtimes that are wrapped. They are tried in this order, if the caller's name does
 /// not determine one. The last is buildkitd's own runc.
 const NAMES: [&str; 3] = ["runc", "crun", "buildkit-runc"];
-/// Directories that are searched in addition, because an engine's PATH may lack them.
-const DIRECTORIES: [&str; 6] =
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Whether a program of this name acts as a runtime: `synconce-oci`, `synconce-oci-RUNTIME`, or the
 /// name of a runtime itself.
@@ -64,7 +61,7 @@ pub(crate) fn find(
     let name = Path::new(name).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let wanted = name.strip_prefix("synconce-oci-").unwrap_or(&name);
     let names: Vec<&str> = if NAMES.contains(&wanted) { vec![wanted] } else { NAMES.to_vec() };
-    let also = |name| DIRECTORIES.map(|directory| Path::new(directory).join(name));
+    let also = |name| search::SYSTEM_DIRECTORIES.map(|directory| Path::new(directory).join(name));
     let in_path =
         |name| path.into_iter().flat_map(move |path| search::candidates(name, Some(path)));
     let all = |name| in_path(OsStr::new(name)).chain(also(name));

@@ -4,17 +4,16 @@ use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::toml::TomlFile;
 use std::path::{Path, PathBuf};
+use synconce_sys::search::SYSTEM_DIRECTORIES;
 
 /// The operator's configuration of synconce-oci.
 const SETTINGS: &str = "/etc/synconce/oci.toml";
-/// The directories that synconce-oci searches in any case; the engine's PATH is unknown.
-const DIRECTORIES: [&str; 6] =
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Returns the first program `name` in [`DIRECTORIES`] that is not synconce-oci.
+/// Returns the first program `name` in [`SYSTEM_DIRECTORIES`] that is not synconce-oci. The engine's
+/// PATH is unknown.
 pub(crate) fn by_name(host: &Host, name: &str) -> Option<PathBuf> {
     let ours = Path::new(host.runtime());
-    let mut paths = DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
+    let mut paths = SYSTEM_DIRECTORIES.iter().map(|directory| Path::new(directory).join(name));
     paths.find(|path| host.is_executable(path) && !host.is_same(path, ours))
 }
 

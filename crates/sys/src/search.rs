@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 /// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
+/// Where the programs of a system are. synconce-oci searches them, too, because an engine's PATH may
+/// lack some.
+pub const SYSTEM_DIRECTORIES: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
 /// Returns the paths at which execvp(3) looks for `name`, in order, if `path` is the value of
 /// PATH: `name` itself if it contains a slash, else `name` in each directory. An empty directory
 /// is the current one. An empty name is nowhere.

@@ -1,7 +1,7 @@
 //! `synconce doctor`
 
 use super::Json;
-use super::in_run::positive;
+use super::numbers::positive;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;

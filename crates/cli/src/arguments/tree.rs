@@ -299,7 +299,7 @@ pub struct Enter {
     #[arg(long, value_enum, default_value = "linux")]
     pub personality: Personality,
     /// How long the command may run
-    #[arg(long, value_parser = run::duration)]
+    #[arg(long, value_parser = crate::arguments::numbers::duration)]
     pub timeout: Option<Duration>,
     /// A control group that the command joins
     #[arg(long)]

@@ -23,7 +23,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use synconce_doctor::{PRELOAD_FILE, preload_removal, preloads};
+use synconce_doctor::{PRELOAD_FILE, dropper, preload_removal, preloads};
 use synconce_run::{
     CommitReport, Committed, Ending, Finished, Gain, Notice, Observer, OwnFilter, RunError,
     RunOptions, RunOutcome,
@@ -114,7 +114,7 @@ fn say_of_preload(origin: &str, library: &str) {
 
 /// Returns the first library in `text` that drops syncs, and all libraries that drop none.
 fn dropping_library(text: &str) -> Option<(String, Vec<String>)> {
-    let drops = |library: &String| library.contains("eatmydata") || library.contains("nosync");
+    let drops = |library: &String| dropper(library).is_some();
     let (dropping, others): (Vec<_>, Vec<_>) = preloads(text).into_iter().partition(drops);
     Some((dropping.into_iter().next()?, others))
 }

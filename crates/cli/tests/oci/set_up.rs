@@ -4,7 +4,7 @@
 
 use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
-use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
+use crate::engines::{LIMITS, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};

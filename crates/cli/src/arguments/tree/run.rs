@@ -1,7 +1,7 @@
 //! The arguments of `synconce tree run`.
 
 use super::Strategy;
-use crate::arguments::in_run::positive;
+use crate::arguments::numbers::{duration, positive};
 use crate::completion::values::tree_names;
 use clap::{Args, ValueEnum};
 use clap_complete::engine::ArgValueCompleter;
@@ -63,9 +63,9 @@ pub struct RunIn {
     /// Limit the run to NUMBER processes and threads
     #[arg(long, value_name = "NUMBER", value_parser = positive::<u64>)]
     pub pids_limit: Option<u64>,
-    /// End the command after SECONDS, or after a number with the unit s, m, h or d. SIGTERM is sent,
+    /// End the command after DURATION (90, 30m, 1.5h, 2d). SIGTERM is sent,
     /// and SIGKILL 10 s later. The exit code is 124, and the changes are thrown away
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// Set the variable NAME of the command to VALUE, or to the caller's value (may be given
     /// several times)
@@ -149,21 +149,6 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
 fn cpus(text: &str) -> Result<f64, &'static str> {
     let number = text.parse().ok().filter(|number| (0.01..=100_000.0).contains(number));
     number.ok_or("it is a number from 0.01 upwards, such as 1.5")
-}
-
-/// Parses a time, as timeout(1) does.
-pub(super) fn duration(text: &str) -> Result<Duration, &'static str> {
-    const WRONG: &str = "it is a number above 0, such as 90, 1.5h or 2d";
-    let (number, unit) = match text.char_indices().last() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 3_600),
-        Some((at, 'd')) => (&text[..at], 86_400),
-        _ => (text, 1),
-    };
-    let seconds = number.parse::<f64>().map_err(|_| WRONG)? * f64::from(unit);
-    let duration = Duration::try_from_secs_f64(seconds).map_err(|_| WRONG)?;
-    if duration.as_micros() == 0 { Err(WRONG) } else { Ok(duration) }
 }
 
 /// Parses a host name (hostname(7)).

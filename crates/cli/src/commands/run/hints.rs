@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use synconce_durable::{pins, standard_paths};
+use synconce_durable::{commit::STILL, pins, standard_paths};
 use synconce_probe::mounts;
 use synconce_run::{Ending, Finished, PassReason, RunError, RunOutcome};
 use synconce_setup::Engine;
@@ -52,6 +52,7 @@ pub(super) fn marker_disk_waits(places: &[PathBuf], has_ended: bool) {
 
 /// Says that a commit waits for disks that make no progress.
 pub(super) fn commit_stands_still(points: &[PathBuf]) {
+    const { assert!(STILL.as_secs() == 10) };
     notice(&format!("the commit waits for {}: no progress for 10 seconds", list(points)));
     hint_at_thaw(points);
 }
