@@ -3,6 +3,7 @@
 use crate::arguments::{self, Arguments, definition};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Stream, print};
+use crate::commands::run::{name_for_sudo, set_up_for};
 use crate::exit;
 use crate::text::{say, shell};
 use anstream::{AutoStream, ColorChoice};
@@ -12,6 +13,7 @@ use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::ExitCode;
+use synconce_setup::{Engine, HeldDaemon};
 use synconce_sys::search;
 use synconce_tree::record::TreeName;
 
@@ -118,7 +120,7 @@ pub fn wrong(mut error: Error) -> ExitCode {
         return code;
     };
     say(&format!("{program} is not a command of synconce"));
-    let run = format!("synconce run -- {}", shell(&texts));
+    let run = run_of(&texts);
     let similar = match error.get(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(names)) => names.first(),
         _ => None,
@@ -133,6 +135,25 @@ pub fn wrong(mut error: Error) -> ExitCode {
     };
     say(&format!("hint: {hint}"));
     exit::FAILED.into()
+}
+
+/// Returns the command line that holds what `words` do: of a client of a daemon, and of a daemon, the
+/// set-up. sudo comes before the run, because a user's run gives no privileges.
+fn run_of(words: &[String]) -> String {
+    let command: Vec<_> = words.iter().map(OsString::from).collect();
+    let held = match &words[0][..] {
+        "dockerd" => Some(Engine::Held(HeldDaemon::Docker)),
+        "containerd" => Some(Engine::Held(HeldDaemon::Containerd)),
+        "buildkitd" => Some(Engine::Held(HeldDaemon::Buildkit)),
+        _ => set_up_for(&command),
+    };
+    match (held, words) {
+        (Some(engine), _) => format!("sudo {} {SETUP} {}", name_for_sudo(), engine.command()),
+        (None, [sudo, program, ..]) if sudo == "sudo" && !program.starts_with('-') => {
+            format!("sudo {} run -- {}", name_for_sudo(), shell(&words[1..]))
+        }
+        (None, _) => format!("synconce run -- {}", shell(words)),
+    }
 }
 
 /// Whether clap advises to put `--` before the option alone: then a run would execute the option.

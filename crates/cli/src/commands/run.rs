@@ -5,8 +5,9 @@ mod hints;
 mod privileges;
 mod servers;
 
-pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up};
+pub(crate) use self::hints::{builder_here, is_asked_here, is_set_up, set_up_for};
 use self::privileges::Typed;
+pub(crate) use self::privileges::name_for_sudo;
 use crate::arguments::{IoUring, RunArguments};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Output, Stream};
@@ -67,7 +68,7 @@ pub fn run(arguments: RunArguments) -> Result<ExitCode, CommandError> {
     }
     let code = end(&finished);
     hints::quoted_command(&finished, &command);
-    hints::work_of_a_daemon(&finished, &command);
+    hints::work_of_a_daemon(&finished, manner.sealed, &command);
     hints::mostly_passed(&finished, screen.sealed().as_deref());
     Ok(code)
 }

@@ -1,12 +1,14 @@
 //! Prints the statistics of a run.
 
 use crate::commands::output::Output;
-use crate::text::{OutputStream, micros, printable, whole};
+use crate::text::{OutputStream, micros, printable, shell, whole};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
-use synconce_durable::record;
+use synconce_durable::{pins, record};
+use synconce_probe::mounts::{self, Mount};
 use synconce_run::{Accounts, CommitReport, Finished, PassReason, RunOutcome, Tally};
 
 /// What is measured from the start of a run.
@@ -160,18 +162,39 @@ fn balance(stats: &Stats<'_>) -> String {
     }
     if syncs > 0 {
         let saved = stats.saved_micros.zip(stats.sync_micros);
-        text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)));
+        let there = || measured_at(commit);
+        text += &saving(syncs, timed, saved.map(|(saved, [shortest, _])| (saved, shortest)), there);
     }
     text
 }
 
+/// Returns a directory on the disk of the held calls: the current one, unless `commit` has no file
+/// system but others.
+fn measured_at(commit: Option<&CommitReport>) -> String {
+    let points: Vec<_> =
+        commit.iter().flat_map(|commit| &commit.file_systems).map(|one| &one.mount_point).collect();
+    let mounts = mounts::ours().unwrap_or_default();
+    let is_here = |mount: &Mount| points.iter().any(|point| **point == mount.point);
+    match points.first() {
+        Some(first) if !pins::mount_of(Path::new("."), &mounts).is_ok_and(is_here) => {
+            shell(&[first.to_string_lossy().into_owned()])
+        }
+        _ => ".".to_owned(),
+    }
+}
+
 /// Returns the line with what was saved: `timed` of the held `syncs` would have taken `saved`, the
-/// microseconds of all at least and at most, and of each at most.
-fn saving(syncs: u64, timed: u64, saved: Option<([u64; 2], u64)>) -> String {
+/// microseconds of all at least and at most, and of each at most. `there` names their disk.
+fn saving(
+    syncs: u64,
+    timed: u64,
+    saved: Option<([u64; 2], u64)>,
+    there: impl Fn() -> String,
+) -> String {
     let count = whole(syncs);
     let noun = if syncs == 1 { "sync" } else { "syncs" };
     let Some(([least, most], each)) = saved else {
-        return format!("held {count} {noun}; what one costs there: synconce doctor DIR\n");
+        return format!("held {count} {noun}; what one costs there: synconce doctor {}\n", there());
     };
     let part = match (timed, timed == syncs) {
         (1, true) => "that is".to_owned(),
@@ -298,7 +321,7 @@ mod tests {
         for (syncs, timed, saved, line) in [
             (1, 1, Some(([3_850, 7_700], 7_700)), "held 1 sync; that is 3.9 ms to 7.7 ms"),
             (3, 1, Some(([3_850, 7_700], 7_700)), "held 3 syncs; 1 of them is 3.9 ms to 7.7 ms"),
-            (9, 0, None, "held 9 syncs; what one costs there: synconce doctor DIR"),
+            (9, 0, None, "held 9 syncs; what one costs there: synconce doctor /mnt"),
             (
                 5_210,
                 5_210,
@@ -312,7 +335,7 @@ mod tests {
                 "held 99,999 syncs; 99,998 of them one by one 4999.99 s to 9999.99 s",
             ),
         ] {
-            let said = saving(syncs, timed, saved);
+            let said = saving(syncs, timed, saved, || "/mnt".to_owned());
             assert_eq!(said.trim_end(), line);
             assert!(line.len() <= 80, "{line}");
         }

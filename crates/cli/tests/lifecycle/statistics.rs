@@ -191,7 +191,7 @@ fn with_the_marker_in_memory_a_sync_has_no_known_time() {
         let mut run = place.held(&["--stats"], &words);
         let ran = finish(run.env("SYNCONCE_STATE_DIR", &state));
         let last = ran.stderr.lines().last().unwrap_or_default();
-        assert_eq!(last, "held 1 sync; what one costs there: synconce doctor DIR", "{ran:?}");
+        assert_eq!(last, "held 1 sync; what one costs there: synconce doctor .", "{ran:?}");
     });
 }
 
@@ -202,10 +202,11 @@ fn syncs_on_a_disk_without_a_marker_have_no_known_time() {
         let rig = Rig::builder().size(64 << 20).mount_options("commit=300").up().unwrap();
         let file = rig.path().join("data");
         let script = format!("sync_file('{}') for 1..3;", file.display());
-        let elsewhere = "held 3 syncs; what one costs there: synconce doctor DIR";
+        let costs = "held 3 syncs; what one costs there: synconce doctor";
+        let there = format!("{costs} {}", rig.path().display());
         for (options, before, wanted) in [
-            (&["--stats"][..], "", elsewhere.to_owned()),
-            (&["--stats", "--no-commit"], "", elsewhere.to_owned()),
+            (&["--stats"][..], "", there),
+            (&["--stats", "--no-commit"], "", format!("{costs} .")),
             (&["--stats"], "sync_file('here');", "held 4 syncs; 1 of them is ".to_owned()),
         ] {
             let ran = run(place, options, &format!("{before} {script}"));

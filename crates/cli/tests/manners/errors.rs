@@ -152,9 +152,14 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
     let docker = docker.to_str().unwrap();
     let build = finish(&mut place.held(&[], &[docker, "build", "."]));
     assert!(build.status.success(), "{build:?}");
-    let wanted = "synconce: nothing was held: dockerd does the syncs, and is not part of the run\n\
-                  synconce: hint: sudo synconce setup docker\n";
+    let wanted = format!(
+        "synconce: nothing was held: dockerd does the syncs, and is not part of the run\n\
+         synconce: hint: sudo {} setup docker\n",
+        binary()
+    );
     assert_eq!(build.stderr, wanted);
+    let without_commit = finish(&mut place.held(&["--no-commit"], &[docker, "build", "."]));
+    assert_eq!(without_commit.stderr, wanted);
     for (options, word) in [(&["--quiet"][..], "build"), (&[], "run"), (&[], "sync"), (&[], "fail")]
     {
         let ended = finish(&mut place.held(options, &[docker, word]));
@@ -165,6 +170,7 @@ fn a_client_of_a_daemon_gets_the_set_up_that_holds_the_daemon(place: &Place) {
 fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
     let server = "start the server in the run; or hold its files: man synconce-hold";
     let set_up = |engine: &str| format!("sudo synconce setup {engine}");
+    let here = |engine: &str| format!("sudo {} setup {engine}", binary());
     let far = ("DOCKER_HOST", "ssh://root@far.example");
     for (line, (name, value), daemon, host, hint) in [
         ("psql postgresql://me:secret@db.example:5432/x", NONE, "the server", "db.example", server),
@@ -179,8 +185,8 @@ fn a_client_of_a_daemon_elsewhere_gets_a_hint_with_the_host(place: &Place) {
             &set_up("docker"),
         ),
         ("docker build .", far, "dockerd", "far.example", &set_up("docker")),
-        ("docker-compose -f x.yml up", NONE, "dockerd", "", &set_up("docker")),
-        ("ctr -n k8s.io images pull x", NONE, "containerd", "", &set_up("containerd --hold")),
+        ("docker-compose -f x.yml up", NONE, "dockerd", "", &here("docker")),
+        ("ctr -n k8s.io images pull x", NONE, "containerd", "", &here("containerd --hold")),
         (
             "kubectl apply -f x.yml",
             NONE,

@@ -1,7 +1,7 @@
 //! Help, version, and command lines that are nearly right.
 
 use libtest_mimic::Trial;
-use synconce_testkit::harness::{Place, finish, trial};
+use synconce_testkit::harness::{Place, binary, finish, trial};
 use synconce_testkit::process::Finished;
 
 pub fn trials() -> Vec<Trial> {
@@ -93,6 +93,12 @@ fn a_program_as_the_first_word_gets_the_run_that_holds_it(place: &Place) {
     place.bare(&["chmod", "+x", "configure"]);
     let program = ends(place, &["./configure", "--prefix=/usr"]);
     assert!(program.stderr.contains("synconce run -- ./configure --prefix=/usr\n"), "{program:?}");
+
+    place.write("docker", "#!/bin/sh\n");
+    place.bare(&["chmod", "+x", "docker"]);
+    let client = ends(place, &["./docker", "build", "."]);
+    let set_up = format!("hint: sudo {} setup docker", binary());
+    assert!(client.stderr.contains(&set_up), "{client:?}");
 
     let both = ends(place, &["stat", "/"]);
     assert!(

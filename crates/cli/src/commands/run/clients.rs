@@ -80,7 +80,8 @@ fn split_at_verb<'w>(mut words: &'w [&'w str]) -> (Vec<(&'w str, &'w str)>, &'w 
 }
 
 /// Returns the daemon that makes the syncs of the client `program`, and the engine whose set-up holds
-/// them. `words` begins with the verb.
+/// them. `words` begins with the verb. No set-up reaches the syncs of dockerd and of Podman when an
+/// image is pulled or loaded.
 fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let (verb, rest) = words.split_first()?;
     let next = split_at_verb(rest).1.first();
@@ -97,8 +98,7 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
     let of_images = matches!((*verb, next), ("images" | "image" | "i", Some(&("pull" | "import"))));
     Some(match program {
         "docker" | "docker-buildx" | "docker-compose" if builds => ("dockerd", Engine::Docker),
-        "docker" | "docker-compose" if stores => ("dockerd", Engine::Held(HeldDaemon::Docker)),
-        "podman" | "podman-remote" if builds || stores => ("the Podman service", Engine::Podman),
+        "podman" | "podman-remote" if builds => ("the Podman service", Engine::Podman),
         // nerdctl has images built by BuildKit.
         "buildctl" | "nerdctl" if builds => ("buildkitd", Engine::Buildkit),
         "nerdctl" if stores => ("containerd", Engine::Held(HeldDaemon::Containerd)),
@@ -181,8 +181,10 @@ mod tests {
             ("docker-compose -p x up", Some(("dockerd", "-"))),
             ("docker-compose build", Some(("dockerd", "-"))),
             ("docker-compose ps", None),
-            ("sudo /usr/bin/docker pull debian", Some(("dockerd", "-"))),
-            ("docker --context far pull debian", None),
+            ("sudo /usr/bin/docker build .", Some(("dockerd", "-"))),
+            ("docker pull debian", None),
+            ("docker load -i x.tar", None),
+            ("docker --context far build .", None),
             ("docker -H unix:///var/run/docker.sock build .", Some(("dockerd", "-"))),
             ("docker -H unix:///run/user/1/docker.sock build .", None),
             ("docker --host=tcp://[fd00::1]:2375 build .", Some(("dockerd", "fd00::1"))),

@@ -2,6 +2,7 @@
 
 use super::clients::{self, DaemonOfClient, daemon_of};
 use super::list;
+use super::privileges::name_for_sudo;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
@@ -116,20 +117,29 @@ fn is_off_disk(path: &str) -> bool {
 
 /// Prints a hint if nothing was held and the command is the client of a daemon, whose syncs are
 /// not part of the run.
-pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
-    if finished.ending != Ending::Exited(0) || !matches!(finished.outcome, RunOutcome::NothingHeld)
-    {
+pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[OsString]) {
+    let held_nothing = match finished.outcome {
+        RunOutcome::NothingHeld => true,
+        // Without a commit the run says only what it counted. A sealed one counts no calls.
+        RunOutcome::NotAsked => !is_sealed && finished.accounts.total().held == 0,
+        _ => false,
+    };
+    if finished.ending != Ending::Exited(0) || !held_nothing {
         return;
     }
     let Some(daemon) = daemon_without_set_up(command) else { return };
     let on = daemon.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
     let name = daemon.name;
     notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
+    let synconce = match daemon.host {
+        None => name_for_sudo(),
+        Some(_) => "synconce".to_owned(),
+    };
     let (hint, is_known) = match daemon.engine {
         Some(Engine::Containerd) => {
-            ("sudo synconce setup containerd; then synconce setup kubernetes".to_owned(), false)
+            (format!("sudo {synconce} setup containerd; then {synconce} setup kubernetes"), false)
         }
-        Some(engine) => (format!("sudo synconce setup {}", engine.command()), false),
+        Some(engine) => (format!("sudo {synconce} setup {}", engine.command()), false),
         None => ("start the server in the run; or hold its files: man synconce-hold".into(), true),
     };
     let there = match &daemon.host {
@@ -140,10 +150,14 @@ pub(super) fn work_of_a_daemon(finished: &Finished, command: &[OsString]) {
     notice(&format!("hint: {there}{hint}"));
 }
 
+/// Returns the engine on this machine whose set-up holds the syncs of `command`.
+pub(crate) fn set_up_for(command: &[OsString]) -> Option<Engine> {
+    daemon_of(command, &variable).filter(|daemon| daemon.host.is_none())?.engine
+}
+
 /// Returns the builder on this machine that does the work of `command`, a build.
 pub(crate) fn builder_here(command: &[OsString]) -> Option<Engine> {
-    let daemon = daemon_of(command, &variable).filter(|daemon| daemon.host.is_none())?;
-    daemon.engine.filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
+    set_up_for(command).filter(|engine| matches!(engine, Engine::Docker | Engine::Buildkit))
 }
 
 /// Whether the environment leads clients of `engine` to the daemon of this machine.

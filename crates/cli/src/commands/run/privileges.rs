@@ -20,6 +20,15 @@ type Range = (u64, u64);
 const SECURE_PATH: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// Returns what names this program in a command line of sudo: its path, unless sudo looks there.
+pub fn name_for_sudo() -> String {
+    let Ok(program) = env::current_exe() else { return "synconce".to_owned() };
+    match program.parent().and_then(Path::to_str) {
+        Some(directory) if SECURE_PATH.contains(&directory) => "synconce".to_owned(),
+        _ => shell(&[program.to_string_lossy().into_owned()]),
+    }
+}
+
 /// The command line of a run, as it was typed.
 #[derive(Debug)]
 pub struct Typed {
