@@ -280,7 +280,10 @@ pub struct Setup {
     /// Print the changes as a diff on standard output, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// Exit with 0 if the set-up would change nothing and the running daemon has it, else with 1; print the diff; write nothing
+    /// Exit with 0 if the set-up would change nothing and the running daemon has it, else with 1; print the diff; change no file
+    ///
+    /// Of docker and podman, root also runs a build step and an ordinary container, without a
+    /// network, to see which of them is held. Both are removed, with their image.
     #[arg(long, conflicts_with_all = ["dry_run", "undo"])]
     pub check: bool,
     /// Restore every file as it was before

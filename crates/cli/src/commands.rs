@@ -19,3 +19,4 @@ mod signal_forwarder;
 pub(crate) mod stats;
 pub mod status;
 pub mod tree;
+mod wrappers;

@@ -1,4 +1,4 @@
-//! Questions to dockerd by its HTTP API. A few GET requests on a socket need no HTTP client, and no
+//! Requests to dockerd by its HTTP API. A few requests on a socket need no HTTP client, and no
 //! asynchronous runtime as bollard does.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -50,15 +50,58 @@ fn connect_within(path: &Path, patience: Duration) -> io::Result<UnixStream> {
 pub fn get_from(mut stream: UnixStream, path: &str) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     send(&mut stream, path)?;
-    let answer = read_until(&mut stream, end, LIMIT)?;
-    let odd = || io::Error::new(ErrorKind::InvalidData, "the answer is none of dockerd's");
-    let answer = String::from_utf8(answer).map_err(|_| odd())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(odd)?;
-    let status = head.lines().next().and_then(|line| line.split(' ').nth(1)).ok_or_else(odd)?;
-    match status {
-        "200" => Ok(body.to_owned()),
-        _ => Err(io::Error::other(format!("the answer to {path} is {status}"))),
+    match answer(&read_until(&mut stream, end, LIMIT)?)? {
+        (200, body) => Ok(body),
+        (status, _) => Err(io::Error::other(format!("the answer to {path} is {status}"))),
     }
+}
+
+/// A request that has dockerd work.
+pub struct Request<'a> {
+    /// POST or DELETE.
+    pub method: &'a str,
+    /// With the parameters, escaped.
+    pub path: &'a str,
+    /// The media type of `body`.
+    pub media_type: &'a str,
+    /// What the request brings; may be empty.
+    pub body: &'a [u8],
+}
+
+/// Returns the status and the body of the answer to `request` from the dockerd at `socket`, which has
+/// the time `patience` for its work.
+///
+/// # Errors
+/// The socket cannot be used, or the answer is none of dockerd's.
+pub fn ask(socket: &Path, request: &Request<'_>, patience: Duration) -> io::Result<(u16, String)> {
+    let end = Instant::now() + patience;
+    let mut stream = connect(socket)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let Request { method, path, media_type, body } = request;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.0\r\nHost: docker\r\nContent-Type: {media_type}\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).map_err(in_words)?;
+    let read = read_until(&mut stream, end, LIMIT).map_err(|error| match error.kind() {
+        ErrorKind::TimedOut => {
+            let seconds = patience.as_secs();
+            io::Error::new(ErrorKind::TimedOut, format!("no answer within {seconds} s"))
+        }
+        _ => error,
+    })?;
+    answer(&read)
+}
+
+/// Returns the status and the body of an answer.
+fn answer(text: &[u8]) -> io::Result<(u16, String)> {
+    let odd = || io::Error::new(ErrorKind::InvalidData, "the answer is none of dockerd's");
+    let text = str::from_utf8(text).map_err(|_| odd())?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(odd)?;
+    let status = head.lines().next().and_then(|line| line.split(' ').nth(1));
+    let status = status.and_then(|status| status.parse().ok()).ok_or_else(odd)?;
+    Ok((status, body.to_owned()))
 }
 
 /// Sends `GET path` by `stream`.
@@ -156,6 +199,31 @@ mod tests {
         let _first = connect(&path).unwrap();
         let failed = connect_within(&path, Duration::from_millis(20)).unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 10 s");
+    }
+
+    #[test]
+    fn a_request_has_its_body_and_its_own_patience() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut read = [0; 200];
+            let (mut stream, _) = listener.accept().unwrap();
+            let length = stream.read(&mut read).unwrap();
+            stream.write_all(b"HTTP/1.0 201 Created\r\n\r\n{}").unwrap();
+            drop(stream);
+            let (silent, _) = listener.accept().unwrap();
+            (String::from_utf8_lossy(&read[..length]).into_owned(), silent)
+        });
+        let request =
+            Request { method: "POST", path: "/x?y=1", media_type: "text/plain", body: b"abc" };
+        let answered = ask(&path, &request, Duration::from_secs(60)).unwrap();
+        assert_eq!(answered, (201, "{}".to_owned()));
+        let late = ask(&path, &request, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(late.to_string(), "no answer within 1 s");
+        let (said, _silent) = server.join().unwrap();
+        assert!(said.starts_with("POST /x?y=1 HTTP/1.0\r\n"), "{said}");
+        assert!(said.ends_with("Content-Length: 3\r\n\r\nabc"), "{said}");
     }
 
     #[test]

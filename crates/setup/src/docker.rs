@@ -4,6 +4,7 @@
 mod api;
 pub(crate) mod builds;
 mod daemon_json;
+pub(crate) mod probe;
 
 use self::builds::DefaultRuntime;
 use crate::engine::BUILDS_ONLY;

@@ -37,6 +37,7 @@ pub mod kubernetes;
 mod original;
 pub mod plan;
 mod podman;
+pub mod probe;
 pub mod running;
 mod systemd;
 mod text;

@@ -4,6 +4,8 @@
 //! it what the runtime supports (JSON, no cgroups). If synconce-oci is removed, Podman takes
 //! the next candidate.
 
+pub(crate) mod probe;
+
 use crate::error::{Error, NotEdited};
 use crate::host::Host;
 use crate::original;

@@ -16,8 +16,10 @@ use std::path::Path;
 /// What was found about a running daemon.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DaemonFinding {
-    /// What is as it should be.
-    Well(String),
+    /// The daemon has what was set up.
+    InUse(String),
+    /// The daemon does not run, which is no fault.
+    NotRunning(String),
     /// What is wrong, with the command that mends it.
     Fault(String),
 }
@@ -44,7 +46,7 @@ pub fn look(
         return Ok(None);
     }
     let (process, lack) = match find(host, daemon)? {
-        None => return Ok(Some(DaemonFinding::Well(not_running(host, daemon)))),
+        None => return Ok(Some(DaemonFinding::NotRunning(not_running(host, daemon)))),
         Some((process, Some(other))) => (process, Some(other)),
         Some((process, None)) => {
             let lack = match engine {
@@ -60,7 +62,7 @@ pub fn look(
     };
     let name = format!("{} (pid {})", daemon.program(), process.pid);
     Ok(Some(match lack {
-        None => DaemonFinding::Well(format!("{name} has it")),
+        None => DaemonFinding::InUse(format!("{name} has it")),
         Some(Lack::Old(why)) => DaemonFinding::Fault(format!(
             "{name} does not have it: {why}; {}",
             engine.restart(host)
@@ -114,7 +116,10 @@ fn not_running(host: &Host, daemon: HeldDaemon) -> String {
 
 /// Finds the process of `daemon`. If each such process reads another configuration file than the
 /// system's (the containerd of k3s or RKE2), returns one of them, and what to do.
-fn find(host: &Host, daemon: HeldDaemon) -> Result<Option<(DaemonProcess, Option<Lack>)>, Error> {
+pub(crate) fn find(
+    host: &Host,
+    daemon: HeldDaemon,
+) -> Result<Option<(DaemonProcess, Option<Lack>)>, Error> {
     let mut processes = DaemonProcess::find(daemon.program());
     if daemon != HeldDaemon::Containerd {
         return Ok(processes.next().map(|process| (process, None)));

@@ -3,6 +3,7 @@
 mod apt;
 mod check;
 
+use self::check::Probing;
 use crate::arguments::{Configured, Setup};
 use crate::commands::error::{CommandError, as_root};
 use crate::commands::output::{Output, Stream, print};
@@ -180,7 +181,8 @@ pub(super) struct Checked {
 pub(super) fn check_host(engine: Engine) -> Result<Checked, Error> {
     let host = host(None, None)?;
     let plan = plan(engine, &host)?;
-    let report = check::check(SetupReport::default(), &plan, engine, &host, Path::new("/"))?;
+    let report =
+        check::check(SetupReport::default(), &plan, engine, &host, Path::new("/"), Probing::None)?;
     let SetupReport { set_up, faults, notes, .. } = report;
     let has_default = engine == Engine::Docker && !plan.builds_only();
     Ok(Checked { is_made: set_up == Some(true), faults, notes, has_default })
@@ -250,7 +252,7 @@ fn set_up(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport,
     };
     if arguments.check {
         let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
-        return check::check(report, &plan, engine, host, root);
+        return check::check(report, &plan, engine, host, root, Probing::Containers);
     }
     report.notes.extend(plan.notes.iter().cloned());
     report.notes.extend(running::out_of_reach(engine, host));

@@ -1,21 +1,24 @@
 //! `setup ENGINE --check` beside real daemons.
 
 use crate::engines::SHORT;
-use crate::plain;
+use crate::plain::{self, Dockerd};
 use crate::set_up::{CONTAINERD, CONTAINERD_FILE, DAEMON_JSON, end, environment, setup, system};
 use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use synconce_testkit::harness::{Need, Place, eventually, finish, trial};
 use synconce_testkit::process::{Finished, Group};
 
+/// What a check says after containers of its own.
+const PROBED: &str = "synconce: a probe step was held, a probe container was not\n";
 const NEEDS: [Need; 2] = [CONTAINERD[0], CONTAINERD[1]];
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_check_asks_dockerd_at_the_host_of_its_file, &plain::DOCKER),
+        trial(a_check_builds_a_step_in_dockerd_and_leaves_nothing, &plain::DOCKER),
         trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
         trial(a_check_names_daemons_that_the_set_up_does_not_reach, &[]),
     ]
@@ -44,6 +47,80 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     eventually("dockerd has read its file", || check(place, &["docker"]).status.code() == Some(0));
     assert_in_use(place, "docker", "dockerd");
     end(&dockerd);
+}
+
+fn a_check_builds_a_step_in_dockerd_and_leaves_nothing(place: &Place) {
+    system(place);
+    let done = setup(place, &["docker"]);
+    let (name, value) = environment(&done).expect("a variable");
+    // The rules of dockerd, which the check does not read.
+    let rules = place.path("oci.toml");
+    let docker = || {
+        let mut dockerd = place.command("dockerd");
+        dockerd.env(&name, &value).env("SYNCONCE_OCI_FILE", &rules);
+        Dockerd::start(place, dockerd)
+    };
+    let daemon = docker();
+    let stored = || {
+        let list = |words: &[&str]| daemon.run("1", words).stdout;
+        let words = [&["images", "--all", "--quiet"][..], &["ps", "--all", "--quiet"]];
+        let df = list(&["system", "df", "--verbose"]);
+        let (_, cache) = df.split_once("CACHE ID").expect("the build cache");
+        let ids = cache.lines().skip(1).filter_map(|line| line.split(' ').next());
+        let mut ids: Vec<_> = ids.map(str::to_owned).collect();
+        ids.sort();
+        (words.map(list), ids, layers(&place.path("data")))
+    };
+    // A build of the user has a context, a base and a step in the cache.
+    daemon.build("1");
+    let before = stored();
+    assert!(before.0[0].lines().count() > 0 && before.1.len() > 4, "{before:?}");
+    let checked = || {
+        let checked = check(place, &["docker"]);
+        assert_eq!(stored(), before, "{checked:?}");
+        checked
+    };
+    let green = checked();
+    assert_eq!(green.status.code(), Some(0), "{green:?}");
+    assert!(green.stderr.contains(PROBED), "{green:?}");
+    // Two steps of the user, and one by each builder.
+    let counted = place.status(&[]).stdout;
+    assert!(counted.starts_with("docker: 4 build steps held since the boot"), "{counted}");
+    let asserts_faults = |text: &str, faults: &[&str]| {
+        fs::write(&rules, text).unwrap();
+        let red = checked();
+        assert_eq!(red.status.code(), Some(1), "{red:?}");
+        assert!(!red.stderr.contains(PROBED) && red.stderr.contains(") has it\n"), "{red:?}");
+        for fault in faults {
+            assert!(red.stderr.contains(&format!("synconce: {fault}\n")), "{fault}: {red:?}");
+        }
+    };
+    asserts_faults(
+        "[[rule]]\nhold = false\n",
+        &[
+            "a probe step of BuildKit was not held; restart dockerd",
+            "a probe step of the classic builder was not held; restart dockerd",
+        ],
+    );
+    let ordinary = "an ordinary container was held; edit /etc/synconce/oci.toml";
+    asserts_faults("[[rule]]\nhold = true\n", &[ordinary]);
+    fs::write(&rules, "[[rul]]\n").unwrap();
+    let failed = checked();
+    assert_eq!(failed.status.code(), Some(1), "{failed:?}");
+    let said = failed.stderr.lines().find(|it| it.contains(": cannot run a probe step: "));
+    let said = said.unwrap_or_else(|| panic!("{failed:?}"));
+    assert!(said.contains(": exit code: 125"), "{said}");
+    assert!(said.ends_with("; try a build: docker build --no-cache ."), "{said}");
+    daemon.stop();
+}
+
+/// Returns the names of dockerd's layers below `data`.
+fn layers(data: &Path) -> Vec<PathBuf> {
+    let names = |directory: &str| fs::read_dir(data.join(directory)).into_iter().flatten();
+    let all = ["vfs/dir", "image/vfs/layerdb/sha256", "image/vfs/imagedb/content/sha256"];
+    let mut all: Vec<_> = all.into_iter().flat_map(names).map(|it| it.unwrap().path()).collect();
+    all.sort();
+    all
 }
 
 fn a_check_names_daemons_that_the_set_up_does_not_reach(place: &Place) {
@@ -138,7 +215,11 @@ pub fn assert_in_use(place: &Place, name: &str, program: &str) {
     let said = format!("synconce: {program} (pid ");
     let mut lines = checked.stderr.lines();
     assert!(lines.any(|it| it.starts_with(&said) && it.ends_with(") has it")), "{checked:?}");
-    assert!(checked.stderr.contains(" is held, an ordinary container is not\n"), "{checked:?}");
+    let is_held = match program {
+        "dockerd" => PROBED,
+        _ => " is held, an ordinary container is not\n",
+    };
+    assert!(checked.stderr.contains(is_held), "{checked:?}");
 }
 
 /// Asserts that the running daemon `program` has not yet what a set-up would write, and that the
@@ -156,14 +237,25 @@ pub fn assert_not_in_use(place: &Place, name: &str, program: &str, why: &str) {
     setup(place, &[name, "--undo"]);
 }
 
-/// Asserts that the check of the set-up of Podman, which has no daemon, succeeds only if it is set up.
+/// Asserts that the check of the set-up of Podman, which has no daemon, succeeds only if it is set up
+/// and its steps are held, and leaves nothing.
 pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
-    let checked = check(place, &["podman"]);
-    let (code, said) = if is_set_up {
-        (0, "synconce: a build step is held, an ordinary container is not\n")
-    } else {
-        (1, "synconce: podman is not set up: it would be by ")
+    let rules = place.write("oci.toml", "[[rule]]\nhold = false\n");
+    let tmp = place.path("tmp-of-check");
+    fs::create_dir_all(&tmp).unwrap();
+    let check = |rules: &Path| {
+        let mut check = place.synconce(&["setup", "podman", "--check"]);
+        finish(check.env("SYNCONCE_OCI_FILE", rules).env("TMPDIR", &tmp))
     };
-    assert_eq!(checked.status.code(), Some(code), "{checked:?}");
-    assert!(checked.stderr.contains(said), "{checked:?}");
+    let not_held = "synconce: a probe step of podman build was not held; edit ";
+    let not_set_up = "synconce: podman is not set up: it would be by ";
+    let cases = [(Path::new("/none"), 0, PROBED), (rules.as_path(), 1, not_held)];
+    for (rules, code, said) in cases {
+        let (code, said) = if is_set_up { (code, said) } else { (1, not_set_up) };
+        let checked = check(rules);
+        assert_eq!(checked.status.code(), Some(code), "{checked:?}");
+        assert!(checked.stderr.contains(said), "{checked:?}");
+        assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0, "{checked:?}");
+    }
+    fs::remove_file(rules).unwrap();
 }

@@ -63,6 +63,8 @@ pub fn system(place: &Place) {
     for directory in ["bin", "sbin"] {
         fs::create_dir(Path::new("/usr/local").join(directory)).unwrap();
     }
+    // A directory of the package docker.io.
+    fs::create_dir_all("/etc/docker").unwrap();
     symlink(binary(), OURS).unwrap();
 }
 

@@ -3,6 +3,7 @@
 //! Only programs that the command starts count, not its other words: `cp -r /etc/apt X` installs
 //! nothing. What a script or an unknown program starts is not looked for: dpkg's files show it.
 
+use crate::commands::wrappers::{Wrapper, file_name, options, parts, script_of};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -66,34 +67,6 @@ const BOOTSTRAPPERS: [&str; 6] =
 /// Programs that start a command in another root.
 const ENTERERS: [&str; 5] = ["arch-chroot", "chroot", "in-target", "schroot", "systemd-nspawn"];
 
-/// Programs that start the command in their arguments: the options that take the next word, and the
-/// number of words before the command.
-const WRAPPERS: [(&str, &[&str], usize); 20] = [
-    ("builtin", &[], 0),
-    ("command", &[], 0),
-    ("doas", &["-u", "-C"], 0),
-    ("eatmydata", &[], 0),
-    ("env", &["-u", "-C", "--unset", "--chdir"], 0),
-    ("exec", &["-a"], 0),
-    ("fakechroot", &[], 0),
-    ("fakeroot", &[], 0),
-    ("flock", &["-w", "--timeout", "-E", "--conflict-exit-code"], 1),
-    ("ionice", &["-c", "-n", "--class", "--classdata"], 0),
-    ("nice", &["-n", "--adjustment"], 0),
-    ("nohup", &[], 0),
-    ("setsid", &[], 0),
-    ("stdbuf", &["-i", "-o", "-e", "--input", "--output", "--error"], 0),
-    ("sudo", &["-u", "-g", "-h", "-p", "-C", "-r", "-t", "-T", "-D", "--user", "--group"], 0),
-    ("taskset", &[], 1),
-    ("time", &["-f", "-o", "--format", "--output"], 0),
-    ("timeout", &["-s", "-k", "--signal", "--kill-after"], 1),
-    ("unshare", &["-S", "-G", "-w", "--setuid", "--setgid", "--wd"], 0),
-    ("xargs", &["-a", "-d", "-E", "-I", "-L", "-n", "-P", "-s", "--arg-file", "--delimiter"], 0),
-];
-
-/// Programs whose option `-c` has a script.
-const SHELLS: [&str; 8] = ["ash", "bash", "dash", "runuser", "script", "sh", "su", "zsh"];
-
 /// Words of a shell before a command.
 const RESERVED: [&str; 10] =
     ["!", "do", "elif", "else", "if", "then", "time", "until", "while", "{"];
@@ -144,18 +117,15 @@ impl Installs {
             self.in_root |= is_elsewhere && !is_reading;
             self.here |= !is_elsewhere && !is_reading;
             self.lists |= !is_elsewhere && name != "dpkg" && action == Some(&"update");
-        } else if depth < DEEPEST && SHELLS.contains(&name) {
-            for part in script(arguments).map(parts).unwrap_or_default() {
+        } else if let Some(script) = script_of(name, arguments).filter(|_| depth < DEEPEST) {
+            for part in parts(script) {
                 let words: Vec<_> = part.iter().map(String::as_str).collect();
                 self.add(&words, depth + 1);
             }
-        } else if let Some((_, valued, before)) =
-            WRAPPERS.iter().find(|it| it.0 == name && depth < DEEPEST)
-        {
-            let options = options(arguments, valued);
+        } else if let Some(wrapper) = Wrapper::of(name, arguments).filter(|_| depth < DEEPEST) {
+            let Wrapper { options, inner } = wrapper;
             let has_root =
                 options.iter().any(|it| it.starts_with("--root") || it.contains("chroot"));
-            let inner = arguments.get(options.len() + before..).unwrap_or_default();
             if has_root {
                 self.in_root |= names_installer(inner);
             } else {
@@ -182,10 +152,6 @@ pub(super) fn has_changed_packages(
     let mut of_packages = of_packages.map(|entry| entry.path());
     ["info", "status", "updates"].iter().any(|name| has_changed(directory.join(name)))
         || of_packages.any(has_changed)
-}
-
-fn file_name(word: &str) -> &str {
-    Path::new(word).file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 /// Whether a part of `words`, also inside a script, is the name of an installer.
@@ -222,61 +188,6 @@ fn names_root(word: &str) -> bool {
     let options = ["--root", "--instdir", "--admindir"];
     let option = word.split_once('=').map_or(word, |(option, _)| option);
     options.contains(&option) || settings.iter().any(|it| word.starts_with(it))
-}
-
-/// Returns the options and assignments before the command of a wrapper. The options `valued` take
-/// the next word.
-fn options<'a>(arguments: &'a [&'a str], valued: &[&str]) -> &'a [&'a str] {
-    let mut count = 0;
-    while let Some(word) = arguments.get(count) {
-        match *word {
-            "--" => return &arguments[..=count],
-            word if valued.contains(&word) => count += 2,
-            word if word.starts_with('-') || word.contains('=') => count += 1,
-            _ => break,
-        }
-    }
-    &arguments[..count.min(arguments.len())]
-}
-
-/// Returns the script behind `-c`, `-ec` and others.
-fn script<'a>(arguments: &[&'a str]) -> Option<&'a str> {
-    let is_option = |word: &str| {
-        word == "--command"
-            || word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
-    };
-    let at = arguments.iter().position(|word| is_option(word))?;
-    arguments.get(at + 1).copied()
-}
-
-/// Splits a shell script into the words of its simple commands. Expansions stay as they are.
-fn parts(script: &str) -> Vec<Vec<String>> {
-    let (mut parts, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
-    let (mut quote, mut letters) = (None, script.chars());
-    while let Some(letter) = letters.next() {
-        match letter {
-            _ if quote == Some(letter) => quote = None,
-            '\'' | '"' if quote.is_none() => {
-                quote = Some(letter);
-                word.get_or_insert_default();
-            }
-            '\\' if quote != Some('\'') => {
-                // A line that is continued.
-                let next = letters.next().filter(|next| *next != '\n');
-                word.get_or_insert_default().extend(next);
-            }
-            _ if quote.is_some() => word.get_or_insert_default().push(letter),
-            ' ' | '\t' => words.extend(word.take().filter(|word| !word.is_empty())),
-            ';' | '&' | '|' | '(' | ')' | '`' | '\n' => {
-                words.extend(word.take());
-                parts.push(std::mem::take(&mut words));
-            }
-            _ => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    parts.push(words);
-    parts
 }
 
 #[cfg(test)]

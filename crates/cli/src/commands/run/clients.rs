@@ -1,8 +1,8 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
 use super::servers::{elsewhere, host_of_uri, server_of};
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
+use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
 
 /// The daemon that makes the syncs of a command.
@@ -22,8 +22,30 @@ pub(super) type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// on which host the daemon is.
 pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Option<DaemonOfClient> {
     let words: Vec<_> = command.iter().filter_map(|word| word.to_str()).collect();
-    let at = words.iter().position(|word| !matches!(file_name(word), "sudo" | "doas"))?;
-    let (program, words) = (file_name(words[at]), &words[at + 1..]);
+    of_words(&words, variables)
+}
+
+/// Skips the programs that start the command in their arguments, such as sudo.
+fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
+    let (program, words) = words.split_first()?;
+    let program = file_name(program);
+    if let Some(script) = script_of(program, words) {
+        let parts = parts(script);
+        let [only] = &parts[..] else { return None };
+        return of_words(&only.iter().map(String::as_str).collect::<Vec<_>>(), variables);
+    }
+    if let Some(Wrapper { options, inner }) = Wrapper::of(program, words) {
+        let given = |name: &str| {
+            let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
+            options.iter().rev().find_map(value).or_else(|| variables(name))
+        };
+        return of_words(inner, &given);
+    }
+    of_client(program, words, variables)
+}
+
+/// Returns the daemon of the client `program` with the arguments `words`.
+fn of_client(program: &str, words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
     if matches!(program, "psql" | "mysql" | "mariadb" | "redis-cli" | "mongosh") {
         let host = server_of(program, words, variables)?;
         return Some(DaemonOfClient { name: "the server", engine: None, host });
@@ -34,12 +56,17 @@ pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Optio
     Some(DaemonOfClient { name, engine: Some(engine), host })
 }
 
-fn file_name(word: &str) -> &str {
-    Path::new(word).file_name().and_then(OsStr::to_str).unwrap_or(word)
-}
-
 /// Options that name the address of a daemon.
-const ADDRESSES: [&str; 6] = ["-H", "--host", "--url", "--addr", "-a", "--address"];
+const ADDRESSES: [&str; 8] = [
+    "-H",
+    "--host",
+    "--url",
+    "--addr",
+    "-a",
+    "--address",
+    "--runtime-endpoint",
+    "--image-endpoint",
+];
 /// Options that name an entry in a file of the client, with the address of the daemon.
 const CONTEXTS: [&str; 3] = ["-c", "--context", "--connection"];
 /// Other options before the verb whose value is the next word.
@@ -102,11 +129,15 @@ fn engine_of(program: &str, words: &[&str]) -> Option<(&'static str, Engine)> {
         // nerdctl has images built by BuildKit.
         "buildctl" | "nerdctl" if builds => ("buildkitd", Engine::Buildkit),
         "nerdctl" if stores => ("containerd", Engine::Held(HeldDaemon::Containerd)),
+        "crictl" if *verb == "pull" => ("containerd", Engine::Held(HeldDaemon::Containerd)),
         "ctr" if of_images => ("containerd", Engine::Held(HeldDaemon::Containerd)),
         "kubectl" if starts && !is_trial => ("the pod", Engine::Containerd),
         _ => return None,
     })
 }
+
+/// The variable for the address that crictl asks. Its file is read if the variable is not set.
+pub(super) const ENDPOINT: &str = "CONTAINER_RUNTIME_ENDPOINT";
 
 /// The sockets of daemons that a set-up reaches.
 const SOCKETS: [&str; 3] =
@@ -127,6 +158,7 @@ fn host_of_engine(
 ) -> Option<Option<String>> {
     let is_podman = engine == Engine::Podman;
     let variable = match engine {
+        _ if program == "crictl" => ENDPOINT,
         Engine::Docker | Engine::Held(HeldDaemon::Docker) => "DOCKER_HOST",
         Engine::Podman => "CONTAINER_HOST",
         Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => "BUILDKIT_HOST",
@@ -210,12 +242,34 @@ mod tests {
             ("kubectl get pods", None),
             ("psql -c select", Some(("the server", "-"))),
             ("psql -h db.example", Some(("the server", "db.example"))),
+            ("sudo -u postgres psql -h db.example", Some(("the server", "db.example"))),
+            ("env PGHOST=db.example psql", Some(("the server", "db.example"))),
+            ("timeout 9 nice -n 5 psql -h db.example", Some(("the server", "db.example"))),
+            (
+                "runuser -u postgres -- psql -h db.example -c select",
+                Some(("the server", "db.example")),
+            ),
+            ("sudo env DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
+            ("crictl pull debian", Some(("containerd", "-"))),
+            ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
+            ("crictl ps", None),
             ("make docker", None),
             ("sudo", None),
+            ("sudo -u psql make", None),
         ] {
             let wanted = wanted.map(|(name, host)| (name, host.to_owned()));
             assert_eq!(found(line, &|_| None), wanted, "{line}");
         }
+    }
+
+    #[test]
+    fn a_client_in_the_only_command_of_a_script_is_known() {
+        let of = |script: &str| {
+            let words = ["su", "postgres", "-c", script].map(OsString::from);
+            daemon_of(&words, &|_| None).and_then(|daemon| daemon.host)
+        };
+        assert_eq!(of("psql -h db.example"), Some("db.example".to_owned()));
+        assert_eq!(of("cd /; psql -h db.example"), None);
     }
 
     #[test]
@@ -231,6 +285,8 @@ mod tests {
             ("buildctl build", "BUILDKIT_HOST", "docker-container://x", None),
             ("nerdctl build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
             ("nerdctl pull x", "BUILDKIT_HOST", "tcp://far:1234", Some("-")),
+            ("crictl pull x", "CONTAINER_RUNTIME_ENDPOINT", "unix:///run/crio/crio.sock", None),
+            ("timeout 9 docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("ctr images pull x", "CONTAINERD_ADDRESS", "/run/k3s/containerd.sock", None),
         ] {
             let variables = |asked: &str| (asked == name).then(|| value.to_owned());

@@ -180,9 +180,17 @@ fn daemon_without_set_up(command: &[OsString]) -> Option<DaemonOfClient> {
     (!is_ready).then_some(daemon)
 }
 
-/// Returns the value of an environment variable that is not empty.
+/// Returns the value of an environment variable that is not empty, or what a file has in its place.
 fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
+    let value = env::var(name).ok().filter(|value| !value.is_empty());
+    value.or_else(|| (name == clients::ENDPOINT).then(endpoint)?)
+}
+
+/// Returns the address in the file of crictl.
+fn endpoint() -> Option<String> {
+    let text = std::fs::read_to_string("/etc/crictl.yaml").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("runtime-endpoint:"))?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned()).filter(|value| !value.is_empty())
 }
 
 /// Prints the command line without the quotes that made one word of it, if no program has that

@@ -1,5 +1,6 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
+use crate::cancellation::handle_signals;
 use crate::commands::setup::{SetupReport, remedy};
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
@@ -7,8 +8,18 @@ use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
+use synconce_setup::probe::{Probed, probe};
 use synconce_setup::running::{self, DaemonFinding};
 use synconce_setup::{Engine, apply, diff, new_databases};
+
+/// Whether a check runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probing {
+    /// It runs a build step and an ordinary container, if the engine is in use.
+    Containers,
+    /// It only reads.
+    None,
+}
 
 /// Adds to `report` what a check of `engine` finds, for which `plan` has what a set-up would change.
 ///
@@ -20,6 +31,7 @@ pub(super) fn check(
     engine: Engine,
     host: &Host,
     root: &Path,
+    probing: Probing,
 ) -> Result<SetupReport, Error> {
     let name = plan.command(engine);
     let setup = host.setup(name);
@@ -53,12 +65,18 @@ pub(super) fn check(
             return Ok(report);
         }
     }
+    let mut is_in_use = false;
     match running::look(engine, host, &unheld)? {
-        Some(DaemonFinding::Well(text)) => report.notes.push(text),
+        Some(DaemonFinding::InUse(text)) => {
+            is_in_use = true;
+            report.notes.push(text);
+        }
+        Some(DaemonFinding::NotRunning(text)) => report.notes.push(text),
         Some(DaemonFinding::Fault(text)) => report.faults.push(text),
-        None => {}
+        None => is_in_use = true,
     }
-    probe(&mut report, engine, root);
+    let probe = || (is_in_use && probing == Probing::Containers).then(|| run_probe(engine, host));
+    containers(&mut report, engine, host, root, &|| probe().flatten());
     step_roots(&mut report, engine, root);
     report.notes.extend(running::out_of_reach(engine, host));
     Ok(report)
@@ -103,29 +121,88 @@ fn unheld(name: &str) -> Option<String> {
     }
 }
 
-/// Adds whether the containers would be held that are to be held, and no others.
-fn probe(report: &mut SetupReport, engine: Engine, root: &Path) {
+/// Runs probe containers. A signal does not end the process meanwhile: they would be left.
+fn run_probe(engine: Engine, host: &Host) -> Option<Result<Probed, String>> {
+    let _ = handle_signals();
+    probe(engine, host)
+}
+
+/// Adds whether the containers are held that are to be held, and no others: by the rules, and if they
+/// hold them, by `probe`.
+fn containers(
+    report: &mut SetupReport,
+    engine: Engine,
+    host: &Host,
+    root: &Path,
+    probe: &dyn Fn() -> Option<Result<Probed, String>>,
+) {
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
         Engine::Podman => (Container::BuildahStep, "a build step"),
         Engine::Containerd => (Container::Annotated, "a container that asks for it"),
         Engine::Held(_) => return,
     };
-    match (is_held(root, container), is_held(root, Container::Ordinary)) {
-        (Ok((true, _)), Ok((false, _))) => {
-            report.notes.push(format!("{what} is held, an ordinary container is not"));
-        }
-        (Ok((true, _)), Ok((true, why))) => {
-            report.notes.push(format!("{what} is held, and so is an ordinary container: {why}"));
-        }
+    let other = match (is_held(root, container), is_held(root, Container::Ordinary)) {
+        (Ok((true, _)), Ok((true, why))) => Some(why),
+        (Ok((true, _)), Ok((false, _))) => None,
         (Ok((false, why)), _) => {
-            let file = "edit /etc/synconce/oci.toml";
-            report.faults.push(format!("{what} is not held: {why}; {file}"));
+            report.faults.push(format!("{what} is not held: {why}; {EDIT}"));
+            return;
         }
         (Err(error), _) | (_, Err(error)) => {
             report.faults.push(format!("no container is held: {error}"));
+            return;
+        }
+    };
+    match probe() {
+        Some(Ok(probed)) => shown(report, engine, host, other, probed),
+        tried => {
+            report.notes.push(match other {
+                None => format!("{what} is held, an ordinary container is not"),
+                Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
+            });
+            if let Some(Err(why)) = tried {
+                let build = format!("{} build --no-cache .", engine.name());
+                report.faults.push(format!("cannot run a probe step: {why}; try a build: {build}"));
+            }
         }
     }
+}
+
+const EDIT: &str = "edit /etc/synconce/oci.toml";
+
+/// Adds what probe containers have `shown`. `other` says why an ordinary container is to be held.
+fn shown(
+    report: &mut SetupReport,
+    engine: Engine,
+    host: &Host,
+    other: Option<String>,
+    shown: Probed,
+) {
+    let again = match engine {
+        // Podman reads its files anew each time.
+        Engine::Podman => EDIT.to_owned(),
+        _ => engine.restart(host),
+    };
+    let Probed { real_steps, is_ordinary_held, left } = shown;
+    let is_held = real_steps.is_empty();
+    for step in real_steps {
+        report.faults.push(format!("a probe step of {step} was not held; {again}"));
+    }
+    match (is_ordinary_held, other) {
+        (false, None) if is_held => {
+            report.notes.push("a probe step was held, a probe container was not".to_owned());
+        }
+        (true, Some(why)) if is_held => {
+            report.notes.push(format!("a probe step was held, and so was a container: {why}"));
+        }
+        (true, None) => report.faults.push(format!("an ordinary container was held; {EDIT}")),
+        (false, Some(why)) => {
+            report.faults.push(format!("an ordinary container was not held: {why}; {again}"));
+        }
+        (false, None) | (true, Some(_)) => {}
+    }
+    report.faults.extend(left);
 }
 
 /// Adds what is configured for the roots of build steps.
@@ -140,7 +217,7 @@ fn step_roots(report: &mut SetupReport, engine: Engine, root: &Path) {
             "the roots of build steps are not volatile: step-root = \"as-mounted\" is in \
              /etc/synconce/oci.toml"
         }
-        // `probe` reports the error.
+        // `containers` reports the error.
         Err(_) => return,
     };
     report.notes.push(note.to_owned());
