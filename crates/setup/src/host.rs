@@ -141,7 +141,7 @@ impl Host {
     }
 
     /// Returns whether this is the running system.
-    pub(crate) fn is_running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.root == Path::new("/")
     }
 

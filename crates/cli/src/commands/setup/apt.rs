@@ -3,6 +3,8 @@
 use super::{Changed, DRY_RUN, SetupReport, check, edits};
 use crate::arguments::Setup;
 use crate::commands::error::CommandError;
+use std::fs;
+use std::process::{Command, Stdio};
 use synconce_setup::apt::{self, Plan};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
@@ -38,6 +40,8 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
         } else {
             format!("apt is not set up: it would be by {setup}")
         });
+        let why = is_set_up.then(|| why_not_held(host)).flatten();
+        report.faults.extend(why.map(|why| format!("here apt runs without a hold: {why}")));
         return Ok(report);
     }
     if !plan.missing.is_empty() {
@@ -55,7 +59,39 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
     } else {
         "from now on, each call that changes packages is a run".to_owned()
     });
+    let why = why_not_held(host);
+    report.notes.extend(why.map(|why| format!("but here apt runs without a hold: {why}")));
     Ok(report)
+}
+
+/// Returns why no call of apt is a run here, as the wrappers find it out (`wrapper.sh`): by a run.
+/// Only root installs packages, and another root may get other rights.
+fn why_not_held(host: &Host) -> Option<String> {
+    if !host.is_running() || !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    const STATUS: &str = "/proc/self/status";
+    let rights = |status: &str| {
+        status.lines().find(|line| line.starts_with("NoNewPrivs:")).map(str::to_owned)
+    };
+    let mut trial = Command::new("/proc/self/exe");
+    let trial = trial.args(["run", "--quiet", "--", "cat", STATUS]).stdin(Stdio::null()).output();
+    match trial {
+        Err(error) => Some(format!("cannot start /proc/self/exe: {error}")),
+        Ok(ran) if ran.status.success() => {
+            let ours = fs::read_to_string(STATUS).unwrap_or_default();
+            let is_same = rights(&String::from_utf8_lossy(&ran.stdout)) == rights(&ours);
+            (!is_same).then(|| {
+                "a run sets no_new_privs here, for lack of CAP_SYS_ADMIN: sudo would fail in scripts"
+                    .to_owned()
+            })
+        }
+        Ok(ran) => {
+            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+            let first = said.lines().next().unwrap_or("a run fails");
+            Some(first.strip_prefix("synconce: ").unwrap_or(first).to_owned())
+        }
+    }
 }
 
 fn undo(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
