@@ -128,7 +128,7 @@ pub(crate) fn engine(report: &PlaceReport) -> Vec<(&'static str, String)> {
 /// Returns what is said about the files of the engine's databases; `None` if there are none.
 fn files_of_databases(engine: &ContainerEngine) -> Option<String> {
     let count = engine.bolt.len();
-    let longest = engine.longest_free_list()?;
+    let longest = engine.synced_databases().max_by_key(|it| it.free_list_bytes.unwrap_or(0))?;
     let size: u64 = engine.bolt.iter().map(|database| database.bytes).sum();
     let noun = if count == 1 { "database" } else { "databases" };
     let text = format!("{count} {noun}, {}", bytes(size as f64));
@@ -217,7 +217,7 @@ fn flushes(flushes: &DeviceFlushes) -> String {
 
 fn transaction(transaction: &Transaction) -> String {
     let list = transaction.free_list.map_or_else(String::new, |times| {
-        format!("; p50 {} for a sync with the longest list of free pages", micros(times.median))
+        format!("; p50 {} for a sync with the list of free pages", micros(times.median))
     });
     let took = micros(transaction.micros);
     format!("{took} of the engine's databases: two syncs in place{list}")

@@ -1,6 +1,7 @@
 //! Findings about the databases of an engine.
 
 use super::cause::{Action, Finding, NO_UNDO, WORTH};
+use super::engine::IMPORTS_OF;
 use crate::engine::{BoltDatabase, ContainerEngine};
 use crate::measure::Measured;
 use crate::units::{at_least, bytes, micros, whole};
@@ -11,9 +12,6 @@ const BUILDS: &str = "10 builds of one COPY and one RUN";
 const COUNT: f64 = 10.0;
 /// The syncs of these databases in such a build, rounded down: two for each transaction.
 const SYNCS: f64 = 130.0;
-/// The transactions of each database in such a build, rounded down (dockerd 20.10 without a cache).
-const TRANSACTIONS: [(&str, f64); 3] =
-    [("metadata_v2.db", 45.0), ("containerdmeta.db", 12.0), ("snapshots.db", 9.0)];
 /// A dockerd that has used BuildKit has had as many transactions.
 const USED: u64 = 100;
 
@@ -24,8 +22,7 @@ pub(super) fn slow_transactions(engine: &ContainerEngine, each: Option<f64>) -> 
     if engine.name != "docker" || !engine.can_be_set_up() || is_held {
         return None;
     }
-    let synced = engine.bolt.iter().filter(|database| database.is_synced);
-    let made: u64 = synced.map(|database| database.transactions).sum();
+    let made: u64 = engine.synced_databases().map(|database| database.transactions).sum();
     let each = each?;
     let seconds = COUNT * SYNCS * each / 1e6;
     (seconds >= WORTH && made >= USED).then(|| Finding {
@@ -49,17 +46,11 @@ pub(super) fn slow_transactions(engine: &ContainerEngine, each: Option<f64>) -> 
 
 /// Returns the finding that each transaction writes a long list of free pages.
 pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> Option<Finding> {
-    let database = engine.longest_free_list()?;
+    let (database, count) = engine.costliest_free_list()?;
     let list = measured.transaction?.free_list?;
     let page = measured.overwrite?;
     let name = database.name();
-    let (count, workload) = match engine.name {
-        "docker" | "buildkit" => {
-            let (_, count) = TRANSACTIONS.iter().find(|(known, _)| *known == name)?;
-            (COUNT * count, BUILDS)
-        }
-        _ => return None,
-    };
+    let workload = if engine.name == "containerd" { IMPORTS_OF } else { BUILDS };
     let seconds = count * (list.quarter - page.quarter) / 1e6;
     let BoltDatabase { path, free_pages, free_list_bytes, .. } = database;
     (seconds >= WORTH).then(|| Finding {

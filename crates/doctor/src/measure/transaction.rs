@@ -25,8 +25,8 @@ const LONGEST: u64 = 64 << 20;
 pub struct Transaction {
     /// Microseconds: two syncs in place, by their median.
     pub micros: f64,
-    /// fdatasync after the longest list of free pages was written again in place; none of a short
-    /// list.
+    /// fdatasync after the list of free pages that costs most was written again in place; none of a
+    /// short list.
     pub free_list: Option<Times>,
 }
 
@@ -34,7 +34,7 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TransactionBudget {
     bound: Bound,
-    /// The bytes of the longest list of free pages; 0 of a short list.
+    /// The bytes of the list of free pages that costs most; 0 of a short list.
     list: usize,
 }
 
@@ -42,9 +42,10 @@ impl TransactionBudget {
     /// Returns the bounds for `engine`; `None` if no database of the engine syncs its transactions.
     pub(crate) fn for_engine(engine: &ContainerEngine, bound: Bound) -> Option<Self> {
         let is_held = engine.databases.as_ref().is_some_and(|databases| databases.is_in_force);
-        let longest = engine.longest_free_list().filter(|_| !is_held)?;
-        let bytes = longest.free_list_bytes.filter(|bytes| *bytes > SHORT).unwrap_or(0);
-        Some(Self { bound, list: bytes.min(LONGEST) as usize })
+        engine.synced_databases().next().filter(|_| !is_held)?;
+        let list = engine.costliest_free_list().and_then(|(database, _)| database.free_list_bytes);
+        let list = list.filter(|bytes| *bytes > SHORT).unwrap_or(0);
+        Some(Self { bound, list: list.min(LONGEST) as usize })
     }
 
     /// Returns the bytes of the temporary file.
