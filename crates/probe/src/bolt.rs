@@ -125,7 +125,7 @@ pub fn look(file: &File) -> io::Result<(Meta, Option<FreeList>)> {
         let meta = Meta::latest(file)?;
         let list = meta.free_list(file);
         // The transaction after the next one may write to the pages of this list.
-        let is_same = Meta::latest(file)?.transaction <= meta.transaction + 1;
+        let is_same = Meta::latest(file)?.transaction <= meta.transaction.saturating_add(1);
         seen = list.map(|list| (meta, list));
         if is_same {
             return seen;
