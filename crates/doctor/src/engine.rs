@@ -1,5 +1,6 @@
 //! A container engine: what it says about its storage, and whether synconce is set up for it.
 
+mod bolt;
 mod build_cache;
 mod daemon;
 mod docker;
@@ -7,6 +8,7 @@ mod images;
 mod podman;
 mod programs;
 
+pub use bolt::BoltDatabase;
 pub use build_cache::BuildCache;
 pub use daemon::{ask_buildkit, ask_containerd};
 pub use docker::ask_docker;
@@ -63,6 +65,8 @@ pub struct ContainerEngine {
     pub set_up: Option<SetUp>,
     /// What `synconce setup ENGINE --hold --check` finds; none of an engine without databases.
     pub databases: Option<SetUp>,
+    /// The files of these databases.
+    pub bolt: Vec<BoltDatabase>,
     /// The plugins of containerd whose option `no_sync` is on: their databases are not synced.
     pub no_sync: Vec<String>,
     /// An image to measure an export with, if the engine has one of a fitting size.
@@ -105,6 +109,13 @@ impl ContainerEngine {
     /// Adds to the report that `what` could not be examined, with the reason.
     pub fn add_not_measured(&mut self, what: &'static str, why: String) {
         self.unknown.push(NotMeasured::new(what, why));
+    }
+
+    /// Returns the engine with the layers in the containerd of its image store.
+    fn on(self, store: Self) -> Self {
+        let Self { data_root, layers, no_sync, bolt, .. } = store;
+        let unknown = [self.unknown, store.unknown].concat();
+        Self { data_root, layers, no_sync, bolt, unknown, ..self }
     }
 
     /// Whether the kernel mounts the roots of containers, as overlays.

@@ -2,6 +2,7 @@
 //! out.
 
 mod cause;
+mod databases;
 mod disk;
 mod engine;
 mod facts;
@@ -34,7 +35,7 @@ const CHOWNED: f64 = 10_000.0;
 const NEARLY_FULL: u64 = 95;
 
 /// The names of all findings.
-pub const FINDINGS: [&str; 22] = [
+pub const FINDINGS: [&str; 24] = [
     "cpu-limit",
     "eatmydata",
     "emulated",
@@ -43,6 +44,7 @@ pub const FINDINGS: [&str; 22] = [
     "fuse-overlayfs",
     "io-limit-bytes",
     "io-limit-writes",
+    "large-freelist",
     "man-db-trigger",
     "native",
     "nearly-full",
@@ -53,6 +55,7 @@ pub const FINDINGS: [&str; 22] = [
     "set-up-not-in-force",
     "slow-names",
     "slow-sync",
+    "slow-transactions",
     "slow-writes",
     "step-copy-up",
     "unread-files",
@@ -92,6 +95,8 @@ pub(crate) fn derive(facts: &Facts<'_>, in_force: &[InForce], measured: &Measure
         found.extend(engine::of_no_sync(engine));
         found.extend(engine::of_storage(engine, facts.place));
         found.extend(engine::of_images(engine));
+        found.extend(databases::slow_transactions(engine, least_sync(measured)));
+        found.extend(databases::large_freelist(engine, measured));
         found.extend(measured.layers.and_then(|layers| engine::of_copy_up(engine, &layers)));
     }
     found.extend(skips(Skipping::OfDynamicPrograms).map(preloaded));

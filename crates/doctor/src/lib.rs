@@ -39,15 +39,15 @@ pub use command::{
 pub use context::{Amount, BuildContext, ContextPart, examine_context};
 pub use device::Device;
 pub use engine::{
-    BuildCache, ContainerEngine, EmulatedImages, InstalledProgram, SetUp, ask_buildkit,
-    ask_containerd, ask_docker, ask_podman, installed_programs,
+    BoltDatabase, BuildCache, ContainerEngine, EmulatedImages, InstalledProgram, SetUp,
+    ask_buildkit, ask_containerd, ask_docker, ask_podman, installed_programs,
 };
 pub use error::Error;
 pub use finding::{Action, FINDINGS, Finding};
 pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
 pub use measure::{
-    AtOnce, Depth, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes,
+    AtOnce, Depth, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Transaction, Writes,
 };
 pub use not_measured::NotMeasured;
 pub use observer::Observer;

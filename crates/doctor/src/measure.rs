@@ -7,6 +7,7 @@ mod export;
 mod layers;
 mod names;
 mod syncs;
+mod transaction;
 mod writes;
 
 pub use at_once::AtOnce;
@@ -15,6 +16,7 @@ pub use layers::Layers;
 pub(crate) use names::LEAST_CREATES;
 pub use names::NameRates;
 pub use syncs::{DeviceFlushes, Times};
+pub use transaction::Transaction;
 pub use writes::Writes;
 
 use crate::engine::ContainerEngine;
@@ -27,6 +29,7 @@ use clock::Bound;
 use layers::LayersBudget;
 use serde::Serialize;
 use std::time::Duration;
+use transaction::TransactionBudget;
 
 /// The figures; `None` for what was not measured.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -38,6 +41,8 @@ pub struct Measured {
     /// fdatasync after 4 KiB were written again in place, which needs the least work of the file
     /// system.
     pub overwrite: Option<Times>,
+    /// A transaction of the engine's databases; none where they sync nothing.
+    pub transaction: Option<Transaction>,
     /// What the devices did meanwhile, by the kernel's counts.
     pub flushes: Option<DeviceFlushes>,
     /// fsync after an append of 2,300 bytes by 1, 2 and 3 writers at once; empty where not measured.
@@ -70,6 +75,8 @@ pub(crate) struct Budget {
     syncs: Bound,
     /// For each number of writers at once; `None` leaves them out.
     at_once: Option<Bound>,
+    /// For a transaction of the engine's databases; `None` leaves it out.
+    transaction: Option<TransactionBudget>,
     /// For each kind of name.
     names: Bound,
     /// For an overlay; `None` leaves it out.
@@ -95,7 +102,8 @@ impl Budget {
         };
         let mounts_overlays = engine.is_some_and(ContainerEngine::mounts_overlays);
         let layers = mounts_overlays.then_some(LayersBudget { copies, writes });
-        Self { syncs, at_once, names, layers, writes }
+        let transaction = engine.and_then(|it| TransactionBudget::for_engine(it, copies));
+        Self { syncs, at_once, transaction, names, layers, writes }
     }
 
     /// Returns the most that the temporary files of syncs and names occupy. Writes take a part
@@ -104,8 +112,9 @@ impl Budget {
         let writers = self.at_once.map_or(0, |bound| bound.samples * at_once::FILES);
         let appended = (2 * self.syncs.samples + writers) as u64 * syncs::APPENDED as u64;
         let copied = self.layers.map_or(0, |layers| layers.bytes());
+        let list = self.transaction.map_or(0, |transaction| transaction.bytes());
         // A new file takes an inode and an entry.
-        appended + copied + self.names.samples as u64 * 1024 + (1 << 20)
+        appended + copied + list + self.names.samples as u64 * 1024 + (1 << 20)
     }
 }
 
@@ -130,6 +139,9 @@ pub(crate) fn measure(
             syncs::measure(place, &scratch, budget.syncs, observer, &mut measured)?;
             if let Some(bound) = budget.at_once {
                 measured.at_once = at_once::measure(&scratch, bound, observer)?;
+            }
+            if let Some(budget) = budget.transaction {
+                transaction::measure(&scratch, budget, observer, &mut measured)?;
             }
             if measured.flushes.is_none() {
                 not_measured.push(NotMeasured::new("flushes of the device", no_flushes(place)));

@@ -2,9 +2,12 @@
 
 use crate::cgroup::{Limit, LimitKind};
 use crate::device::Device;
+use crate::engine::ContainerEngine;
 use crate::finding::Finding;
 use crate::in_force::InForce;
-use crate::measure::{AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes};
+use crate::measure::{
+    AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Transaction, Writes,
+};
 use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
 use crate::units::{at_least, bytes, micros, whole};
@@ -118,7 +121,22 @@ pub(crate) fn engine(report: &PlaceReport) -> Vec<(&'static str, String)> {
     let mut lines = vec![("engine", engine.summary())];
     lines.extend(set_up.map(|line| ("set-up", line.clone())));
     lines.extend(databases.map(|line| ("databases", line.clone())));
+    lines.extend(files_of_databases(engine).map(|words| ("bbolt", words)));
     lines
+}
+
+/// Returns what is said about the files of the engine's databases; `None` if there are none.
+fn files_of_databases(engine: &ContainerEngine) -> Option<String> {
+    let count = engine.bolt.len();
+    let longest = engine.synced_databases().max_by_key(|it| it.free_list_bytes.unwrap_or(0))?;
+    let size: u64 = engine.bolt.iter().map(|database| database.bytes).sum();
+    let noun = if count == 1 { "database" } else { "databases" };
+    let text = format!("{count} {noun}, {}", bytes(size as f64));
+    let Some((pages, list)) = longest.free_pages.zip(longest.free_list_bytes) else {
+        return Some(format!("{text}, no list of free pages"));
+    };
+    let (pages, list, name) = (whole(pages as f64), bytes(list as f64), longest.name());
+    Some(format!("{text}; longest list of free pages: {list} of {pages} pages in {name}"))
 }
 
 /// Returns names and words of the lines about limits, and about what skips syncs.
@@ -154,6 +172,7 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
         waits("fsync", measured.fsync, "after 2,300 bytes"),
         waits("fdatasync", measured.fdatasync, limit),
         waits("in place", measured.overwrite, "fdatasync of 4 KiB written again"),
+        words("transaction", measured.transaction.as_ref().map(transaction)),
         words("flush", measured.flushes.as_ref().map(flushes)),
         words("at once", at_once(&measured.at_once)),
         words("names", measured.names.as_ref().map(names)),
@@ -194,6 +213,14 @@ fn flushes(flushes: &DeviceFlushes) -> String {
         100.0 * flushes.share,
         100.0 * (1.0 - flushes.share)
     )
+}
+
+fn transaction(transaction: &Transaction) -> String {
+    let list = transaction.free_list.map_or_else(String::new, |times| {
+        format!("; p50 {} for a sync with the list of free pages", micros(times.median))
+    });
+    let took = micros(transaction.micros);
+    format!("{took} of the engine's databases: two syncs in place{list}")
 }
 
 fn at_once(all: &[AtOnce]) -> Option<String> {

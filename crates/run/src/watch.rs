@@ -168,8 +168,8 @@ impl Watch {
             self.record.write(&line);
         }
         let Looks { count: looks, alone, lost } = self.sampler.looks();
-        let ((triggers, emulated), at) = (self.programs.found(), self.record.micros());
-        let last = LastLine { end: ending, at, looks, alone, lost, triggers, emulated };
+        let ((triggers, emulated, clients), at) = (self.programs.found(), self.record.micros());
+        let last = LastLine { end: ending, at, looks, alone, lost, triggers, emulated, clients };
         self.record.write(&last);
         let _ = self.record.writer().flush();
     }

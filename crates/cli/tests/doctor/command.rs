@@ -208,6 +208,14 @@ fn the_client_of_a_daemon_is_told_to_look_at_the_daemon(place: &Place) {
     // An argument of another program.
     let ended = finish(&mut watched(place, &here, &[], &["sh", "-c", ":", "docker"]));
     assert!(!ended.stderr.contains(not_seen), "{ended:?}");
+    // The client of a script. Its words are not kept: they may have a password.
+    fs::copy("/bin/sleep", place.path("docker")).unwrap();
+    let script = ["sh", "-c", "./docker 1 0.1234; :"];
+    let ended = finish(&mut watched(place, &here, &["-o", "record"], &script));
+    assert!(ended.status.success() && ended.stderr.contains(not_seen), "{ended:?}");
+    let record = place.read("record");
+    let (first, rest) = record.split_once('\n').unwrap();
+    assert!(first.contains("0.1234") && !rest.contains("0.1234"), "{record}");
 }
 
 /// The set-up of the daemon lets doctor see the steps of builds, and nothing else of the daemon.

@@ -20,6 +20,7 @@ mod record;
 mod skipped;
 mod step_socket;
 mod support;
+mod writes;
 
 use libtest_mimic::Arguments;
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         record::trials(),
         skipped::trials(),
         step_socket::trials(),
+        writes::trials(),
     ];
     let trials = of_files.into_iter().flatten().collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

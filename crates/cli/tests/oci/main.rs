@@ -14,6 +14,7 @@ mod database;
 mod dockerfile;
 mod doctor;
 mod doctor_context;
+mod doctor_databases;
 mod doctor_images;
 mod doctor_places;
 mod doctor_podman;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         dockerfile::trials(),
         doctor::trials(),
         doctor_context::trials(),
+        doctor_databases::trials(),
         doctor_images::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),

@@ -89,6 +89,14 @@ pub struct TriggerRuns {
     pub longest: u64,
 }
 
+/// A client of an engine among the processes of the command.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Client {
+    pub program: String,
+    /// Whether a word of its command line is `build`.
+    pub builds: bool,
+}
+
 /// Programs of another architecture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Emulated {

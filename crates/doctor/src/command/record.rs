@@ -1,6 +1,8 @@
 //! The record of a command: JSON lines that `synconce-run` writes.
 
-use super::entries::{CommandEnding, Emulated, RecordedCall, StepEnd, StepStart, TriggerRuns};
+use super::entries::{
+    Client, CommandEnding, Emulated, RecordedCall, StepEnd, StepStart, TriggerRuns,
+};
 use super::steps::StepsTally;
 use super::tally::CallTally;
 use crate::error::Error;
@@ -40,6 +42,8 @@ struct LastLine {
     triggers: Vec<TriggerRuns>,
     #[serde(default)]
     emulated: Vec<Emulated>,
+    #[serde(default)]
+    clients: Vec<Client>,
 }
 
 /// A whole record, or its beginning. Its size does not grow with the number of calls.
@@ -58,6 +62,8 @@ pub(super) struct CommandRecord {
     pub lost: u64,
     pub triggers: Vec<TriggerRuns>,
     pub emulated: Vec<Emulated>,
+    #[serde(default)]
+    pub clients: Vec<Client>,
     #[serde(default)]
     pub steps: StepsTally,
     /// Whether steps of image builds are among the lines.
@@ -130,6 +136,7 @@ impl CommandRecord {
                 (self.ended, self.at) = (Some(last.end), last.at);
                 (self.looks, self.alone, self.lost) = (last.looks, last.alone, last.lost);
                 (self.triggers, self.emulated) = (last.triggers, last.emulated);
+                self.clients = last.clients;
                 false
             }
             Ok(Line::Start { .. }) | Err(_) => false,

@@ -1,6 +1,6 @@
 //! The report of a command for a terminal.
 
-use super::entries::CommandEnding;
+use super::entries::{Client, CommandEnding};
 use super::record::CommandRecord;
 use super::tally::{Dropped, KEPT, Slowest, SyncGroup};
 use super::waits::{NotCovered, Waits};
@@ -53,7 +53,7 @@ pub(super) fn verdict(
         return format!("{name}{}{cut}", of_steps(build, record.seconds()));
     }
     let is_unseen = build.is_none() && record.unseen_steps.is_none();
-    let daemon = asked_daemon(&record.command).filter(|_| is_unseen);
+    let daemon = daemon_of(record).filter(|_| is_unseen);
     let daemon = daemon
         .map(|flag| format!("; the work of its daemon is not seen: `synconce doctor {flag}`"));
     if waits.calls == 0 {
@@ -118,9 +118,20 @@ fn unseen_steps(record: &CommandRecord) -> String {
     }
 }
 
-/// Whether a command that is no client by its name was said to build, and no step was seen.
+/// Whether a command that has no client was said to build, and no step was seen.
 fn misses_steps(record: &CommandRecord) -> bool {
-    record.watches_steps && record.steps.is_empty() && !asks_builder(&record.command)
+    let has_client = asks_builder(&record.command) || daemon_of(record).is_some();
+    record.watches_steps && record.steps.is_empty() && !has_client
+}
+
+/// Returns the flag of doctor for the daemon that the command asks to do the work, itself or by a client
+/// that was found among its processes.
+fn daemon_of(record: &CommandRecord) -> Option<&'static str> {
+    let of_client = |Client { program, builds }: &Client| {
+        let verb = if *builds { "build" } else { "" };
+        asked_daemon(&[program.clone(), verb.to_owned()])
+    };
+    asked_daemon(&record.command).or_else(|| record.clients.iter().find_map(of_client))
 }
 
 /// Whether `command` is a client of a builder, by its first words: then steps of builds may be its work.

@@ -1,6 +1,7 @@
 //! containerd and buildkitd: the daemon that listens at a socket, its command line and its
 //! configuration.
 
+use super::bolt::DatabasesOf;
 use super::docker::{CONTAINERD, STORE};
 use super::{ContainerEngine, is_elsewhere};
 use crate::error::Error;
@@ -57,7 +58,10 @@ pub fn ask_containerd(socket: &Path) -> Result<ContainerEngine, Error> {
         (name, count(&directory.join("snapshots")))
     });
     let (driver, layers) = most_used(snapshotters);
-    Ok(ContainerEngine { no_sync, ..daemon.engine("containerd", root, driver, layers) })
+    let engine = daemon.engine("containerd", root.clone(), driver, layers);
+    let mut engine = ContainerEngine { no_sync, ..engine };
+    engine.add_databases(DatabasesOf::Containerd(&root));
+    Ok(engine)
 }
 
 /// Asks for the buildkitd at `socket`.
@@ -76,19 +80,26 @@ pub fn ask_buildkit(socket: &Path) -> Result<ContainerEngine, Error> {
     let configuration = configuration.map_err(failure("buildkitd", socket))?;
     let root = daemon.root(&configuration, "/var/lib/buildkit")?;
     let store = daemon.containerd(&configuration).map(|socket| ask_containerd(&socket));
-    if let Some(Ok(store)) = store {
-        let snapshotter = daemon.setting(&configuration, "containerd", "snapshotter");
-        let (driver, layers) = (snapshotter.unwrap_or_else(|| USUAL.to_owned()), store.layers);
-        let engine = daemon.engine("buildkit", store.data_root, driver, 0);
-        return Ok(ContainerEngine { layers, no_sync: store.no_sync, ..engine });
-    }
-    let workers = names(&root, OCI_WORKER).into_iter();
-    let snapshots = |directory: PathBuf| count(&directory.join("snapshots/snapshots"));
-    let (driver, layers) = most_used(workers.map(|(name, path)| (name, snapshots(path))));
-    let mut engine = daemon.engine("buildkit", root, driver, layers);
-    if let Some(Err(error)) = store {
-        engine.add_not_measured(STORE, error.to_string());
-    }
+    let of_worker = || {
+        let workers = names(&root, OCI_WORKER).into_iter();
+        let snapshots = |directory: PathBuf| count(&directory.join("snapshots/snapshots"));
+        let (driver, layers) = most_used(workers.map(|(name, path)| (name, snapshots(path))));
+        daemon.engine("buildkit", root.clone(), driver, layers)
+    };
+    let mut engine = match store {
+        None => of_worker(),
+        Some(Ok(store)) => {
+            let snapshotter = daemon.setting(&configuration, "containerd", "snapshotter");
+            let driver = snapshotter.unwrap_or_else(|| USUAL.to_owned());
+            daemon.engine("buildkit", root.clone(), driver, 0).on(store)
+        }
+        Some(Err(error)) => {
+            let mut engine = of_worker();
+            engine.add_not_measured(STORE, error.to_string());
+            engine
+        }
+    };
+    engine.add_databases(DatabasesOf::Buildkit(&root));
     Ok(engine)
 }
 
@@ -230,6 +241,7 @@ impl ListeningDaemon {
             no_sync: Vec::new(),
             set_up: None,
             databases: None,
+            bolt: Vec::new(),
             unknown: Vec::new(),
         }
     }

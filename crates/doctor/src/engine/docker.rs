@@ -1,5 +1,6 @@
 //! dockerd, by its API.
 
+use super::bolt::DatabasesOf;
 use super::build_cache::{BuildCache, DiskUsage, disk_usage_path};
 use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{ContainerEngine, Exportable, ask_containerd, layers};
@@ -150,7 +151,9 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
         unknown.push(NotMeasured::new("architectures of images", reason(&error)));
         None
     });
-    let engine = engine(info, store, build_cache, unknown);
+    let root = info.docker_root_dir.clone();
+    let mut engine = engine(info, store, build_cache, unknown);
+    engine.add_databases(DatabasesOf::Docker(&root));
     Ok(ContainerEngine { emulated_images, exportable, ..engine })
 }
 
@@ -246,22 +249,16 @@ fn engine(
 ) -> ContainerEngine {
     let (backing, native_diff) =
         (info.status("Backing Filesystem"), info.status("Native Overlay Diff"));
-    let (data_root, layers, no_sync) = match store {
-        Some(store) => (store.data_root, store.layers, store.no_sync),
-        None => {
-            let layers = layers(&info.docker_root_dir, &info.driver);
-            (info.docker_root_dir, layers, Vec::new())
-        }
-    };
+    let layers = if store.is_none() { layers(&info.docker_root_dir, &info.driver) } else { None };
     let is_rootless =
         info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
-    ContainerEngine {
+    let engine = ContainerEngine {
         name: "docker",
         is_rootless,
         default_runtime: info.default_runtime,
         version: info.server_version,
         layers,
-        data_root,
+        data_root: info.docker_root_dir,
         mount_program: (info.driver == "fuse-overlayfs").then(|| "fuse-overlayfs".to_owned()),
         had_mount_program: false,
         storage_driver: info.driver,
@@ -274,8 +271,13 @@ fn engine(
         step_roots_are_volatile: true,
         set_up: None,
         databases: None,
-        no_sync,
+        bolt: Vec::new(),
+        no_sync: Vec::new(),
         unknown,
+    };
+    match store {
+        Some(store) => engine.on(store),
+        None => engine,
     }
 }
 
@@ -377,7 +379,9 @@ mod tests {
         let mut store = engine(info("null"), None, None, Vec::new());
         (store.data_root, store.layers) = (PathBuf::from("/none/containerd"), Some(7));
         store.no_sync = vec!["io.containerd.metadata.v1.bolt".to_owned()];
+        store.add_not_measured("a part", "a reason".to_owned());
         let found = engine(of_store, Some(store), None, Vec::new());
+        assert_eq!(found.unknown, [NotMeasured::new("a part", "a reason")]);
         assert_eq!((found.name, found.layers), ("docker", Some(7)));
         // It is shown, and says nothing about build steps.
         assert!(found.no_sync.len() == 1 && found.builds_are_held().is_none());

@@ -151,6 +151,7 @@ fn engine(info: Info, host: &host::Host) -> ContainerEngine {
         exportable: None,
         set_up: None,
         databases: None,
+        bolt: Vec::new(),
         no_sync: Vec::new(),
         unknown: Vec::new(),
     }

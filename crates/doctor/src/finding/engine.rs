@@ -14,6 +14,8 @@ const RESET_UNDO: &str = "none for containers; pull and build the images again, 
 const RESET_RISK: &str = "all images, containers and volumes of Podman are removed";
 const RISK: &str = "a build that a power cut ends has to be started again";
 
+/// The workload of figures about containerd.
+pub(super) const IMPORTS_OF: &str = "imports of 20 images of 8 layers";
 /// The syncs of containerd's metadata in imports of 20 images of 8 layers, rounded down: 122 an
 /// image. A hold of the databases saves more, because those of the snapshotter are held, too.
 pub(super) const IMPORTS: (f64, &str) = (2_400.0, "containerd syncs its metadata 2,400 times");
@@ -242,7 +244,7 @@ pub(super) fn of_steps(engine: &ContainerEngine, finding: Finding) -> Finding {
     let name = engine.name;
     if name == "containerd" {
         return Finding {
-            workload: Some("imports of 20 images of 8 layers".to_owned()),
+            workload: Some(IMPORTS_OF.to_owned()),
             remedy: Action::command("synconce setup containerd --hold"),
             undo: Action::command("synconce setup containerd --hold --undo"),
             risk: "after a crash containerd starts empty: images are pulled again".to_owned(),

@@ -230,7 +230,7 @@ fn slow_names_are_a_finding_unless_few_creates_waited_or_a_limit_explains_it() {
     }
 }
 
-fn engine(driver: &str) -> ContainerEngine {
+pub(crate) fn engine(driver: &str) -> ContainerEngine {
     ContainerEngine {
         name: "docker",
         version: "20.10".to_owned(),
@@ -250,6 +250,7 @@ fn engine(driver: &str) -> ContainerEngine {
         step_roots_are_volatile: false,
         set_up: None,
         databases: None,
+        bolt: Vec::new(),
         no_sync: Vec::new(),
         unknown: Vec::new(),
     }
@@ -387,4 +388,5 @@ fn slow_storage_drivers_are_named() {
     assert_eq!(names(compares), ["no-native-diff"]);
 }
 
+mod databases;
 mod remedies;

@@ -83,7 +83,7 @@ pub(crate) fn measure(
     let samples = appends(scratch, "fdatasync", |file| fdatasync(file), bound, observer)?;
     measured.fdatasync = Times::of(samples);
     observer.begins("fdatasync in place");
-    measured.overwrite = Times::of(overwrites(scratch, bound, observer)?);
+    measured.overwrite = Times::of(overwrites(scratch, "overwrite", BLOCK, bound, observer)?);
     Ok(())
 }
 
@@ -117,21 +117,26 @@ fn appends(
     Ok(samples)
 }
 
-fn overwrites(
+/// Measures fdatasync after `length` bytes of the file `name` were written again.
+pub(super) fn overwrites(
     scratch: &Scratch,
+    name: &str,
+    length: usize,
     bound: Bound,
     observer: &dyn Observer,
 ) -> Result<Vec<Duration>, Error> {
-    let path = scratch.path().join("overwrite");
+    let path = scratch.path().join(name);
     let file = File::create_new(&path).map_err(Error::io("create", &path))?;
-    let write = |byte: usize| {
-        let written = file.write_all_at(&[byte as u8; BLOCK], 0);
+    let mut block = vec![0; length];
+    let mut write = |byte: usize| {
+        block.fill(byte as u8);
+        let written = file.write_all_at(&block, 0);
         written.map_err(Error::io("write to", &path))?;
         let start = Instant::now();
         fdatasync(&file).map_err(Error::io("sync", &path))?;
         Ok(start.elapsed())
     };
-    // The first write gives the file its block.
+    // The first write gives the file its blocks.
     write(0)?;
     let mut samples = Vec::new();
     let clock = Clock::start(bound);

@@ -138,6 +138,8 @@ pub(super) struct LastLine {
     pub triggers: Vec<Trigger>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub emulated: Vec<Emulated>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Client>,
 }
 
 /// What dpkg has started to handle triggers of a package (deb-triggers(5)).
@@ -159,4 +161,12 @@ pub(super) struct Emulated {
     pub looks: u64,
     /// How often any process of the command was found running.
     pub of: u64,
+}
+
+/// A client of an engine: the engine's daemon does the work.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(super) struct Client {
+    pub program: &'static str,
+    /// Whether a word of its command line is `build`.
+    pub builds: bool,
 }

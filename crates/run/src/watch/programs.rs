@@ -1,13 +1,14 @@
-//! What the processes of a command are: triggers of dpkg, and programs in an emulator.
+//! What the processes of a command are: triggers of dpkg, programs in an emulator, and clients of
+//! engines.
 //!
 //! A thread looks at all processes of the command, up to a hundred times a second. A time is the
 //! one between the first and the last look that found a process, so it is too short, never too
 //! long. A process that ends between two looks is missed.
 
-use super::line::{Emulated, Trigger};
+use super::line::{Client, Emulated, Trigger};
 use crate::process::process_tree::{Walk, lineage, state};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +23,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 const SHARE: u32 = 50;
 /// Triggers of more packages, and more emulators, are not kept.
 const KEPT: usize = 1_000;
+/// Programs that have a daemon do the work. `doctor::command` has the daemon of each.
+const CLIENTS: [&str; 6] =
+    ["buildctl", "ctr", "docker", "docker-buildx", "docker-compose", "nerdctl"];
 
 #[derive(Default)]
 pub(super) struct Programs(Mutex<ProgramsSeen>);
@@ -36,6 +40,7 @@ struct ProgramsSeen {
     busy: u64,
     /// How often of these in an emulator, by its program.
     emulated: BTreeMap<String, u64>,
+    clients: BTreeSet<Client>,
 }
 
 struct RunningTrigger {
@@ -52,6 +57,7 @@ struct Look {
     of_triggers: HashSet<u32>,
     busy: u64,
     emulated: Vec<String>,
+    clients: Vec<Client>,
 }
 
 impl Programs {
@@ -64,15 +70,16 @@ impl Programs {
         programs
     }
 
-    /// Returns the triggers and emulators that were found, for the last line of the record.
-    pub(super) fn found(&self) -> (Vec<Trigger>, Vec<Emulated>) {
+    /// Returns the triggers, emulators and clients that were found, for the last line of the record.
+    pub(super) fn found(&self) -> (Vec<Trigger>, Vec<Emulated>, Vec<Client>) {
         let mut seen = self.lock();
         let ended = std::mem::take(&mut seen.running);
         ended.into_values().for_each(|trigger| seen.end(trigger));
         let of = seen.busy;
         let emulated = seen.emulated.iter();
         let emulated = emulated.map(|(by, looks)| Emulated { by: by.clone(), looks: *looks, of });
-        (seen.triggers.values().cloned().collect(), emulated.collect())
+        let clients = seen.clients.iter().cloned().collect();
+        (seen.triggers.values().cloned().collect(), emulated.collect(), clients)
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgramsSeen> {
@@ -106,7 +113,9 @@ impl Look {
     fn now(began: Instant) -> Option<Self> {
         let mut look = Self::default();
         for (process, threads) in Walk::over_ours()? {
-            look.add_trigger(process, began);
+            let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            look.clients.extend(client(&line));
+            look.add_trigger(process, &line, began);
             if threads.iter().any(|thread| state(process, *thread) == Some('R')) {
                 look.busy += 1;
                 let exe = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
@@ -116,9 +125,8 @@ impl Look {
         Some(look)
     }
 
-    fn add_trigger(&mut self, process: u32, began: Instant) {
-        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        let Some(package) = package_of_trigger(&line) else { return };
+    fn add_trigger(&mut self, process: u32, command_line: &[u8], began: Instant) {
+        let Some(package) = package_of_trigger(command_line) else { return };
         let Some((parent, started)) = lineage(process) else { return };
         // A shell forks with its command line, and debconf's frontend starts the script again.
         if self.of_triggers.insert(process) && !self.of_triggers.contains(&parent) {
@@ -137,6 +145,7 @@ impl ProgramsSeen {
         }
         before.into_values().for_each(|trigger| self.end(trigger));
         self.busy += look.busy;
+        self.clients.extend(look.clients);
         for by in look.emulated {
             if self.emulated.len() < KEPT || self.emulated.contains_key(&by) {
                 *self.emulated.entry(by).or_default() += 1;
@@ -169,6 +178,15 @@ fn package_of_trigger(command_line: &[u8]) -> Option<String> {
         package.split(':').next().map(str::to_owned)
     };
     words.windows(2).find_map(of_pair)
+}
+
+/// Returns the client of an engine whose command line (proc_pid_cmdline(5)) this is. Its words are left
+/// out, because they may have a password.
+fn client(command_line: &[u8]) -> Option<Client> {
+    let mut words = command_line.split(|byte| *byte == 0);
+    let name = Path::new(OsStr::from_bytes(words.next()?)).file_name()?.to_str()?;
+    let program = CLIENTS.into_iter().find(|client| *client == name)?;
+    Some(Client { program, builds: words.any(|word| word == b"build") })
 }
 
 /// Returns the emulator's name if `exe` is one that runs a program of another architecture.
@@ -204,6 +222,22 @@ mod tests {
     }
 
     #[test]
+    fn a_client_of_an_engine_is_known_by_the_name_that_it_was_started_by() {
+        for (words, wanted) in [
+            ("/usr/bin/docker\0build\0.\0", Some(("docker", true))),
+            ("docker\0login\0-p\0secret\0", Some(("docker", false))),
+            ("nerdctl\0-n\0x\0build\0", Some(("nerdctl", true))),
+            ("sh\0-c\0docker build .\0", None),
+            ("sudo\0docker\0build\0", None),
+            ("dockerd\0", None),
+            ("", None),
+        ] {
+            let found = client(words.as_bytes()).map(|client| (client.program, client.builds));
+            assert_eq!(found, wanted, "{words}");
+        }
+    }
+
+    #[test]
     fn an_emulator_is_known_also_when_its_file_is_gone() {
         for (exe, wanted) in [
             ("/usr/bin/qemu-arm", Some("qemu-arm")),
@@ -234,11 +268,11 @@ mod tests {
         {
             programs.lock().add(look);
         }
-        let (triggers, emulated) = programs.found();
+        let (triggers, emulated, clients) = programs.found();
         let wanted = ("man-db", 2, 50_000, 40_000);
         let found = &triggers[0];
         assert_eq!((&*found.package, found.runs, found.micros, found.longest), wanted);
-        assert!(triggers.len() == 1 && emulated.is_empty());
+        assert!(triggers.len() == 1 && emulated.is_empty() && clients.is_empty());
         assert_eq!(programs.lock().busy, 10);
     }
 }

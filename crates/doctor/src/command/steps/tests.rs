@@ -71,6 +71,53 @@ fn the_verdict_about_a_script_that_was_said_to_build_says_that_no_step_was_seen(
     assert_eq!(of(&podman, &[]).verdict, nothing);
 }
 
+/// A client that was found among the processes of a script is as good as the command itself.
+#[test]
+fn the_verdict_about_a_script_names_the_daemon_of_its_clients() {
+    let of = |watches: bool, clients: Value, lines: &[Value]| {
+        let first = json!({"record": 1, "command": ["./build.sh"], "watches_steps": watches});
+        let end = json!({"end": {"Exited": 0}, "at": 9_000_000, "looks": 0, "alone": 0, "lost": 0,
+            "clients": clients});
+        let lines = std::iter::once(&first).chain(lines).chain([&end]);
+        examined(&lines.map(|line| format!("{line}\n")).collect::<String>()).verdict
+    };
+    let docker = || json!([{"program": "docker", "builds": true}]);
+    let unseen = "./build.sh: no sync was waited for in 9.0 s; the work of its daemon is not seen: \
+                  `synconce doctor --docker`";
+    assert_eq!(of(false, docker(), &[]), unseen);
+    // As of `synconce doctor --docker -- docker build`.
+    assert_eq!(of(true, docker(), &[]), unseen);
+    let nerdctl = json!([{"program": "nerdctl", "builds": true}]);
+    assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --buildkit`"));
+    let nerdctl = json!([{"program": "nerdctl", "builds": false}]);
+    assert!(of(false, nerdctl, &[]).ends_with("`synconce doctor --containerd`"));
+    assert!(of(false, json!([]), &[]).ends_with("`synconce run` saves nothing"));
+    let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});
+    let seen = "./build.sh: 1 build step waited for no sync in 9.0 s";
+    assert_eq!(of(true, docker(), &[begin]), seen);
+}
+
+#[test]
+fn no_more_than_a_thousand_steps_are_told_apart_and_the_syncs_of_all_are_counted() {
+    let steps = (1..=1_001).flat_map(|step| {
+        let begin = json!({"step": step, "at": step, "engine": "docker", "command": "/probe"});
+        [begin, of_step(step, Some(2_000_000))]
+    });
+    let text = build_record(&steps.collect::<Vec<_>>());
+    let build = examined(&text).build.unwrap();
+    let ends = [build.steps.first(), build.steps.last()].map(|step| step.unwrap().number);
+    assert_eq!((build.steps.len(), ends, build.waits.calls), (1_000, [1, 1_000], 1_001));
+    assert!(build.steps.iter().all(|step| step.calls == 1));
+    // The same sums while the command runs.
+    let mut file = tempfile::tempfile().unwrap();
+    let mut sums = RecordSums::to(file.try_clone().unwrap());
+    sums.write_all(text.as_bytes()).and_then(|()| sums.flush()).unwrap();
+    let mut kept = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut kept)).unwrap();
+    let build = examined(&kept).build.unwrap();
+    assert_eq!((build.steps.len(), build.waits.calls), (1_000, 1_001));
+}
+
 #[test]
 fn a_record_without_an_end_lasts_to_the_last_line_about_a_step() {
     let begin = json!({"step": 1, "at": 500_000, "engine": "docker", "command": "/probe"});

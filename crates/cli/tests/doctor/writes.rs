@@ -1,0 +1,175 @@
+//! `synconce doctor --full`: our own writes are those of fio, as the disk gets them.
+//!
+//! Speeds of a shared machine cannot be compared. So the disk is slow: a write takes a millisecond, and
+//! the next one waits for it. Then the number of writes that wait at the same time is the depth.
+
+use crate::support::{doctor, report};
+use libtest_mimic::Trial;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+use synconce_testkit::harness::{Need, Place, finish, trial};
+use synconce_testkit::rig::{EventKind, FsKind, Limits, Rig};
+
+pub fn trials() -> Vec<Trial> {
+    let needs = [
+        Need::Program("fio", "fio"),
+        Need::Program("filefrag", "e2fsprogs"),
+        Need::Program("mkfs.xfs", "xfsprogs"),
+    ];
+    vec![trial(our_writes_are_those_of_fio_in_size_place_and_depth, &needs)]
+}
+
+/// Writes a second of the disk.
+const RATE: u64 = 1_000;
+
+/// A file of the measurement, while it was there.
+#[derive(Debug)]
+struct Seen {
+    created: SystemTime,
+    /// Where the file is on the disk.
+    extents: Vec<Range<u64>>,
+    /// By the clock of the recording.
+    nanos: Range<u64>,
+    /// How many writes waited for the disk, at each look.
+    waiting: Vec<u64>,
+}
+
+/// What the disk got of a file.
+#[derive(Debug)]
+struct Pattern {
+    /// How many writes usually waited for the disk.
+    depth: u64,
+    /// The mean length of a write, in bytes.
+    length: u64,
+    is_aligned: bool,
+    /// Whether a write usually begins where the one before ended.
+    is_sequential: bool,
+}
+
+/// Returns the file that is measured in `path`.
+fn measured(path: &Path) -> Option<PathBuf> {
+    let mut entries = fs::read_dir(path).unwrap().flatten();
+    let ours = entries
+        .find(|entry| entry.file_name().to_string_lossy().starts_with(".synconce-doctor-"))?;
+    Some(ours.path().join("writes"))
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Returns where the bytes of `file` are on the disk; nothing of a file that has no space yet, or is
+/// removed.
+fn extents(place: &Place, file: &Path) -> Vec<Range<u64>> {
+    let ended = finish(place.command("filefrag").args(["-v", "-b4096"]).arg(file));
+    let extent = |line: &str| {
+        // `   0:        0..   63999:      12345..     76344:  64000: unwritten,eof`
+        let mut parts = line.split(':').skip(2);
+        let (first, last) = parts.next()?.split_once("..")?;
+        let block = |text: &str| text.trim().parse::<u64>().ok();
+        Some(block(first)? * 4096..(block(last)? + 1) * 4096)
+    };
+    ended.stdout.lines().filter_map(extent).collect()
+}
+
+/// Looks at the files that doctor writes to on `rig` while `goes_on`.
+fn look_on(place: &Place, rig: &Rig, goes_on: impl Fn() -> bool) -> Vec<Seen> {
+    let device = rig.device().file_name().unwrap().to_str().unwrap();
+    let waiting = format!("/sys/block/{device}/inflight");
+    let mut all: Vec<Seen> = Vec::new();
+    while goes_on() {
+        thread::sleep(Duration::from_millis(1));
+        let found = measured(rig.path());
+        let created = found.as_ref().and_then(|file| fs::metadata(file).ok()?.created().ok());
+        let Some((file, created)) = found.zip(created) else { continue };
+        if all.last().is_none_or(|seen| seen.created != created) {
+            let extents = extents(place, &file);
+            let began = now();
+            if !extents.is_empty() {
+                all.push(Seen { created, extents, nanos: began..began, waiting: Vec::new() });
+            }
+        }
+        let Some(seen) = all.last_mut() else { continue };
+        let text = fs::read_to_string(&waiting).unwrap();
+        let writes = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+        seen.nanos.end = now();
+        seen.waiting.push(writes);
+    }
+    all
+}
+
+/// Returns what the disk got of the file `seen`.
+fn pattern(rig: &Rig, seen: &Seen) -> Pattern {
+    let log = rig.recording().unwrap().log().unwrap();
+    let events = log.events().iter().filter(|event| seen.nanos.contains(&event.nanos));
+    let writes = events.filter_map(|event| match event.what {
+        EventKind::Write { offset, length, .. } => Some(offset..offset + length),
+        _ => None,
+    });
+    let is_of_file = |write: &Range<u64>| {
+        seen.extents.iter().any(|part| part.start <= write.start && write.end <= part.end)
+    };
+    let writes: Vec<_> = writes.filter(is_of_file).collect();
+    assert!(writes.len() > 20, "{seen:?}");
+    let lengths: u64 = writes.iter().map(|write| write.end - write.start).sum();
+    let mut waiting = seen.waiting.clone();
+    waiting.sort_unstable();
+    let next = writes.windows(2).filter(|pair| pair[0].end == pair[1].start).count();
+    Pattern {
+        // The median: the file system may write for itself, too.
+        depth: waiting[waiting.len() / 2],
+        length: lengths / writes.len() as u64,
+        is_aligned: writes.iter().all(|write| write.start % 4096 == 0 && write.end % 4096 == 0),
+        is_sequential: 2 * next > writes.len(),
+    }
+}
+
+/// Measures with the programs in `path`, and returns what the disk got of each file.
+fn patterns(place: &Place, path: &str, by: &str) -> Vec<Pattern> {
+    let limits = Limits { writes: Some(RATE), written_bytes: Some(40_000_000), ..Limits::NONE };
+    let rig =
+        Rig::builder().fs(FsKind::Xfs).size(1 << 30).limits(limits).record(true).up().unwrap();
+    let measured = thread::scope(|scope| {
+        let mut doctor = doctor(place, rig.path(), &["--full"]);
+        doctor.env("PATH", path);
+        let root = rig.path();
+        let running = scope.spawn(move || report(root, &mut doctor).0);
+        let seen = look_on(place, &rig, || !running.is_finished());
+        let report = running.join().unwrap();
+        for kind in ["random", "sequential"] {
+            assert_eq!(report["measured"][kind]["by"], by, "{report:#}");
+        }
+        // A write takes a millisecond at least. What is in flight at the end is counted by fio.
+        let rate = report["measured"]["random"]["per_second"].as_f64();
+        assert!(rate > Some(0.0) && rate < Some(1.1 * RATE as f64), "{report:#}");
+        seen
+    });
+    measured.iter().map(|seen| pattern(&rig, seen)).collect()
+}
+
+fn our_writes_are_those_of_fio_in_size_place_and_depth(place: &Place) {
+    let ours = patterns(place, "/none", "synconce");
+    let fio = patterns(place, &std::env::var("PATH").unwrap(), "fio");
+    for (at, (ours, fio)) in ours.iter().zip(&fio).enumerate() {
+        let is_random = at == 0;
+        for pattern in [ours, fio] {
+            assert!(pattern.is_aligned, "{ours:?} {fio:?}");
+            assert_eq!(pattern.is_sequential, !is_random, "{ours:?} {fio:?}");
+        }
+        if is_random {
+            let of = |pattern: &Pattern| (pattern.depth, pattern.length);
+            assert_eq!((of(ours), of(fio)), ((128, 4096), (128, 4096)));
+        }
+        // The kernel may split a write of 1 MiB: a request has a limited number of pages that do not
+        // follow each other in memory.
+        let waiting = |pattern: &Pattern| (pattern.depth * pattern.length) as f64;
+        let ratio = waiting(ours) / waiting(fio);
+        assert!((0.85..=1.15).contains(&ratio), "{ours:?} {fio:?}");
+    }
+    assert_eq!((ours.len(), fio.len()), (2, 2), "{ours:?} {fio:?}");
+}
