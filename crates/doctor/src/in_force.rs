@@ -63,7 +63,7 @@ pub(crate) fn find(is_held: bool) -> Result<Vec<InForce>, Error> {
         found.extend(found_there.map(|(name, library)| InForce {
             name,
             skipping: Skipping::OfDynamicPrograms,
-            evidence: format!("{origin} names lib{name}"),
+            evidence: format!("{origin} names {name}"),
             preload: (origin == PRELOAD_FILE).then_some(library),
         }));
     }

@@ -26,3 +26,19 @@ pub fn preload_removal(library: &str) -> String {
     let script = format!("s,[^:[:space:]]*{name}[^:[:space:]]*,,g");
     format!("sed -i {} {PRELOAD_FILE}", quote(Path::new(&script)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_that_drop_syncs_are_known_in_any_directory() {
+        for (library, name) in [
+            ("libeatmydata.so", Some("eatmydata")),
+            ("/usr/$LIB/nosync/nosync.so", Some("nosync")),
+            ("libfakeroot-sysv.so", None),
+        ] {
+            assert_eq!(dropper(library), name, "{library}");
+        }
+    }
+}
