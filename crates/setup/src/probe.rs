@@ -27,14 +27,14 @@ pub struct Probed {
 }
 
 /// Runs probe containers in the running `engine`, and removes them. Returns `None` for an engine or a
-/// user that has none; otherwise why the probe was cut short, for the user.
+/// user that can have none; otherwise why the probe was cut short, for the user.
 pub fn probe(engine: Engine, host: &Host) -> Option<Result<Probed, String>> {
     if !host.is_running() || !rustix::process::geteuid().is_root() {
         return None;
     }
     match engine {
         Engine::Docker => match running::find(host, HeldDaemon::Docker) {
-            Ok(Some((process, None))) => Some(docker::probe::probe(host, &process)),
+            Ok(Some((process, None))) => docker::probe::probe(host, &process).transpose(),
             _ => None,
         },
         Engine::Podman => podman::probe::probe(host),

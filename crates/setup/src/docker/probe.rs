@@ -1,8 +1,7 @@
 //! Probe containers in the running dockerd: steps of its builders, and an ordinary container.
 //!
-//! The image is imported, and no registry is asked. A build by BuildKit exports nothing
-//! (`cacheonly`); its records in the build cache are found in the answer to `/system/df` and removed
-//! one by one.
+//! The image is imported, and no registry is asked. The records of a build by BuildKit in the build
+//! cache are found in the answer to `/system/df` and removed one by one.
 
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
@@ -23,11 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The first version whose client builds by BuildKit unless it is told otherwise.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
-/// Runs the probe containers in the dockerd `process`, and removes all that they leave.
+/// Runs the probe containers in the dockerd `process`, and removes all that they leave. Returns `None` if
+/// its images are in containerd's store: its BuildKit then takes no context with the request.
 ///
 /// # Errors
 /// Why not all of them ran, for the user.
-pub(crate) fn probe(host: &Host, process: &DaemonProcess) -> Result<Probed, String> {
+pub(crate) fn probe(host: &Host, process: &DaemonProcess) -> Result<Option<Probed>, String> {
     let read = || {
         let service = Service::read(host, "docker", Path::new(DROP_IN))?;
         let (_, text) = host.text(&daemon_json(host, &service)?)?;
@@ -38,15 +38,25 @@ pub(crate) fn probe(host: &Host, process: &DaemonProcess) -> Result<Probed, Stri
     let socket = api::socket(&words, &hosts).ok_or("dockerd serves no unix socket")?;
     let version = version(host, dockerd(host, &service));
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
-    let probe = DockerProbe { socket, name: unique() };
     let is_classic = is_classic && !builds::is_made(host);
+    let probe = DockerProbe { socket, name: unique() };
+    if stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?) {
+        return Ok(None);
+    }
     let probed = probe.import().and_then(|()| probe.run(is_classic));
     let left = probe.remove().err();
     match (probed, left) {
-        (Ok(probed), left) => Ok(Probed { left, ..probed }),
+        (Ok(probed), left) => Ok(Some(Probed { left, ..probed })),
         (Err(why), None) => Err(why),
         (Err(why), Some(left)) => Err(format!("{why}; {left}")),
     }
+}
+
+/// Whether the dockerd that answers `info` has its images in containerd's store.
+fn stores_in_containerd(info: &str) -> bool {
+    let info: Value = serde_json::from_str(info).unwrap_or_default();
+    let mut status = info["DriverStatus"].as_array().into_iter().flatten();
+    status.any(|pair| *pair == json!(["driver-type", "io.containerd.snapshotter.v1"]))
 }
 
 struct DockerProbe {
@@ -100,18 +110,21 @@ impl DockerProbe {
     }
 
     fn is_step_of_buildkit_held(&self) -> Result<bool, String> {
-        // [{"Type":"cacheonly"}]
-        let nothing = "%5B%7B%22Type%22%3A%22cacheonly%22%7D%5D";
-        let path = format!("/build?version=2&nocache=1&networkmode=none&outputs={nothing}");
         // A context that is no archive is the Dockerfile.
-        is_held(&self.ask("POST", &path, (ARCHIVE, self.dockerfile().as_bytes()))?)
+        self.is_step_held("version=2", self.dockerfile().as_bytes())
     }
 
     fn is_step_of_classic_builder_held(&self) -> Result<bool, String> {
-        let step = format!("{}-step", self.image());
-        let path = format!("/build?nocache=1&networkmode=none&rm=1&forcerm=1&t={step}");
         let context = archive("Dockerfile", self.dockerfile().as_bytes()).map_err(in_memory)?;
-        let answer = self.ask("POST", &path, (ARCHIVE, &context))?;
+        self.is_step_held("rm=1&forcerm=1", &context)
+    }
+
+    /// Builds an image with the parameters `builder`, and removes the image.
+    fn is_step_held(&self, builder: &str, context: &[u8]) -> Result<bool, String> {
+        // Not every dockerd can build without an image (`cacheonly`).
+        let step = format!("{}-step", self.image());
+        let path = format!("/build?nocache=1&networkmode=none&t={step}&{builder}");
+        let answer = self.ask("POST", &path, (ARCHIVE, context))?;
         let is_held = is_held(&answer);
         if is_held == Ok(true) {
             self.ask("DELETE", &format!("/images/{step}"), NOTHING)?;
@@ -249,6 +262,14 @@ mod tests {
         assert_eq!(is_held(&failed("'/probe' returned a non-zero code: 9")), Ok(false));
         let other = is_held(&failed("no space left on device")).unwrap_err();
         assert_eq!(other, "cannot build an image: no space left on device");
+    }
+
+    #[test]
+    fn the_store_of_containerd_is_known() {
+        let pair = r#"["driver-type","io.containerd.snapshotter.v1"]"#;
+        assert!(stores_in_containerd(&format!(r#"{{"DriverStatus":[{pair}]}}"#)));
+        assert!(!stores_in_containerd(r#"{"DriverStatus":[["Backing Filesystem","extfs"]]}"#));
+        assert!(!stores_in_containerd(r#"{"Driver":"vfs","DriverStatus":null}"#));
     }
 
     #[test]
