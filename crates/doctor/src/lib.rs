@@ -28,6 +28,7 @@ mod report;
 mod scratch;
 mod text;
 mod units;
+mod upload;
 
 pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
@@ -47,7 +48,7 @@ pub use finding::{Action, FINDINGS, Finding};
 pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
 pub use measure::{
-    AtOnce, Depth, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Writes,
+    AtOnce, Depth, DeviceFlushes, Export, Layers, Load, Measured, NameRates, Times, Writes,
 };
 pub use not_measured::NotMeasured;
 pub use observer::Observer;
@@ -106,6 +107,7 @@ pub fn examine(
                 measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
             if options.depth == Depth::Full {
                 measured.export = measure::export(engine, &place, observer, &mut not_measured)?;
+                measured.load = measure::load(engine, &place, observer, &mut not_measured)?;
             }
             measured
         }

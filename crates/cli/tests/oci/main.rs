@@ -15,6 +15,7 @@ mod dockerfile;
 mod doctor;
 mod doctor_context;
 mod doctor_images;
+mod doctor_load;
 mod doctor_places;
 mod doctor_podman;
 mod doctor_step_counts;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
         doctor::trials(),
         doctor_context::trials(),
         doctor_images::trials(),
+        doctor_load::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
         doctor_step_counts::trials(),

@@ -181,6 +181,8 @@ fn the_words_of_messages_are_known() {
         "measure/writes.rs",
         "measure/layers.rs",
         "measure/export.rs",
+        "measure/load.rs",
+        "upload.rs",
         "measure/syncs.rs",
         "measure.rs",
         "command/text.rs",

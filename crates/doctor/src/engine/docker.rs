@@ -2,7 +2,7 @@
 
 use super::build_cache::{BuildCache, DiskUsage, disk_usage_path};
 use super::images::{EmulatedImages, Emulators, ImageOf};
-use super::{ContainerEngine, Exportable, ask_containerd, layers};
+use super::{ContainerEngine, DockerApi, Exportable, ask_containerd, layers};
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use serde::Deserialize;
@@ -150,8 +150,9 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
         unknown.push(NotMeasured::new("architectures of images", reason(&error)));
         None
     });
+    let api = DockerApi { socket: socket.to_owned(), root: info.docker_root_dir.clone() };
     let engine = engine(info, store, build_cache, unknown);
-    Ok(ContainerEngine { emulated_images, exportable, ..engine })
+    Ok(ContainerEngine { emulated_images, exportable, api: Some(api), ..engine })
 }
 
 /// Returns the images that the kernel runs by an emulator; `None` if there are none. `native` is the
@@ -269,6 +270,7 @@ fn engine(
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
         emulated_images: None,
+        api: None,
         exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: true,
