@@ -18,7 +18,7 @@ pub fn trials() -> Vec<Trial> {
 }
 
 /// Returns the files of images, layers and temporary files below the directory of dockerd.
-fn files(root: &Path) -> Vec<String> {
+pub fn files(root: &Path) -> Vec<String> {
     let mut files = Vec::new();
     let directories = [
         "tmp",

@@ -18,6 +18,7 @@ mod doctor_images;
 mod doctor_load;
 mod doctor_places;
 mod doctor_podman;
+mod doctor_sending;
 mod doctor_step_counts;
 mod doctor_steps;
 mod doctor_storage;
@@ -89,6 +90,7 @@ fn main() -> ExitCode {
         doctor_load::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
+        doctor_sending::trials(),
         doctor_step_counts::trials(),
         doctor_steps::trials(),
         doctor_storage::trials(),

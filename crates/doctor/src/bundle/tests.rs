@@ -183,6 +183,7 @@ fn the_words_of_messages_are_known() {
         "measure/export.rs",
         "measure/load.rs",
         "upload.rs",
+        "context/sending.rs",
         "measure/syncs.rs",
         "measure.rs",
         "command/text.rs",
