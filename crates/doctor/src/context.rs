@@ -1,12 +1,18 @@
 //! The context of an image build: what a builder reads, what `.dockerignore` leaves out, and
 //! what it could leave out.
 
+mod archive;
 mod ignore;
+mod sending;
 
+pub use sending::{Sending, SendingCost};
+
+use crate::engine::ContainerEngine;
 use crate::error::Error;
 use crate::observer::{Observer, check};
 use crate::units::{bytes, whole};
 use ignore::{Ignore, Matched};
+use sending::{Beginning, SentContext};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,6 +20,7 @@ use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use synconce_durable::text::{self, printable};
 
 /// How many of the largest files and directories are listed.
@@ -87,14 +94,17 @@ pub struct BuildContext {
     /// Directories that this user cannot read. A builder may fail there.
     #[serde(serialize_with = "text::paths")]
     pub unreadable: Vec<PathBuf>,
+    /// What sending costs; none unless a dockerd was named.
+    pub sending: Option<Sending>,
 }
 
-/// Looks at all files below `directory`.
+/// Looks at all files below `directory`. Measures what sending them to `engine` costs, if it is dockerd.
 ///
 /// # Errors
 /// The directory or `.dockerignore` cannot be read, or a signal has arrived.
 pub fn examine_context(
     directory: &Path,
+    engine: Option<&ContainerEngine>,
     observer: &mut dyn Observer,
 ) -> Result<BuildContext, Error> {
     let absolute = fs::canonicalize(directory).map_err(Error::io("examine", directory))?;
@@ -119,8 +129,12 @@ pub fn examine_context(
     let top = ContextPath { path: String::new(), matched: Matched::default(), seldom: None };
     // An error of the top directory is one of the context.
     fs::read_dir(&absolute).map_err(Error::io("read", &absolute))?;
+    let began = Instant::now();
     walk.directory(&top)?;
-    let found = walk.found;
+    let (look, found) = (began.elapsed(), walk.found);
+    let context = SentContext { root: &absolute, whole: found.sent, beginning: &found.beginning };
+    let api = engine.and_then(|engine| engine.api.as_ref());
+    let sending = api.map(|api| sending::measure(api, &context, look, observer)).transpose()?;
     let mut could_be_ignored = sorted(found.seldom);
     could_be_ignored.sort_by_key(|part| std::cmp::Reverse(part.amount.archived()));
     Ok(BuildContext {
@@ -134,6 +148,7 @@ pub fn examine_context(
         largest_files: largest(found.files),
         could_be_ignored,
         unreadable: found.unreadable,
+        sending,
     })
 }
 
@@ -156,6 +171,7 @@ struct ContextSums {
     files: BTreeMap<String, Amount>,
     seldom: BTreeMap<String, Amount>,
     unreadable: Vec<PathBuf>,
+    beginning: Beginning,
 }
 
 struct ContextWalk<'a> {
@@ -203,6 +219,7 @@ impl ContextWalk<'_> {
             return;
         }
         found.sent.add(bytes);
+        found.beginning.add(&place.path, bytes);
         let top = place.path.split('/').next().unwrap_or_default();
         found.top.entry(top.to_owned()).or_default().add(bytes);
         if let Some(line) = &place.seldom {
@@ -322,72 +339,30 @@ impl BuildContext {
                 let _ = writeln!(text, "  {size:>9} {entries:>9}  {path}");
             }
         }
+        self.add_sending(&mut text);
         for path in &self.unreadable {
             let _ = writeln!(text, "\nnot read: {}", printable(&path.to_string_lossy()));
         }
         let _ = writeln!(text, "\n{verdict}");
         text
     }
+
+    /// Adds the lines about what sending costs.
+    fn add_sending(&self, text: &mut String) {
+        let Some(sending) = &self.sending else { return };
+        let _ = writeln!(text, "\nwhat sending to dockerd costs");
+        for (name, time, note) in sending.lines() {
+            let _ = writeln!(text, "  {name:<10} {time:>20}  {note}");
+        }
+        for missing in &sending.not_measured {
+            let _ = writeln!(text, "  not measured: {}: {}", missing.what, missing.why);
+        }
+        let cheapest = sending.cheapest().map(|way| format!("cheapest: {way}"));
+        for line in sending.bound(&self.sent).into_iter().chain(cheapest) {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Silent;
-
-    impl Observer for Silent {
-        fn will_write(&mut self, _: u64, _: &Path) {}
-        fn begins(&mut self, _: &str) {}
-        fn interrupted(&self) -> Option<i32> {
-            None
-        }
-    }
-
-    #[test]
-    fn a_context_is_counted_by_what_is_sent_ignored_and_seldom_needed() {
-        let directory = tempfile::tempdir().unwrap();
-        let write = |name: &str, size: usize| {
-            let path = directory.path().join(name);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, vec![b'x'; size]).unwrap();
-        };
-        write("src/main.rs", 10);
-        write("src/node_modules/a/index.js", 300);
-        write("lib/node_modules/b", 100);
-        write(".git/objects/1", 50);
-        write("target/CACHEDIR.TAG", 5);
-        write("target/debug/a.o", 1_000);
-        write("two\nlines", 2_000);
-        std::os::unix::fs::symlink("main.rs", directory.path().join("src/link")).unwrap();
-        write(".dockerignore", 0);
-        fs::write(directory.path().join(".dockerignore"), ".git\n").unwrap();
-        let found = examine_context(directory.path(), &mut Silent).unwrap();
-        assert_eq!(found.ignored, Amount { entries: 3, bytes: 50 });
-        // src, main.rs, link, node_modules, a, index.js; lib, node_modules, b; target,
-        // CACHEDIR.TAG, debug, a.o; two\nlines; .dockerignore
-        let bytes = 10 + 300 + 100 + 5 + 1_000 + 2_000 + 5;
-        assert_eq!(found.sent, Amount { entries: 15, bytes });
-        assert_eq!(found.symbolic_links, 1);
-        let seldom: Vec<_> = found
-            .could_be_ignored
-            .iter()
-            .map(|part| (part.path.to_str().unwrap(), part.amount.bytes))
-            .collect();
-        assert_eq!(seldom, [("target", 1_005), ("**/node_modules", 400)]);
-        for file in 0..5 {
-            write(&format!("src/.tox/{file}"), 0);
-        }
-        write("lib/.cache/one", 1_000);
-        let more = examine_context(directory.path(), &mut Silent).unwrap();
-        let lines: Vec<_> =
-            more.could_be_ignored.iter().map(|it| it.path.to_str().unwrap()).collect();
-        assert_eq!(lines, ["**/.tox", "target", "**/node_modules", "**/.cache"]);
-        assert_eq!(found.largest_files[0].path, Path::new("two\nlines"));
-        let text = found.text();
-        assert_eq!(text.lines().next(), text.lines().last(), "{text}");
-        assert!(text.contains(".dockerignore could save 1.4 kB in 9 entries"), "{text}");
-        assert!(text.contains("1  two\\nlines\n"), "{text}");
-        assert_eq!(Amount { entries: 1, bytes: 2 }.shown(), "2 B in 1 entry");
-    }
-}
+mod tests;

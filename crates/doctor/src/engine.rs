@@ -69,12 +69,23 @@ pub struct ContainerEngine {
     pub bolt: Vec<BoltDatabase>,
     /// The plugins of containerd whose option `no_sync` is on: their databases are not synced.
     pub no_sync: Vec<String>,
+    /// How dockerd is reached; none of another engine.
+    #[serde(skip)]
+    pub(crate) api: Option<DockerApi>,
     /// An image to measure an export with, if the engine has one of a fitting size.
     #[serde(skip)]
     pub(crate) exportable: Option<Exportable>,
     /// What the engine did not say.
     #[serde(skip)]
     pub(crate) unknown: Vec<NotMeasured>,
+}
+
+/// How dockerd is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DockerApi {
+    pub socket: PathBuf,
+    /// Its own directory, with its temporary files.
+    pub root: PathBuf,
 }
 
 /// An image that dockerd can export within seconds.

@@ -28,6 +28,7 @@ mod report;
 mod scratch;
 mod text;
 mod units;
+mod upload;
 
 pub use bundle::redacted;
 pub use cgroup::{Limit, LimitKind};
@@ -36,7 +37,7 @@ pub use command::{
     NotCovered, RecordFormat, RecordSums, Savings, Slowest, StepWaits, SyncGroup, TriggerRuns,
     Waits, asks_builder, compare, examine_record, export_record,
 };
-pub use context::{Amount, BuildContext, ContextPart, examine_context};
+pub use context::{Amount, BuildContext, ContextPart, Sending, SendingCost, examine_context};
 pub use device::Device;
 pub use engine::{
     BoltDatabase, BuildCache, ContainerEngine, EmulatedImages, InstalledProgram, SetUp,
@@ -47,7 +48,8 @@ pub use finding::{Action, FINDINGS, Finding};
 pub use host::{Distribution, Host};
 pub use in_force::{InForce, Skipping};
 pub use measure::{
-    AtOnce, Depth, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Transaction, Writes,
+    AtOnce, Depth, DeviceFlushes, Export, Layers, Load, Measured, NameRates, Times, Transaction,
+    Writes,
 };
 pub use not_measured::NotMeasured;
 pub use observer::Observer;
@@ -106,6 +108,7 @@ pub fn examine(
                 measure::measure(&place, &budget, no_syncs, observer, &mut not_measured)?;
             if options.depth == Depth::Full {
                 measured.export = measure::export(engine, &place, observer, &mut not_measured)?;
+                measured.load = measure::load(engine, &place, observer, &mut not_measured)?;
             }
             measured
         }

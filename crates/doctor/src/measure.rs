@@ -5,6 +5,7 @@ mod at_once;
 mod clock;
 mod export;
 mod layers;
+mod load;
 mod names;
 mod syncs;
 mod transaction;
@@ -13,6 +14,7 @@ mod writes;
 pub use at_once::AtOnce;
 pub use export::Export;
 pub use layers::Layers;
+pub use load::Load;
 pub(crate) use names::LEAST_CREATES;
 pub use names::NameRates;
 pub use syncs::{DeviceFlushes, Times};
@@ -53,6 +55,8 @@ pub struct Measured {
     pub layers: Option<Layers>,
     /// An export of an image by the engine.
     pub export: Option<Export>,
+    /// A load of an image by dockerd.
+    pub load: Option<Load>,
     /// Random writes of 4 KiB past the page cache.
     pub random: Option<Writes>,
     /// Sequential writes of 1 MiB past the page cache.
@@ -175,6 +179,22 @@ pub(crate) fn export(
 ) -> Result<Option<Export>, Error> {
     match engine.and_then(|engine| engine.exportable.as_ref()) {
         Some(source) => export::measure(source, place, observer, not_measured),
+        None => Ok(None),
+    }
+}
+
+/// Measures a load of an image by `engine`, whose layers are at `place`, if it is dockerd.
+///
+/// # Errors
+/// A signal has arrived.
+pub(crate) fn load(
+    engine: Option<&ContainerEngine>,
+    place: &ExaminedPlace,
+    observer: &mut dyn Observer,
+    not_measured: &mut Vec<NotMeasured>,
+) -> Result<Option<Load>, Error> {
+    match engine.and_then(|engine| engine.api.as_ref()) {
+        Some(api) => load::measure(api, place, observer, not_measured),
         None => Ok(None),
     }
 }

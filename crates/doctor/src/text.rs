@@ -6,7 +6,7 @@ use crate::engine::ContainerEngine;
 use crate::finding::Finding;
 use crate::in_force::InForce;
 use crate::measure::{
-    AtOnce, DeviceFlushes, Export, Layers, Measured, NameRates, Times, Transaction, Writes,
+    AtOnce, DeviceFlushes, Export, Layers, Load, Measured, NameRates, Times, Transaction, Writes,
 };
 use crate::place::ExaminedPlace;
 use crate::report::PlaceReport;
@@ -181,6 +181,7 @@ pub(crate) fn figures(measured: &Measured) -> Vec<Figure> {
         words("unmount", layers.map(unmount)),
         words("in a layer", layers.and_then(|it| it.random.as_ref()).map(random)),
         words("export", measured.export.as_ref().map(export)),
+        words("load", measured.load.as_ref().map(|it| load(it, measured))),
         words("writes", measured.random.as_ref().map(random)),
         words("writes", measured.sequential.as_ref().map(sequential)),
     ];
@@ -243,13 +244,29 @@ fn unmount(layers: &Layers) -> String {
 }
 
 fn export(export: &Export) -> String {
-    let Export { image, bytes: size, bytes_per_second, gzip, zstd } = export;
+    let Export { image, bytes: size, bytes_per_second, gzip, gunzip, zstd } = export;
     let (rate, size) = (bytes(*bytes_per_second), bytes(*size as f64));
     let mut line = format!("{rate}/s of {image}, {size}, as by docker save");
-    for (rate, program) in [(gzip, "gzip"), (zstd, "zstd")] {
+    for (rate, program) in [(gzip, "gzip"), (gunzip, "gzip -d"), (zstd, "zstd")] {
         line += &rate.map_or_else(String::new, |it| format!("; {program} {}/s", bytes(it)));
     }
     line
+}
+
+/// dockerd writes a layer twice: as it is sent, and unpacked. The memory takes what is written of a small
+/// image, the disk has to take that of a large one.
+fn load(load: &Load, measured: &Measured) -> String {
+    let (rate, size) = (load.bytes_per_second, bytes(load.bytes as f64));
+    let line = format!("{}/s of a layer of {size}, not compressed, as by docker load", bytes(rate));
+    let disk = measured.sequential.map(|writes| writes.bytes_per_second / 2.0);
+    match disk {
+        Some(disk) if disk < rate => {
+            let disk = bytes(disk);
+            format!("{line}; of a large image {disk}/s: the disk has to write each layer twice")
+        }
+        Some(_) => format!("{line}; the disk is not the limit"),
+        None => line,
+    }
 }
 
 fn limited(limit: &Limit) -> String {

@@ -109,10 +109,19 @@ fn answer(text: &[u8]) -> io::Result<(u16, String)> {
 /// # Errors
 /// The socket cannot be written.
 pub fn send(stream: &mut UnixStream, path: &str) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
     // HTTP/1.0: the answer ends with the connection, and is in one piece.
-    let question = format!("GET {path} HTTP/1.0\r\nHost: docker\r\n\r\n");
-    stream.write_all(question.as_bytes()).map_err(in_words)
+    send_head(stream, &format!("GET {path} HTTP/1.0"), "")
+}
+
+/// Sends the first line of a request, then `headers`, which end with CR LF, by `stream`. A body can
+/// follow.
+///
+/// # Errors
+/// The socket cannot be written.
+pub fn send_head(stream: &mut UnixStream, request: &str, headers: &str) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let head = format!("{request}\r\nHost: docker\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).map_err(in_words)
 }
 
 /// Reads `stream` to its end, which has to come before `end` and within `limit` bytes.

@@ -26,7 +26,8 @@ pub struct Doctor {
     /// Take more samples, and measure random writes and bandwidth, for less than a minute
     ///
     /// The writes go to one file of at most 3 GiB, and at most a quarter of the free space. fio
-    /// writes the file where it is installed.
+    /// writes the file where it is installed. With --docker: also let dockerd export an image, and load
+    /// one, which is removed.
     #[arg(long)]
     pub full: bool,
     /// Exit with 1 if one finding costs, or `run` saves, at least SECONDS
@@ -42,8 +43,8 @@ pub struct Doctor {
     ///
     /// DOCKER_HOST names another socket than /var/run/docker.sock. Needs root, unless dockerd is
     /// rootless. With COMMAND, which may be a script that calls `docker build`: tell the steps of
-    /// builds apart, in place of a disk.
-    #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "context", "read"])]
+    /// builds apart, in place of a disk. With --context: measure what sending of DIR costs.
+    #[arg(long, conflicts_with_all = ["path", "podman", "containerd", "buildkit", "read"])]
     pub docker: bool,
     /// Measure where Podman keeps its layers, and look at its storage driver and set-up
     #[arg(long, conflicts_with_all = ["path", "containerd", "buildkit", "context", "read",
@@ -63,7 +64,8 @@ pub struct Doctor {
     /// Look at the context DIR of an image build, in place of a disk
     ///
     /// Counts what a builder sends of DIR, and what .dockerignore leaves out. Lists the largest
-    /// files, and lines for .dockerignore. Writes nothing.
+    /// files, and lines for .dockerignore. Writes nothing. With --docker: also send up to 256 MiB of
+    /// DIR to dockerd, for at most 10 s, once as it is and once compressed. dockerd makes no image.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath,
         conflicts_with_all = ["path", "quick", "full", "fail_on"])]
     pub context: Option<PathBuf>,

@@ -227,6 +227,7 @@ const DOCTOR: Sections = Sections {
         ("synconce doctor /var/lib/docker", "Measure where Docker builds images."),
         ("synconce doctor --full --json=report.json .", "Keep all figures."),
         ("synconce doctor --context .", "Show what an image build sends, and what it need not."),
+        ("synconce doctor --context . --docker", "Say what sending it to dockerd costs, too."),
         ("synconce doctor -o record -- make test", "Say how long the tests wait for syncs."),
         ("synconce doctor --read record", "Report on them again."),
         ("synconce doctor --fail-on 30 || echo slow", "Check the disk of a CI runner."),

@@ -49,7 +49,7 @@ pub fn doctor(arguments: Doctor) -> Result<ExitCode, CommandError> {
     let asked = engine::ask(&arguments).map_err(failure)?;
     let mut watch = TerminalObserver::new();
     if let Some(directory) = &arguments.context {
-        let examined = examine_context(directory, &mut watch);
+        let examined = examine_context(directory, asked.as_ref(), &mut watch);
         watch.bar.finish_and_clear();
         let report = examined.map_err(failure)?;
         outputs.write(&report, || report.text(), |made| report.page(made))?;

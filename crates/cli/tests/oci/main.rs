@@ -16,8 +16,10 @@ mod doctor;
 mod doctor_context;
 mod doctor_databases;
 mod doctor_images;
+mod doctor_load;
 mod doctor_places;
 mod doctor_podman;
+mod doctor_sending;
 mod doctor_step_counts;
 mod doctor_steps;
 mod doctor_storage;
@@ -87,8 +89,10 @@ fn main() -> ExitCode {
         doctor_context::trials(),
         doctor_databases::trials(),
         doctor_images::trials(),
+        doctor_load::trials(),
         doctor_places::trials(),
         doctor_podman::trials(),
+        doctor_sending::trials(),
         doctor_step_counts::trials(),
         doctor_steps::trials(),
         doctor_storage::trials(),

@@ -235,6 +235,7 @@ impl ListeningDaemon {
             layers: Some(layers),
             build_cache: None,
             emulated_images: None,
+            api: None,
             exportable: None,
             builds_are_volatile: false,
             step_roots_are_volatile: true,

@@ -3,7 +3,7 @@
 use super::bolt::DatabasesOf;
 use super::build_cache::{BuildCache, DiskUsage, disk_usage_path};
 use super::images::{EmulatedImages, Emulators, ImageOf};
-use super::{ContainerEngine, Exportable, ask_containerd, layers};
+use super::{ContainerEngine, DockerApi, Exportable, ask_containerd, layers};
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
 use serde::Deserialize;
@@ -152,9 +152,10 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
         None
     });
     let root = info.docker_root_dir.clone();
+    let api = DockerApi { socket: socket.to_owned(), root: root.clone() };
     let mut engine = engine(info, store, build_cache, unknown);
     engine.add_databases(DatabasesOf::Docker(&root));
-    Ok(ContainerEngine { emulated_images, exportable, ..engine })
+    Ok(ContainerEngine { emulated_images, exportable, api: Some(api), ..engine })
 }
 
 /// Returns the images that the kernel runs by an emulator; `None` if there are none. `native` is the
@@ -266,6 +267,7 @@ fn engine(
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
         emulated_images: None,
+        api: None,
         exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: true,

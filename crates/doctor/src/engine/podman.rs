@@ -148,6 +148,7 @@ fn engine(info: Info, host: &host::Host) -> ContainerEngine {
         native_diff: status("Native Overlay Diff").map(|value| value == "true"),
         build_cache: None,
         emulated_images: None,
+        api: None,
         exportable: None,
         set_up: None,
         databases: None,

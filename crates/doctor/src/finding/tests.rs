@@ -245,6 +245,7 @@ pub(crate) fn engine(driver: &str) -> ContainerEngine {
         layers: None,
         build_cache: None,
         emulated_images: None,
+        api: None,
         exportable: None,
         builds_are_volatile: false,
         step_roots_are_volatile: false,

@@ -37,6 +37,8 @@ pub struct Export {
     pub bytes_per_second: f64,
     /// Compression by gzip, which uses one CPU.
     pub gzip: Option<f64>,
+    /// Decompression by gzip, in bytes of the archive.
+    pub gunzip: Option<f64>,
     /// Compression by zstd with one thread.
     pub zstd: Option<f64>,
 }
@@ -86,13 +88,16 @@ pub(crate) fn measure(
             return Ok(None);
         }
     };
-    let mut rate = |program: &'static str| -> Result<Option<f64>, Error> {
+    let mut compressed = |program: &'static str| -> Result<Option<Compressed>, Error> {
         check(observer)?;
-        let rate = compress(program, &sample);
-        Ok(rate.map_err(|why| not_measured.push(NotMeasured::new(program, why))).ok())
+        let compressed = compress(program, &sample);
+        Ok(compressed.map_err(|why| not_measured.push(NotMeasured::new(program, why))).ok())
     };
-    let (gzip, zstd) = (rate("gzip")?, rate("zstd")?);
-    Ok(Some(Export { image: source.name.clone(), bytes, bytes_per_second, gzip, zstd }))
+    let (gzip, zstd) = (compressed("gzip")?, compressed("zstd")?);
+    check(observer)?;
+    let gunzip = gzip.as_ref().and_then(|it| gunzip(&it.bytes, sample.len()));
+    let [gzip, zstd] = [gzip, zstd].map(|it| it.map(|it| it.per_second));
+    Ok(Some(Export { image: source.name.clone(), bytes, bytes_per_second, gzip, gunzip, zstd }))
 }
 
 /// Reads an answer to its end, or for [`TIME`]. Returns its beginning, and the number of its bytes.
@@ -137,14 +142,23 @@ fn nothing_sent(elapsed: Duration) -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "dockerd sends nothing within 10 s")
 }
 
-/// Compresses `sample` by `program`. Returns the bytes of the sample a second, or why not.
-fn compress(program: &str, sample: &[u8]) -> Result<f64, String> {
-    let in_memory = || -> io::Result<File> {
-        let mut file = File::from(memfd_create("synconce-doctor", MemfdFlags::CLOEXEC)?);
-        file.write_all(sample)?;
-        file.rewind()?;
-        Ok(file)
-    };
+/// A compressed sample.
+struct Compressed {
+    bytes: Vec<u8>,
+    /// Bytes of the sample.
+    per_second: f64,
+}
+
+/// Returns a file in memory with `bytes`.
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("synconce-doctor", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// Compresses `sample` by `program`, or returns why not.
+fn compress(program: &str, sample: &[u8]) -> Result<Compressed, String> {
     let mut command = Command::new(program);
     command.arg("--stdout");
     if program == "zstd" {
@@ -152,15 +166,26 @@ fn compress(program: &str, sample: &[u8]) -> Result<f64, String> {
         command.arg("-T1");
     }
     let began = Instant::now();
-    let written = in_memory().and_then(|input| stdout_for(&mut command, input.into()));
+    let written = in_memory(sample).and_then(|input| stdout_for(&mut command, input.into()));
     match written {
         Ok(written) if written.len() as f64 > COMPRESSED * sample.len() as f64 => {
             Err("the export is compressed already".to_owned())
         }
-        Ok(_) => Ok(sample.len() as f64 / began.elapsed().as_secs_f64()),
+        Ok(bytes) => {
+            let per_second = sample.len() as f64 / began.elapsed().as_secs_f64();
+            Ok(Compressed { bytes, per_second })
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Err("it is not installed".to_owned()),
         Err(error) => Err(reason(&error)),
     }
+}
+
+/// Decompresses `bytes`, of which gzip makes `length`. Returns these a second.
+fn gunzip(bytes: &[u8], length: usize) -> Option<f64> {
+    let began = Instant::now();
+    let input = in_memory(bytes).ok()?;
+    stdout_for(Command::new("gzip").args(["-d", "--stdout"]), input.into()).ok()?;
+    Some(length as f64 / began.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ impl BuildContext {
                     ),
                 ],
             ),
+            Section::new("What sending to dockerd costs", [Part::facts(self.sending_facts())]),
             Section::new("Not read", [unreadable]),
         ];
         let title = format!("{} (build context)", self.directory.display());
@@ -53,6 +54,18 @@ impl BuildContext {
         Part::table("The largest files", columns, &self.largest_files, |part| {
             vec![Cell::text(part.path.display().to_string()), size(part.amount.bytes)]
         })
+    }
+
+    fn sending_facts(&self) -> Vec<(&'static str, String)> {
+        let Some(sending) = &self.sending else { return Vec::new() };
+        let lines = sending.lines().into_iter();
+        let mut facts: Vec<_> =
+            lines.map(|(name, time, note)| (name, format!("{time}: {note}"))).collect();
+        facts
+            .extend(sending.not_measured.iter().map(|missing| (missing.what, missing.why.clone())));
+        facts.extend(sending.bound(&self.sent).map(|bound| ("sent", bound)));
+        facts.extend(sending.cheapest().map(|way| ("cheapest", way)));
+        facts
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {

@@ -103,6 +103,7 @@ fn hostile_names_are_shown_and_are_no_markup() {
         largest_files: vec![part(HOSTILE)],
         could_be_ignored: vec![part(HOSTILE)],
         unreadable: vec![HOSTILE.into()],
+        sending: None,
     };
     let again = format!("synconce run -- '{HOSTILE}'");
     for page in [

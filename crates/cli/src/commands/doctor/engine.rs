@@ -159,7 +159,10 @@ pub(super) fn hint(error: &Error, arguments: &Doctor) -> Option<String> {
     // containerd's clients take a path.
     let path = value.filter(|it| it.starts_with('/') && asked.program != CONTAINERD.program);
     let variable = asked.variable().map(|(name, _)| name);
-    let again = format!("synconce doctor {}", asked.flag);
+    let mut again = format!("synconce doctor {}", asked.flag);
+    if let Some(context) = &arguments.context {
+        again += &format!(" --context {}", shell(&[context.display().to_string()]));
+    }
     let kind = match error {
         Error::Engine { error, .. } => error.kind(),
         Error::NotAllowed(_) => ErrorKind::PermissionDenied,

@@ -1,0 +1,311 @@
+//! What sending of a build context costs: by the classic builder of dockerd, and with compression.
+//!
+//! dockerd gets the beginning of the context as by `docker build`. The Dockerfile copies a file that is
+//! not there, so that the build fails after the context has arrived. dockerd makes no image then, and
+//! removes the context.
+
+use super::Amount;
+use super::archive::{Archive, Chunked, DOCKERFILE, Timed};
+use crate::engine::DockerApi;
+use crate::error::Error;
+use crate::not_measured::NotMeasured;
+use crate::observer::{Observer, check};
+use crate::place::{self, Space};
+use crate::program::RunningChild;
+use crate::units::seconds;
+use crate::upload::{Upload, UploadAnswer};
+use serde::Serialize;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use synconce_sys::reason;
+
+/// The time for one way.
+const TIME: Duration = Duration::from_secs(10);
+/// The most entries that are sent.
+const ENTRIES: usize = 50_000;
+/// The most bytes of an archive that are sent.
+pub(super) const BYTES: u64 = 256 << 20;
+/// Bytes that are sent at once.
+const PART: usize = 64 << 10;
+/// The end of a body in chunks (RFC 9112).
+const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+/// What the classic builder says then.
+const FAILED: &str = "COPY failed";
+
+/// What sending of a context costs. All times are seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sending {
+    /// A look at all entries, as BuildKit does before each build.
+    pub look: f64,
+    /// Reading and archiving alone.
+    pub read: SendingCost,
+    /// As by the classic builder.
+    pub classic: Option<SendingCost>,
+    /// As by the classic builder with `--compress`.
+    pub compressed: Option<SendingCost>,
+    /// What has no figure.
+    pub not_measured: Vec<NotMeasured>,
+}
+
+/// What one way of sending costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SendingCost {
+    /// The part of the context that was sent.
+    pub sent: Amount,
+    /// The time for this part.
+    pub seconds: f64,
+    /// The time for the whole context at the same pace, by bytes and by entries: the shorter.
+    pub at_least: f64,
+    /// The longer.
+    pub at_most: f64,
+}
+
+/// The beginning of a context, in the order of a walk.
+#[derive(Default)]
+pub(super) struct Beginning {
+    /// Relative paths.
+    pub paths: Vec<String>,
+    bytes: u64,
+}
+
+impl Beginning {
+    /// Adds an entry, unless the beginning is long enough.
+    pub(super) fn add(&mut self, path: &str, length: u64) {
+        if self.paths.len() < ENTRIES && self.bytes < BYTES {
+            self.paths.push(path.to_owned());
+            self.bytes += Amount { entries: 1, bytes: length }.archived();
+        }
+    }
+
+    /// Returns what the beginning takes on a disk.
+    fn on_disk(&self) -> u64 {
+        self.bytes.min(BYTES) + 4096 * self.paths.len() as u64
+    }
+}
+
+/// A context, and the part of it that is sent.
+pub(super) struct SentContext<'a> {
+    pub root: &'a Path,
+    /// What a build sends.
+    pub whole: Amount,
+    pub beginning: &'a Beginning,
+}
+
+type Way = fn(&DockerApi, &SentContext<'_>, &dyn Observer) -> io::Result<SendingCost>;
+
+/// Measures what sending of `context` costs. A look at all of its entries took `look`.
+///
+/// # Errors
+/// A signal has arrived.
+pub(super) fn measure(
+    api: &DockerApi,
+    context: &SentContext<'_>,
+    look: Duration,
+    observer: &mut dyn Observer,
+) -> Result<Sending, Error> {
+    let mut not_measured = Vec::new();
+    observer.begins("reading of the build context");
+    let sink = Timed { until: Instant::now() + TIME, observer: &*observer, inner: io::sink() };
+    let read = Archive::write(context, sink).cost(context);
+    check(observer)?;
+    let written = context.beginning.on_disk();
+    let has_space = place::look(&api.root).is_ok_and(|place| {
+        let files = 2 * context.beginning.paths.len() as u64;
+        place.space_for(written) == Space::Enough
+            && place.available_files.is_none_or(|available| available > files)
+    });
+    if has_space {
+        observer.will_write(written, &api.root);
+    }
+    let mut by = |what: &'static str, way: Way| -> Result<Option<SendingCost>, Error> {
+        if !has_space {
+            let why = "the file system of dockerd has too little free space";
+            not_measured.push(NotMeasured::new(what, why));
+            return Ok(None);
+        }
+        observer.begins(what);
+        let sent = way(api, context, &*observer);
+        check(observer)?;
+        Ok(sent.map_err(|error| not_measured.push(NotMeasured::new(what, reason(&error)))).ok())
+    };
+    let classic = by("the classic builder", send)?;
+    let compressed = by("--compress", send_compressed)?;
+    Ok(Sending { look: look.as_secs_f64(), read, classic, compressed, not_measured })
+}
+
+/// Sends the context as the classic client does.
+fn send(
+    api: &DockerApi,
+    context: &SentContext<'_>,
+    observer: &dyn Observer,
+) -> io::Result<SendingCost> {
+    let mut upload = start(api, || observer.interrupted().is_some())?;
+    let archive = Archive::write(context, BufWriter::with_capacity(PART, Chunked(&mut upload)));
+    if archive.error.is_some() {
+        upload.cut();
+        return archive.ended_by_time(context);
+    }
+    upload.write_all(LAST_CHUNK)?;
+    is_refused_as_meant(&upload.answer()?)?;
+    Ok(archive.cost(context))
+}
+
+/// Sends the context through gzip, as the client does with `--compress`.
+fn send_compressed(
+    api: &DockerApi,
+    context: &SentContext<'_>,
+    observer: &dyn Observer,
+) -> io::Result<SendingCost> {
+    let mut command = Command::new("gzip");
+    command.arg("--stdout").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut gzip = RunningChild(command.spawn()?);
+    let (Some(input), Some(mut output)) = (gzip.0.stdin.take(), gzip.0.stdout.take()) else {
+        return Err(ErrorKind::BrokenPipe.into());
+    };
+    let mut upload = start(api, || false)?;
+    // Ends when gzip ends, and when dockerd reads too slowly.
+    let sender = thread::spawn(move || {
+        let mut chunks = BufWriter::with_capacity(PART, Chunked(&mut upload));
+        let copied = io::copy(&mut output, &mut chunks).and_then(|_| chunks.flush());
+        drop(chunks);
+        match copied.and_then(|()| upload.write_all(LAST_CHUNK)) {
+            Ok(()) => upload.answer(),
+            Err(error) => {
+                upload.cut();
+                Err(error)
+            }
+        }
+    });
+    let input = Timed { until: Instant::now() + TIME, observer, inner: input };
+    let archive = Archive::write(context, BufWriter::with_capacity(PART, input));
+    if archive.error.is_some() {
+        // dockerd removes what it has, as after a build.
+        drop(gzip);
+    }
+    let answer = sender.join().map_err(|_| io::Error::from(ErrorKind::Other))?;
+    if archive.error.is_some() {
+        return archive.ended_by_time(context);
+    }
+    is_refused_as_meant(&answer?)?;
+    Ok(archive.cost(context))
+}
+
+/// Begins a build by the classic builder.
+fn start<F: Fn() -> bool>(api: &DockerApi, is_interrupted: F) -> io::Result<Upload<F>> {
+    let request = format!("POST /build?version=1&nocache=1&dockerfile={DOCKERFILE} HTTP/1.1");
+    let headers = "Content-Type: application/x-tar\r\nTransfer-Encoding: chunked\r\n\
+                   Connection: close\r\n";
+    Upload::start(&api.socket, &request, headers, TIME, is_interrupted)
+}
+
+fn is_refused_as_meant(answer: &UploadAnswer) -> io::Result<()> {
+    if answer.status == 200 && answer.text.contains(FAILED) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("dockerd refuses the context with status {}", answer.status)))
+}
+
+impl SendingCost {
+    /// Returns the cost of `whole`, if `sent` took `seconds`.
+    pub(super) fn of(sent: Amount, seconds: f64, whole: Amount) -> Self {
+        let times = |sent: u64, whole: u64| (whole as f64 / sent.max(1) as f64).max(1.0);
+        let by_bytes = times(sent.archived(), whole.archived());
+        let by_entries = times(sent.entries, whole.entries);
+        let (at_least, at_most) = (by_bytes.min(by_entries), by_bytes.max(by_entries));
+        Self { sent, seconds, at_least: seconds * at_least, at_most: seconds * at_most }
+    }
+
+    /// Returns the time for the whole context.
+    pub(super) fn shown(&self) -> String {
+        let [least, most] = [self.at_least, self.at_most].map(seconds);
+        if least == most { least } else { format!("{least} to {most}") }
+    }
+
+    /// Seconds for a byte.
+    fn pace(&self) -> f64 {
+        self.seconds / self.sent.archived().max(1) as f64
+    }
+}
+
+impl Sending {
+    /// Returns a name, the time and a remark for each way.
+    pub(crate) fn lines(&self) -> Vec<(&'static str, String, &'static str)> {
+        let look = "all entries; BuildKit then sends what changed";
+        let mut lines =
+            vec![("look", seconds(self.look), look), ("read", self.read.shown(), "reading alone")];
+        let of =
+            |name, cost: &Option<SendingCost>, note| Some((name, cost.as_ref()?.shown(), note));
+        lines.extend(of("classic", &self.classic, "the classic builder, which gets the whole"));
+        lines.extend(of("--compress", &self.compressed, "the same through gzip"));
+        lines
+    }
+
+    /// Returns the cheapest way.
+    pub(crate) fn cheapest(&self) -> Option<String> {
+        let (plain, compressed) = (self.classic?, self.compressed?);
+        let of_classic = if compressed.pace() < plain.pace() { "with" } else { "without" };
+        Some(format!(
+            "BuildKit, if little has changed since the last build; the classic builder \
+             {of_classic} --compress"
+        ))
+    }
+
+    /// Returns how much was sent, if that is not the whole.
+    pub(crate) fn bound(&self, whole: &Amount) -> Option<String> {
+        let all = [Some(self.read), self.classic, self.compressed];
+        let sent = all.into_iter().flatten().map(|cost| cost.sent).min_by_key(Amount::archived)?;
+        (sent.entries < whole.entries || sent.bytes < whole.bytes).then(|| {
+            format!(
+                "the first {} were sent; the whole at the same pace, by bytes and by entries",
+                sent.shown()
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Amount = Amount { entries: 10, bytes: 0 };
+
+    #[test]
+    fn a_part_stands_for_the_whole_by_bytes_and_by_entries() {
+        let whole = SendingCost::of(SMALL, 2.0, SMALL);
+        assert_eq!((whole.at_least, whole.at_most, &*whole.shown()), (2.0, 2.0, "2.0 s"));
+        let large = Amount { entries: 20, bytes: 9 * 20 * 512 };
+        let part = SendingCost::of(SMALL, 2.0, large);
+        assert_eq!((part.at_least, part.at_most, &*part.shown()), (4.0, 40.0, "4.0 s to 40.0 s"));
+    }
+
+    #[test]
+    fn the_cheaper_way_of_the_classic_builder_is_named() {
+        let cost = |seconds| Some(SendingCost::of(SMALL, seconds, SMALL));
+        let sending = |classic, compressed| Sending {
+            look: 0.1,
+            read: SendingCost::of(SMALL, 0.1, SMALL),
+            classic: cost(classic),
+            compressed: cost(compressed),
+            not_measured: Vec::new(),
+        };
+        assert!(sending(1.0, 2.0).cheapest().unwrap().ends_with("builder without --compress"));
+        assert!(sending(2.0, 1.0).cheapest().unwrap().ends_with("builder with --compress"));
+        assert_eq!(sending(1.0, 2.0).bound(&SMALL), None);
+        let bound = sending(1.0, 2.0).bound(&Amount { entries: 11, bytes: 0 }).unwrap();
+        assert!(bound.starts_with("the first 0 B in 10 entries were sent;"), "{bound}");
+    }
+
+    #[test]
+    fn a_beginning_is_bounded_by_bytes_and_by_entries() {
+        let mut beginning = Beginning::default();
+        beginning.add("large", BYTES);
+        beginning.add("more", 1);
+        assert_eq!((beginning.paths.len(), beginning.on_disk()), (1, BYTES + 4096));
+        let mut many = Beginning::default();
+        (0..=ENTRIES).for_each(|_| many.add("small", 0));
+        assert_eq!(many.paths.len(), ENTRIES);
+    }
+}

@@ -1,0 +1,162 @@
+//! A request to dockerd with a large body, bounded by a time and ended by signals.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use synconce_probe::docker::{connect, send_head};
+
+/// The time between two looks for signals.
+const POLL: Duration = Duration::from_millis(100);
+/// The time for the answer after the body.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of an answer that are kept.
+const KEPT: usize = 64 << 10;
+
+/// A request whose body is being sent.
+pub(crate) struct Upload<F> {
+    stream: UnixStream,
+    until: Instant,
+    is_interrupted: F,
+}
+
+/// The answer to a request.
+pub(crate) struct UploadAnswer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The answer, with its head.
+    pub text: String,
+}
+
+impl<F: Fn() -> bool> Upload<F> {
+    /// Sends the head of `request`. The body has to be sent within `time`, and before
+    /// `is_interrupted`.
+    pub(crate) fn start(
+        socket: &Path,
+        request: &str,
+        headers: &str,
+        time: Duration,
+        is_interrupted: F,
+    ) -> io::Result<Self> {
+        let until = Instant::now() + time;
+        let mut stream = connect(socket)?;
+        send_head(&mut stream, request, headers)?;
+        stream.set_write_timeout(Some(POLL))?;
+        Ok(Self { stream, until, is_interrupted })
+    }
+
+    /// Returns the answer to a whole request. Signals do not end this: dockerd would leave files.
+    pub(crate) fn answer(mut self) -> io::Result<UploadAnswer> {
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        let (end, mut bytes, mut part) = (Instant::now() + PATIENCE, Vec::new(), vec![0; KEPT]);
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => break,
+                Ok(count) => bytes.extend_from_slice(&part[..count.min(KEPT - bytes.len())]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(too_late()),
+                Err(error) => return Err(error),
+            }
+            if Instant::now() > end {
+                return Err(too_late());
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| {
+            io::Error::new(ErrorKind::InvalidData, "the answer is none of dockerd's")
+        })?;
+        Ok(UploadAnswer { status, text })
+    }
+
+    /// Ends a request in the middle of its body, and waits until dockerd has removed what it has of
+    /// the body.
+    pub(crate) fn cut(self) {
+        if self.stream.shutdown(Shutdown::Write).is_ok() {
+            let _ = self.answer();
+        }
+    }
+}
+
+impl<F: Fn() -> bool> Write for Upload<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            if (self.is_interrupted)() {
+                return Err(io::Error::other("a signal has arrived"));
+            }
+            if Instant::now() >= self.until {
+                return Err(io::Error::new(ErrorKind::TimedOut, "dockerd reads too slowly"));
+            }
+            match self.stream.write(bytes) {
+                Err(error)
+                    if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn too_late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, "dockerd does not answer within 60 s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    /// Serves one request by `serve`, and returns what `ask` makes of it.
+    fn served<T>(
+        serve: impl FnOnce(UnixStream) + Send + 'static,
+        time: Duration,
+        is_interrupted: bool,
+        ask: impl FnOnce(Upload<Box<dyn Fn() -> bool>>) -> T,
+    ) -> T {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = thread::spawn(move || serve(listener.accept().unwrap().0));
+        let is_interrupted: Box<dyn Fn() -> bool> = Box::new(move || is_interrupted);
+        let upload = Upload::start(&socket, "POST /a HTTP/1.0", "", time, is_interrupted).unwrap();
+        let asked = ask(upload);
+        daemon.join().unwrap();
+        asked
+    }
+
+    #[test]
+    fn a_daemon_that_reads_nothing_and_a_signal_end_the_body() {
+        let long = Duration::from_secs(600);
+        for (time, is_interrupted, wanted) in [
+            (Duration::from_millis(300), false, "dockerd reads too slowly"),
+            (long, true, "a signal has arrived"),
+        ] {
+            // The daemon reads only what was sent, after the end of the body.
+            let reads = |mut stream: UnixStream| {
+                thread::sleep(Duration::from_millis(400));
+                let _ = stream.read_to_end(&mut Vec::new());
+            };
+            let failed = served(reads, time, is_interrupted, |mut upload| {
+                let failed = upload.write_all(&vec![0; 8 << 20]).unwrap_err();
+                upload.cut();
+                failed
+            });
+            assert_eq!(failed.to_string(), wanted);
+        }
+    }
+
+    #[test]
+    fn an_answer_has_its_status() {
+        let answers = |mut stream: UnixStream| {
+            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n{}").unwrap();
+        };
+        let answer = served(answers, Duration::from_secs(600), false, Upload::answer).unwrap();
+        assert_eq!((answer.status, answer.text.ends_with("{}")), (404, true));
+    }
+}
