@@ -65,11 +65,11 @@ pub struct CommandReport {
 /// The record cannot be read, or is none.
 pub fn examine_record(record: impl BufRead, ignored: &[String]) -> Result<CommandReport, Error> {
     let record = CommandRecord::read(record)?;
-    let waits = Waits::of(&record.tally);
-    let savings = Savings::of(&record, &waits);
-    let not_covered = NotCovered::of(&record.tally);
+    let waits = Waits::from_tally(&record.tally);
+    let savings = Savings::from_record(&record, &waits);
+    let not_covered = NotCovered::from_tally(&record.tally);
     let seconds = record.seconds();
-    let build = BuildSteps::of(&record.steps, seconds);
+    let build = BuildSteps::from_tally(&record.steps, seconds);
     let (ignored, findings) = finding::split(causes::derive(&record), ignored);
     let verdict =
         text::verdict(&record, &waits, &savings, &not_covered, build.as_ref(), findings.first());

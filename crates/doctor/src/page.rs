@@ -176,7 +176,7 @@ impl Cell {
 }
 
 impl Card {
-    fn of(finding: &Finding) -> Self {
+    fn from_finding(finding: &Finding) -> Self {
         let Finding { name, cause, evidence, remedy, undo, risk, .. } = finding;
         let lines = vec![
             CardLine::prose("cause", cause),

@@ -60,7 +60,7 @@ pub struct ComparedGroup {
 /// Compares the reports of two records.
 pub fn compare(before: &CommandReport, now: &CommandReport) -> CommandComparison {
     let covered = [before.waits.covered, now.waits.covered];
-    let build = ComparedSteps::of([&before.build, &now.build]);
+    let build = ComparedSteps::from_builds([&before.build, &now.build]);
     let name = now.command.first().map_or("", String::as_str);
     let of_steps = build.as_ref().map(|build| build.covered);
     let is_longer = |steps: &[f64; 2]| steps.iter().sum::<f64>() > covered.iter().sum();
@@ -94,7 +94,7 @@ pub fn compare(before: &CommandReport, now: &CommandReport) -> CommandComparison
 }
 
 impl ComparedSteps {
-    fn of(builds: [&Option<BuildSteps>; 2]) -> Option<Self> {
+    fn from_builds(builds: [&Option<BuildSteps>; 2]) -> Option<Self> {
         let waits = builds.map(|build| build.as_ref().map(|build| &build.waits));
         waits.iter().flatten().next()?;
         let steps = builds.map(|build| {

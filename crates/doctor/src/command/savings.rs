@@ -35,7 +35,7 @@ const COMMIT_SYNCS: [f64; 2] = [4.0, 10.0];
 const USUAL: [f64; 2] = [5e-9, 10e-9];
 
 impl Savings {
-    pub(super) fn of(record: &CommandRecord, waits: &Waits) -> Self {
+    pub(super) fn from_record(record: &CommandRecord, waits: &Waits) -> Self {
         let held = &record.tally.held;
         let (part, low, high) = wilson(record.alone, record.looks);
         let lost = record.lost as f64 / 1000.0 / record.looks.max(1) as f64;

@@ -108,7 +108,7 @@ pub struct BuildSteps {
 
 impl BuildSteps {
     /// Returns the steps of a command that ended after `seconds`; `None` if there are none.
-    pub(super) fn of(tally: &StepsTally, seconds: f64) -> Option<Self> {
+    pub(super) fn from_tally(tally: &StepsTally, seconds: f64) -> Option<Self> {
         if tally.steps.is_empty() {
             return None;
         }
@@ -124,7 +124,8 @@ impl BuildSteps {
             waits: step.timed.seconds,
             untimed: step.untimed,
         });
-        let (waits, not_covered) = (Waits::of(&tally.all), NotCovered::of(&tally.all));
+        let (waits, not_covered) =
+            (Waits::from_tally(&tally.all), NotCovered::from_tally(&tally.all));
         Some(Self { steps: steps.collect(), waits, not_covered, not_seen: NOT_SEEN })
     }
 

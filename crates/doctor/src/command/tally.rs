@@ -135,7 +135,7 @@ impl CallTally {
         }
         let at = self.slowest.partition_point(|slow| slow.seconds >= call.seconds());
         if at < SLOWEST {
-            self.slowest.insert(at, Slowest::of(call));
+            self.slowest.insert(at, Slowest::from_call(call));
             self.slowest.truncate(SLOWEST);
         }
     }
@@ -239,7 +239,7 @@ impl Groups {
 }
 
 impl Slowest {
-    pub(super) fn of(call: RecordedCall) -> Self {
+    pub(super) fn from_call(call: RecordedCall) -> Self {
         let seconds = call.seconds();
         let RecordedCall { call, file, program, process, ancestry, bytes, .. } = call;
         Self { call, file, program, process, ancestry, bytes, seconds }

@@ -34,7 +34,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    pub(super) fn of(tally: &CallTally) -> Self {
+    pub(super) fn from_tally(tally: &CallTally) -> Self {
         let (by_program, dropped_programs) = tally.by_program.sorted();
         let (by_directory, dropped_directories) = tally.by_directory.sorted();
         Self {
@@ -72,7 +72,7 @@ pub struct NotCovered {
 }
 
 impl NotCovered {
-    pub(super) fn of(tally: &CallTally) -> Vec<Self> {
+    pub(super) fn from_tally(tally: &CallTally) -> Vec<Self> {
         let kinds = tally.untimed.iter().map(|(call, untimed)| Self {
             call: call.clone(),
             calls: untimed.calls,

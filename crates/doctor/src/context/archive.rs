@@ -81,7 +81,7 @@ impl Archive {
     /// Returns what was sent until now, or until the end of the time.
     pub fn cost(&self, context: &SentContext<'_>) -> SendingCost {
         let time = self.error.as_ref().map_or_else(|| self.began.elapsed(), |error| error.1);
-        SendingCost::of(self.sent, time.as_secs_f64(), context.whole)
+        SendingCost::extrapolated(self.sent, time.as_secs_f64(), context.whole)
     }
 
     /// Returns what was sent until the end of the time, unless the archive ended for another reason.

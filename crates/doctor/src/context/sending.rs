@@ -210,7 +210,7 @@ fn is_refused_as_meant(answer: &UploadAnswer) -> io::Result<()> {
 
 impl SendingCost {
     /// Returns the cost of `whole`, if `sent` took `seconds`.
-    pub(super) fn of(sent: Amount, seconds: f64, whole: Amount) -> Self {
+    pub(super) fn extrapolated(sent: Amount, seconds: f64, whole: Amount) -> Self {
         let times = |sent: u64, whole: u64| (whole as f64 / sent.max(1) as f64).max(1.0);
         let by_bytes = times(sent.archived(), whole.archived());
         let by_entries = times(sent.entries, whole.entries);
@@ -274,19 +274,19 @@ mod tests {
 
     #[test]
     fn a_part_stands_for_the_whole_by_bytes_and_by_entries() {
-        let whole = SendingCost::of(SMALL, 2.0, SMALL);
+        let whole = SendingCost::extrapolated(SMALL, 2.0, SMALL);
         assert_eq!((whole.at_least, whole.at_most, &*whole.shown()), (2.0, 2.0, "2.0 s"));
         let large = Amount { entries: 20, bytes: 9 * 20 * 512 };
-        let part = SendingCost::of(SMALL, 2.0, large);
+        let part = SendingCost::extrapolated(SMALL, 2.0, large);
         assert_eq!((part.at_least, part.at_most, &*part.shown()), (4.0, 40.0, "4.0 s to 40.0 s"));
     }
 
     #[test]
     fn the_cheaper_way_of_the_classic_builder_is_named() {
-        let cost = |seconds| Some(SendingCost::of(SMALL, seconds, SMALL));
+        let cost = |seconds| Some(SendingCost::extrapolated(SMALL, seconds, SMALL));
         let sending = |classic, compressed| Sending {
             look: 0.1,
-            read: SendingCost::of(SMALL, 0.1, SMALL),
+            read: SendingCost::extrapolated(SMALL, 0.1, SMALL),
             classic: cost(classic),
             compressed: cost(compressed),
             not_measured: Vec::new(),

@@ -61,7 +61,7 @@ pub(super) fn disk_usage_path(version: &str) -> Option<String> {
 
 impl BuildCache {
     /// Counts the records at the time `now`, RFC 3339.
-    pub(super) fn of(usage: &DiskUsage, now: &str) -> Self {
+    pub(super) fn from_usage(usage: &DiskUsage, now: &str) -> Self {
         let records = usage.build_cache.as_deref().unwrap_or_default();
         let bytes = records.iter().map(CacheRecord::bytes).sum();
         let since = record::seconds(now).map_or(i64::MIN, |now| now - WEEK);
@@ -89,7 +89,7 @@ mod tests {
         let cache = |text| {
             let usage: DiskUsage = serde_json::from_str(text).unwrap();
             let BuildCache { entries, bytes, unused } =
-                BuildCache::of(&usage, "2026-11-28T12:00:00Z");
+                BuildCache::from_usage(&usage, "2026-11-28T12:00:00Z");
             (entries, bytes, unused)
         };
         let text = r#"{"BuildCache": [{"ID": "a", "Size": 5, "Shared": true}, {"Size": -1}]}"#;

@@ -122,7 +122,7 @@ pub fn ask_docker(socket: &Path) -> Result<ContainerEngine, Error> {
     let build_cache = match disk_usage_path(&version.api_version) {
         // The rest of the report needs no build cache.
         Some(path) => match answer::<DiskUsage>(connect()?, &path) {
-            Ok(usage) => Some(BuildCache::of(&usage, &record::now())),
+            Ok(usage) => Some(BuildCache::from_usage(&usage, &record::now())),
             Err(error) => {
                 unknown.push(NotMeasured::new("build cache", reason(&error)));
                 None
@@ -361,7 +361,7 @@ mod tests {
         let path = disk_usage_path("1.47").unwrap();
         let usage: DiskUsage = answer(stream, &path).unwrap();
         daemon.join().unwrap();
-        let cache = BuildCache::of(&usage, "2026-11-30T00:00:00Z");
+        let cache = BuildCache::from_usage(&usage, "2026-11-30T00:00:00Z");
         assert_eq!(cache, BuildCache { entries: 10_000, bytes: 10_000, unused: 1_000 });
         let summary = engine(info("null"), None, Some(cache), Vec::new()).summary();
         let words = "build cache of 10.0 kB in 10,000 records (1.0 kB unused for a week)";

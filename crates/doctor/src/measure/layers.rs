@@ -90,7 +90,8 @@ pub(crate) fn measure(
     let unmount = start.elapsed().as_nanos() as f64 / 1e3;
     let volatile = overlay(scratch, Kind::Volatile).map_err(Error::io("mount", &lower))?;
     let volatile = copy_ups(&volatile, "file", budget.copies, observer)?;
-    let all = (Times::of(file), Times::of(directory), Times::of(volatile));
+    let all =
+        (Times::from_samples(file), Times::from_samples(directory), Times::from_samples(volatile));
     let (Some(file), Some(directory), Some(volatile)) = all else { return Ok(None) };
     Ok(Some(Layers { file, directory, volatile, unmount, random }))
 }

@@ -75,7 +75,7 @@ pub(crate) fn measure(
         removed += 1;
     }
     let unlinks = removed as f64 / clock.elapsed().as_secs_f64();
-    Ok(NameRates { creates, create: Times::of(times), links, unlinks })
+    Ok(NameRates { creates, create: Times::from_samples(times), links, unlinks })
 }
 
 fn is_unsupported(error: &std::io::Error) -> bool {

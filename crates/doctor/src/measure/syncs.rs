@@ -49,7 +49,7 @@ pub struct DeviceFlushes {
 
 impl Times {
     /// Returns the times of `samples`; `None` of none.
-    pub(crate) fn of(mut samples: Vec<Duration>) -> Option<Self> {
+    pub(crate) fn from_samples(mut samples: Vec<Duration>) -> Option<Self> {
         samples.sort_unstable();
         let last = samples.len().checked_sub(1)?;
         let at = |part: f64| samples[(last as f64 * part).round() as usize].as_nanos() as f64 / 1e3;
@@ -78,12 +78,13 @@ pub(crate) fn measure(
     let after = FlushCount::now(&place.devices);
     let counted = before.zip(after).map(|(before, after)| after.since(before));
     measured.flushes = counted.and_then(|counted| flushes(counted, &samples));
-    measured.fsync = Times::of(samples);
+    measured.fsync = Times::from_samples(samples);
     observer.begins("fdatasync");
     let samples = appends(scratch, "fdatasync", |file| fdatasync(file), bound, observer)?;
-    measured.fdatasync = Times::of(samples);
+    measured.fdatasync = Times::from_samples(samples);
     observer.begins("fdatasync in place");
-    measured.overwrite = Times::of(overwrites(scratch, "overwrite", BLOCK, bound, observer)?);
+    measured.overwrite =
+        Times::from_samples(overwrites(scratch, "overwrite", BLOCK, bound, observer)?);
     Ok(())
 }
 
@@ -153,11 +154,11 @@ mod tests {
     #[test]
     fn times_are_quantiles_in_microseconds() {
         let samples = (1..=101).rev().map(Duration::from_millis).collect();
-        let times = Times::of(samples).unwrap();
+        let times = Times::from_samples(samples).unwrap();
         assert_eq!(times.samples, 101);
         assert_eq!((times.fastest, times.quarter), (1_000.0, 26_000.0));
         assert_eq!((times.median, times.p99), (51_000.0, 100_000.0));
-        assert_eq!(Times::of(Vec::new()), None);
+        assert_eq!(Times::from_samples(Vec::new()), None);
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) fn measure(
     if budget.list > 0 {
         observer.begins("the list of free pages of a database");
         let samples = overwrites(scratch, "list", budget.list, budget.bound, observer)?;
-        free_list = Times::of(samples);
+        free_list = Times::from_samples(samples);
     }
     measured.transaction = Some(Transaction { micros: SYNCS * overwrite.median, free_list });
     Ok(())

@@ -22,7 +22,7 @@ impl CommandReport {
     pub fn page(&self, again: &str, made: &str) -> String {
         let run = (self.savings.about >= WORTH).then(|| (self.savings.at_least, self.run(again)));
         let findings = self.findings.iter();
-        let findings = findings.map(|it| (it.seconds.unwrap_or_default(), Card::of(it)));
+        let findings = findings.map(|it| (it.seconds.unwrap_or_default(), Card::from_finding(it)));
         let mut cards: Vec<_> = run.into_iter().chain(findings).collect();
         cards.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let cards = cards.into_iter().map(|(_, card)| card).collect();

@@ -18,7 +18,7 @@ impl PlaceReport {
         Page::text(
             title,
             &self.verdict,
-            self.findings.iter().map(Card::of).collect(),
+            self.findings.iter().map(Card::from_finding).collect(),
             [self.measured(), self.not_measured(), self.looked_at()],
             made,
         )
@@ -26,7 +26,7 @@ impl PlaceReport {
 
     fn measured(&self) -> Section {
         let figures = text::figures(&self.measured);
-        let waits: Vec<_> = figures.iter().filter_map(WaitRow::of).collect();
+        let waits: Vec<_> = figures.iter().filter_map(WaitRow::from_figure).collect();
         let words = figures.iter().filter_map(|figure| match figure {
             Figure::Words(name, words) => Some((*name, words.clone())),
             Figure::Waits(..) => None,
@@ -78,7 +78,7 @@ struct WaitRow {
 }
 
 impl WaitRow {
-    fn of(figure: &Figure) -> Option<Self> {
+    fn from_figure(figure: &Figure) -> Option<Self> {
         match *figure {
             Figure::Waits(name, times, what) => Some(Self { name, times, what }),
             Figure::Words(..) => None,
