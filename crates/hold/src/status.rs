@@ -1,6 +1,6 @@
 //! The state of a hold.
 
-use crate::config::{AfterCrash, Config};
+use crate::config::{AfterCrash, Config, Held};
 use crate::error::{HoldFailure, Unclean};
 use crate::live::{Obstacle, View};
 use crate::lost;
@@ -12,9 +12,11 @@ use crate::record::HoldRecord;
 use crate::runtime::{self, Lock};
 use crate::start::is_mounted;
 use crate::unclean::unclean;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::Serialize;
 use std::cell::OnceCell;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use synconce_durable::error::Error;
 
@@ -70,7 +72,7 @@ pub struct HoldStatus {
     pub cost: Option<String>,
     /// Processes that have a held file open with `O_SYNC` or `O_DSYNC`, which is not held.
     pub synced_at_open: Vec<FileUser>,
-    /// Why the hold is failed or interrupted, or where the overlays are.
+    /// Why the hold is failed or interrupted, where the overlays are, or what only root can see.
     pub reason: Option<String>,
     /// Whether another command makes the hold complete, or ends it, now.
     #[serde(skip)]
@@ -189,16 +191,15 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
         let state = if is_held { HoldState::Failed } else { HoldState::Interrupted };
         return Ok(HoldStatus { state, reason: Some(why.to_string()), ..status });
     }
-    let (mut has_moved, mut is_fenced) = (false, false);
+    let (mut has_moved, mut is_fenced, mut unseen) = (false, false, None);
     for (overlay, held) in look.view()?.overlays(record)?.iter().zip(record.held()) {
         let place = &overlay.place;
-        let leads_there = ResolvedPath::find(held).is_ok_and(|now| now.path() == place.path());
         if let (None, Some(at)) = (overlay.mount, overlay.home()) {
             status.reason = Some(at.to_string());
         } else if let Some(at @ Obstacle::Moved(_)) = overlay.obstacle_here() {
             has_moved = true;
             status.reason = Some(format!("{} is held still: {at}", held.path.display()));
-        } else if overlay.mount.is_none() || !leads_there {
+        } else if overlay.mount.is_none() || leads_to(held, place) == Some(false) {
             status.missing.push(held.path.clone());
         } else if place.has_write_back_error() {
             status.state = HoldState::Failed;
@@ -212,6 +213,7 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
                 _ => format!("{path} can only be read: a start or stop goes on, or was cut short"),
             });
         } else {
+            unseen = unseen.or_else(|| find_unseen(held, place));
             status.synced_at_open.extend(overlay.users_that(OpenFile::is_synced));
         }
     }
@@ -223,6 +225,36 @@ fn of_record(record: &HoldRecord, look: &Look, change: OtherChange) -> Result<Ho
             status.is_changing = true;
             status.reason = Some("another command starts or stops the hold now".to_owned());
         }
+    } else {
+        status.reason = status.reason.or(unseen);
     }
     Ok(status)
+}
+
+/// Whether `held` leads to `place`, where an overlay is mounted. `None` if this user may not look.
+fn leads_to(held: &Held, place: &ResolvedPath) -> Option<bool> {
+    match ResolvedPath::find(held) {
+        Ok(now) => Some(now.path() == place.path()),
+        Err(error) if !is_denied(&error) => Some(false),
+        // No component of a mount point is a link.
+        Err(_) => (held.path == place.path()).then_some(true),
+    }
+}
+
+/// Returns what this user cannot see of `held`, whose overlay is mounted at `place`.
+fn find_unseen(held: &Held, place: &ResolvedPath) -> Option<String> {
+    let open = || place.open_parent()?.open_file(place.name(), OFlags::RDONLY);
+    let what = if leads_to(held, place).is_none() {
+        format!("{} leads to the held files", held.path.display())
+    } else if open().is_err_and(|error| is_denied(&error)) {
+        // Only a sync of the file shows that: see `ResolvedPath::has_write_back_error`.
+        "the disk has lost writes".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("only root can see whether {what}"))
+}
+
+fn is_denied(error: &Error) -> bool {
+    error.io().kind() == ErrorKind::PermissionDenied
 }

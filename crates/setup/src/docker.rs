@@ -201,14 +201,11 @@ fn lacks_default(
     service: &Service,
     process: &DaemonProcess,
 ) -> Result<Option<Lack>, Error> {
-    let (_, text) = host.text(&daemon_json(host, service)?)?;
-    let hosts = daemon_json::hosts(&text.unwrap_or_default());
-    let words = process.words("cmdline").unwrap_or_default();
     let unknown = |why: String| {
         let ask = "docker info --format '{{.DefaultRuntime}}'";
         Ok(Some(Lack::Unknown(format!("its default runtime is not known: {why}; ask it: {ask}"))))
     };
-    let Some(socket) = api::socket(&words, &hosts) else {
+    let Some(socket) = socket(host, service, process)? else {
         return unknown("it serves no unix socket".to_owned());
     };
     match api::default_runtime(&socket) {
@@ -216,6 +213,40 @@ fn lacks_default(
         Ok(other) => Ok(Some(Lack::Old(format!("its default runtime is {other}")))),
         Err(why) => unknown(why),
     }
+}
+
+/// Returns the socket at which `process` answers; `None` if it serves none.
+fn socket(
+    host: &Host,
+    service: &Service,
+    process: &DaemonProcess,
+) -> Result<Option<PathBuf>, Error> {
+    let (_, text) = host.text(&daemon_json(host, service)?)?;
+    let hosts = daemon_json::hosts(&text.unwrap_or_default());
+    Ok(api::socket(&process.words("cmdline").unwrap_or_default(), &hosts))
+}
+
+/// Returns what `process` has of the set-up, which is undone: a dockerd that was not restarted since.
+///
+/// # Errors
+/// A unit that cannot be read.
+pub(crate) fn still_has(host: &Host, process: &DaemonProcess) -> Result<Option<String>, Error> {
+    let service = Service::read(host, "docker", Path::new(DROP_IN))?;
+    let default = socket(host, &service, process)?.map(|socket| api::default_runtime(&socket));
+    if default.is_some_and(|name| name.as_deref() == Ok(RUNTIME_NAME)) {
+        return Ok(Some(format!("its default runtime is {RUNTIME_NAME}")));
+    }
+    let is_ours = |name: &str, value: &str| match name {
+        VARIABLE => value == host.runtime(),
+        "PATH" => {
+            value.split(':').next().is_some_and(|it| [DIRECTORY, builds::DIRECTORY].contains(&it))
+        }
+        _ => false,
+    };
+    let words = process.words("environ").unwrap_or_default();
+    let mut variables = words.iter().filter_map(|word| word.split_once('='));
+    let found = variables.find(|(name, value)| is_ours(name, value));
+    Ok(found.map(|(name, _)| format!("its environment has the {name} of the set-up")))
 }
 
 /// How the embedded BuildKit is given its runc.

@@ -40,6 +40,16 @@ impl Engine {
         }
     }
 
+    /// Returns the set-up of the hold of the same daemon.
+    pub fn hold(self) -> Option<Self> {
+        match self {
+            Self::Docker => Some(Self::Held(HeldDaemon::Docker)),
+            Self::Buildkit => Some(Self::Held(HeldDaemon::Buildkit)),
+            Self::Containerd => Some(Self::Held(HeldDaemon::Containerd)),
+            Self::Podman | Self::Held(_) => None,
+        }
+    }
+
     /// Returns the words after `synconce setup`.
     pub fn command(self) -> &'static str {
         match self {

@@ -49,6 +49,7 @@ pub use engine::{Engine, HeldDaemon};
 
 use error::Error;
 use host::Host;
+use journal::Journal;
 use plan::Plan;
 use std::path::Path;
 
@@ -69,6 +70,16 @@ impl Engine {
 /// without the right to read the journal.
 pub fn is_set_up(engine: Engine, state: &Path) -> bool {
     state.join("setup").join(engine.name()).is_dir()
+}
+
+/// Returns the command that undoes the hold of the daemon of `engine`, if that hold is set up on `host`.
+///
+/// # Errors
+/// A journal that cannot be read.
+pub fn undo_of_hold(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
+    let Some(hold) = engine.hold() else { return Ok(None) };
+    let journal = Journal::read(host, hold)?;
+    Ok(journal.map(|_| format!("{} --undo", host.setup(hold.command()))))
 }
 
 /// Plans the set-up of `engine`.

@@ -75,6 +75,22 @@ pub fn look(
     }))
 }
 
+/// Returns what a running dockerd still has of a set-up that was undone, with the command that mends
+/// it.
+///
+/// # Errors
+/// As for [`look`].
+pub fn still_has(engine: Engine, host: &Host) -> Result<Option<String>, Error> {
+    let is_undone = || Journal::read(host, engine).is_ok_and(|journal| journal.is_none());
+    if engine != Engine::Docker || !host.is_running() || !is_undone() {
+        return Ok(None);
+    }
+    let Some((process, _)) = find(host, HeldDaemon::Docker)? else { return Ok(None) };
+    let why = docker::still_has(host, &process)?;
+    let (pid, restart) = (process.pid, engine.restart(host));
+    Ok(why.map(|why| format!("dockerd (pid {pid}) still has it: {why}; {restart}")))
+}
+
 /// Returns a line for the running daemons that build images, but not by the set-up of `engine`: of a
 /// container, as docker buildx starts them, and of a user, as a rootless dockerd.
 pub fn out_of_reach(engine: Engine, host: &Host) -> Vec<String> {

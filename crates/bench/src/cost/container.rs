@@ -34,8 +34,10 @@ pub(super) fn variants(synconce: &Path) -> Vec<Variant> {
     let variant = |(name, program, dir): (&str, &str, &str)| {
         let log = format!("{{containers}}/{dir}/runc-log.json");
         let bundle = format!("{{containers}}/{dir}/{ID}");
-        let words = ["env", "SYNCONCE_OCI_FILE={containers}/oci.toml", program, "--log", &log];
-        let words = words.into_iter().chain(["--log-format", "json", "run", "--bundle"]);
+        // Counted apart: `synconce status` shows the steps of engines.
+        let words = ["env", "SYNCONCE_OCI_FILE={containers}/oci.toml"];
+        let words = words.into_iter().chain(["SYNCONCE_RUNTIME_DIR={containers}/run", program]);
+        let words = words.chain(["--log", &log, "--log-format", "json", "run", "--bundle"]);
         Variant {
             about: format!("start of a container, {name}"),
             promise: Promise::Nothing,

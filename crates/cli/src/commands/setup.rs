@@ -22,7 +22,7 @@ use synconce_setup::host::Host;
 use synconce_setup::plan::{PathChange, PlannedAct};
 use synconce_setup::{
     Engine, HeldDaemon, apply, diff, in_force, kubernetes, not_installed, plan, plan_builds_only,
-    running, still_in_use, undo, version,
+    running, still_in_use, undo, undo_of_hold, version,
 };
 
 /// The program that is installed as the OCI runtime.
@@ -275,7 +275,12 @@ fn edits(arguments: &Setup) -> undo::Edits {
 fn roll_back(engine: Engine, host: &Host, arguments: &Setup) -> Result<SetupReport, Error> {
     let name = engine.command();
     let Some(undo) = undo::plan(host, engine, edits(arguments))? else {
-        let note = format!("{name} was not set up by synconce: there is nothing to undo");
+        let hold = undo_of_hold(engine, host)?;
+        let hold = hold.map(|undo| format!("; for the hold of its databases: {undo}"));
+        let note = format!(
+            "{name} was not set up by synconce: there is nothing to undo{}",
+            hold.unwrap_or_default()
+        );
         return Ok(SetupReport { notes: vec![note], ..SetupReport::default() });
     };
     if let Some(refusal) = in_force(engine, host)? {

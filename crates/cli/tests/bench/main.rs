@@ -126,3 +126,26 @@ fn an_interrupted_benchmark_dies_by_the_signal_and_leaves_nothing_behind() {
         assert!(!place.0.join("work").exists(), "{variant}: the benchmark made it");
     }
 }
+
+#[test]
+fn the_build_steps_of_a_benchmark_are_not_counted() {
+    let place = DiskDirectory::new("cost");
+    let synconce = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_synconce"));
+        command.args(words).env("TMPDIR", place.0.join("logs"));
+        for (variable, part) in [("STATE", "state"), ("REGISTRY", "registry"), ("RUNTIME", "run")] {
+            command.env(format!("SYNCONCE_{variable}_DIR"), place.0.join(part));
+        }
+        let ended = command.output().expect("synconce runs");
+        assert!(ended.status.success(), "{words:?}: {ended:?}");
+        String::from_utf8(ended.stdout).expect("text")
+    };
+    let dir = place.0.join("work");
+    let variants = "container/bare,container/build-step,container/ordinary";
+    let bench = ["bench", "cost", "--rounds", "1", "--variants", variants, "--dir"];
+    let measured = synconce(&[&bench[..], &[dir.to_str().expect("UTF-8")]].concat());
+    assert!(measured.contains("container/build-step"), "{measured}");
+    assert_eq!(synconce(&["status"]), "");
+    let metrics = synconce(&["status", "--format", "prometheus"]);
+    assert!(!metrics.contains("build_step"), "{metrics}");
+}

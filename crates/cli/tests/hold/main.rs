@@ -29,6 +29,7 @@ mod refusals;
 mod restore;
 mod running;
 mod said;
+mod shown;
 mod support;
 mod waits;
 mod writers;

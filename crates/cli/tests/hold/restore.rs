@@ -1,7 +1,7 @@
 //! `hold restore`: what is set aside comes back, and nothing newer is lost.
 
-use crate::crashes::{crash, interrupted};
-use crate::support::{HoldOnRig, end, failed, hold, to_synconce, with_hold};
+use crate::crashes::{crash, edit, interrupted};
+use crate::support::{HoldOnRig, end, failed, hold, sh, to_synconce, with_hold};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -47,7 +47,7 @@ fn what_is_set_aside_comes_back_and_what_is_newer_is_kept_until_it_is_settled() 
     with_hold(WIPE, |_, fixture| {
         wiped(fixture);
         let held = "cannot put back the files of the hold t: it is in force";
-        fixture.fails("restore", &[held, "hint: synconce hold stop t\n"]);
+        fixture.fails("restore", &[held, "then: synconce hold stop t; then restore again\n"]);
         fixture.ok("stop");
         let daemon = fixture.open(&fixture.directory().join("data"));
         let said = format!("cannot put back {}: it is in use by ", fixture.directory().display());
@@ -71,6 +71,22 @@ fn what_is_set_aside_comes_back_and_what_is_newer_is_kept_until_it_is_settled() 
         assert_eq!(fixture.ok("restore"), NOTHING);
         settled_once_written(fixture);
         assert_eq!(content(fixture), ["old", "old"]);
+    });
+}
+
+#[test]
+fn a_restore_under_a_daemon_names_the_units_and_sockets_to_stop() {
+    with_hold("", |place, fixture| {
+        fixture.ok("start");
+        let end = "synconce hold stop t; then restore again\n";
+        fixture.fails("restore", &[&format!("hint: end the daemon first; then: {end}")]);
+        edit(place, |record| record["config"]["unit"] = "jobs.service".into());
+        let units = "jobs.service synconce-hold-t.service";
+        fixture.fails("restore", &[&format!("hint: systemctl stop {units}; {end}")]);
+        // A connection to the socket would start the daemon again.
+        sh(place, "mount -t tmpfs test /etc/systemd/system; touch /etc/systemd/system/jobs.socket");
+        fixture.fails("restore", &[&format!("hint: systemctl stop jobs.socket {units}; {end}")]);
+        fixture.ok("stop");
     });
 }
 

@@ -35,18 +35,41 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     dockerd.args(["--exec-root", &format!("{SHORT}/exec"), "--pidfile"]);
     dockerd.arg(format!("{SHORT}/pid"));
     let host = format!("unix://{SHORT}/other");
+    // The undo has removed a directory that the set-up made.
+    fs::create_dir_all(Path::new(DAEMON_JSON).parent().unwrap()).unwrap();
     fs::write(DAEMON_JSON, format!("{{ \"hosts\": [\"{host}\"] }}\n")).unwrap();
-    let dockerd = Group::spawn(&mut dockerd).unwrap();
     let mut client = place.command("/usr/bin/docker");
     client.env("HOME", place.path("tmp")).args(["--host", &host, "version"]);
-    eventually("dockerd answers", || finish(&mut client).status.success());
+    let mut start = || {
+        let started = Group::spawn(&mut dockerd).unwrap();
+        eventually("dockerd answers", || finish(&mut client).status.success());
+        started
+    };
+    let dockerd = start();
     // The environment is that of the set-up; the file is not read yet.
     setup(place, &["docker"]);
     assert_fault(place, &["docker"], ") does not have it: its default runtime is runc; restart ");
     dockerd.signal(Signal::HUP).unwrap();
     eventually("dockerd has read its file", || check(place, &["docker"]).status.code() == Some(0));
     assert_in_use(place, "docker", "dockerd");
+    setup(place, &["docker", "--undo"]);
+    let has_still = |dockerd: &Group, why: &str| {
+        let undone = check(place, &["docker"]);
+        assert_eq!(undone.status.code(), Some(1), "{undone:?}");
+        let not_set_up = "synconce: docker is not set up: it would be by synconce setup docker\n";
+        assert!(undone.stderr.contains(not_set_up), "{undone:?}");
+        let said = format!("synconce: dockerd (pid {}) still has it: {why}", dockerd.pid());
+        assert!(undone.stderr.contains(&format!("{said}; restart dockerd")), "{undone:?}");
+    };
+    has_still(&dockerd, "its default runtime is synconce");
     end(&dockerd);
+    drop(dockerd);
+    // The environment of the set-up is still there; its file is not.
+    let dockerd = start();
+    has_still(&dockerd, &format!("its environment has the {name} of the set-up"));
+    end(&dockerd);
+    let ended = check(place, &["docker"]);
+    assert!(!ended.stderr.contains(" still has it"), "{ended:?}");
 }
 
 fn a_check_builds_a_step_in_dockerd_and_leaves_nothing(place: &Place) {

@@ -162,6 +162,25 @@ fn in_the_running_system_the_commands_are_for_it() {
 }
 
 #[test]
+fn an_undo_of_a_daemon_with_nothing_but_a_hold_names_the_undo_of_the_hold() {
+    let place = place("held-alone");
+    let root = place.root.display();
+    for daemon in ["docker", "containerd"] {
+        let nothing =
+            format!("synconce: {daemon} was not set up by synconce: there is nothing to undo");
+        let undo = || {
+            let ended = place.setup(&[daemon, "--undo"]);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            ended.stderr
+        };
+        assert_eq!(undo(), format!("{nothing}\n"));
+        assert_eq!(place.setup(&[daemon, "--hold"]).code, Some(0));
+        let hold = format!("synconce setup {daemon} --hold --root {root} --undo");
+        assert_eq!(undo(), format!("{nothing}; for the hold of its databases: {hold}\n"));
+    }
+}
+
+#[test]
 fn what_has_no_databases_or_no_option_is_refused_with_a_hint() {
     let place = place("held-other");
     let before = place.snapshot();

@@ -76,7 +76,8 @@ fn is_interrupted(journal: &Journal) -> Result<bool, RestoreError> {
             // Without the boot id, a hold that is in force could not be told from one of an earlier boot.
             kernel_boot_id().map_err(RestoreError::Boot)?;
             if unclean(&record).is_none() {
-                return Err(RestoreError::InForce(name()));
+                let unit = record.config.unit;
+                return Err(RestoreError::InForce { name: name(), unit });
             }
         }
         Err(error) if !HoldRecord::is_damage(&error) => return Err(error.into()),

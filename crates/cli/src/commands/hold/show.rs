@@ -64,17 +64,21 @@ impl HoldReport {
         matches!(self.status.state, HoldState::Failed | HoldState::Interrupted)
     }
 
-    /// Returns what a crash now costs. Nothing is in doubt while nothing is held.
+    /// Returns what a crash now costs, or the one that has happened. Nothing is in doubt while nothing
+    /// is held.
     pub fn cost(&self) -> String {
         let status = &self.status;
+        let has_happened = status.state == HoldState::Interrupted;
         let what = match status.after_crash {
+            AfterCrash::Wipe if has_happened => "the recovery sets the files aside",
             AfterCrash::Wipe => "the files are set aside",
             AfterCrash::Refuse => "the daemon does not start before you decide",
         };
+        let what = if has_happened { format!("one has happened; {what}") } else { what.to_owned() };
         match (status.state, &status.cost) {
             (HoldState::Off, _) => "nothing".to_owned(),
             (_, Some(cost)) => format!("{what}: {cost}"),
-            (_, None) => what.to_owned(),
+            (_, None) => what,
         }
     }
 

@@ -11,11 +11,19 @@ use synconce_durable::text::quote;
 /// Shown beside a command that works only after a boot.
 const AFTER_BOOT: &str = "after a reboot of the machine; in a container, of its host";
 
+/// Where the units of systemd are.
+const UNITS: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+
 /// Why files were not put back.
 #[derive(Debug)]
 pub enum RestoreError {
     /// The hold is in force. Nothing was renamed.
-    InForce(String),
+    InForce {
+        /// The name of the hold.
+        name: String,
+        /// The daemon's unit.
+        unit: Option<String>,
+    },
     /// The hold was interrupted, and its recovery has not begun. Nothing was renamed.
     Interrupted(String),
     /// A `synconce hold run` of the hold has not ended. Nothing was renamed.
@@ -81,7 +89,12 @@ impl RestoreError {
     /// Returns a command that helps.
     pub fn remedy(&self) -> Option<String> {
         Some(match self {
-            Self::InForce(name) => format!("synconce hold stop {name}"),
+            Self::InForce { name, unit } => {
+                format!(
+                    "{}synconce hold stop {name}; then restore again",
+                    stop(name, unit.as_deref())
+                )
+            }
             Self::Running(_) => "end the daemon".to_owned(),
             Self::Interrupted(name) => format!("synconce hold recover {name}"),
             Self::InUse { unit: Some(unit), .. } => {
@@ -142,7 +155,7 @@ impl RestoreError {
 impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InForce(name) => {
+            Self::InForce { name, .. } => {
                 write!(f, "cannot put back the files of the hold {name}: it is in force")
             }
             Self::Interrupted(name) => write!(
@@ -179,6 +192,18 @@ impl fmt::Display for RestoreError {
             Self::Boot(error) | Self::Failed(error) => error.fmt(f),
         }
     }
+}
+
+/// Returns the command that stops the daemon of the hold `name`, and the unit of the hold.
+fn stop(name: &str, unit: Option<&str>) -> String {
+    let Some(unit) = unit.map(Path::new) else {
+        return "end the daemon first; then: ".to_owned();
+    };
+    // A connection to the socket would start the daemon again.
+    let socket = unit.with_extension("socket");
+    let has_socket = UNITS.iter().any(|directory| Path::new(directory).join(&socket).exists());
+    let socket = if has_socket { quote(&socket) + " " } else { String::new() };
+    format!("systemctl stop {socket}{} synconce-hold-{name}.service; ", quote(unit))
 }
 
 fn named_points(points: &[PathBuf]) -> String {
