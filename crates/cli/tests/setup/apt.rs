@@ -29,9 +29,8 @@ pub fn place(name: &str) -> TestRoot {
 /// Returns the diversions, sorted by dpkg-divert.
 fn diversions(place: &TestRoot) -> String {
     let mut list = Command::new("dpkg-divert");
-    let ended = EndedCommand::from_command(
-        list.arg("--root").arg(&place.root).arg("--list").env("LC_ALL", "C"),
-    );
+    let ended =
+        EndedCommand::run(list.arg("--root").arg(&place.root).arg("--list").env("LC_ALL", "C"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut lines: Vec<_> = ended.stdout.lines().collect();
     lines.sort_unstable();
@@ -132,8 +131,7 @@ fn a_failure_at_any_call_of_the_first_set_up_changes_nothing() {
             let inject = format!("inject={call}:error=ENOSPC:when={nth}");
             let mut command = Command::new("strace");
             command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-            let ended =
-                EndedCommand::from_command(command.arg(SYNCONCE).args(place.arguments(&["apt"])));
+            let ended = EndedCommand::run(command.arg(SYNCONCE).args(place.arguments(&["apt"])));
             if ended.code == Some(0) {
                 place.setup(&["apt", "--undo"]);
                 break;
@@ -273,7 +271,7 @@ fn a_diversion_of_another_tool_stops_the_set_up_but_no_undo_and_the_printed_comm
             "--divert",
         ]);
         divert.args(["/usr/bin/apt-get.distrib", "--add", "/usr/bin/apt-get"]);
-        assert_eq!(EndedCommand::from_command(&mut divert).code, Some(0));
+        assert_eq!(EndedCommand::run(&mut divert).code, Some(0));
         // As eatmydata's hooks for Debian's installer do it.
         if way == "--rename" {
             place.program("usr/bin/apt-get");
@@ -290,7 +288,7 @@ fn a_diversion_of_another_tool_stops_the_set_up_but_no_undo_and_the_printed_comm
         );
         assert_eq!(diverted, state(&place));
         let (_, command) = ended.stderr.split_once("hint: take that away, by: ").unwrap();
-        let typed = EndedCommand::from_command(Command::new("sh").args(["-ec", command]));
+        let typed = EndedCommand::run(Command::new("sh").args(["-ec", command]));
         assert_eq!(typed.code, Some(0), "{command}: {typed:?}");
         assert_eq!(before, state(&place));
     }
@@ -327,7 +325,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     let mut command = Command::new("perl");
     command.args(["-e", lock]).arg(place.root.join("var/lib/dpkg/lock")).arg(SYNCONCE);
     let before = state(&place);
-    let ended = EndedCommand::from_command(command.args(place.arguments(&["apt"])));
+    let ended = EndedCommand::run(command.args(place.arguments(&["apt"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(
         ended.stderr.contains("lock: is locked: dpkg or another set-up is at work\n"),
@@ -335,7 +333,7 @@ fn what_is_in_the_way_is_named_with_a_hint_and_nothing_is_changed() {
     );
     assert_eq!(before, state(&place));
     // The script of a package runs while dpkg waits for the script.
-    let ended = EndedCommand::from_command(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));
+    let ended = EndedCommand::run(command.env("DPKG_MAINTSCRIPT_PACKAGE", "synconce"));
     assert_eq!(ended.code, Some(0), "{ended:?}");
 
     // A synconce that went, and another copy of it.
@@ -366,7 +364,7 @@ fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_ar
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = EndedCommand::from_command(command.args(place.arguments(&["apt"])));
+    let ended = EndedCommand::run(command.args(place.arguments(&["apt"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains(": Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
@@ -376,7 +374,7 @@ fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_ar
     let set_up = state(&place);
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(place.root.join("usr")).arg(SYNCONCE);
-    let ended = EndedCommand::from_command(command.args(place.arguments(&["apt", "--undo"])));
+    let ended = EndedCommand::run(command.args(place.arguments(&["apt", "--undo"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("/usr/bin: Read-only file system\n"), "{ended:?}");
     assert!(ended.stderr.contains("hint: make the file system writable"), "{ended:?}");
@@ -385,7 +383,7 @@ fn a_system_without_dpkg_a_read_only_and_an_immutable_one_are_refused_as_they_ar
     let attribute = |sign: &str| {
         let mut change = Command::new("chattr");
         change.arg(sign).arg(place.root.join("usr/bin/dpkg"));
-        assert_eq!(EndedCommand::from_command(&mut change).code, Some(0));
+        assert_eq!(EndedCommand::run(&mut change).code, Some(0));
     };
     attribute("+i");
     let ended = place.setup(&["apt"]);

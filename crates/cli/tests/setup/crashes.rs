@@ -23,7 +23,7 @@ pub fn killed(place: &TestRoot, words: &[&str], call: &str, nth: u32) -> bool {
     let inject = format!("inject={call}:signal=KILL:when={nth}");
     let mut command = Command::new("strace");
     command.args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject]);
-    let ended = EndedCommand::from_command(command.arg(SYNCONCE).args(place.arguments(words)));
+    let ended = EndedCommand::run(command.arg(SYNCONCE).args(place.arguments(words)));
     if ended.code == Some(0) {
         return false;
     }
@@ -122,9 +122,8 @@ fn the_journal_is_durable_before_the_first_file_is_touched() {
     let log = place.root.join("log");
     let mut command = Command::new("strace");
     command.args(["-y", "-e", "trace=fsync,renameat,renameat2,symlinkat,mkdirat", "-o"]);
-    let ended = EndedCommand::from_command(
-        command.arg(&log).arg(SYNCONCE).args(place.arguments(&["docker"])),
-    );
+    let ended =
+        EndedCommand::run(command.arg(&log).arg(SYNCONCE).args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let log = std::fs::read_to_string(log).unwrap();
     let calls: Vec<&str> = log.lines().collect();

@@ -158,7 +158,7 @@ fn a_check_needs_no_writable_etc_and_says_that_a_set_up_would() {
                       mount -o remount,bind,ro \"$0/etc\" && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-        EndedCommand::from_command(command.args(place.arguments(&CHECK)))
+        EndedCommand::run(command.args(place.arguments(&CHECK)))
     };
     let red = check();
     assert_eq!(red.code, Some(1), "{red:?}");

@@ -132,14 +132,13 @@ fn in_the_running_system_the_commands_are_for_it() {
     let place = place("held-running");
     // By a process of its own: a descriptor for writing that a child of another test inherits
     // would make the execution fail with ETXTBSY.
-    let copied = EndedCommand::from_command(
-        Command::new("cp").arg(SYNCONCE).arg(place.root.join("usr/bin")),
-    );
+    let copied =
+        EndedCommand::run(Command::new("cp").arg(SYNCONCE).arg(place.root.join("usr/bin")));
     assert_eq!(copied.code, Some(0), "{copied:?}");
     let setup = |words: &[&str]| {
         let mut command = Command::new("chroot");
         command.arg(&place.root).args(["/usr/bin/synconce", "setup", "containerd"]);
-        EndedCommand::from_command(command.args(words))
+        EndedCommand::run(command.args(words))
     };
     let without_systemd = setup(&["--hold"]);
     assert_eq!(without_systemd.code, Some(0), "{without_systemd:?}");
@@ -237,13 +236,13 @@ fn systemd_reads_the_units_and_orders_the_hold_before_the_daemon() {
         let mut command = Command::new("systemd-analyze");
         command.args(["verify", "--man=no", "--root"]).arg(&place.root);
         let units = [format!("{daemon}.service"), format!("synconce-hold-{daemon}.service")];
-        let ended = EndedCommand::from_command(command.args(units));
+        let ended = EndedCommand::run(command.args(units));
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
     }
     // A wrong line is seen.
     place.write(UNIT, &place.read(UNIT).replace("oneshot", "onesot"));
     let mut command = Command::new("systemd-analyze");
     command.args(["verify", "--man=no", "--root"]).arg(&place.root);
-    let ended = EndedCommand::from_command(command.arg("synconce-hold-containerd.service"));
+    let ended = EndedCommand::run(command.arg("synconce-hold-containerd.service"));
     assert!(ended.stderr.contains("onesot"), "{ended:?}");
 }

@@ -173,7 +173,7 @@ fn dpkg_apt_and_others_are_upgraded_and_removed_below_their_wrappers() {
         for words in [&["--undo"][..], &["--undo"], &[], &["--check"]] {
             let mut outside = Command::new(SYNCONCE);
             outside.args(["setup", "apt", "--root"]).arg(root.path("")).args(words);
-            let ended = EndedCommand::from_command(outside.env("PATH", "/usr/sbin"));
+            let ended = EndedCommand::run(outside.env("PATH", "/usr/sbin"));
             assert_eq!(ended.code, Some(0), "{words:?}: {ended:?}");
         }
         root.sh("synconce setup apt --check");

@@ -12,7 +12,7 @@ pub fn of_another_version(wrapper: &str) -> String {
     let changed = format!("{wrapper}# of another version\n");
     let body = changed.replace(&format!("{digest}\n"), "");
     let sum = ["-c", "printf %s \"$0\" | sha256sum", &body];
-    let sum = EndedCommand::from_command(Command::new("sh").args(sum)).stdout;
+    let sum = EndedCommand::run(Command::new("sh").args(sum)).stdout;
     changed.replace(digest, &format!("{begin}{}", sum.split(' ').next().unwrap()))
 }
 

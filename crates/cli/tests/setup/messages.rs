@@ -111,7 +111,7 @@ fn every_command_that_is_printed_for_another_system_has_its_root() {
     }
     // The last command works.
     let script = format!("{SYNCONCE} {}", setup("docker").trim_start_matches("synconce "));
-    let ended = EndedCommand::from_command(Command::new("sh").args(["-c", &script]));
+    let ended = EndedCommand::run(Command::new("sh").args(["-c", &script]));
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let edited = place.read("etc/docker/daemon.json").replace("true", "false");
     place.write("etc/docker/daemon.json", &edited);
@@ -191,7 +191,7 @@ fn a_file_system_that_is_read_only_is_named_and_nothing_is_changed() {
     let script = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = EndedCommand::from_command(command.args(place.arguments(&["docker"])));
+    let ended = EndedCommand::run(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     let message = "synconce: cannot create ";
     assert!(
@@ -211,7 +211,7 @@ fn what_cannot_be_written_after_the_journal_is_named_and_leaves_no_journal() {
                   exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let ended = EndedCommand::from_command(command.args(place.arguments(&["docker"])));
+    let ended = EndedCommand::run(command.args(place.arguments(&["docker"])));
     assert_eq!(ended.code, Some(125), "{ended:?}");
     assert!(ended.stderr.contains("daemon.json: Read-only file system"), "{ended:?}");
     assert!(!place.root.join("var/lib/synconce/setup").exists(), "nothing is to be undone");
@@ -222,7 +222,7 @@ fn what_cannot_be_written_after_the_journal_is_named_and_leaves_no_journal() {
     place.write("var/lib/synconce/setup/docker/journal.json", &journal.replace("true", "false"));
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script]).arg(&place.root).arg(SYNCONCE);
-    let undone = EndedCommand::from_command(command.args(place.arguments(&["docker", "--undo"])));
+    let undone = EndedCommand::run(command.args(place.arguments(&["docker", "--undo"])));
     assert_eq!(undone.code, Some(0), "{undone:?}");
     assert_eq!(before, place.snapshot());
 }

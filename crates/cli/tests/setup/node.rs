@@ -120,7 +120,7 @@ fn a_binary_that_the_chart_did_not_put_there_stops_the_pod_and_stays() {
     let place = node("node-foreign");
     place.write(BINARY, "mine");
     let before = place.snapshot();
-    let ended = EndedCommand::from_command(&mut script(&place));
+    let ended = EndedCommand::run(&mut script(&place));
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.contains("synconce-oci is there, and not by this chart"), "{ended:?}");
     assert_eq!(place.snapshot(), before);
@@ -134,8 +134,7 @@ fn a_binary_of_an_earlier_chart_gives_way_and_the_same_one_of_another_stays() {
     fs::remove_file(place.root.join("var/ready")).unwrap();
     // As if the chart had installed this binary.
     place.write(BINARY, "older");
-    let sum =
-        EndedCommand::from_command(Command::new("sha256sum").arg(place.root.join(BINARY))).stdout;
+    let sum = EndedCommand::run(Command::new("sha256sum").arg(place.root.join(BINARY))).stdout;
     let sum = sum.split(' ').next().expect("a sum").to_owned();
     place.write("var/lib/synconce/helm/binaries", &format!("{sum} /{BINARY}\n"));
     let second = Node::start(place);

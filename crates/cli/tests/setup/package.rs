@@ -40,9 +40,7 @@ fn run(place: &TestRoot, script: &str, word: &str) -> EndedCommand {
     let others = place.root.join("var/others");
     fs::set_permissions(others.join("synconce"), PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", others.display(), std::env::var("PATH").unwrap_or_default());
-    EndedCommand::from_command(
-        Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path),
-    )
+    EndedCommand::run(Command::new("sh").args(["-c", &script, "sh", word]).env("PATH", path))
 }
 
 /// Makes a system with a containerd and a dockerd.

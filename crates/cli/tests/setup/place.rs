@@ -54,7 +54,7 @@ impl TestRoot {
 
     /// Runs `synconce setup WORDS` for this system to its end.
     pub fn setup(&self, words: &[&str]) -> EndedCommand {
-        EndedCommand::from_command(Command::new(SYNCONCE).args(self.arguments(words)))
+        EndedCommand::run(Command::new(SYNCONCE).args(self.arguments(words)))
     }
 
     /// Returns the files of the system, without synconce's own state.
@@ -84,7 +84,7 @@ pub struct EndedCommand {
 }
 
 impl EndedCommand {
-    pub fn from_command(command: &mut Command) -> Self {
+    pub fn run(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.output().expect("it can be started");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         Self { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
