@@ -270,6 +270,12 @@ fn add_packages(
         let packages = packages.iter().map(String::as_str);
         launcher.run_helper(purpose, &before.into_iter().chain(packages).collect::<Vec<_>>())
     };
+    for package in &recipe.options.packages {
+        if let Some((_, architecture)) = package.rsplit_once(':') {
+            let add = ["chroot", &show(root), "dpkg", "--add-architecture", architecture];
+            launcher.run_helper("add an architecture", &add)?;
+        }
+    }
     apt("read the package lists", &["update"], &[])?;
     apt("install eatmydata in the base", &["install", EXTRA], &[])?;
     // The base's own packages are not measured.

@@ -99,7 +99,7 @@ fn in_var_tmp(argument: Arg) -> Arg {
 // A Debian root with packages downloaded.
 #[derive(Debug, Args)]
 pub struct BaseArguments {
-    /// Packages to install
+    /// Packages to install; NAME:ARCH is of another architecture, which is added
     #[arg(
         long,
         value_name = "NAME",
