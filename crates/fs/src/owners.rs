@@ -15,14 +15,3 @@ pub(crate) fn why_not_owned(uid: u32, gid: u32, errno: Errno) -> io::Error {
         errno => errno.into(),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_blamed_only_where_ids_can_be_missing() {
-        let why = why_not_owned(1, 1, Errno::INVAL).to_string();
-        assert_eq!(why.contains("/etc/subuid"), !is_first_user_namespace());
-    }
-}

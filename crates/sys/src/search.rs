@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// The search path of execvp(3) if PATH is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// Where the programs of a system are. synconce-oci searches them, too, because an engine's PATH may
-/// lack some.
+/// Where the programs of a system are. sudo searches them, and synconce-oci beside an engine's PATH,
+/// which may lack some.
 pub const SYSTEM_DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

@@ -4,6 +4,7 @@ use crate::arguments::{self, Arguments, definition};
 use crate::commands::error::CommandError;
 use crate::commands::output::{Stream, print};
 use crate::commands::run::{name_for_sudo, set_up_for};
+use crate::commands::wrappers::Wrapper;
 use crate::exit;
 use crate::text::{say, shell};
 use anstream::{AutoStream, ColorChoice};
@@ -147,12 +148,16 @@ fn run_of(words: &[String]) -> String {
         "buildkitd" => Some(Engine::Held(HeldDaemon::Buildkit)),
         _ => set_up_for(&command),
     };
-    match (held, words) {
-        (Some(engine), _) => format!("sudo {} {SETUP} {}", name_for_sudo(), engine.command()),
-        (None, [sudo, program, ..]) if sudo == "sudo" && !program.starts_with('-') => {
-            format!("sudo {} run -- {}", name_for_sudo(), shell(&words[1..]))
+    if let Some(engine) = held {
+        return format!("sudo {} {SETUP} {}", name_for_sudo(), engine.command());
+    }
+    let arguments: Vec<_> = words[1..].iter().map(String::as_str).collect();
+    match Wrapper::of(&words[0], &arguments) {
+        Some(Wrapper { options, inner }) if words[0] == "sudo" && !inner.is_empty() => {
+            let sudo = shell(&words[..=options.len()]);
+            format!("{sudo} {} run -- {}", name_for_sudo(), shell(&words[1 + options.len()..]))
         }
-        (None, _) => format!("synconce run -- {}", shell(words)),
+        _ => format!("synconce run -- {}", shell(words)),
     }
 }
 

@@ -53,8 +53,8 @@ impl<'a> Wrapper<'a> {
 /// Returns the script among the `arguments` of `program`, if it is a shell or starts one.
 pub(super) fn script_of<'a>(program: &str, arguments: &[&'a str]) -> Option<&'a str> {
     // With a user, runuser starts the command in its arguments.
-    let is_wrapper =
-        program == "runuser" && arguments.iter().any(|it| ["-u", "--user"].contains(it));
+    let names_user = |it: &&str| matches!(*it, "-u" | "--user") || it.starts_with("--user=");
+    let is_wrapper = program == "runuser" && arguments.iter().any(names_user);
     (SHELLS.contains(&program) && !is_wrapper).then(|| script(arguments))?
 }
 

@@ -4,13 +4,14 @@
 
 use crate::check::{assert_check_of_podman, assert_in_use, assert_not_in_use};
 use crate::dockerfile::{BARE, HELD, assert_prints};
-use crate::engines::{LIMITS, SOCKET, prepare};
+use crate::engines::{LIMITS, SHORT, SOCKET, prepare};
 use crate::plain::{self, Dockerd, daemonless};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -54,9 +55,17 @@ pub fn trials() -> Vec<Trial> {
     ]
 }
 
-/// Makes a system of this test alone, with synconce installed. `/etc` is that of [`prepare`].
+/// Makes a system of this test alone, with synconce installed.
 pub fn system(place: &Place) {
     prepare(place);
+    let at = |kind: &str| {
+        let path = format!("{SHORT}/etc-{kind}");
+        fs::create_dir(&path).unwrap();
+        path
+    };
+    let options = format!("lowerdir=/etc,upperdir={},workdir={}", at("upper"), at("work"));
+    let options = CString::new(options).unwrap();
+    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     // No package puts a file there. What the machine has there can be gigabytes, which `files` would
     // read again and again.
     mount("test", "/usr/local", "tmpfs", MountFlags::empty(), None).unwrap();

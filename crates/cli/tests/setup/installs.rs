@@ -280,9 +280,9 @@ fn a_script_whose_user_gains_privileges_works_where_a_run_would_take_them() {
             assert_eq!(ended.stderr.contains("without a hold"), lines > 0, "{before}: {ended:?}");
             let check = format!("{before} synconce setup apt --check");
             let check = root.run(&["sh", "-c", &check]);
-            let fault = "synconce: here apt runs without a hold: a run sets no_new_privs here";
+            let fault = "synconce: but here apt runs without a hold: a run sets no_new_privs here";
             assert_eq!(check.stderr.contains(fault), lines > 0, "{before}: {check:?}");
-            assert_eq!(check.status.success(), lines == 0, "{before}: {check:?}");
+            assert!(check.status.success(), "{before}: {check:?}");
         }
         root.down();
     });

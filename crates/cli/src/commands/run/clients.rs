@@ -27,6 +27,10 @@ pub(super) fn daemon_of(command: &[OsString], variables: Variables<'_>) -> Optio
 
 /// Skips the programs that start the command in their arguments, such as sudo.
 fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> {
+    let is_assignment = |word: &&str| word.contains('=') && !word.starts_with('-');
+    if words.first().is_some_and(is_assignment) {
+        return of_words(&[&["env"], words].concat(), variables);
+    }
     let (program, words) = words.split_first()?;
     let program = file_name(program);
     if let Some(script) = script_of(program, words) {
@@ -35,9 +39,13 @@ fn of_words(words: &[&str], variables: Variables<'_>) -> Option<DaemonOfClient> 
         return of_words(&only.iter().map(String::as_str).collect::<Vec<_>>(), variables);
     }
     if let Some(Wrapper { options, inner }) = Wrapper::of(program, words) {
+        // sudo(8) drops the caller's variables, unless it is told to preserve them.
+        let is_preserved = |word: &&str| *word == "-E" || word.starts_with("--preserve-env");
+        let keeps = !matches!(program, "sudo" | "doas") || options.iter().any(is_preserved);
         let given = |name: &str| {
             let value = |word: &&str| word.strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
-            options.iter().rev().find_map(value).or_else(|| variables(name))
+            let value = options.iter().rev().find_map(value);
+            value.or_else(|| keeps.then(|| variables(name)).flatten())
         };
         return of_words(inner, &given);
     }
@@ -250,6 +258,8 @@ mod tests {
                 Some(("the server", "db.example")),
             ),
             ("sudo env DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
+            ("DOCKER_HOST=tcp://far:1 docker build .", Some(("dockerd", "far"))),
+            ("runuser --user=x psql -h far -c select", Some(("the server", "far"))),
             ("crictl pull debian", Some(("containerd", "-"))),
             ("crictl --runtime-endpoint unix:///run/crio/crio.sock pull debian", None),
             ("crictl ps", None),
@@ -277,6 +287,8 @@ mod tests {
         for (line, name, value, host) in [
             ("docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("docker -H tcp://near build .", "DOCKER_HOST", "tcp://far", Some("near")),
+            ("sudo docker build .", "DOCKER_HOST", "tcp://far:2375", Some("-")),
+            ("sudo -E docker build .", "DOCKER_HOST", "tcp://far:2375", Some("far")),
             ("docker build .", "DOCKER_CONTEXT", "far", None),
             ("docker --context far build .", "DOCKER_HOST", "tcp://near", None),
             ("docker build .", "BUILDX_BUILDER", "far", None),

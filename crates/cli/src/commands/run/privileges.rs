@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::Path;
 use synconce_run::Gain;
+use synconce_sys::search::SYSTEM_DIRECTORIES;
 use synconce_tree::namespace::first_of_user;
 
 /// The program that becomes root first and then starts the run.
@@ -16,16 +17,19 @@ const ALL_IDS: [&str; 4] = ["unshare", "--map-auto", "--map-root-user", "--mount
 /// Ids that a user may map: the first one, and how many.
 type Range = (u64, u64);
 
-/// Where sudo looks for programs (`secure_path` in sudoers(5)).
-const SECURE_PATH: [&str; 6] =
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+/// Whether sudo finds `program` by its name (`secure_path` in sudoers(5)).
+fn is_found_by_sudo(program: &Path) -> bool {
+    let directory = program.parent().and_then(Path::to_str);
+    directory.is_some_and(|directory| SYSTEM_DIRECTORIES.contains(&directory))
+}
 
-/// Returns what names this program in a command line of sudo: its path, unless sudo looks there.
+/// Returns what names this program in a command line of sudo: its path, if sudo does not find it.
 pub fn name_for_sudo() -> String {
-    let Ok(program) = env::current_exe() else { return "synconce".to_owned() };
-    match program.parent().and_then(Path::to_str) {
-        Some(directory) if SECURE_PATH.contains(&directory) => "synconce".to_owned(),
-        _ => shell(&[program.to_string_lossy().into_owned()]),
+    match env::current_exe() {
+        Ok(program) if !is_found_by_sudo(&program) => {
+            shell(&[program.to_string_lossy().into_owned()])
+        }
+        _ => "synconce".to_owned(),
     }
 }
 
@@ -42,11 +46,11 @@ impl Typed {
     pub fn new(own: &[OsString], command: &[OsString]) -> Self {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let mut run: Vec<_> = own.iter().map(text).collect();
-        if let (Some(name), Ok(program)) = (run.first_mut(), env::current_exe()) {
-            let found = program.parent().and_then(Path::to_str);
-            if !name.contains('/') && !found.is_some_and(|found| SECURE_PATH.contains(&found)) {
-                *name = program.to_string_lossy().into_owned();
-            }
+        if let (Some(name), Ok(program)) = (run.first_mut(), env::current_exe())
+            && !name.contains('/')
+            && !is_found_by_sudo(&program)
+        {
+            *name = program.to_string_lossy().into_owned();
         }
         Self { run, command: command.iter().map(text).collect() }
     }

@@ -3,6 +3,7 @@
 use super::{Changed, DRY_RUN, SetupReport, check, edits};
 use crate::arguments::Setup;
 use crate::commands::error::CommandError;
+use crate::text::say;
 use std::fs;
 use std::process::{Command, Stdio};
 use synconce_setup::apt::{self, Plan};
@@ -41,7 +42,7 @@ fn set_up(arguments: &Setup, host: &Host) -> Result<SetupReport, Error> {
             format!("apt is not set up: it would be by {setup}")
         });
         let why = is_set_up.then(|| why_not_held(host)).flatten();
-        report.faults.extend(why.map(|why| format!("here apt runs without a hold: {why}")));
+        report.notes.extend(why.map(|why| format!("but here apt runs without a hold: {why}")));
         return Ok(report);
     }
     if !plan.missing.is_empty() {
@@ -79,6 +80,9 @@ fn why_not_held(host: &Host) -> Option<String> {
     match trial {
         Err(error) => Some(format!("cannot start /proc/self/exe: {error}")),
         Ok(ran) if ran.status.success() => {
+            // The trial may report an interrupted run, which is reported only once.
+            let said = String::from_utf8_lossy(&ran.stderr);
+            said.lines().for_each(|line| say(line.strip_prefix("synconce: ").unwrap_or(line)));
             let ours = fs::read_to_string(STATUS).unwrap_or_default();
             let is_same = rights(&String::from_utf8_lossy(&ran.stdout)) == rights(&ours);
             (!is_same).then(|| {
@@ -87,9 +91,10 @@ fn why_not_held(host: &Host) -> Option<String> {
             })
         }
         Ok(ran) => {
-            let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-            let first = said.lines().next().unwrap_or("a run fails");
-            Some(first.strip_prefix("synconce: ").unwrap_or(first).to_owned())
+            let said = String::from_utf8_lossy(&ran.stderr);
+            let lines = said.lines().filter_map(|line| line.strip_prefix("synconce: "));
+            let error = lines.filter(|line| !line.starts_with("hint: ")).last();
+            Some(error.unwrap_or("a run fails").to_owned())
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::bundles::{compiled, probe};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_sys::search;
@@ -45,18 +44,14 @@ pub struct Site<'a> {
 /// `runc` and `crun`.
 pub fn prepare(place: &Place) {
     let _ = unmount("/sys/fs/cgroup/unified", UnmountFlags::DETACH);
-    // Directories in which engines keep machine-wide files, such as locks.
-    for shared in ["/run", "/dev/shm"] {
-        mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
+    // Directories in which engines keep machine-wide files, such as locks and the key of dockerd. The
+    // last is of Docker's package.
+    for shared in ["/run", "/dev/shm", "/etc/docker"] {
+        if Path::new(shared).exists() {
+            mount("test", shared, "tmpfs", MountFlags::empty(), None).unwrap();
+        }
     }
     std::fs::create_dir_all(SHORT).unwrap();
-    // dockerd writes a key into /etc/docker.
-    let [upper, work] = ["upper", "work"].map(|kind| format!("{SHORT}/etc-{kind}"));
-    for directory in [&upper, &work] {
-        std::fs::create_dir_all(directory).unwrap();
-    }
-    let options = CString::new(format!("lowerdir=/etc,upperdir={upper},workdir={work}")).unwrap();
-    mount("test", "/etc", "overlay", MountFlags::empty(), options.as_c_str()).unwrap();
     for directory in ["context", "before", "tmp"] {
         std::fs::create_dir_all(place.path(directory)).unwrap();
     }
