@@ -1,27 +1,13 @@
 //! Programs that doctor starts, which may hang.
 
-use rustix::fs::{MemfdFlags, memfd_create};
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use synconce_sys::child::output_within;
+pub(crate) use synconce_sys::child::{POLL, RunningChild};
 
 /// The time that a program has to answer. `podman info` takes seconds on a busy disk.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The pause between two looks at a program that runs.
-pub(crate) const POLL: Duration = Duration::from_millis(20);
-
-/// A child that is killed when its value is dropped.
-pub(crate) struct RunningChild(pub(crate) Child);
-
-impl Drop for RunningChild {
-    fn drop(&mut self) {
-        // Fails if the child has ended, which is meant.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Returns the standard output of `command`.
 ///
@@ -42,36 +28,13 @@ pub(crate) fn stdout_for(command: &mut Command, input: Stdio) -> io::Result<Vec<
 
 /// Like [`stdout_of`], with another time to answer.
 pub(crate) fn stdout_within(command: &mut Command, patience: Duration) -> io::Result<Vec<u8>> {
-    // A file, because a pipe is full after 64 KiB, and its end waits for children of the program.
-    let file = || memfd_create("synconce-doctor", MemfdFlags::CLOEXEC).map(File::from);
-    let (output, errors) = (file()?, file()?);
-    command.stdout(output.try_clone()?).stderr(errors.try_clone()?);
-    let mut running = RunningChild(command.spawn()?);
-    let deadline = Instant::now() + patience;
-    let status = loop {
-        if let Some(status) = running.0.try_wait()? {
-            break status;
-        }
-        if Instant::now() >= deadline {
-            let why = format!("no answer within {} s", patience.as_secs_f64());
-            return Err(io::Error::new(ErrorKind::TimedOut, why));
-        }
-        thread::sleep(POLL);
-    };
-    if !status.success() {
-        let text = String::from_utf8_lossy(&whole(errors)?).into_owned();
+    let ended = output_within(command, patience, &|| false)?;
+    if !ended.status.success() {
+        let text = String::from_utf8_lossy(&ended.stderr);
         let last = text.lines().next_back().unwrap_or("it fails without a message");
         return Err(io::Error::other(last.to_owned()));
     }
-    whole(output)
-}
-
-fn whole(mut file: File) -> io::Result<Vec<u8>> {
-    // The program has moved the offset, which is shared.
-    file.rewind()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
-    Ok(bytes)
+    Ok(ended.stdout)
 }
 
 #[cfg(test)]

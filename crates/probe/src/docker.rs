@@ -1,4 +1,4 @@
-//! Requests to dockerd by its HTTP API. A few requests on a socket need no HTTP client, and no
+//! Requests to dockerd by its HTTP API. [`ask`] also makes and removes objects of dockerd. A few requests on a socket need no HTTP client, and no
 //! asynchronous runtime as bollard does.
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -13,8 +13,20 @@ pub const SOCKET: &str = "/var/run/docker.sock";
 /// The time for a whole answer. dockerd answers in milliseconds; a dockerd that hangs, or that
 /// sends a byte now and then, must not hang its caller.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The pause between two looks at a cancellation.
+const POLL: Duration = Duration::from_millis(100);
+/// The API that can list the build cache alone (Docker 23), and the last that we know: later ones
+/// may leave `BuildCache` out.
+const WITH_TYPE: u32 = 42;
+const LAST: u32 = 51;
 /// The most bytes of an answer. 100,000 records of a build cache take some 50 MB.
 const LIMIT: usize = 128 << 20;
+
+/// Returns the path that lists the build cache and no more, if the API `version` has one.
+pub fn disk_usage_path(version: &str) -> Option<String> {
+    let minor: u32 = version.strip_prefix("1.")?.parse().ok()?;
+    (minor >= WITH_TYPE).then(|| format!("/v1.{}/system/df?type=build-cache", minor.min(LAST)))
+}
 
 /// Returns the body of the answer to `GET path` from the dockerd at `socket`, which is JSON.
 ///
@@ -50,7 +62,7 @@ fn connect_within(path: &Path, patience: Duration) -> io::Result<UnixStream> {
 pub fn get_from(mut stream: UnixStream, path: &str) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     send(&mut stream, path)?;
-    match answer(&read_until(&mut stream, end, LIMIT)?)? {
+    match answer(&read_until(&mut stream, end, LIMIT, &|| false)?)? {
         (200, body) => Ok(body),
         (status, _) => Err(io::Error::other(format!("the answer to {path} is {status}"))),
     }
@@ -72,8 +84,13 @@ pub struct Request<'a> {
 /// the time `patience` for its work.
 ///
 /// # Errors
-/// The socket cannot be used, or the answer is none of dockerd's.
-pub fn ask(socket: &Path, request: &Request<'_>, patience: Duration) -> io::Result<(u16, String)> {
+/// The socket cannot be used, the answer is none of dockerd's, or `is_cancelled` (`Interrupted`).
+pub fn ask(
+    socket: &Path,
+    request: &Request<'_>,
+    patience: Duration,
+    is_cancelled: &dyn Fn() -> bool,
+) -> io::Result<(u16, String)> {
     let end = Instant::now() + patience;
     let mut stream = connect(socket)?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -84,13 +101,14 @@ pub fn ask(socket: &Path, request: &Request<'_>, patience: Duration) -> io::Resu
          Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).map_err(in_words)?;
-    let read = read_until(&mut stream, end, LIMIT).map_err(|error| match error.kind() {
-        ErrorKind::TimedOut => {
-            let seconds = patience.as_secs();
-            io::Error::new(ErrorKind::TimedOut, format!("no answer within {seconds} s"))
-        }
-        _ => error,
-    })?;
+    let read =
+        read_until(&mut stream, end, LIMIT, is_cancelled).map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => {
+                let seconds = patience.as_secs();
+                io::Error::new(ErrorKind::TimedOut, format!("no answer within {seconds} s"))
+            }
+            _ => error,
+        })?;
     answer(&read)
 }
 
@@ -124,8 +142,14 @@ pub fn send_head(stream: &mut UnixStream, request: &str, headers: &str) -> io::R
     stream.write_all(head.as_bytes()).map_err(in_words)
 }
 
-/// Reads `stream` to its end, which has to come before `end` and within `limit` bytes.
-fn read_until(stream: &mut UnixStream, end: Instant, limit: usize) -> io::Result<Vec<u8>> {
+/// Reads `stream` to its end, which has to come before `end` and `is_cancelled`, and within `limit`
+/// bytes.
+fn read_until(
+    stream: &mut UnixStream,
+    end: Instant,
+    limit: usize,
+    is_cancelled: &dyn Fn() -> bool,
+) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut part = vec![0; 64 << 10];
     while answer.len() <= limit {
@@ -133,12 +157,16 @@ fn read_until(stream: &mut UnixStream, end: Instant, limit: usize) -> io::Result
         if left.is_zero() {
             return Err(too_late());
         }
-        stream.set_read_timeout(Some(left))?;
+        if is_cancelled() {
+            return Err(io::Error::new(ErrorKind::Interrupted, "interrupted by a signal"));
+        }
+        stream.set_read_timeout(Some(left.min(POLL)))?;
         match stream.read(&mut part) {
             Ok(0) => return Ok(answer),
             Ok(count) => answer.extend_from_slice(&part[..count]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(in_words(error)),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
         }
     }
     Err(io::Error::new(ErrorKind::InvalidData, "the answer is too long"))
@@ -182,15 +210,15 @@ mod tests {
     #[test]
     fn an_answer_has_to_end_in_time_and_within_the_limit() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let failed = read_until(&mut ours, Instant::now(), 1).unwrap_err();
+        let failed = read_until(&mut ours, Instant::now(), 1, &|| false).unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 10 s");
         // A byte now and then does not move the end.
         let sender = std::thread::spawn(move || while (&theirs).write_all(b"a").is_ok() {});
         let soon = Instant::now() + Duration::from_millis(20);
-        let failed = read_until(&mut ours, soon, usize::MAX).unwrap_err();
+        let failed = read_until(&mut ours, soon, usize::MAX, &|| false).unwrap_err();
         assert_eq!(failed.to_string(), "no answer within 10 s");
         let later = Instant::now() + PATIENCE;
-        let failed = read_until(&mut ours, later, 1 << 10).unwrap_err();
+        let failed = read_until(&mut ours, later, 1 << 10, &|| false).unwrap_err();
         assert_eq!(failed.to_string(), "the answer is too long");
         drop(ours);
         sender.join().unwrap();
@@ -211,6 +239,16 @@ mod tests {
     }
 
     #[test]
+    fn the_build_cache_is_asked_for_only_where_that_walks_no_volumes() {
+        let path = |minor: u32| Some(format!("/v1.{minor}/system/df?type=build-cache"));
+        assert_eq!(disk_usage_path("1.41"), None);
+        assert_eq!(disk_usage_path("1.42"), path(42));
+        assert_eq!(disk_usage_path("1.47"), path(47));
+        assert_eq!(disk_usage_path("1.60"), path(51));
+        assert_eq!(disk_usage_path("2.0"), None);
+    }
+
+    #[test]
     fn a_request_has_its_body_and_its_own_patience() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
@@ -221,15 +259,21 @@ mod tests {
             let length = stream.read(&mut read).unwrap();
             stream.write_all(b"HTTP/1.0 201 Created\r\n\r\n{}").unwrap();
             drop(stream);
-            let (silent, _) = listener.accept().unwrap();
+            let silent = [(); 2].map(|()| listener.accept().unwrap());
             (String::from_utf8_lossy(&read[..length]).into_owned(), silent)
         });
         let request =
             Request { method: "POST", path: "/x?y=1", media_type: "text/plain", body: b"abc" };
-        let answered = ask(&path, &request, Duration::from_secs(60)).unwrap();
-        assert_eq!(answered, (201, "{}".to_owned()));
-        let late = ask(&path, &request, Duration::from_secs(1)).unwrap_err();
-        assert_eq!(late.to_string(), "no answer within 1 s");
+        let ask = |seconds: u64, is_cancelled: &dyn Fn() -> bool| {
+            ask(&path, &request, Duration::from_secs(seconds), is_cancelled)
+        };
+        assert_eq!(ask(60, &|| false).unwrap(), (201, "{}".to_owned()));
+        assert_eq!(ask(1, &|| false).unwrap_err().to_string(), "no answer within 1 s");
+        // A signal arrives during the wait.
+        let begin = Instant::now();
+        let cancelled = ask(60, &|| begin.elapsed() > POLL).unwrap_err();
+        assert_eq!(cancelled.to_string(), "interrupted by a signal");
+        assert!(begin.elapsed() < Duration::from_secs(30));
         let (said, _silent) = server.join().unwrap();
         assert!(said.starts_with("POST /x?y=1 HTTP/1.0\r\n"), "{said}");
         assert!(said.ends_with("Content-Length: 3\r\n\r\nabc"), "{said}");

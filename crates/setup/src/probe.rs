@@ -16,28 +16,36 @@ pub(crate) const PROGRAM: &str = "probe";
 pub(crate) const REAL: i64 = 9;
 
 /// What the probe containers of an engine have shown.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Probed {
     /// The kinds of build steps that were not held.
     pub real_steps: Vec<&'static str>,
     /// Whether the ordinary container was held.
     pub is_ordinary_held: bool,
-    /// What could not be removed, with the command that removes it.
-    pub left: Option<String>,
 }
 
-/// Runs probe containers in the running `engine`, and removes them. Returns `None` for an engine or a
-/// user that can have none; otherwise why the probe was cut short, for the user.
-pub fn probe(engine: Engine, host: &Host) -> Option<Result<Probed, String>> {
+/// The result of an attempt to run probe containers.
+#[derive(Debug)]
+pub struct Tried {
+    /// What they have shown, or why not all of them ran, for the user.
+    pub probed: Result<Probed, String>,
+    /// What could not be removed, each with the command that removes it.
+    pub left: Vec<String>,
+}
+
+/// Runs probe containers in the running `engine`, and removes them. `is_cancelled` ends the wait for
+/// the engine, and then what was made is removed. Returns `None` for an engine or a user that can
+/// have none.
+pub fn probe(engine: Engine, host: &Host, is_cancelled: &dyn Fn() -> bool) -> Option<Tried> {
     if !host.is_running() || !rustix::process::geteuid().is_root() {
         return None;
     }
     match engine {
         Engine::Docker => match running::find(host, HeldDaemon::Docker) {
-            Ok(Some((process, None))) => docker::probe::probe(host, &process).transpose(),
+            Ok(Some((process, None))) => docker::probe::probe(host, &process, is_cancelled),
             _ => None,
         },
-        Engine::Podman => podman::probe::probe(host),
+        Engine::Podman => podman::probe::probe(host, is_cancelled),
         Engine::Buildkit | Engine::Containerd | Engine::Held(_) => None,
     }
 }

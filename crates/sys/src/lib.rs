@@ -4,7 +4,8 @@
 //! [`notify`] answers their notifications, [`launch`] starts a command under a filter,
 //! [`trace`] repeats a call with changed arguments, which [`registers`] finds on each
 //! architecture, [`handover`] outlives a killed supervisor, [`process`] has fork, wait and process
-//! attributes, [`namespace`] makes namespaces, [`signals`] has masks and readers of signals,
+//! attributes, [`child`] bounds the time of a program,
+//! [`namespace`] makes namespaces, [`signals`] has masks and readers of signals,
 //! [`peer`] has the process behind a socket, [`origin`] records what the process inherited before
 //! the Rust runtime started, and [`btrfs`], [`mounting`] and [`handle`] are for trees: snapshots,
 //! attributes of mounts, files by their handles, which identify held files, too; [`overlay`] mounts one.
@@ -31,6 +32,7 @@ compile_error!("synconce supports x86_64 and little-endian aarch64 only");
 pub mod accounts;
 pub mod aio;
 pub mod btrfs;
+pub mod child;
 pub mod file_sync;
 pub mod handle;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

@@ -5,6 +5,7 @@ mod check;
 
 use self::check::Probing;
 use crate::arguments::{Configured, Setup};
+use crate::cancellation::cancelled_by;
 use crate::commands::error::{CommandError, as_root};
 use crate::commands::output::{Output, Stream, print};
 use crate::commands::root;
@@ -71,6 +72,10 @@ pub fn setup(arguments: &Setup) -> Result<ExitCode, CommandError> {
     root::check_any(arguments.root.as_deref())?;
     let output = Output::open(arguments.json.json.as_deref(), Stream::Output)?;
     let report = carry_out(arguments)?;
+    // Only the probe containers of a check handle signals.
+    if let Some(signal) = cancelled_by() {
+        return Err(CommandError::in_lines(&report.faults.join("\n")).ended_by(Some(signal)));
+    }
     let is_well = report.set_up != Some(false) && report.faults.is_empty();
     output.write_or(&report, || report.print())?;
     Ok(if is_well { ExitCode::SUCCESS } else { exit::NOT_SET_UP.into() })

@@ -7,8 +7,10 @@ use libtest_mimic::Trial;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use synconce_testkit::harness::{Need, Place, eventually, finish, trial};
+use std::time::Duration;
+use synconce_testkit::harness::{Cgroups, Need, Place, eventually, finish, trial};
 use synconce_testkit::process::{Finished, Group};
 
 /// What a check says after containers of its own.
@@ -19,6 +21,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial(a_check_asks_dockerd_at_the_host_of_its_file, &plain::DOCKER),
         trial(a_check_builds_a_step_in_dockerd_and_leaves_nothing, &plain::DOCKER),
+        trial(a_signal_ends_a_check_also_while_dockerd_hangs, &plain::DOCKER),
         trial(a_check_knows_the_systems_containerd_and_the_mounts_of_its_hold, &NEEDS),
         trial(a_check_names_daemons_that_the_set_up_does_not_reach, &[]),
     ]
@@ -29,8 +32,12 @@ fn a_check_asks_dockerd_at_the_host_of_its_file(place: &Place) {
     let done = setup(place, &["docker"]);
     let (name, value) = environment(&done).expect("a variable");
     setup(place, &["docker", "--undo"]);
+    // Dropped after the daemon.
+    let cgroups = Cgroups::unique();
     let mut dockerd = place.command("dockerd");
     dockerd.env(&name, &value).args(["--storage-driver", "vfs", "--bridge", "none"]);
+    // The check runs containers.
+    dockerd.args(["--cgroup-parent", &cgroups.parent()]);
     dockerd.arg("--data-root").arg(place.path("data")).arg("--iptables=false");
     dockerd.args(["--exec-root", &format!("{SHORT}/exec"), "--pidfile"]);
     dockerd.arg(format!("{SHORT}/pid"));
@@ -134,6 +141,40 @@ fn a_check_builds_a_step_in_dockerd_and_leaves_nothing(place: &Place) {
     let said = said.unwrap_or_else(|| panic!("{failed:?}"));
     assert!(said.contains(": exit code: 125"), "{said}");
     assert!(said.ends_with("; try a build: docker build --no-cache ."), "{said}");
+    daemon.stop();
+}
+
+fn a_signal_ends_a_check_also_while_dockerd_hangs(place: &Place) {
+    system(place);
+    let done = setup(place, &["docker"]);
+    let (name, value) = environment(&done).expect("a variable");
+    let mut dockerd = place.command("dockerd");
+    dockerd.env(&name, &value);
+    let daemon = Dockerd::start(place, dockerd);
+    let list = |words: &[&str]| daemon.run("1", words).stdout;
+    let images = || list(&["images", "--all", "--quiet"]);
+    let cancelled = |hang: bool| {
+        let mut check = place.synconce(&["setup", "docker", "--check"]);
+        let check = Group::spawn(check.env("SYNCONCE_OCI_FILE", "/none")).unwrap();
+        eventually("the check has made an image", || !images().is_empty());
+        if hang {
+            daemon.signal(Signal::STOP);
+        }
+        check.signal(Signal::INT).unwrap();
+        let ended = check.wait(Duration::from_secs(50)).unwrap().expect("the check goes on");
+        let said = check.stderr().unwrap();
+        assert_eq!(ended.signal(), Some(Signal::INT.as_raw()), "{said}");
+        said
+    };
+    let said = cancelled(false);
+    assert!(said.ends_with(": interrupted by a signal\n") && said.lines().count() == 1, "{said}");
+    assert_eq!((images(), list(&["ps", "--all", "--quiet"])), (String::new(), String::new()));
+    let said = cancelled(true);
+    for command in ["rm --force synconce-check-", "image rm synconce-check:"] {
+        let command = format!("interrupted by a signal; remove it: docker {command}");
+        assert!(said.contains(&command), "{command}: {said}");
+    }
+    daemon.signal(Signal::CONT);
     daemon.stop();
 }
 
@@ -266,8 +307,10 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
     let rules = place.write("oci.toml", "[[rule]]\nhold = false\n");
     let check = |rules: &Path| {
         let mut check = place.synconce(&["setup", "podman", "--check"]);
-        finish(check.env("SYNCONCE_OCI_FILE", rules))
+        // The service of a user, which the check must not ask.
+        finish(check.env("SYNCONCE_OCI_FILE", rules).env("CONTAINER_HOST", "unix:///none"))
     };
+    let before = groups_of_podman();
     let not_held = "synconce: a probe step of podman build was not held; edit ";
     let not_set_up = "synconce: podman is not set up: it would be by ";
     let cases = [(Path::new("/none"), 0, PROBED), (rules.as_path(), 1, not_held)];
@@ -283,4 +326,18 @@ pub fn assert_check_of_podman(place: &Place, is_set_up: bool) {
         }
     }
     fs::remove_file(rules).unwrap();
+    for group in groups_of_podman().iter().filter(|group| !before.contains(group)) {
+        eventually("conmon has ended", || {
+            let _ = fs::remove_dir(group.join("conmon"));
+            fs::remove_dir(group).is_ok()
+        });
+    }
+}
+
+/// Returns the parents of the groups of Podman's containers, which Podman does not remove.
+fn groups_of_podman() -> Vec<PathBuf> {
+    let top = Path::new("/sys/fs/cgroup");
+    let hierarchies = fs::read_dir(top).unwrap().map(|it| it.unwrap().path());
+    let all = hierarchies.chain([top.to_owned()]).map(|it| it.join("libpod_parent"));
+    all.filter(|group| group.is_dir()).collect()
 }

@@ -88,8 +88,12 @@ impl<'a> Dockerd<'a> {
         self.run("1", &words.concat())
     }
 
+    pub fn signal(&self, signal: Signal) {
+        self.daemon.signal(signal).unwrap();
+    }
+
     pub fn stop(self) {
-        self.daemon.signal(Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         let ended = self.daemon.wait(synconce_testkit::harness::limit()).unwrap();
         assert!(ended.is_some(), "dockerd does not end");
     }

@@ -3,9 +3,6 @@
 use serde::{Deserialize, Serialize};
 use synconce_durable::record;
 
-/// The API that can list the build cache alone (Docker 23), and the last that we know.
-const WITH_TYPE: u32 = 42;
-const LAST: u32 = 51;
 /// Seconds for which `docker builder prune --filter until=168h` keeps unused records.
 const WEEK: i64 = 168 * 3_600;
 
@@ -25,6 +22,8 @@ pub struct BuildCache {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub(super) struct DiskUsage {
+    // `null` without records. If it is missing, that is an error.
+    #[serde(deserialize_with = "Option::deserialize")]
     build_cache: Option<Vec<CacheRecord>>,
 }
 
@@ -53,12 +52,6 @@ impl CacheRecord {
     }
 }
 
-/// Returns the path that lists the build cache and no more, if the API `version` has one.
-pub(super) fn disk_usage_path(version: &str) -> Option<String> {
-    let minor: u32 = version.strip_prefix("1.")?.parse().ok()?;
-    (minor >= WITH_TYPE).then(|| format!("/v1.{}/system/df?type=build-cache", minor.min(LAST)))
-}
-
 impl BuildCache {
     /// Counts the records at the time `now`, RFC 3339.
     pub(super) fn from_usage(usage: &DiskUsage, now: &str) -> Self {
@@ -75,16 +68,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_build_cache_is_asked_for_only_where_that_walks_no_volumes() {
-        let path = |minor: u32| Some(format!("/v1.{minor}/system/df?type=build-cache"));
-        assert_eq!(disk_usage_path("1.41"), None);
-        assert_eq!(disk_usage_path("1.42"), path(42));
-        assert_eq!(disk_usage_path("1.47"), path(47));
-        assert_eq!(disk_usage_path("1.60"), path(51));
-        assert_eq!(disk_usage_path("2.0"), None);
-    }
-
-    #[test]
     fn records_of_the_build_cache_are_counted() {
         let cache = |text| {
             let usage: DiskUsage = serde_json::from_str(text).unwrap();
@@ -95,6 +78,8 @@ mod tests {
         let text = r#"{"BuildCache": [{"ID": "a", "Size": 5, "Shared": true}, {"Size": -1}]}"#;
         assert_eq!(cache(text), (2, 5, 0));
         assert_eq!(cache(r#"{"BuildCache": null}"#), (0, 0, 0));
+        let missing = serde_json::from_str::<DiskUsage>("{}").err().unwrap();
+        assert!(missing.to_string().starts_with("missing field `BuildCache`"), "{missing}");
         let text = r#"{"BuildCache": [
             {"Size": 1, "CreatedAt": "2026-01-01T00:00:00Z",
              "LastUsedAt": "2026-11-21T12:00:01.123456789Z"},

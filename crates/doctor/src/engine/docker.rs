@@ -1,7 +1,7 @@
 //! dockerd, by its API.
 
 use super::bolt::DatabasesOf;
-use super::build_cache::{BuildCache, DiskUsage, disk_usage_path};
+use super::build_cache::{BuildCache, DiskUsage};
 use super::images::{EmulatedImages, Emulators, ImageOf};
 use super::{ContainerEngine, DockerApi, Exportable, ask_containerd, layers};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use synconce_durable::record;
-use synconce_probe::docker::{connect as connect_to, get_from};
+use synconce_probe::docker::{connect as connect_to, disk_usage_path, get_from};
 use synconce_sys::peer::Peer;
 use synconce_sys::reason;
 

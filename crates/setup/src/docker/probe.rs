@@ -3,31 +3,53 @@
 //! The image is imported, and no registry is asked. The records of a build by BuildKit in the build
 //! cache are found in the answer to `/system/df` and removed one by one.
 
+mod records;
+
+use self::records::{CacheRecord, DiskUsage, OwnRecords};
 use super::{DROP_IN, api, builds, daemon_json, dockerd, version};
 use crate::host::Host;
-use crate::probe::{PROGRAM, Probed, REAL, archive, program, unique};
+use crate::probe::{PROGRAM, Probed, REAL, Tried, archive, program, unique};
 use crate::running::process::DaemonProcess;
 use crate::systemd::Service;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use synconce_probe::docker::{Request, ask};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use synconce_probe::docker::{Request, ask, disk_usage_path};
+use synconce_sys::child::interrupted;
 
 const REPOSITORY: &str = "synconce-check";
 const ARCHIVE: &str = "application/x-tar";
 /// The time for one answer: a step on a slow disk takes seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The first version whose client builds by BuildKit unless it is told otherwise.
+/// The time for the removal after a cancellation.
+const GRACE: Duration = Duration::from_secs(10);
+/// The first version whose client builds by BuildKit unless `DOCKER_BUILDKIT` is 0.
 const BUILDS_BY_BUILDKIT: u32 = 23;
 
 /// Runs the probe containers in the dockerd `process`, and removes all that they leave. Returns `None` if
 /// its images are in containerd's store: its BuildKit then takes no context with the request.
-///
-/// # Errors
-/// Why not all of them ran, for the user.
-pub(crate) fn probe(host: &Host, process: &DaemonProcess) -> Result<Option<Probed>, String> {
+pub(crate) fn probe(
+    host: &Host,
+    process: &DaemonProcess,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Option<Tried> {
+    match prepare(host, process, is_cancelled) {
+        Ok(None) => None,
+        Ok(Some((probe, is_classic))) => {
+            let probed = probe.import().and_then(|()| probe.run(is_classic));
+            Some(Tried { probed, left: probe.remove() })
+        }
+        Err(why) => Some(Tried { probed: Err(why), left: Vec::new() }),
+    }
+}
+
+/// Returns the probe, and whether it tries the classic builder; see [`probe`].
+fn prepare<'a>(
+    host: &Host,
+    process: &DaemonProcess,
+    is_cancelled: &'a dyn Fn() -> bool,
+) -> Result<Option<(DockerProbe<'a>, bool)>, String> {
     let read = || {
         let service = Service::read(host, "docker", Path::new(DROP_IN))?;
         let (_, text) = host.text(&daemon_json(host, &service)?)?;
@@ -39,17 +61,9 @@ pub(crate) fn probe(host: &Host, process: &DaemonProcess) -> Result<Option<Probe
     let version = version(host, dockerd(host, &service));
     let is_classic = version.is_some_and(|version| version < BUILDS_BY_BUILDKIT);
     let is_classic = is_classic && !builds::is_made(host);
-    let probe = DockerProbe { socket, name: unique() };
-    if stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?) {
-        return Ok(None);
-    }
-    let probed = probe.import().and_then(|()| probe.run(is_classic));
-    let left = probe.remove().err();
-    match (probed, left) {
-        (Ok(probed), left) => Ok(Some(Probed { left, ..probed })),
-        (Err(why), None) => Err(why),
-        (Err(why), Some(left)) => Err(format!("{why}; {left}")),
-    }
+    let probe = DockerProbe { socket, name: unique(), begin: now(), is_cancelled };
+    let is_in_containerd = stores_in_containerd(&probe.ask("GET", "/info", NOTHING)?);
+    Ok((!is_in_containerd).then_some((probe, is_classic)))
 }
 
 /// Whether the dockerd that answers `info` has its images in containerd's store.
@@ -59,30 +73,61 @@ fn stores_in_containerd(info: &str) -> bool {
     status.any(|pair| *pair == json!(["driver-type", "io.containerd.snapshotter.v1"]))
 }
 
-struct DockerProbe {
+struct DockerProbe<'a> {
     socket: PathBuf,
-    /// The tag of the image, and a word of the step.
+    /// The tag of the image, a word of the step, and a part of the container's name.
     name: String,
+    /// In seconds since 1970.
+    begin: i64,
+    is_cancelled: &'a dyn Fn() -> bool,
 }
 
-impl DockerProbe {
+impl DockerProbe<'_> {
     fn image(&self) -> String {
         format!("{REPOSITORY}:{}", self.name)
     }
 
-    /// Returns the body of the answer, which has to be a success.
+    /// Returns the name of the image that steps build.
+    fn step(&self) -> String {
+        format!("{}-step", self.image())
+    }
+
+    fn container(&self) -> String {
+        format!("{REPOSITORY}-{}", self.name)
+    }
+
+    /// Returns the body of the answer, which has to be a success. After a cancellation nothing is asked.
     fn ask(&self, method: &str, path: &str, body: (&str, &[u8])) -> Result<String, String> {
-        let (media_type, body) = body;
+        if (self.is_cancelled)() {
+            return Err(interrupted().to_string());
+        }
+        let (status, body) = self.send(method, path, body, self.is_cancelled)?;
+        self.success(status, body)
+    }
+
+    /// Returns the status and the body of the answer.
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        (media_type, body): (&str, &[u8]),
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<(u16, String), String> {
         let request = Request { method, path, media_type, body };
-        let failed = |why: String| format!("cannot ask {}: {why}", self.socket.display());
-        let (status, body) =
-            ask(&self.socket, &request, PATIENCE).map_err(|error| failed(error.to_string()))?;
+        let answered = ask(&self.socket, &request, PATIENCE, is_cancelled);
+        answered.map_err(|error| self.failed(&error.to_string()))
+    }
+
+    fn success(&self, status: u16, body: String) -> Result<String, String> {
         if (200..300).contains(&status) {
             return Ok(body);
         }
         let said: Value = serde_json::from_str(&body).unwrap_or_default();
-        let why = said["message"].as_str().map_or_else(|| status.to_string(), str::to_owned);
-        Err(failed(why))
+        Err(self.failed(said["message"].as_str().unwrap_or(&status.to_string())))
+    }
+
+    fn failed(&self, why: &str) -> String {
+        format!("cannot ask {}: {why}", self.socket.display())
     }
 
     fn import(&self) -> Result<(), String> {
@@ -102,7 +147,7 @@ impl DockerProbe {
             real_steps.push("the classic builder");
         }
         let is_ordinary_held = self.is_ordinary_held()?;
-        Ok(Probed { real_steps, is_ordinary_held, left: None })
+        Ok(Probed { real_steps, is_ordinary_held })
     }
 
     fn dockerfile(&self) -> String {
@@ -122,7 +167,7 @@ impl DockerProbe {
     /// Builds an image with the parameters `builder`, and removes the image.
     fn is_step_held(&self, builder: &str, context: &[u8]) -> Result<bool, String> {
         // Not every dockerd can build without an image (`cacheonly`).
-        let step = format!("{}-step", self.image());
+        let step = self.step();
         let path = format!("/build?nocache=1&networkmode=none&t={step}&{builder}");
         let answer = self.ask("POST", &path, (ARCHIVE, context))?;
         let is_held = is_held(&answer);
@@ -139,16 +184,12 @@ impl DockerProbe {
             "HostConfig": {"NetworkMode": "none", "LogConfig": {"Type": "none"}},
         });
         let container = container.to_string();
-        let made =
-            self.ask("POST", "/containers/create", ("application/json", container.as_bytes()))?;
-        let made: Value = serde_json::from_str(&made).unwrap_or_default();
-        let id = made["Id"].as_str().ok_or("cannot understand the answer of dockerd")?;
-        let started = self.ask("POST", &format!("/containers/{id}/start"), NOTHING);
-        let ended =
-            started.and_then(|_| self.ask("POST", &format!("/containers/{id}/wait"), NOTHING));
-        let removed = self.ask("DELETE", &format!("/containers/{id}?force=1&v=1"), NOTHING);
-        let ended: Value = serde_json::from_str(&ended?).unwrap_or_default();
-        removed?;
+        let (name, json) = (self.container(), "application/json");
+        let path = format!("/containers/create?name={name}");
+        self.ask("POST", &path, (json, container.as_bytes()))?;
+        self.ask("POST", &format!("/containers/{name}/start"), NOTHING)?;
+        let ended = self.ask("POST", &format!("/containers/{name}/wait"), NOTHING)?;
+        let ended: Value = serde_json::from_str(&ended).unwrap_or_default();
         match ended["StatusCode"].as_i64() {
             Some(0) => Ok(true),
             Some(REAL) => Ok(false),
@@ -156,75 +197,77 @@ impl DockerProbe {
         }
     }
 
-    /// Removes the image and the records of the build cache.
-    ///
-    /// # Errors
-    /// What is left, with the command that removes it.
-    fn remove(&self) -> Result<(), String> {
-        let image = self.image();
-        let removed = self.ask("DELETE", &format!("/images/{image}"), NOTHING);
-        removed.map_err(|why| format!("{why}; remove it: docker image rm {image}"))?;
-        self.remove_records().map_err(|why| format!("{why}; remove it: docker builder prune"))
+    /// Removes the container, the images and the records of the build cache. Returns what is left, with
+    /// the commands that remove it. A cancellation ends the removal after [`GRACE`].
+    fn remove(&self) -> Vec<String> {
+        let begin = Instant::now();
+        let is_cancelled = || begin.elapsed() > GRACE && (self.is_cancelled)();
+        let (container, step, image) = (self.container(), self.step(), self.image());
+        let things = [
+            (format!("/containers/{container}?force=1&v=1"), "docker rm --force", container),
+            (format!("/images/{step}"), "docker image rm", step),
+            (format!("/images/{image}"), "docker image rm", image),
+        ];
+        let failed = things.iter().filter_map(|(path, command, name)| {
+            let removed = match self.send("DELETE", path, NOTHING, &is_cancelled) {
+                Ok((NOT_FOUND, _)) => return None,
+                answered => answered.and_then(|(status, body)| self.success(status, body)),
+            };
+            removed.err().map(|why| format!("{why}; remove it: {command} {name}"))
+        });
+        let mut left: Vec<_> = failed.collect();
+        left.extend(self.remove_records(&is_cancelled));
+        left
     }
 
-    fn remove_records(&self) -> Result<(), String> {
-        // Before Docker 23 dockerd lists all that it stores.
-        let usage = self.ask("GET", "/system/df?type=build-cache", NOTHING)?;
-        let usage: DiskUsage = serde_json::from_str(&usage)
-            .map_err(|_| "cannot understand the build cache".to_owned())?;
-        let records = usage.build_cache.unwrap_or_default();
-        for id in self.own(&records) {
+    /// Does what [`DockerProbe::remove`] does, for the records of the build cache.
+    fn remove_records(&self, is_cancelled: &dyn Fn() -> bool) -> Vec<String> {
+        let records = match self.records(is_cancelled) {
+            Ok(records) => records,
+            Err(why) => return vec![format!("{why}; {STAYS}")],
+        };
+        let dockerfile = self.dockerfile().len();
+        let times = self.begin..=now();
+        let probed = records::Probed { name: &self.name, dockerfile, times };
+        let OwnRecords { ids, is_in_doubt } = probed.records(&records);
+        let failed = ids.iter().filter_map(|id| {
             // {"id":["ID"]}
             let filter = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
-            self.ask("POST", &format!("/build/prune?all=1&filters={filter}"), NOTHING)?;
-        }
-        Ok(())
+            let path = format!("/build/prune?all=1&filters={filter}");
+            let answered = self.send("POST", &path, NOTHING, is_cancelled);
+            let why = answered.and_then(|(status, body)| self.success(status, body)).err()?;
+            Some(format!("{why}; remove it: docker builder prune --all --filter id={id}"))
+        });
+        let doubt = is_in_doubt.then(|| format!("another build ran beside the probe; {STAYS}"));
+        failed.chain(doubt).collect()
     }
 
-    /// Returns the IDs of the records of this probe, each before the record that it is based on.
-    fn own<'r>(&self, records: &'r [CacheRecord]) -> Vec<&'r str> {
-        let size = self.dockerfile().len() as i64;
-        let is_step = |record: &&CacheRecord| record.description.ends_with(&self.name);
-        // The Dockerfile: each upload has a URL of its own, so no other build uses the record.
-        let is_context = |record: &&CacheRecord| {
-            record.description.starts_with("http url http://build-context-") && record.size == size
+    /// Returns all records of the build cache.
+    fn records(&self, is_cancelled: &dyn Fn() -> bool) -> Result<Vec<CacheRecord>, String> {
+        let get = |path: &str| {
+            let (status, body) = self.send("GET", path, NOTHING, is_cancelled)?;
+            self.success(status, body)
         };
-        let context = records.iter().filter(is_context).max_by_key(|it| &it.created_at);
-        // The layer of the image: no record of another image is younger and unshared.
-        let is_base = |record: &&CacheRecord| {
-            record.description.starts_with("from local")
-                && !record.shared
-                && context.is_some_and(|context| record.created_at > context.created_at)
-        };
-        let steps = records.iter().filter(is_step);
-        let bases = records.iter().filter(is_base);
-        steps.chain(bases).chain(context).map(|record| record.id.as_str()).collect()
+        let version: Value = serde_json::from_str(&get("/version")?).unwrap_or_default();
+        let version = version["ApiVersion"].as_str().unwrap_or_default();
+        // Before Docker 23 dockerd lists all that it stores.
+        let path = disk_usage_path(version).unwrap_or_else(|| "/system/df".to_owned());
+        let usage: DiskUsage = serde_json::from_str(&get(&path)?)
+            .map_err(|error| self.failed(&format!("{path} lists no build cache: {error}")))?;
+        Ok(usage.build_cache.unwrap_or_default())
     }
 }
 
 const NOTHING: (&str, &[u8]) = ("text/plain", b"");
 
-/// The answer to `/system/df`.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DiskUsage {
-    build_cache: Option<Vec<CacheRecord>>,
-}
+const NOT_FOUND: u16 = 404;
+/// What happens to records of the build cache that are not removed.
+const STAYS: &str = "a record of a few kB stays in the build cache until dockerd's own garbage \
+                     collection removes it";
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct CacheRecord {
-    #[serde(rename = "ID")]
-    id: String,
-    #[serde(default)]
-    description: String,
-    #[serde(default)]
-    shared: bool,
-    #[serde(default)]
-    size: i64,
-    /// RFC 3339, in UTC.
-    #[serde(default)]
-    created_at: String,
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs() as i64
 }
 
 /// Returns whether the only step of a build was held.
@@ -250,55 +293,4 @@ fn in_memory(error: io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_build_that_failed_by_its_sync_was_not_held() {
-        let status = "{\"id\":\"moby.buildkit.trace\",\"aux\":\"CkR\"}\n";
-        let failed = |error: &str| format!("{status}{{\"error\":\"{error}\"}}\n");
-        assert_eq!(is_held(status), Ok(true));
-        assert_eq!(is_held(&failed("executor failed running [/probe 7]: exit code: 9")), Ok(false));
-        assert_eq!(is_held(&failed("'/probe' returned a non-zero code: 9")), Ok(false));
-        let other = is_held(&failed("no space left on device")).unwrap_err();
-        assert_eq!(other, "cannot build an image: no space left on device");
-    }
-
-    #[test]
-    fn the_store_of_containerd_is_known() {
-        let pair = r#"["driver-type","io.containerd.snapshotter.v1"]"#;
-        assert!(stores_in_containerd(&format!(r#"{{"DriverStatus":[{pair}]}}"#)));
-        assert!(!stores_in_containerd(r#"{"DriverStatus":[["Backing Filesystem","extfs"]]}"#));
-        assert!(!stores_in_containerd(r#"{"Driver":"vfs","DriverStatus":null}"#));
-    }
-
-    #[test]
-    fn only_records_of_this_probe_are_removed() {
-        let probe = DockerProbe { socket: PathBuf::new(), name: "00c0ffee00c0ffee".to_owned() };
-        let size = probe.dockerfile().len();
-        let context = "http url http://build-context-ab";
-        let step = format!("mount / from exec /probe {}", probe.name);
-        let record = |id: &str, description: &str, size: usize, time: u32, shared: bool| {
-            json!({
-                "ID": id, "Description": description, "Size": size, "Shared": shared,
-                "CreatedAt": format!("2026-11-30T00:00:{time:02}.1Z"), "InUse": false,
-            })
-        };
-        let listed = json!([
-            record("other", "mount / from exec /bin/sh -c make", 9, 21, false),
-            record("old", "from local ", 0, 10, false),
-            record("in-use", "from local ", 0, 22, true),
-            record("theirs", context, 10_240, 21, false),
-            record("context", context, size, 20, false),
-            record("base", "from local ", 0, 21, false),
-            record("step", &step, 0, 22, false),
-        ]);
-        let mut records: Vec<CacheRecord> = serde_json::from_value(listed).unwrap();
-        assert_eq!(probe.own(&records), ["step", "base", "context"]);
-        // The step failed.
-        records.pop();
-        assert_eq!(probe.own(&records), ["base", "context"]);
-        records.remove(4);
-        assert_eq!(probe.own(&records), [""; 0]);
-    }
-}
+mod tests;

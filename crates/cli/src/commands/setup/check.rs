@@ -1,6 +1,6 @@
 //! `setup ENGINE --check`: whether the files, the running daemon and the wrapper are as set up.
 
-use crate::cancellation::handle_signals;
+use crate::cancellation::{cancelled_by, handle_signals};
 use crate::commands::setup::{SetupReport, remedy};
 use std::path::Path;
 use synconce_hold::status::{HoldState, Look, status};
@@ -8,7 +8,7 @@ use synconce_oci::probe::{Container, is_held};
 use synconce_setup::error::Error;
 use synconce_setup::host::Host;
 use synconce_setup::plan::Plan;
-use synconce_setup::probe::{Probed, probe};
+use synconce_setup::probe::{Probed, Tried, probe};
 use synconce_setup::running::{self, DaemonFinding};
 use synconce_setup::{Engine, apply, diff, new_databases};
 
@@ -122,10 +122,10 @@ fn unheld(name: &str) -> Option<String> {
     }
 }
 
-/// Runs probe containers. A signal does not end the process meanwhile: they would be left.
-fn run_probe(engine: Engine, host: &Host) -> Option<Result<Probed, String>> {
+/// Runs probe containers. A signal cancels them, and does not end the process before they are removed.
+fn run_probe(engine: Engine, host: &Host) -> Option<Tried> {
     let _ = handle_signals();
-    probe(engine, host)
+    probe(engine, host, &|| cancelled_by().is_some())
 }
 
 /// Adds whether the containers are held that are to be held, and no others: by the rules, and if they
@@ -135,7 +135,7 @@ fn containers(
     engine: Engine,
     host: &Host,
     root: &Path,
-    probe: &dyn Fn() -> Option<Result<Probed, String>>,
+    probe: &dyn Fn() -> Option<Tried>,
 ) {
     let (container, what) = match engine {
         Engine::Docker | Engine::Buildkit => (Container::BuildKitStep, "a build step"),
@@ -155,19 +155,24 @@ fn containers(
             return;
         }
     };
-    match probe() {
+    let (probed, left) = probe().map(|tried| (tried.probed, tried.left)).unzip();
+    match probed {
         Some(Ok(probed)) => shown(report, engine, host, other, probed),
-        tried => {
+        failed => {
             report.notes.push(match other {
                 None => format!("{what} is held, an ordinary container is not"),
                 Some(why) => format!("{what} is held, and so is an ordinary container: {why}"),
             });
-            if let Some(Err(why)) = tried {
+            if let Some(Err(why)) = failed {
                 let build = format!("{} build --no-cache .", engine.name());
-                report.faults.push(format!("cannot run a probe step: {why}; try a build: {build}"));
+                report.faults.push(match cancelled_by() {
+                    Some(_) => format!("cannot run a probe step: {why}"),
+                    None => format!("cannot run a probe step: {why}; try a build: {build}"),
+                });
             }
         }
     }
+    report.faults.extend(left.into_iter().flatten());
 }
 
 const EDIT: &str = "edit /etc/synconce/oci.toml";
@@ -185,7 +190,7 @@ fn shown(
         Engine::Podman => EDIT.to_owned(),
         _ => engine.restart(host),
     };
-    let Probed { real_steps, is_ordinary_held, left } = shown;
+    let Probed { real_steps, is_ordinary_held } = shown;
     let is_held = real_steps.is_empty();
     for step in real_steps {
         report.faults.push(format!("a probe step of {step} was not held; {again}"));
@@ -203,7 +208,6 @@ fn shown(
         }
         (false, None) | (true, Some(_)) => {}
     }
-    report.faults.extend(left);
 }
 
 /// Adds what is configured for the roots of build steps.

@@ -1,0 +1,115 @@
+//! Tests of the probe containers in dockerd.
+
+use super::*;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+#[test]
+fn a_build_that_failed_by_its_sync_was_not_held() {
+    let status = "{\"id\":\"moby.buildkit.trace\",\"aux\":\"CkR\"}\n";
+    let failed = |error: &str| format!("{status}{{\"error\":\"{error}\"}}\n");
+    assert_eq!(is_held(status), Ok(true));
+    assert_eq!(is_held(&failed("executor failed running [/probe 7]: exit code: 9")), Ok(false));
+    assert_eq!(is_held(&failed("'/probe' returned a non-zero code: 9")), Ok(false));
+    let other = is_held(&failed("no space left on device")).unwrap_err();
+    assert_eq!(other, "cannot build an image: no space left on device");
+}
+
+#[test]
+fn the_store_of_containerd_is_known() {
+    let pair = r#"["driver-type","io.containerd.snapshotter.v1"]"#;
+    assert!(stores_in_containerd(&format!(r#"{{"DriverStatus":[{pair}]}}"#)));
+    assert!(!stores_in_containerd(r#"{"DriverStatus":[["Backing Filesystem","extfs"]]}"#));
+    assert!(!stores_in_containerd(r#"{"Driver":"vfs","DriverStatus":null}"#));
+}
+
+/// A word of a request; the status and the body of the answer.
+type Answer = (&'static str, u16, &'static str);
+
+/// Returns what `probe` of a fake dockerd returns, and the requests. The dockerd answers a request
+/// with the first of `answers` whose word is in the request, or with 404.
+fn asked<'a, T>(
+    answers: &'static [Answer],
+    is_cancelled: &'a dyn Fn() -> bool,
+    probe: impl FnOnce(&DockerProbe<'a>) -> T,
+) -> (T, Vec<String>) {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let server = std::thread::spawn(move || {
+        let mut requests = Vec::new();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut read = [0; 4096];
+            let length = stream.read(&mut read).unwrap();
+            if length == 0 {
+                break;
+            }
+            let request = String::from_utf8_lossy(&read[..length]).into_owned();
+            let request = request.lines().next().unwrap().replace(" HTTP/1.0", "");
+            let answer = answers.iter().find(|(word, ..)| request.contains(word));
+            let (_, status, body) = answer.unwrap_or(&("", 404, "{}"));
+            requests.push(request);
+            write!(stream, "HTTP/1.0 {status} X\r\n\r\n{body}").unwrap();
+        }
+        requests
+    });
+    let name = "00c0ffee00c0ffee".to_owned();
+    let returned = probe(&DockerProbe { socket: socket.clone(), name, begin: now(), is_cancelled });
+    drop(UnixStream::connect(&socket).unwrap());
+    (returned, server.join().unwrap())
+}
+
+const VERSION: Answer = ("GET /version", 200, r#"{"ApiVersion":"1.60"}"#);
+const DF: &str = "GET /v1.51/system/df?type=build-cache";
+
+#[test]
+fn everything_is_removed_and_what_is_not_there_is_not_left() {
+    let empty = &[VERSION, ("/system/df", 200, r#"{"BuildCache":null}"#)];
+    let (left, requests) = asked(empty, &|| false, DockerProbe::remove);
+    assert_eq!(left, [""; 0]);
+    let things = [
+        "DELETE /containers/synconce-check-00c0ffee00c0ffee?force=1&v=1",
+        "DELETE /images/synconce-check:00c0ffee00c0ffee-step",
+        "DELETE /images/synconce-check:00c0ffee00c0ffee",
+        "GET /version",
+        DF,
+    ];
+    assert_eq!(requests, things);
+}
+
+#[test]
+fn each_failed_removal_is_named_with_a_command() {
+    const BUSY: &str = r#"{"message":"it is in use"}"#;
+    const STEP: &str = r#"{"BuildCache":[{"ID":"ab12","Description":"exec 00c0ffee00c0ffee"}]}"#;
+    const ANSWERS: &[Answer] = &[
+        VERSION,
+        ("/containers/", 500, BUSY),
+        ("-step", 204, ""),
+        ("/images/", 409, BUSY),
+        ("/system/df", 200, STEP),
+        ("POST /build/prune?all=1&filters=%7B%22id%22%3A%5B%22ab12%22%5D%7D", 500, BUSY),
+    ];
+    let (left, requests) = asked(ANSWERS, &|| false, DockerProbe::remove);
+    assert_eq!(requests.len(), 6, "{requests:?}");
+    let ends = [
+        "docker rm --force synconce-check-00c0ffee00c0ffee",
+        "docker image rm synconce-check:00c0ffee00c0ffee",
+        "docker builder prune --all --filter id=ab12",
+    ];
+    assert_eq!(left.len(), ends.len(), "{left:?}");
+    for (left, end) in left.iter().zip(ends) {
+        assert!(left.ends_with(&format!(": it is in use; remove it: {end}")), "{left}");
+    }
+    let (left, _) = asked(&[VERSION, ("/system/df", 200, "{}")], &|| false, DockerProbe::remove);
+    assert!(left[0].contains("df?type=build-cache lists no build cache: missing"), "{left:?}");
+    assert!(left[0].ends_with(STAYS) && left.len() == 1, "{left:?}");
+}
+
+#[test]
+fn after_a_signal_nothing_more_is_made_and_everything_is_removed() {
+    let (imported, requests) = asked(&[], &|| true, DockerProbe::import);
+    assert_eq!((imported, requests.len()), (Err("interrupted by a signal".to_owned()), 0));
+    let (_, requests) = asked(&[VERSION], &|| true, DockerProbe::remove);
+    assert_eq!(requests.len(), 5, "{requests:?}");
+}
