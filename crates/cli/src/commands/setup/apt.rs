@@ -92,8 +92,8 @@ fn why_not_held(host: &Host) -> Option<String> {
         }
         Ok(ran) => {
             let said = String::from_utf8_lossy(&ran.stderr);
-            let lines = said.lines().filter_map(|line| line.strip_prefix("synconce: "));
-            let error = lines.filter(|line| !line.starts_with("hint: ")).last();
+            let mut lines = said.lines().filter_map(|line| line.strip_prefix("synconce: "));
+            let error = lines.rfind(|line| !line.starts_with("hint: "));
             Some(error.unwrap_or("a run fails").to_owned())
         }
     }
