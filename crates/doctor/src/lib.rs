@@ -24,6 +24,7 @@ mod page;
 mod place;
 mod preload;
 mod program;
+mod regular_file;
 mod report;
 mod scratch;
 mod text;

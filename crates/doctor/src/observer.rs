@@ -1,4 +1,4 @@
-//! What is told of an examination, and can end it.
+//! Shows the progress of an examination, and can end it.
 
 use crate::error::Error;
 use std::path::Path;

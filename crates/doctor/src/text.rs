@@ -218,7 +218,9 @@ fn flushes(flushes: &DeviceFlushes) -> String {
 
 fn transaction(transaction: &Transaction) -> String {
     let list = transaction.free_list.map_or_else(String::new, |times| {
-        format!("; p50 {} for a sync with the list of free pages", micros(times.median))
+        let scaled = transaction.scaled_from.map(|sample| bytes(sample as f64));
+        let scaled = scaled.map_or_else(String::new, |sample| format!(", scaled from {sample}"));
+        format!("; p50 {} for a sync with the list of free pages{scaled}", micros(times.median))
     });
     let took = micros(transaction.micros);
     format!("{took} of the engine's databases: two syncs in place{list}")

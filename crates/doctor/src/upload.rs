@@ -1,10 +1,12 @@
 //! A request to dockerd with a large body, bounded by a time and ended by signals.
 
+use serde_json::Value;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use synconce_durable::text::printable;
 use synconce_probe::docker::{connect, send_head};
 
 /// The time between two looks for signals.
@@ -27,6 +29,19 @@ pub(crate) struct UploadAnswer {
     pub status: u16,
     /// The answer, with its head.
     pub text: String,
+}
+
+impl UploadAnswer {
+    /// Returns the status, and the message of an error of dockerd's API.
+    pub(crate) fn refusal(&self) -> String {
+        // A body in chunks has the length of a chunk on either side of the object.
+        let object = self.text.find('{').map_or("", |start| &self.text[start..]);
+        let value = serde_json::Deserializer::from_str(object).into_iter::<Value>().next();
+        match value.and_then(Result::ok).as_ref().and_then(|value| value["message"].as_str()) {
+            Some(message) => format!("{}: {}", self.status, printable(message.trim())),
+            None => self.status.to_string(),
+        }
+    }
 }
 
 impl<F: Fn() -> bool> Upload<F> {
@@ -56,6 +71,10 @@ impl<F: Fn() -> bool> Upload<F> {
                 Ok(count) => bytes.extend_from_slice(&part[..count.min(KEPT - bytes.len())]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(too_late()),
+                // dockerd has not read the whole body.
+                Err(error) if error.kind() == ErrorKind::ConnectionReset && !bytes.is_empty() => {
+                    break;
+                }
                 Err(error) => return Err(error),
             }
             if Instant::now() > end {
@@ -70,11 +89,17 @@ impl<F: Fn() -> bool> Upload<F> {
         Ok(UploadAnswer { status, text })
     }
 
-    /// Ends a request in the middle of its body, and waits until dockerd has removed what it has of
-    /// the body.
-    pub(crate) fn cut(self) {
-        if self.stream.shutdown(Shutdown::Write).is_ok() {
-            let _ = self.answer();
+    /// Ends a request whose body `error` has interrupted, and waits until dockerd has removed what it has
+    /// of the body. Returns why the body ended: the answer, if dockerd has closed the connection.
+    pub(crate) fn cut(self, error: io::Error) -> io::Error {
+        let is_closed = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&error.kind());
+        let is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
+        let answer = (is_shut || is_closed).then(|| self.answer());
+        match answer {
+            Some(Ok(answer)) if is_closed => {
+                io::Error::other(format!("dockerd answers {}", answer.refusal()))
+            }
+            _ => error,
         }
     }
 }
@@ -143,8 +168,7 @@ mod tests {
             };
             let failed = served(reads, time, is_interrupted, |mut upload| {
                 let failed = upload.write_all(&vec![0; 8 << 20]).unwrap_err();
-                upload.cut();
-                failed
+                upload.cut(failed)
             });
             assert_eq!(failed.to_string(), wanted);
         }
@@ -158,5 +182,30 @@ mod tests {
         };
         let answer = served(answers, Duration::from_secs(600), false, Upload::answer).unwrap();
         assert_eq!((answer.status, answer.text.ends_with("{}")), (404, true));
+    }
+
+    #[test]
+    fn a_refusal_before_the_end_of_the_body_has_its_message() {
+        let message = r#"{"message":"no space left on device"}"#;
+        for (body, wanted) in [
+            (message.to_owned(), "dockerd answers 500: no space left on device"),
+            (
+                format!("25\r\n{message}\n\r\n0\r\n\r\n"),
+                "dockerd answers 500: no space left on device",
+            ),
+            ("no".to_owned(), "dockerd answers 500"),
+        ] {
+            // The rest of the body is not read: the connection is reset.
+            let refuses = move |mut stream: UnixStream| {
+                let _ = stream.read(&mut [0; 1024]);
+                let head = "HTTP/1.1 500 Internal Server Error\r\n\r\n";
+                stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            };
+            let failed = served(refuses, Duration::from_secs(600), false, |mut upload| {
+                let failed = upload.write_all(&vec![0; 8 << 20]).unwrap_err();
+                upload.cut(failed)
+            });
+            assert_eq!(failed.to_string(), wanted);
+        }
     }
 }

@@ -47,6 +47,7 @@ fn finding<'r>(report: &'r Value, name: &str) -> Option<&'r Value> {
 
 fn transactions_of_builds_are_counted_and_priced(place: &Place) {
     const BUILDS: u64 = 3;
+    const FLUSH: u64 = 8;
     prepare(place);
     place.write("context/Dockerfile", STEP);
     let rig = rig();
@@ -54,7 +55,7 @@ fn transactions_of_builds_are_counted_and_priced(place: &Place) {
     let engine = Docker::with_storage(&site, "overlay2");
     let root = rig.path().join("docker");
     let report = || {
-        rig.disk().set_latency(latency(8)).unwrap();
+        rig.disk().set_latency(latency(FLUSH)).unwrap();
         let report = report(place, "--docker", &root);
         rig.disk().set_latency(latency(0)).unwrap();
         report
@@ -83,11 +84,11 @@ fn transactions_of_builds_are_counted_and_priced(place: &Place) {
     let priced = finding(&after, "slow-transactions").unwrap();
     assert_eq!(priced["remedy"], "synconce setup docker --hold");
     assert_eq!(priced["undo"], "synconce setup docker --hold --undo");
-    // 1,300 flushes of 8 ms.
+    // 1,300 flushes.
     assert!(priced["seconds"].as_f64() > Some(9.0), "{priced:#}");
-    let measured = &after["measured"];
-    let wait = measured["transaction"]["micros"].as_f64().unwrap();
-    assert_eq!(wait, 2.0 * measured["overwrite"]["median"].as_f64().unwrap(), "{measured:#}");
+    // Two flushes, in microseconds.
+    let wait = &after["measured"]["transaction"]["micros"];
+    assert!(wait.as_f64() >= Some((2 * FLUSH * 1_000) as f64), "{after:#}");
     engine.stop();
 }
 

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::time::Instant;
 use synconce_testkit::harness::{Place, StartedCommand, eventually, trial};
 
 pub fn trials() -> Vec<Trial> {
@@ -43,12 +44,14 @@ fn a_load_is_measured_and_leaves_nothing(place: &Place) {
     let site = Site::with(place, Given::Runc, rig.path());
     let engine = Docker::with_storage(&site, "overlay2");
     let root = rig.path().join("docker");
+    let began = Instant::now();
     let report = report_by(doctor(place, "--docker").arg("--full"), &root);
     let load = &report["measured"]["load"];
-    assert!(load["bytes"].as_u64() > Some(64 << 20), "{report:#}");
-    // Between a slow disk and the memory.
-    let rate = load["bytes_per_second"].as_f64().unwrap();
-    assert!((1e6..1e11).contains(&rate), "{report:#}");
+    let bytes = load["bytes"].as_u64().unwrap();
+    assert!(bytes > 64 << 20, "{report:#}");
+    // The load is a part of the measurement.
+    let least = bytes as f64 / began.elapsed().as_secs_f64();
+    assert!(load["bytes_per_second"].as_f64() > Some(least), "{report:#}");
     assert_eq!(engine.client("1", &["image", "ls", "--all", "--quiet"]).stdout, "");
     assert_eq!(files(&root), Vec::<String>::new());
     engine.stop();

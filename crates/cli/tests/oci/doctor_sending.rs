@@ -69,8 +69,6 @@ fn sending_is_measured_and_dockerd_keeps_nothing(place: &Place) {
         assert!(way["seconds"].as_f64() > Some(0.0), "{report:#}");
         assert_eq!((&way["at_least"], &way["at_most"]), (&way["seconds"], &way["seconds"]));
     }
-    let seconds = |way: &str| sending[way]["seconds"].as_f64().unwrap();
-    assert!(seconds("read") < seconds("classic"), "{report:#}");
     let words = "BuildKit, if little has changed since the last build";
     assert!(fs::read_to_string(page).unwrap().contains(words));
     let bundle: Value = serde_json::from_str(&fs::read_to_string(bundle).unwrap()).unwrap();

@@ -3,12 +3,18 @@
 use super::Amount;
 use super::sending::{BYTES, SendingCost, SentContext};
 use crate::observer::Observer;
+use crate::regular_file;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::Path;
+use std::process::ChildStdin;
 use std::time::{Duration, Instant};
 use tar::{Builder, EntryType, Header};
 
+/// The time between two looks for signals.
+const POLL: Duration = Duration::from_millis(100);
 /// The Dockerfile in the archive; no context has this name.
 pub(super) const DOCKERFILE: &str = ".synconce-doctor.Dockerfile";
 /// Its build fails when the context has arrived.
@@ -70,7 +76,7 @@ impl Archive {
             header.set_entry_type(EntryType::Symlink);
             return builder.append_link(&mut header, path, target);
         }
-        let opened = meta.is_file().then(|| File::open(from));
+        let opened = meta.is_file().then(|| regular_file::open(from));
         let Some(Ok(file)) = opened else { return Ok(()) };
         let length = meta.len().min(left);
         header.set_size(length);
@@ -103,17 +109,52 @@ pub(super) struct Timed<'a, W> {
 
 impl<W: Write> Write for Timed<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.observer.interrupted().is_some() {
-            return Err(io::Error::other("a signal has arrived"));
+        loop {
+            if self.observer.interrupted().is_some() {
+                return Err(io::Error::other("a signal has arrived"));
+            }
+            if Instant::now() >= self.until {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match self.inner.write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                done => return done,
+            }
         }
-        if Instant::now() >= self.until {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        self.inner.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
+    }
+}
+
+/// The standard input of a program. A write that the program does not read returns `WouldBlock` after
+/// [`POLL`].
+pub(super) struct ProgramInput(ChildStdin);
+
+impl ProgramInput {
+    pub fn new(input: ChildStdin) -> io::Result<Self> {
+        ioctl_fionbio(&input, true)?;
+        Ok(Self(input))
+    }
+}
+
+impl Write for ProgramInput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.0.write(bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                let time = Timespec::try_from(POLL).ok();
+                match poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], time.as_ref()) {
+                    Ok(_) | Err(Errno::INTR) => Err(error),
+                    Err(errno) => Err(errno.into()),
+                }
+            }
+            done => done,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -157,5 +198,48 @@ impl Read for Padded<'_> {
         self.left -= count as u64;
         *self.read += count as u64;
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::RunningChild;
+    use std::cell::Cell;
+    use std::process::{Command, Stdio};
+
+    /// A signal arrives after so many looks.
+    struct Signalled(Cell<u32>);
+
+    impl Observer for Signalled {
+        fn will_write(&mut self, _: u64, _: &Path) {}
+        fn begins(&mut self, _: &str) {}
+        fn interrupted(&self) -> Option<i32> {
+            let left = self.0.get();
+            self.0.set(left.saturating_sub(1));
+            (left == 0).then_some(15)
+        }
+    }
+
+    #[test]
+    fn a_program_that_reads_nothing_delays_neither_a_signal_nor_the_end_of_the_time() {
+        let long = Duration::from_secs(600);
+        for (looks, time, wanted) in [
+            (3, long, "a signal has arrived".to_owned()),
+            (
+                u32::MAX,
+                Duration::from_millis(300),
+                io::Error::from(ErrorKind::TimedOut).to_string(),
+            ),
+        ] {
+            let mut sleep = Command::new("sleep");
+            let child = sleep.arg("30").stdin(Stdio::piped()).spawn().unwrap();
+            let mut running = RunningChild(child);
+            let inner = ProgramInput::new(running.0.stdin.take().unwrap()).unwrap();
+            let observer = Signalled(Cell::new(looks));
+            let mut timed = Timed { until: Instant::now() + time, observer: &observer, inner };
+            let failed = timed.write_all(&vec![0; 1 << 20]).unwrap_err();
+            assert_eq!(failed.to_string(), wanted);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! removes the context.
 
 use super::Amount;
-use super::archive::{Archive, Chunked, DOCKERFILE, Timed};
+use super::archive::{Archive, Chunked, DOCKERFILE, ProgramInput, Timed};
 use crate::engine::DockerApi;
 use crate::error::Error;
 use crate::not_measured::NotMeasured;
@@ -18,6 +18,8 @@ use serde::Serialize;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 use synconce_sys::reason;
@@ -143,9 +145,9 @@ fn send(
     observer: &dyn Observer,
 ) -> io::Result<SendingCost> {
     let mut upload = start(api, || observer.interrupted().is_some())?;
-    let archive = Archive::write(context, BufWriter::with_capacity(PART, Chunked(&mut upload)));
-    if archive.error.is_some() {
-        upload.cut();
+    let mut archive = Archive::write(context, BufWriter::with_capacity(PART, Chunked(&mut upload)));
+    if let Some((error, time)) = archive.error.take() {
+        archive.error = Some((upload.cut(error), time));
         return archive.ended_by_time(context);
     }
     upload.write_all(LAST_CHUNK)?;
@@ -165,32 +167,39 @@ fn send_compressed(
     let (Some(input), Some(mut output)) = (gzip.0.stdin.take(), gzip.0.stdout.take()) else {
         return Err(ErrorKind::BrokenPipe.into());
     };
-    let mut upload = start(api, || false)?;
-    // Ends when gzip ends, and when dockerd reads too slowly.
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let is_ended = has_ended.clone();
+    let mut upload = start(api, move || is_ended.load(Relaxed))?;
+    // Ends when the archive or gzip ends, and when dockerd reads too slowly.
     let sender = thread::spawn(move || {
         let mut chunks = BufWriter::with_capacity(PART, Chunked(&mut upload));
         let copied = io::copy(&mut output, &mut chunks).and_then(|_| chunks.flush());
         drop(chunks);
         match copied.and_then(|()| upload.write_all(LAST_CHUNK)) {
             Ok(()) => upload.answer(),
-            Err(error) => {
-                upload.cut();
-                Err(error)
-            }
+            Err(error) => Err(upload.cut(error)),
         }
     });
-    let input = Timed { until: Instant::now() + TIME, observer, inner: input };
+    let inner = ProgramInput::new(input)?;
+    let input = Timed { until: Instant::now() + TIME, observer, inner };
     let archive = Archive::write(context, BufWriter::with_capacity(PART, input));
     if archive.error.is_some() {
         // dockerd removes what it has, as after a build.
+        has_ended.store(true, Relaxed);
         drop(gzip);
     }
     let answer = sender.join().map_err(|_| io::Error::from(ErrorKind::Other))?;
-    if archive.error.is_some() {
-        return archive.ended_by_time(context);
+    let is_closed = |error: &io::Error| error.kind() == ErrorKind::BrokenPipe;
+    let has_gzip_ended = archive.error.as_ref().is_some_and(|(error, _)| is_closed(error));
+    match answer {
+        // gzip ends when dockerd refuses the context.
+        Err(refusal) if has_gzip_ended => Err(refusal),
+        _ if archive.error.is_some() => archive.ended_by_time(context),
+        answer => {
+            is_refused_as_meant(&answer?)?;
+            Ok(archive.cost(context))
+        }
     }
-    is_refused_as_meant(&answer?)?;
-    Ok(archive.cost(context))
 }
 
 /// Begins a build by the classic builder.
@@ -205,7 +214,7 @@ fn is_refused_as_meant(answer: &UploadAnswer) -> io::Result<()> {
     if answer.status == 200 && answer.text.contains(FAILED) {
         return Ok(());
     }
-    Err(io::Error::other(format!("dockerd refuses the context with status {}", answer.status)))
+    Err(io::Error::other(format!("dockerd refuses the context with status {}", answer.refusal())))
 }
 
 impl SendingCost {
@@ -269,6 +278,72 @@ impl Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    /// Gets no signal.
+    struct Silent;
+
+    impl Observer for Silent {
+        fn will_write(&mut self, _: u64, _: &Path) {}
+        fn begins(&mut self, _: &str) {}
+        fn interrupted(&self) -> Option<i32> {
+            None
+        }
+    }
+
+    /// Sends a file of 8 MiB by `way` to a dockerd that does `serve`.
+    fn sent(way: Way, serve: fn(UnixStream)) -> io::Result<SendingCost> {
+        const LENGTH: u64 = 8 << 20;
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().to_owned();
+        let mut bytes = vec![0; LENGTH as usize];
+        fastrand::fill(&mut bytes);
+        fs::write(root.join("file"), bytes).unwrap();
+        let mut beginning = Beginning::default();
+        beginning.add("file", LENGTH);
+        let whole = Amount { entries: 1, bytes: LENGTH };
+        let api = DockerApi { socket: root.join("socket"), root: root.clone() };
+        let listener = UnixListener::bind(&api.socket).unwrap();
+        let dockerd = thread::spawn(move || serve(listener.accept().unwrap().0));
+        let context = SentContext { root: &root, whole, beginning: &beginning };
+        let cost = way(&api, &context, &Silent);
+        dockerd.join().unwrap();
+        cost
+    }
+
+    #[test]
+    fn the_time_ends_with_the_answer_of_dockerd() {
+        const DELAY: Duration = Duration::from_millis(300);
+        let serve = |mut stream: UnixStream| {
+            let (mut bytes, mut part) = (Vec::new(), vec![0; PART]);
+            while !bytes.ends_with(LAST_CHUNK) {
+                let count = stream.read(&mut part).unwrap();
+                bytes.extend_from_slice(&part[..count]);
+            }
+            thread::sleep(DELAY);
+            let answer = format!("HTTP/1.1 200 OK\r\n\r\n{FAILED}");
+            stream.write_all(answer.as_bytes()).unwrap();
+        };
+        for way in [send as Way, send_compressed] {
+            let cost = sent(way, serve).unwrap();
+            assert!(cost.seconds >= DELAY.as_secs_f64(), "{cost:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_dockerd_is_said_in_its_words() {
+        let serve = |mut stream: UnixStream| {
+            let _ = stream.read(&mut [0; 1024]);
+            let answer = b"HTTP/1.1 400 Bad Request\r\n\r\n{\"message\":\"no\"}";
+            stream.write_all(answer).unwrap();
+        };
+        for way in [send as Way, send_compressed] {
+            let refused = sent(way, serve).unwrap_err();
+            assert_eq!(refused.to_string(), "dockerd answers 400: no");
+        }
+    }
 
     const SMALL: Amount = Amount { entries: 10, bytes: 0 };
 

@@ -2,10 +2,11 @@
 //! are read.
 
 use super::ContainerEngine;
+use crate::regular_file;
 use serde::Serialize;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use synconce_durable::text;
 use synconce_probe::bolt::{self, FreeList};
@@ -50,10 +51,7 @@ impl BoltDatabase {
     }
 
     fn read(path: PathBuf) -> io::Result<Self> {
-        // The open of a FIFO would wait.
-        let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-        let file: File =
-            OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&path)?;
+        let file = regular_file::open(&path)?;
         let (meta, list) = bolt::look(&file)?;
         Ok(Self {
             bytes: file.metadata()?.len(),

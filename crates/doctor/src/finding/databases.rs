@@ -47,7 +47,11 @@ pub(super) fn slow_transactions(engine: &ContainerEngine, each: Option<f64>) -> 
 /// Returns the finding that each transaction writes a long list of free pages.
 pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> Option<Finding> {
     let (database, count) = engine.costliest_free_list()?;
-    let list = measured.transaction?.free_list?;
+    let transaction = measured.transaction?;
+    let list = transaction.free_list?;
+    let scaled = transaction
+        .scaled_from
+        .map_or_else(String::new, |sample| format!(", scaled from {}", bytes(sample as f64)));
     let page = measured.overwrite?;
     let name = database.name();
     let workload = if engine.name == "containerd" { IMPORTS_OF } else { BUILDS };
@@ -63,7 +67,7 @@ pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> O
             bytes(free_list_bytes.unwrap_or(0) as f64)
         ),
         evidence: format!(
-            "{} has {}; a sync of as many bytes as the list takes {} here, and of a page {}",
+            "{} has {}; a sync of as many bytes as the list takes {} here{scaled}, and of a page {}",
             path.display(),
             bytes(database.bytes as f64),
             micros(list.quarter),
@@ -73,13 +77,17 @@ pub(super) fn large_freelist(engine: &ContainerEngine, measured: &Measured) -> O
         undo: Action::words(NO_UNDO),
         risk: match engine.name {
             "docker" => "the stop ends builds, and containers unless live-restore is on",
+            "containerd" => {
+                "the stop ends builds; until the start no container starts and no image is pulled"
+            }
             _ => "the stop ends builds",
         }
         .to_owned(),
     })
 }
 
-/// Returns the command that makes the file anew, without free pages, while nothing uses the file.
+/// Returns the command that makes the file anew, without free pages, while nothing uses the file. If that
+/// fails, the file stays; the daemon is started in any case.
 fn compaction(engine: &ContainerEngine, database: &BoltDatabase) -> String {
     let (stop, start) = match engine.name {
         "docker" => ("docker.socket docker.service", "docker.service"),
@@ -89,7 +97,7 @@ fn compaction(engine: &ContainerEngine, database: &BoltDatabase) -> String {
     let file = quote(&database.path);
     let new = quote(&database.path.with_extension("db.new"));
     format!(
-        "{systemctl} stop {stop} && bbolt compact -o {new} {file} && mv {new} {file} && \
-         {systemctl} start {start}"
+        "command -v bbolt && {{ {systemctl} stop {stop} && bbolt compact -o {new} {file} && \
+         mv {new} {file} || rm -f {new}; {systemctl} start {start}; }}"
     )
 }

@@ -9,13 +9,21 @@ use crate::upload::Upload;
 use serde::Serialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
 use synconce_sys::reason;
 use tar::{Builder, Header};
 
 /// Bytes of the only file of the layer. They are random, so that no file system compresses them.
 const FILE: usize = 64 << 20;
+/// Bytes of a block of an archive.
+const BLOCK: u64 = 512;
+/// Bytes of zeros at the end of an archive.
+const END: u64 = 2 * BLOCK;
+/// Bytes of the layer: the header of the file, the file, and the end.
+const LAYER: u64 = BLOCK + FILE as u64 + END;
+/// Bytes that are sent at once.
+const PART: usize = 1 << 20;
 /// The time for sending the image.
 const TIME: Duration = Duration::from_secs(10);
 const WHAT: &str = "load of an image";
@@ -62,14 +70,13 @@ pub(crate) fn measure(
 
 /// Lets dockerd load `image`. If the image is not sent whole, dockerd removes what it has of the image.
 fn load(api: &DockerApi, image: &LoadedImage, observer: &dyn Observer) -> io::Result<Load> {
-    let (began, length) = (Instant::now(), image.archive.len());
+    let (began, length) = (Instant::now(), image.length());
     let headers = format!("Content-Type: application/x-tar\r\nContent-Length: {length}\r\n");
     let is_interrupted = || observer.interrupted().is_some();
     let request = "POST /images/load?quiet=1 HTTP/1.0";
     let mut upload = Upload::start(&api.socket, request, &headers, TIME, is_interrupted)?;
-    if let Err(error) = upload.write_all(&image.archive) {
-        upload.cut();
-        return Err(error);
+    if let Err(error) = image.write(BufWriter::with_capacity(PART, &mut upload)) {
+        return Err(upload.cut(error));
     }
     let answer = upload.answer().map_err(|error| {
         let later = format!("then type `docker image rm {}`", image.name);
@@ -79,7 +86,7 @@ fn load(api: &DockerApi, image: &LoadedImage, observer: &dyn Observer) -> io::Re
     if answer.status != 200 || !answer.text.contains(&image.name) {
         return Err(io::Error::other("dockerd refuses the image"));
     }
-    Ok(Load { bytes: image.layer, bytes_per_second: image.layer as f64 / seconds })
+    Ok(Load { bytes: LAYER, bytes_per_second: LAYER as f64 / seconds })
 }
 
 /// Removes the image `name`, if dockerd has it.
@@ -96,12 +103,15 @@ fn remove(api: &DockerApi, name: &str) -> io::Result<()> {
     }
 }
 
-/// An image of one layer, in the format of `docker save`.
+/// An image of one layer, in the format of `docker save`. Only the file of the layer is in memory, and not the
+/// archives around it.
 struct LoadedImage {
     name: String,
-    archive: Vec<u8>,
-    /// Bytes of the layer.
-    layer: u64,
+    config: String,
+    manifest: String,
+    /// The header of the file.
+    header: Header,
+    file: Vec<u8>,
 }
 
 impl LoadedImage {
@@ -109,31 +119,47 @@ impl LoadedImage {
         let name = format!("synconce-doctor:{:016x}", fastrand::u64(..));
         let mut file = vec![0; FILE];
         fastrand::fill(&mut file);
-        let mut layer = Builder::new(Vec::with_capacity(FILE + 2048));
-        append(&mut layer, "random", &file)?;
-        drop(file);
-        let layer = layer.into_inner()?;
-        let digest: String =
-            Sha256::digest(&layer).iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut header = header(FILE as u64);
+        header.set_path("random")?;
+        header.set_cksum();
+        let hash = Sha256::new().chain_update(header.as_bytes()).chain_update(&file);
+        let digest = hash.chain_update([0; END as usize]).finalize();
+        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let config = json!({
             "architecture": architecture(), "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
         });
         let manifest =
             json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
-        let mut archive = Builder::new(Vec::with_capacity(layer.len() + 8192));
-        append(&mut archive, "manifest.json", manifest.to_string().as_bytes())?;
-        append(&mut archive, "config.json", config.to_string().as_bytes())?;
-        append(&mut archive, "layer.tar", &layer)?;
-        Ok(Self { name, archive: archive.into_inner()?, layer: layer.len() as u64 })
+        let [config, manifest] = [config, manifest].map(|value| value.to_string());
+        Ok(Self { name, config, manifest, header, file })
+    }
+
+    /// Returns the length of the archive.
+    fn length(&self) -> u64 {
+        let texts = [&self.config, &self.manifest].map(|text| text.len() as u64);
+        let entry = |length: u64| BLOCK + length.next_multiple_of(BLOCK);
+        texts.map(entry).iter().sum::<u64>() + entry(LAYER) + END
+    }
+
+    /// Writes the archive.
+    fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut archive = Builder::new(out);
+        for (path, text) in [("manifest.json", &self.manifest), ("config.json", &self.config)] {
+            archive.append_data(&mut header(text.len() as u64), path, text.as_bytes())?;
+        }
+        let layer = self.header.as_bytes().chain(&*self.file).chain(io::repeat(0).take(END));
+        archive.append_data(&mut header(LAYER), "layer.tar", layer)?;
+        archive.into_inner()?.flush()
     }
 }
 
-fn append(archive: &mut Builder<Vec<u8>>, path: &str, bytes: &[u8]) -> io::Result<()> {
+/// Returns the header of a file of so many `bytes`, without a name.
+fn header(bytes: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_mode(0o644);
-    header.set_size(bytes.len() as u64);
-    archive.append_data(&mut header, path, bytes)
+    header.set_size(bytes);
+    header
 }
 
 /// Returns the architecture of this machine, as images name it.
@@ -148,12 +174,11 @@ fn architecture() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
     use std::sync::mpsc::channel;
 
-    /// Is told of nothing, and ends the measurement by `signal`.
+    /// Shows nothing, and ends the measurement by the signal.
     struct Silent(Option<i32>);
 
     impl Observer for Silent {
@@ -178,9 +203,11 @@ mod tests {
         std::thread::spawn(move || {
             for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
-                let first = request(&mut stream);
-                let name = first.split(['/', '?']).nth(2).unwrap_or_default().to_owned();
+                let (first, name) = request(&mut stream);
                 sender.send(first).unwrap();
+                if *answer == LOADED {
+                    std::thread::sleep(DELAY);
+                }
                 let _ = stream.write_all(answer.replace("NAME", &name).as_bytes());
             }
         });
@@ -192,8 +219,8 @@ mod tests {
         (load, requests.iter().collect(), why)
     }
 
-    /// Reads a request to the end of its body. Returns its first line.
-    fn request(stream: &mut UnixStream) -> String {
+    /// Reads a request to the end of its body. Returns its first line, and the name of the image in it.
+    fn request(stream: &mut UnixStream) -> (String, String) {
         let (mut bytes, mut part) = (Vec::new(), vec![0; 1 << 20]);
         loop {
             let count = stream.read(&mut part).unwrap();
@@ -204,11 +231,18 @@ mod tests {
             let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));
             let length = length.map_or(0, |it| it.parse::<usize>().unwrap());
             if count == 0 || bytes.len() >= head + 4 + length {
-                return text.lines().next().unwrap().to_owned();
+                let at = bytes.windows(PREFIX.len()).position(|it| it == PREFIX.as_bytes());
+                let name = at.map_or(&[][..], |at| &bytes[at..][..PREFIX.len() + 16]);
+                let first = text.lines().next().unwrap().to_owned();
+                return (first, String::from_utf8_lossy(name).into_owned());
             }
         }
     }
 
+    const PREFIX: &str = "synconce-doctor:";
+    const DELAY: Duration = Duration::from_millis(300);
+    /// Is sent after [`DELAY`].
+    const LOADED: &str = "HTTP/1.0 200 OK\r\n\r\n{\"stream\": \"Loaded image: NAME\"}";
     const REFUSED: &str = "HTTP/1.0 200 OK\r\n\r\n{\"error\": \"no\"}";
     const GONE: &str = "HTTP/1.0 404 Not Found\r\n\r\n";
 
@@ -217,6 +251,17 @@ mod tests {
         let (load, requests, why) = measured(&[], 200 << 20, None);
         assert_eq!((load.unwrap(), requests.len()), (None, 0));
         assert!(why[0].why.contains("too little free space"), "{why:?}");
+    }
+
+    #[test]
+    fn the_rate_is_that_until_dockerd_has_the_image() {
+        let began = Instant::now();
+        let (load, requests, why) = measured(&[LOADED, GONE], 1 << 40, None);
+        let Load { bytes, bytes_per_second } = load.unwrap().unwrap_or_else(|| panic!("{why:?}"));
+        assert_eq!(bytes, LAYER);
+        assert!(bytes_per_second <= bytes as f64 / DELAY.as_secs_f64(), "{bytes_per_second}");
+        assert!(bytes_per_second >= bytes as f64 / began.elapsed().as_secs_f64());
+        assert!(requests[1].starts_with("DELETE /images/synconce-doctor:"), "{requests:?}");
     }
 
     #[test]
