@@ -112,6 +112,39 @@ pub struct SetUp {
 }
 
 impl ContainerEngine {
+    /// Returns an engine of root of which only these facts are known.
+    pub(crate) fn new(
+        name: &'static str,
+        version: String,
+        data_root: PathBuf,
+        storage_driver: String,
+    ) -> Self {
+        Self {
+            name,
+            version,
+            is_rootless: false,
+            default_runtime: None,
+            data_root,
+            storage_driver,
+            mount_program: None,
+            had_mount_program: false,
+            backing: None,
+            native_diff: None,
+            layers: None,
+            build_cache: None,
+            emulated_images: None,
+            builds_are_volatile: false,
+            step_roots_are_volatile: true,
+            set_up: None,
+            databases: None,
+            bolt: Vec::new(),
+            no_sync: Vec::new(),
+            api: None,
+            exportable: None,
+            unknown: Vec::new(),
+        }
+    }
+
     /// Whether `synconce setup` can set it up: its files are the system's.
     pub fn can_be_set_up(&self) -> bool {
         self.name != "docker" || !self.is_rootless

@@ -13,6 +13,19 @@ pub trait Observer {
     fn interrupted(&self) -> Option<i32>;
 }
 
+/// An observer of tests: shows nothing, and reports its signal.
+#[cfg(test)]
+pub(crate) struct SilentObserver(pub Option<i32>);
+
+#[cfg(test)]
+impl Observer for SilentObserver {
+    fn will_write(&mut self, _: u64, _: &Path) {}
+    fn begins(&mut self, _: &str) {}
+    fn interrupted(&self) -> Option<i32> {
+        self.0
+    }
+}
+
 /// Fails if a signal has arrived.
 pub(crate) fn check(observer: &dyn Observer) -> Result<(), Error> {
     observer.interrupted().map_or(Ok(()), |signal| Err(Error::Interrupted(signal)))

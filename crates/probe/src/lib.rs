@@ -1,10 +1,11 @@
-//! The mounts, mount namespaces, file systems, devices, emulators, dockerd and databases of bbolt of
-//! this host.
+//! The architecture, mounts, mount namespaces, file systems, devices, emulators, dockerd and databases of
+//! bbolt of this host.
 //!
 //! The crate only reads. Parsers take text and return values; one function for each parser
 //! does the I/O.
 #![forbid(unsafe_code)]
 
+pub mod architecture;
 pub mod bolt;
 pub mod device;
 pub mod docker;

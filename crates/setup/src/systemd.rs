@@ -5,15 +5,7 @@ use crate::error::{Error, NotEdited, Refusal};
 use crate::host::Host;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// The directories of units, in the order of precedence.
-const DIRECTORIES: [&str; 5] = [
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-    "/lib/systemd/system",
-];
+use synconce_sys::search::UNIT_DIRECTORIES;
 
 /// The default PATH of a service (systemd.exec(5)), on systems where /sbin may be a separate
 /// directory.
@@ -167,7 +159,7 @@ fn last(list: &[Said], name: &str) -> Option<Said> {
 fn files_of(host: &Host, name: &str, except: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut drop_ins: BTreeMap<_, PathBuf> = BTreeMap::new();
     let mut unit = None;
-    for directory in DIRECTORIES.map(Path::new) {
+    for directory in UNIT_DIRECTORIES.map(Path::new) {
         let path = directory.join(format!("{name}.service"));
         if unit.is_none() && host.text(&path)?.1.is_some() {
             unit = Some(path);

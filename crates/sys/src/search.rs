@@ -1,4 +1,4 @@
-//! Looks up programs in PATH like execvp(3).
+//! Looks up programs in PATH like execvp(3). Lists the directories of programs and of units of systemd.
 
 use rustix::fs::Access;
 use std::env;
@@ -13,6 +13,15 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 /// which may lack some.
 pub const SYSTEM_DIRECTORIES: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// The directories of systemd's units, in the order of precedence (systemd.unit(5)).
+pub const UNIT_DIRECTORIES: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
 
 /// Returns the paths at which execvp(3) looks for `name`, in order, if `path` is the value of
 /// PATH: `name` itself if it contains a slash, else `name` in each directory. An empty directory

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use synconce_probe::architecture::architecture_of_images;
 use tar::{Builder, EntryType, Header};
 
 /// The image's name.
@@ -43,7 +44,7 @@ impl<W: Write> Archive<W> {
             descriptors.push(descriptor);
         }
         let config = json!({
-            "architecture": architecture(), "os": "linux", "config": {},
+            "architecture": architecture_of_images(), "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": ids},
         });
         let config = self.document("application/vnd.oci.image.config.v1+json", &config)?;
@@ -106,15 +107,6 @@ fn layer(number: u32, files: u32, random: &mut fastrand::Rng) -> io::Result<Vec<
         archive.file(&format!("{directory}{file}"), &bytes)?;
     }
     archive.0.into_inner()
-}
-
-/// Returns the name of this machine's architecture in images.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 #[cfg(test)]

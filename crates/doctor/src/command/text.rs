@@ -178,13 +178,7 @@ pub(super) fn render(report: &CommandReport, again: &str) -> String {
         }
         by_group(&mut text, waits);
     }
-    for kind in &report.not_covered {
-        let _ = writeln!(
-            text,
-            "  not timed    {}",
-            not_timed(kind, "`synconce run` takes the sync away")
-        );
-    }
+    not_timed(&mut text, &report.not_covered, "`synconce run` takes the sync away");
     if let Some(build) = &report.build {
         steps(&mut text, build);
     }
@@ -249,13 +243,7 @@ fn steps(text: &mut String, build: &BuildSteps) {
         let _ = writeln!(text, "  {}", of_step(step));
     }
     by_group(text, &build.waits);
-    for kind in &build.not_covered {
-        let _ = writeln!(
-            text,
-            "  not timed    {}",
-            not_timed(kind, "a held step does not wait for it")
-        );
-    }
+    not_timed(text, &build.not_covered, "a held step does not wait for it");
     let _ = writeln!(text, "  not seen     {}", build.not_seen);
 }
 
@@ -374,11 +362,15 @@ fn one(slow: &Slowest) -> String {
     )
 }
 
-fn not_timed(kind: &NotCovered, held: &str) -> String {
-    let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
-    let held = if kind.is_held { format!("; {held}") } else { String::new() };
-    let by = printable(&format!("{}{file}", kind.program));
-    format!("{}: {} {} by {by}{held}", kind.what, whole(kind.calls), kind.call)
+/// Adds a line for each kind of call that is not timed. `held` says what a hold does with such a call.
+fn not_timed(text: &mut String, kinds: &[NotCovered], held: &str) {
+    for kind in kinds {
+        let file = kind.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
+        let held = if kind.is_held { format!("; {held}") } else { String::new() };
+        let by = printable(&format!("{}{file}", kind.program));
+        let calls = whole(kind.calls);
+        let _ = writeln!(text, "  not timed    {}: {calls} {} by {by}{held}", kind.what, kind.call);
+    }
 }
 
 pub(super) fn whole(value: u64) -> String {

@@ -278,20 +278,10 @@ impl Sending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::SilentObserver;
     use std::fs;
     use std::io::Read;
     use std::os::unix::net::{UnixListener, UnixStream};
-
-    /// Gets no signal.
-    struct Silent;
-
-    impl Observer for Silent {
-        fn will_write(&mut self, _: u64, _: &Path) {}
-        fn begins(&mut self, _: &str) {}
-        fn interrupted(&self) -> Option<i32> {
-            None
-        }
-    }
 
     /// Sends a file of 8 MiB by `way` to a dockerd that does `serve`.
     fn sent(way: Way, serve: fn(UnixStream)) -> io::Result<SendingCost> {
@@ -308,7 +298,7 @@ mod tests {
         let listener = UnixListener::bind(&api.socket).unwrap();
         let dockerd = thread::spawn(move || serve(listener.accept().unwrap().0));
         let context = SentContext { root: &root, whole, beginning: &beginning };
-        let cost = way(&api, &context, &Silent);
+        let cost = way(&api, &context, &SilentObserver(None));
         dockerd.join().unwrap();
         cost
     }

@@ -222,28 +222,9 @@ impl ListeningDaemon {
         layers: u64,
     ) -> ContainerEngine {
         ContainerEngine {
-            name,
-            version: self.version(),
-            is_rootless: false,
-            default_runtime: None,
-            data_root: root,
             mount_program: (driver == "fuse-overlayfs").then(|| driver.clone()),
-            had_mount_program: false,
-            storage_driver: driver,
-            backing: None,
-            native_diff: None,
             layers: Some(layers),
-            build_cache: None,
-            emulated_images: None,
-            api: None,
-            exportable: None,
-            builds_are_volatile: false,
-            step_roots_are_volatile: true,
-            no_sync: Vec::new(),
-            set_up: None,
-            databases: None,
-            bolt: Vec::new(),
-            unknown: Vec::new(),
+            ..ContainerEngine::new(name, self.version(), root, driver)
         }
     }
 }

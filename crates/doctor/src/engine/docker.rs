@@ -254,28 +254,15 @@ fn engine(
     let is_rootless =
         info.security_options.is_some_and(|all| all.iter().any(|one| one == "name=rootless"));
     let engine = ContainerEngine {
-        name: "docker",
         is_rootless,
         default_runtime: info.default_runtime,
-        version: info.server_version,
         layers,
-        data_root: info.docker_root_dir,
         mount_program: (info.driver == "fuse-overlayfs").then(|| "fuse-overlayfs".to_owned()),
-        had_mount_program: false,
-        storage_driver: info.driver,
         backing,
         native_diff: native_diff.map(|value| value == "true"),
         build_cache,
-        emulated_images: None,
-        api: None,
-        exportable: None,
-        builds_are_volatile: false,
-        step_roots_are_volatile: true,
-        set_up: None,
-        databases: None,
-        bolt: Vec::new(),
-        no_sync: Vec::new(),
         unknown,
+        ..ContainerEngine::new("docker", info.server_version, info.docker_root_dir, info.driver)
     };
     match store {
         Some(store) => engine.on(store),

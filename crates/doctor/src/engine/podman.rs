@@ -130,31 +130,17 @@ fn engine(info: Info, host: &host::Host) -> ContainerEngine {
         Some(program.as_str()?.to_owned())
     });
     ContainerEngine {
-        name: "podman",
         is_rootless: info.host.security.rootless,
-        default_runtime: None,
         layers: layers(&graph_root, &driver),
         had_mount_program: fs::read(graph_root.join(HAD_MOUNT_PROGRAM))
             .is_ok_and(|text| text == b"true"),
-        data_root: graph_root,
         builds_are_volatile: driver == "overlay"
             && mount_program.is_none()
             && builds_are_volatile(&info.version.version, host),
-        step_roots_are_volatile: true,
-        version: info.version.version,
-        storage_driver: driver,
         mount_program,
         backing: status("Backing Filesystem"),
         native_diff: status("Native Overlay Diff").map(|value| value == "true"),
-        build_cache: None,
-        emulated_images: None,
-        api: None,
-        exportable: None,
-        set_up: None,
-        databases: None,
-        bolt: Vec::new(),
-        no_sync: Vec::new(),
-        unknown: Vec::new(),
+        ..ContainerEngine::new("podman", info.version.version, graph_root, driver)
     }
 }
 

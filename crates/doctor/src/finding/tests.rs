@@ -231,30 +231,9 @@ fn slow_names_are_a_finding_unless_few_creates_waited_or_a_limit_explains_it() {
 }
 
 pub(crate) fn engine(driver: &str) -> ContainerEngine {
-    ContainerEngine {
-        name: "docker",
-        version: "20.10".to_owned(),
-        is_rootless: false,
-        default_runtime: None,
-        data_root: "/var/lib/docker".into(),
-        storage_driver: driver.to_owned(),
-        mount_program: None,
-        had_mount_program: false,
-        backing: None,
-        native_diff: None,
-        layers: None,
-        build_cache: None,
-        emulated_images: None,
-        api: None,
-        exportable: None,
-        builds_are_volatile: false,
-        step_roots_are_volatile: false,
-        set_up: None,
-        databases: None,
-        bolt: Vec::new(),
-        no_sync: Vec::new(),
-        unknown: Vec::new(),
-    }
+    let (version, root) = ("20.10".to_owned(), "/var/lib/docker".into());
+    let engine = ContainerEngine::new("docker", version, root, driver.to_owned());
+    ContainerEngine { step_roots_are_volatile: false, ..engine }
 }
 
 /// Returns the findings about `engine` on a disk whose flush takes 8 ms, and the verdict.

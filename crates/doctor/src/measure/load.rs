@@ -11,6 +11,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::io::{self, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
+use synconce_probe::architecture::architecture_of_images;
 use synconce_sys::reason;
 use tar::{Builder, Header};
 
@@ -126,7 +127,7 @@ impl LoadedImage {
         let digest = hash.chain_update([0; END as usize]).finalize();
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let config = json!({
-            "architecture": architecture(), "os": "linux", "config": {},
+            "architecture": architecture_of_images(), "os": "linux", "config": {},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
         });
         let manifest =
@@ -162,32 +163,12 @@ fn header(bytes: u64) -> Header {
     header
 }
 
-/// Returns the architecture of this machine, as images name it.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::SilentObserver;
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::path::Path;
     use std::sync::mpsc::channel;
-
-    /// Shows nothing, and ends the measurement by the signal.
-    struct Silent(Option<i32>);
-
-    impl Observer for Silent {
-        fn will_write(&mut self, _: u64, _: &Path) {}
-        fn begins(&mut self, _: &str) {}
-        fn interrupted(&self) -> Option<i32> {
-            self.0
-        }
-    }
 
     /// Answers requests by `answers`. Returns the outcome of a measurement with `available` bytes, and
     /// the first lines of the requests.
@@ -215,7 +196,7 @@ mod tests {
         let place = crate::place::look(directory.path()).unwrap();
         let place = ExaminedPlace { size: 1 << 40, available, available_files: None, ..place };
         let mut why = Vec::new();
-        let load = measure(&api, &place, &mut Silent(signal), &mut why);
+        let load = measure(&api, &place, &mut SilentObserver(signal), &mut why);
         (load, requests.iter().collect(), why)
     }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_durable::boot::kernel_boot_id;
 use synconce_durable::error::Context;
+use synconce_sys::search::UNIT_DIRECTORIES;
 
 /// Returns an error if the hold of `daemon` is in force, or was interrupted: without its files,
 /// `synconce` could neither stop it nor recover the databases.
@@ -56,6 +57,5 @@ fn stop(host: &Host, daemon: HeldDaemon) -> Result<String, Error> {
 }
 
 fn has_socket(host: &Host) -> bool {
-    let directories = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
-    directories.iter().any(|path| host.exists(&Path::new(path).join("docker.socket")))
+    UNIT_DIRECTORIES.iter().any(|path| host.exists(&Path::new(path).join("docker.socket")))
 }

@@ -7,12 +7,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use synconce_durable::error::Error;
 use synconce_durable::text::quote;
+use synconce_sys::search::UNIT_DIRECTORIES;
 
 /// Shown beside a command that works only after a boot.
 const AFTER_BOOT: &str = "after a reboot of the machine; in a container, of its host";
-
-/// Where the units of systemd are.
-const UNITS: [&str; 3] = ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 
 /// Why files were not put back.
 #[derive(Debug)]
@@ -201,7 +199,8 @@ fn stop(name: &str, unit: Option<&str>) -> String {
     };
     // A connection to the socket would start the daemon again.
     let socket = unit.with_extension("socket");
-    let has_socket = UNITS.iter().any(|directory| Path::new(directory).join(&socket).exists());
+    let has_socket =
+        UNIT_DIRECTORIES.iter().any(|directory| Path::new(directory).join(&socket).exists());
     let socket = if has_socket { quote(&socket) + " " } else { String::new() };
     format!("systemctl stop {socket}{} synconce-hold-{name}.service; ", quote(unit))
 }
