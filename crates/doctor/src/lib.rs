@@ -93,10 +93,12 @@ pub fn examine(
     let mut not_measured = engine.map_or_else(Vec::new, |engine| engine.unknown.clone());
     let space = place.space_for(budget.bytes());
     let is_held = in_force.iter().any(|found| found.skipping == Skipping::OfThisProcess);
-    let no_syncs = match (is_held, place.needs_no_sync()) {
-        (true, _) => Some("syncs of this process are answered without being done"),
-        (false, true) => Some("no sync reaches a disk here"),
-        (false, false) => None,
+    let no_syncs = if is_held {
+        Some("syncs of this process are answered without being done")
+    } else if place.needs_no_sync() {
+        Some("no sync reaches a disk here")
+    } else {
+        None
     };
     let too_little = match space {
         Space::Enough => None,

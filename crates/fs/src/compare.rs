@@ -188,10 +188,11 @@ impl<'a> Comparison<'a> {
                     Some(known) => !known.contains(name),
                     None => self.look(at, Side::First, at.pair.first(), name)?.is_none(),
                 };
-                match (is_new, self.is_directory(at, name, kind)?) {
-                    (false, _) => {}
-                    (true, true) => more(name),
-                    (true, false) => Self::tell(at, own, name, ChangeKind::Added),
+                let is_directory = self.is_directory(at, name, kind)?;
+                if is_new && is_directory {
+                    more(name);
+                } else if is_new {
+                    Self::tell(at, own, name, ChangeKind::Added);
                 }
             }
         }

@@ -326,7 +326,9 @@ pub(crate) fn sync_file_systems(
             Err(error) => opened = opened.and(Err(error)),
         }
     }
-    late.into_iter().for_each(on_loss);
+    for error in late {
+        on_loss(error);
+    }
     opened
 }
 

@@ -249,11 +249,9 @@ impl Over {
         let notify = |message: &Message| drop(send(frontend, message));
         let survivors = self.survivors();
         // Sent before the frontend may stop waiting.
-        notices
-            .pending(&survivors)
-            .into_iter()
-            .map(Message::Notice)
-            .for_each(|notice| notify(&notice));
+        for notice in notices.pending(&survivors) {
+            notify(&Message::Notice(notice));
+        }
         if options.commit {
             notify(&Message::Ended(end));
         }
@@ -267,7 +265,9 @@ impl Over {
             pending.extend(notices.survivors());
         }
         pending.extend(self.active.as_ref().and_then(|active| active.scope.uncommitted_fuse()));
-        pending.into_iter().map(Message::Notice).for_each(|notice| notify(&notice));
+        for notice in pending {
+            notify(&Message::Notice(notice));
+        }
         let serves_steps = self.steps.as_ref().is_some_and(Steps::close);
         let serves = self.stays() || serves_steps;
         if serves {

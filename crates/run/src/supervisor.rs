@@ -137,8 +137,9 @@ impl<'a> Supervisor<'a> {
     fn accept(&mut self) {
         match self.presence.as_ref().map(Presence::accept) {
             Some(Ok(allowed)) => {
-                let serve = |caller| checkpoints::serve_if_asked(&self.state, caller);
-                allowed.into_iter().for_each(serve);
+                for caller in allowed {
+                    checkpoints::serve_if_asked(&self.state, caller);
+                }
             }
             _ => self.presence = None,
         }

@@ -218,11 +218,12 @@ pub(super) fn list(places: &[PathBuf]) -> String {
 }
 
 fn say_not_durable(finished: &Finished) {
-    if finished.commit.is_none() {
-        say(&not_yet_durable(&finished.unfinished));
-        return;
+    let Some(report) = &finished.commit else {
+        return say(&not_yet_durable(&finished.unfinished));
+    };
+    for line in not_durable(report) {
+        say(&line);
     }
-    finished.commit.iter().flat_map(not_durable).for_each(|line| say(&line));
 }
 
 /// Prints notices and progress to standard error.

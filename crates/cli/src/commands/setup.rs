@@ -139,29 +139,36 @@ impl SetupReport {
 
 /// Returns the set-up that is asked for; `None` for Kubernetes, which has no files here.
 fn engine(arguments: &Setup, host: &Host) -> Result<Option<Engine>, CommandError> {
-    let configured = arguments.engine;
-    let engine = match (configured, arguments.hold) {
-        (Configured::Docker, true) => Engine::Held(HeldDaemon::Docker),
-        (Configured::Buildkit, true) => Engine::Held(HeldDaemon::Buildkit),
-        (Configured::Containerd, true) => Engine::Held(HeldDaemon::Containerd),
-        (_, true) => {
+    if arguments.hold {
+        return Ok(Some(Engine::Held(held_daemon(arguments.engine)?)));
+    }
+    Ok(match arguments.engine {
+        Configured::Docker => Some(Engine::Docker),
+        Configured::Podman => Some(Engine::Podman),
+        Configured::Buildkit => Some(Engine::Buildkit),
+        Configured::Containerd => Some(Engine::Containerd),
+        Configured::Kubernetes if arguments.check => {
+            let setup = host.setup(Engine::Containerd.command());
+            return Err(CommandError::from("cannot check kubernetes: it has no files here")
+                .hint(format!("check each node: {setup} --check")));
+        }
+        Configured::Kubernetes | Configured::Apt => None,
+    })
+}
+
+/// Returns the daemon whose databases `--hold` holds.
+fn held_daemon(configured: Configured) -> Result<HeldDaemon, CommandError> {
+    Ok(match configured {
+        Configured::Docker => HeldDaemon::Docker,
+        Configured::Buildkit => HeldDaemon::Buildkit,
+        Configured::Containerd => HeldDaemon::Containerd,
+        Configured::Podman | Configured::Kubernetes | Configured::Apt => {
             let name = name(configured);
             let hint = "docker, buildkit and containerd have databases that can be held";
             let error = format!("cannot hold the databases of {name}: none is a cache");
             return Err(CommandError::from(error).hint(hint));
         }
-        (Configured::Docker, false) => Engine::Docker,
-        (Configured::Podman, false) => Engine::Podman,
-        (Configured::Buildkit, false) => Engine::Buildkit,
-        (Configured::Containerd, false) => Engine::Containerd,
-        (Configured::Kubernetes, false) if arguments.check => {
-            let setup = host.setup(Engine::Containerd.command());
-            return Err(CommandError::from("cannot check kubernetes: it has no files here")
-                .hint(format!("check each node: {setup} --check")));
-        }
-        (Configured::Kubernetes | Configured::Apt, _) => return Ok(None),
-    };
-    Ok(Some(engine))
+    })
 }
 
 /// Returns the word for `configured` on the command line.

@@ -185,20 +185,17 @@ pub(super) fn of_copy_up(engine: &ContainerEngine, layers: &Layers) -> Option<Fi
     let (file, volatile) = (layers.file.quarter, layers.volatile.quarter);
     let seconds = CHOWNED * (file - volatile) / 1e6;
     let set_up = format!("synconce setup {name}");
-    let (remedy, undo) = match (is_in_force, engine.step_roots_are_volatile) {
-        _ if !engine.can_be_set_up() => {
-            let copy = "COPY --chown=USER in place of RUN chown -R";
-            (Action::words(copy), Action::words("not needed"))
-        }
-        (true, _) => (Action::command(VOLATILE_ROOTS), Action::command(PLAIN_ROOTS)),
-        (false, true) => {
-            let undo = Action::Command(format!("{set_up} --undo"));
-            (Action::Command(set_up), undo)
-        }
-        (false, false) => {
-            let undo = format!("{PLAIN_ROOTS} && {set_up} --undo");
-            (Action::Command(format!("{set_up} && {VOLATILE_ROOTS}")), Action::Command(undo))
-        }
+    let (remedy, undo) = if !engine.can_be_set_up() {
+        let copy = "COPY --chown=USER in place of RUN chown -R";
+        (Action::words(copy), Action::words("not needed"))
+    } else if is_in_force {
+        (Action::command(VOLATILE_ROOTS), Action::command(PLAIN_ROOTS))
+    } else if engine.step_roots_are_volatile {
+        let undo = Action::Command(format!("{set_up} --undo"));
+        (Action::Command(set_up), undo)
+    } else {
+        let undo = format!("{PLAIN_ROOTS} && {set_up} --undo");
+        (Action::Command(format!("{set_up} && {VOLATILE_ROOTS}")), Action::Command(undo))
     };
     (seconds >= WORTH).then(|| Finding {
         name: "step-copy-up",

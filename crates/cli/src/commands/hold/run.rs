@@ -21,10 +21,12 @@ use synconce_sys::reason;
 /// Recovers a hold.
 pub(super) fn recover(arguments: &Recover) -> Result<(), CommandError> {
     let config = read_or_recall(&arguments.named.name)?;
-    let decision = match (arguments.wipe, arguments.keep) {
-        (true, _) => Decision::Wipe,
-        (_, true) => Decision::Keep,
-        _ => Decision::ByFile,
+    let decision = if arguments.wipe {
+        Decision::Wipe
+    } else if arguments.keep {
+        Decision::Keep
+    } else {
+        Decision::ByFile
     };
     decided(&config, decision)
 }

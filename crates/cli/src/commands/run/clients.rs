@@ -1,6 +1,6 @@
 //! Commands that are clients of a daemon: the daemon makes their syncs, outside of the run.
 
-use super::servers::{elsewhere, host_of_uri, server_of};
+use super::servers::{DaemonHost, daemon_host, host_of_uri, server_of};
 use crate::commands::wrappers::{Wrapper, file_name, parts, script_of};
 use std::ffi::OsString;
 use synconce_setup::{Engine, HeldDaemon};
@@ -11,8 +11,7 @@ pub(super) struct DaemonOfClient {
     pub(super) name: &'static str,
     /// The engine whose set-up holds these syncs; None for a database server.
     pub(super) engine: Option<Engine>,
-    /// Where the daemon is; None for this machine.
-    pub(super) host: Option<String>,
+    pub(super) host: DaemonHost,
 }
 
 /// Returns the value of an environment variable.
@@ -153,17 +152,17 @@ const SOCKETS: [&str; 3] =
 
 /// Whether `variables` lead clients of `engine` to the daemon of this machine.
 pub(super) fn is_asked_here(engine: Engine, variables: Variables<'_>) -> bool {
-    host_of_engine("docker", engine, &[], variables) == Some(None)
+    host_of_engine("docker", engine, &[], variables) == Some(DaemonHost::Here)
 }
 
-/// Returns the host of the daemon of `engine` that `program` calls, Some(None) for this machine. Returns
-/// None if the address is in a file of the client, or if no set-up reaches the daemon there.
+/// Returns the host of the daemon of `engine` that `program` calls. Returns None if the address is in a
+/// file of the client, or if no set-up reaches the daemon there.
 fn host_of_engine(
     program: &str,
     engine: Engine,
     options: &[(&str, &str)],
     variables: Variables<'_>,
-) -> Option<Option<String>> {
+) -> Option<DaemonHost> {
     let is_podman = engine == Engine::Podman;
     let variable = match engine {
         _ if program == "crictl" => ENDPOINT,
@@ -171,7 +170,7 @@ fn host_of_engine(
         Engine::Podman => "CONTAINER_HOST",
         Engine::Buildkit | Engine::Held(HeldDaemon::Buildkit) => "BUILDKIT_HOST",
         Engine::Held(HeldDaemon::Containerd) => "CONTAINERD_ADDRESS",
-        Engine::Containerd => return Some(Some("the node".to_owned())),
+        Engine::Containerd => return Some(DaemonHost::Elsewhere("the node".to_owned())),
     };
     let given = options.iter().rfind(|(option, _)| ADDRESSES.contains(option));
     let is_in_file = options.iter().any(|(option, _)| CONTEXTS.contains(option));
@@ -186,18 +185,18 @@ fn host_of_engine(
             _ => is_podman && is_set(&["CONTAINER_CONNECTION"]),
         };
         let is_remote = options.iter().any(|(option, _)| matches!(*option, "--remote" | "-r"));
-        return (!has_context && (program != "podman" || is_remote)).then_some(None);
+        return (!has_context && (program != "podman" || is_remote)).then_some(DaemonHost::Here);
     };
     let path = address.strip_prefix("unix://").unwrap_or(&address);
     let path = path.strip_prefix("/var").unwrap_or(path);
     if SOCKETS.contains(&path) || (is_podman && path.starts_with('/')) {
-        return Some(None);
+        return Some(DaemonHost::Here);
     }
     // No set-up reaches a daemon at another socket, or in a container.
     let (_, rest) = address
         .split_once("://")
         .filter(|(scheme, _)| matches!(*scheme, "tcp" | "ssh" | "http" | "https"))?;
-    Some(elsewhere(host_of_uri(rest)))
+    Some(daemon_host(host_of_uri(rest)))
 }
 
 #[cfg(test)]
@@ -208,7 +207,14 @@ mod tests {
     fn found(line: &str, variables: Variables<'_>) -> Option<(&'static str, String)> {
         let words: Vec<_> = line.split(' ').map(OsString::from).collect();
         let daemon = daemon_of(&words, variables)?;
-        Some((daemon.name, daemon.host.unwrap_or_else(|| "-".to_owned())))
+        Some((daemon.name, host_name(daemon.host)))
+    }
+
+    fn host_name(host: DaemonHost) -> String {
+        match host {
+            DaemonHost::Here => "-".to_owned(),
+            DaemonHost::Elsewhere(name) => name,
+        }
     }
 
     #[test]
@@ -276,7 +282,7 @@ mod tests {
     fn a_client_in_the_only_command_of_a_script_is_known() {
         let of = |script: &str| {
             let words = ["su", "postgres", "-c", script].map(OsString::from);
-            daemon_of(&words, &|_| None).and_then(|daemon| daemon.host)
+            daemon_of(&words, &|_| None).map(|daemon| host_name(daemon.host))
         };
         assert_eq!(of("psql -h db.example"), Some("db.example".to_owned()));
         assert_eq!(of("cd /; psql -h db.example"), None);

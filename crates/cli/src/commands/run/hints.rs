@@ -3,6 +3,7 @@
 use super::clients::{self, DaemonOfClient, daemon_of};
 use super::list;
 use super::privileges::name_for_sudo;
+use super::servers::DaemonHost;
 use crate::text::{needs_a_shell, notice, say, shell, whole};
 use rustix::io::Errno;
 use std::env;
@@ -128,12 +129,15 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         return;
     }
     let Some(daemon) = daemon_without_set_up(command) else { return };
-    let on = daemon.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+    let on = match &daemon.host {
+        DaemonHost::Here => String::new(),
+        DaemonHost::Elsewhere(host) => format!(" on {host}"),
+    };
     let name = daemon.name;
     notice(&format!("nothing was held: {name}{on} does the syncs, and is not part of the run"));
     let synconce = match daemon.host {
-        None => name_for_sudo(),
-        Some(_) => "synconce".to_owned(),
+        DaemonHost::Here => name_for_sudo(),
+        DaemonHost::Elsewhere(_) => "synconce".to_owned(),
     };
     let (hint, is_known) = match daemon.engine {
         Some(Engine::Containerd) => {
@@ -143,16 +147,16 @@ pub(super) fn work_of_a_daemon(finished: &Finished, is_sealed: bool, command: &[
         None => ("start the server in the run; or hold its files: man synconce-hold".into(), true),
     };
     let there = match &daemon.host {
-        None => String::new(),
-        Some(host) if is_known => format!("on {host}: "),
-        Some(host) => format!("on {host}, unless it is set up: "),
+        DaemonHost::Here => String::new(),
+        DaemonHost::Elsewhere(host) if is_known => format!("on {host}: "),
+        DaemonHost::Elsewhere(host) => format!("on {host}, unless it is set up: "),
     };
     notice(&format!("hint: {there}{hint}"));
 }
 
 /// Returns the engine on this machine whose set-up holds the syncs of `command`.
 pub(crate) fn set_up_for(command: &[OsString]) -> Option<Engine> {
-    daemon_of(command, &variable).filter(|daemon| daemon.host.is_none())?.engine
+    daemon_of(command, &variable).filter(|daemon| daemon.host == DaemonHost::Here)?.engine
 }
 
 /// Returns the builder on this machine that does the work of `command`, a build.
@@ -175,7 +179,7 @@ pub(crate) fn is_set_up(engine: Engine) -> bool {
 fn daemon_without_set_up(command: &[OsString]) -> Option<DaemonOfClient> {
     let daemon = daemon_of(command, &variable)?;
     // A node can be this machine.
-    let may_be_here = daemon.host.is_none() || daemon.engine == Some(Engine::Containerd);
+    let may_be_here = daemon.host == DaemonHost::Here || daemon.engine == Some(Engine::Containerd);
     let is_ready = daemon.engine.is_some_and(|engine| may_be_here && is_set_up(engine));
     (!is_ready).then_some(daemon)
 }

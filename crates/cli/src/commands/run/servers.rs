@@ -2,13 +2,22 @@
 
 use super::clients::Variables;
 
-/// Returns the host of the database server of `program`, Some(None) for this machine. Returns None
-/// for a call without a server, and if a file of the client names the host.
+/// The host of a daemon or of a database server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum DaemonHost {
+    /// This machine.
+    Here,
+    /// The host of this name.
+    Elsewhere(String),
+}
+
+/// Returns the host of the database server of `program`. Returns None for a call without a server, and
+/// if a file of the client names the host.
 pub(super) fn server_of(
     program: &str,
     words: &[&str],
     variables: Variables<'_>,
-) -> Option<Option<String>> {
+) -> Option<DaemonHost> {
     let has_no_server = |word: &str| {
         matches!(word, "--version" | "--help" | "-V" | "-?")
             || ["--login-path", "--defaults-"].iter().any(|start| word.starts_with(start))
@@ -53,7 +62,7 @@ pub(super) fn server_of(
         "mysql" | "mariadb" => variables("MYSQL_HOST"),
         _ => None,
     };
-    Some(host.or_else(of_variables).and_then(elsewhere))
+    Some(host.or_else(of_variables).map_or(DaemonHost::Here, daemon_host))
 }
 
 /// Options whose value names a host: by itself or in a URI.
@@ -133,11 +142,11 @@ pub(super) fn host_of_uri(rest: &str) -> String {
     host.split(end).next().unwrap_or_default().trim_start_matches('[').to_owned()
 }
 
-/// Returns `host` unless it is this machine, or the directory of a socket.
-pub(super) fn elsewhere(host: String) -> Option<String> {
+/// Returns where a daemon with the address `host` is: here also if `host` is the directory of a socket.
+pub(super) fn daemon_host(host: String) -> DaemonHost {
     let is_here = matches!(host.as_str(), "" | "localhost" | "::1")
         || ["127.", "/", "@", "%2F", "%2f"].iter().any(|start| host.starts_with(start));
-    (!is_here).then_some(host)
+    if is_here { DaemonHost::Here } else { DaemonHost::Elsewhere(host) }
 }
 
 #[cfg(test)]
@@ -146,8 +155,10 @@ mod tests {
 
     /// Returns the host, `-` for this machine.
     fn host(line: &[&str], variables: Variables<'_>) -> Option<String> {
-        let host = server_of(line[0], &line[1..], variables)?;
-        Some(host.unwrap_or_else(|| "-".to_owned()))
+        Some(match server_of(line[0], &line[1..], variables)? {
+            DaemonHost::Here => "-".to_owned(),
+            DaemonHost::Elsewhere(host) => host,
+        })
     }
 
     #[test]

@@ -39,16 +39,16 @@ pub(super) fn check(
     if !plan.changes.is_empty() {
         report.diff = Some(diff::of_plan(plan, host));
     }
-    match (plan.changes.is_empty(), new_databases(plan, host)) {
-        (true, _) => report.notes.push(format!("{name} is set up")),
-        (false, Some(1)) => {
+    match new_databases(plan, host) {
+        _ if plan.changes.is_empty() => report.notes.push(format!("{name} is set up")),
+        Some(1) => {
             report.faults.push(format!("{name} is set up; 1 database is new: {setup} takes it in"));
         }
-        (false, Some(count)) => {
+        Some(count) => {
             let new = format!("{count} databases are new: {setup} takes them in");
             report.faults.push(format!("{name} is set up; {new}"));
         }
-        (false, None) => {
+        None => {
             // A set-up would refuse a file that was edited since.
             let why = match apply::check(plan, host, engine) {
                 Ok(()) => format!("it would be by {setup}"),

@@ -48,10 +48,12 @@ struct ShownTree<'a> {
 impl<'a> From<&'a ListedTree> for ShownTree<'a> {
     fn from(listed: &'a ListedTree) -> Self {
         let record = &listed.record;
-        let state = match (&listed.used, listed.is_open) {
-            (Some(_), _) => "in use",
-            (None, true) => "open",
-            (None, false) => "committed",
+        let state = if listed.used.is_some() {
+            "in use"
+        } else if listed.is_open {
+            "open"
+        } else {
+            "committed"
         };
         Self {
             name: &record.name,
