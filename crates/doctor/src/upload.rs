@@ -140,14 +140,14 @@ mod tests {
     fn served<T>(
         serve: impl FnOnce(UnixStream) + Send + 'static,
         time: Duration,
-        is_interrupted: bool,
+        signal: Option<i32>,
         ask: impl FnOnce(Upload<Box<dyn Fn() -> bool>>) -> T,
     ) -> T {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
         let daemon = thread::spawn(move || serve(listener.accept().unwrap().0));
-        let is_interrupted: Box<dyn Fn() -> bool> = Box::new(move || is_interrupted);
+        let is_interrupted: Box<dyn Fn() -> bool> = Box::new(move || signal.is_some());
         let upload = Upload::start(&socket, "POST /a HTTP/1.0", "", time, is_interrupted).unwrap();
         let asked = ask(upload);
         daemon.join().unwrap();
@@ -157,16 +157,16 @@ mod tests {
     #[test]
     fn a_daemon_that_reads_nothing_and_a_signal_end_the_body() {
         let long = Duration::from_secs(600);
-        for (time, is_interrupted, wanted) in [
-            (Duration::from_millis(300), false, "dockerd reads too slowly"),
-            (long, true, "a signal has arrived"),
+        for (time, signal, wanted) in [
+            (Duration::from_millis(300), None, "dockerd reads too slowly"),
+            (long, Some(2), "a signal has arrived"),
         ] {
             // The daemon reads only what was sent, after the end of the body.
             let reads = |mut stream: UnixStream| {
                 thread::sleep(Duration::from_millis(400));
                 let _ = stream.read_to_end(&mut Vec::new());
             };
-            let failed = served(reads, time, is_interrupted, |mut upload| {
+            let failed = served(reads, time, signal, |mut upload| {
                 let failed = upload.write_all(&vec![0; 8 << 20]).unwrap_err();
                 upload.cut(failed)
             });
@@ -180,7 +180,7 @@ mod tests {
             let _ = stream.read(&mut [0; 1024]);
             stream.write_all(b"HTTP/1.0 404 Not Found\r\n\r\n{}").unwrap();
         };
-        let answer = served(answers, Duration::from_secs(600), false, Upload::answer).unwrap();
+        let answer = served(answers, Duration::from_secs(600), None, Upload::answer).unwrap();
         assert_eq!((answer.status, answer.text.ends_with("{}")), (404, true));
     }
 
@@ -201,7 +201,7 @@ mod tests {
                 let head = "HTTP/1.1 500 Internal Server Error\r\n\r\n";
                 stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
             };
-            let failed = served(refuses, Duration::from_secs(600), false, |mut upload| {
+            let failed = served(refuses, Duration::from_secs(600), None, |mut upload| {
                 let failed = upload.write_all(&vec![0; 8 << 20]).unwrap_err();
                 upload.cut(failed)
             });

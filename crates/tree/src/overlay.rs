@@ -58,6 +58,15 @@ pub struct Features {
     pub volatile: bool,
 }
 
+/// Where an overlay keeps its attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrNamespace {
+    /// `trusted.overlay.*`.
+    Trusted,
+    /// `user.overlay.*` ([`Features::user_xattr`]).
+    User,
+}
+
 impl Features {
     /// All options that a kernel has for root.
     pub const PRIVILEGED: Self =
@@ -161,24 +170,27 @@ fn is_writable(root: BorrowedFd<'_>, work: BorrowedFd<'_>) -> io::Result<()> {
     Err(Errno::BUSY.into())
 }
 
-/// Mounts the directories `lowers`, topmost first, read-only. `user_xattr` must be as it was
-/// when the layers were written ([`Features::user_xattr`]). A single directory is
-/// bind-mounted, without the mounts below it, because overlay needs at least two; before Linux
+/// Mounts the directories `lowers`, topmost first, read-only. `xattrs` must be where the attributes
+/// were when the layers were written. A single directory is bind-mounted, without the mounts below it, because overlay needs at least two; before Linux
 /// 5.12 the bind mount becomes read-only only when it is attached.
 ///
 /// # Errors
 /// As for [`writable`]; `EINVAL` without any layer.
-pub fn read_only(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> Result<DetachedMount, Error> {
+pub fn read_only(
+    lowers: &[BorrowedFd<'_>],
+    xattrs: XattrNamespace,
+) -> Result<DetachedMount, Error> {
     let first = lowers.first().map_or_else(PathBuf::new, |first| place_of(*first));
     let mounted = match lowers {
         [] => Err(io::ErrorKind::InvalidInput.into()),
         [only] => bind(*only),
-        _ => stack(lowers, user_xattr).map(|root| DetachedMount { root, to_lock: false }),
+        _ => stack(lowers, xattrs).map(|root| DetachedMount { root, to_lock: false }),
     };
     mounted.on("cannot mount read-only", &first)
 }
 
-fn stack(lowers: &[BorrowedFd<'_>], user_xattr: bool) -> io::Result<OwnedFd> {
+fn stack(lowers: &[BorrowedFd<'_>], xattrs: XattrNamespace) -> io::Result<OwnedFd> {
+    let user_xattr = xattrs == XattrNamespace::User;
     // Without an upper, these options make overlay follow the redirects of writable mounts.
     let followed = !user_xattr;
     let features =

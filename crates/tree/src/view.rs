@@ -1,6 +1,6 @@
 //! The merged content of a stack, read-only.
 
-use crate::overlay;
+use crate::overlay::{self, XattrNamespace};
 use crate::record::{Layer, LayerContent};
 use crate::store::{Store, open_directory};
 use rustix::io::Errno;
@@ -20,16 +20,20 @@ pub(crate) fn open_layers(store: &Store, layers: &[Layer]) -> Result<Vec<OwnedFd
 pub(crate) fn view(store: &Store, layers: &[Layer]) -> Result<OwnedFd, Error> {
     let mut opened = open_layers(store, layers)?;
     if opened.len() > 1 {
-        let mount = overlay::read_only(&top_first(&opened), user_xattr(layers))?;
+        let mount = overlay::read_only(&top_first(&opened), xattr_namespace(layers))?;
         return Ok(mount.into());
     }
     opened.pop().ok_or_else(|| Error::new("there is no layer in", store.path(), Errno::NOENT))
 }
 
-/// Returns whether the layers were written in a user namespace and must be read with
-/// `userxattr`.
-pub(crate) fn user_xattr(layers: &[Layer]) -> bool {
-    layers.iter().any(|layer| layer.content == LayerContent::UserUpper)
+/// Returns where the overlay that wrote the layers kept its attributes: in a user namespace those of
+/// users.
+pub(crate) fn xattr_namespace(layers: &[Layer]) -> XattrNamespace {
+    if layers.iter().any(|layer| layer.content == LayerContent::UserUpper) {
+        XattrNamespace::User
+    } else {
+        XattrNamespace::Trusted
+    }
 }
 
 /// Returns the layers topmost first, as overlay expects them.

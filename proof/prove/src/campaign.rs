@@ -158,17 +158,23 @@ impl Findings {
     /// Counts what was seen at a cut. A disk that does not mount is a finding if something was
     /// promised about it.
     pub(crate) fn add(&mut self, seen: Seen, is_promised: bool, at: impl Fn() -> String) {
+        match seen {
+            Err(error) if !is_promised => {
+                self.cuts += 1;
+                self.refused += 1;
+                self.refusal.get_or_insert_with(|| format!("refused at {}: {error}", at()));
+            }
+            seen => self.add_promised(seen, at),
+        }
+    }
+
+    /// Counts what was seen at a cut of a disk about which something was promised.
+    pub(crate) fn add_promised(&mut self, seen: Seen, at: impl Fn() -> String) {
         self.cuts += 1;
         match seen {
             Ok(None) => {}
             Ok(Some((kind, detail))) => self.note(kind, || format!("{}: {detail}", at())),
-            Err(error) if is_promised => {
-                self.note("unmountable", || format!("{}: {error}", at()));
-            }
-            Err(error) => {
-                self.refused += 1;
-                self.refusal.get_or_insert_with(|| format!("refused at {}: {error}", at()));
-            }
+            Err(error) => self.note("unmountable", || format!("{}: {error}", at())),
         }
     }
 

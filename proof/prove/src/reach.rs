@@ -275,7 +275,7 @@ fn record_and_cut(
     })?;
     if let Some(differs) = image {
         let seen = Ok(differs.map(|what| ("lost", what)));
-        findings.add(seen, true, || "the image that the run took".to_owned());
+        findings.add_promised(seen, || "the image that the run took".to_owned());
     }
     Ok(findings)
 }

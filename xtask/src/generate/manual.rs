@@ -31,13 +31,13 @@ pub fn page(command: &Command, name: &str) -> io::Result<String> {
     }
     for (title, heading) in tables(name) {
         let page = fs::read_to_string(super::docs().join("hold.md"))?.replace('`', "");
-        terms(&mut text, title, &table(&page, heading)?, false)?;
+        terms(&mut text, title, &table(&page, heading)?)?;
     }
     let Sections { exit_status, files, environment, examples, see_also } = sections(name);
-    terms(&mut text, "EXIT STATUS", exit_status, false)?;
-    terms(&mut text, "FILES", files, false)?;
-    terms(&mut text, "ENVIRONMENT", environment, false)?;
-    terms(&mut text, "EXAMPLES", examples, true)?;
+    terms(&mut text, "EXIT STATUS", exit_status)?;
+    terms(&mut text, "FILES", files)?;
+    terms(&mut text, "ENVIRONMENT", environment)?;
+    typed(&mut text, "EXAMPLES", examples)?;
     if !see_also.is_empty() {
         writeln!(text, ".SH \"SEE ALSO\"")?;
         let pages = see_also.iter().enumerate().map(|(at, (page, section))| {
@@ -74,20 +74,27 @@ fn table<'a>(page: &'a str, heading: &str) -> io::Result<Vec<(&'a str, &'a str)>
     rows.filter(|rows| !rows.is_empty()).ok_or_else(missing)
 }
 
-fn terms(text: &mut Vec<u8>, title: &str, terms: &[(&str, &str)], typed: bool) -> io::Result<()> {
-    if terms.is_empty() {
-        return Ok(());
-    }
-    writeln!(text, ".SH \"{title}\"")?;
+/// Writes a section of `terms` with their meanings, unless there are none.
+fn terms(text: &mut Vec<u8>, title: &str, terms: &[(&str, &str)]) -> io::Result<()> {
+    heading(text, title, terms)?;
     for (term, meaning) in terms {
-        if typed {
-            let (meaning, term) = (line(meaning), line(term));
-            writeln!(text, "{meaning}\n.PP\n.RS 4\n.nf\n{term}\n.fi\n.RE\n.PP")?;
-        } else {
-            writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(term), line(meaning))?;
-        }
+        writeln!(text, ".TP\n\\fB{}\\fR\n{}", escape(term), line(meaning))?;
     }
     Ok(())
+}
+
+/// Writes a section of `commands`, each after its meaning, unless there are none.
+fn typed(text: &mut Vec<u8>, title: &str, commands: &[(&str, &str)]) -> io::Result<()> {
+    heading(text, title, commands)?;
+    for (command, meaning) in commands {
+        let (meaning, command) = (line(meaning), line(command));
+        writeln!(text, "{meaning}\n.PP\n.RS 4\n.nf\n{command}\n.fi\n.RE\n.PP")?;
+    }
+    Ok(())
+}
+
+fn heading(text: &mut Vec<u8>, title: &str, rows: &[(&str, &str)]) -> io::Result<()> {
+    if rows.is_empty() { Ok(()) } else { writeln!(text, ".SH \"{title}\"") }
 }
 
 /// Returns `text` as a line of roff.

@@ -2,7 +2,7 @@
 
 use crate::crashes::{crash, crash_at, unmount_below};
 use crate::losses::{lose_data, on_a_late_disk, traced};
-use crate::lost_before_restore::{at_the_journal, end_of_way, killed, lose_container};
+use crate::lost_before_restore::{AT_FIRST_JOURNAL, end_of_way, killed, lose_container};
 use crate::support::{HoldOnRig, configure, sh};
 use std::fs;
 use synconce_testkit::harness::isolated_alone;
@@ -15,7 +15,7 @@ fn a_wipe_that_is_cut_short_with_its_container_leaves_the_marks_until_its_rename
         fixture.ok("start");
         fs::write(fixture.file(), "old").unwrap();
         unmount_below(&fixture);
-        killed(traced(place, &at_the_journal(false), &["recover"]));
+        killed(traced(place, &AT_FIRST_JOURNAL, &["recover"]));
         lose_container(&fixture);
         fixture.fails("start", &["its marker is lost"]);
         assert_eq!(fs::read_to_string(fixture.file()).unwrap(), "old");

@@ -230,7 +230,8 @@ fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_is_cut_short_and_the_
             fs::write(fixture.file(), "written").unwrap();
             crash(&fixture);
             lose_data(&fixture);
-            killed(traced(place, &at_the_journal(has_earlier_set), &["recover", "--wipe"]));
+            let at = if has_earlier_set { AT_LATER_JOURNAL } else { AT_FIRST_JOURNAL };
+            killed(traced(place, &at, &["recover", "--wipe"]));
             fixture.rig.disk().recover().unwrap();
             assert_eq!(place.path("state/holds/t.aside.json").exists(), has_earlier_set);
             // The set before was settled by the daemon that wrote.
@@ -243,14 +244,12 @@ fn a_loss_is_not_forgotten_by_a_settle_between_a_wipe_that_is_cut_short_and_the_
     });
 }
 
-/// Returns options of strace(1) that kill a verb when it gives the journal its name.
-pub fn at_the_journal(exists: bool) -> [&'static str; 6] {
-    let (trace, kill) = match exists {
-        true => ("trace=renameat", "inject=renameat:signal=SIGKILL"),
-        false => ("trace=renameat2", "inject=renameat2:signal=SIGKILL"),
-    };
-    ["-e", trace, "-e", kill, "-P", "t.aside.json"]
-}
+/// Options of strace(1) that kill a verb when it gives the first journal its name.
+pub const AT_FIRST_JOURNAL: [&str; 6] =
+    ["-e", "trace=renameat2", "-e", "inject=renameat2:signal=SIGKILL", "-P", "t.aside.json"];
+/// Options of strace(1) that kill a verb when it replaces the journal.
+const AT_LATER_JOURNAL: [&str; 6] =
+    ["-e", "trace=renameat", "-e", "inject=renameat:signal=SIGKILL", "-P", "t.aside.json"];
 
 /// The recovery that sets the remaining files aside is the one that meets the loss.
 fn lose_between_two_wipes<'a>(place: &'a Place, at: &[&str]) -> HoldOnRig<'a> {
@@ -273,7 +272,7 @@ fn lose_between_two_wipes<'a>(place: &'a Place, at: &[&str]) -> HoldOnRig<'a> {
 #[test]
 fn a_loss_that_only_the_marker_has_is_not_forgotten_by_a_restore() {
     isolated_alone(|place| {
-        let fixture = lose_between_two_wipes(place, &at_the_journal(true));
+        let fixture = lose_between_two_wipes(place, &AT_LATER_JOURNAL);
         assert!(place.read("state/holds/t.aside.json").contains("\"losses\": []"));
         lose_memory(&fixture);
         restores_once_mounted_anew(&fixture);

@@ -70,12 +70,18 @@ impl Group {
         }
     }
 
-    fn set(&self, frozen: bool) {
-        let (file, text) = match (self.version, frozen) {
-            (FreezerVersion::V1, true) => ("freezer.state", "FROZEN"),
-            (FreezerVersion::V1, false) => ("freezer.state", "THAWED"),
-            (FreezerVersion::V2, true) => ("cgroup.freeze", "1"),
-            (FreezerVersion::V2, false) => ("cgroup.freeze", "0"),
+    fn freeze(&self) {
+        let (file, text) = match self.version {
+            FreezerVersion::V1 => ("freezer.state", "FROZEN"),
+            FreezerVersion::V2 => ("cgroup.freeze", "1"),
+        };
+        fs::write(self.group.join(file), text).expect("the group exists");
+    }
+
+    fn thaw(&self) {
+        let (file, text) = match self.version {
+            FreezerVersion::V1 => ("freezer.state", "THAWED"),
+            FreezerVersion::V2 => ("cgroup.freeze", "0"),
         };
         fs::write(self.group.join(file), text).expect("the group exists");
     }
@@ -95,7 +101,7 @@ impl Group {
     /// Where each thread of the group waits, if not all are frozen within [`limit`].
     fn freeze_and_thaw(&self) -> Result<(), String> {
         let end = Instant::now() + limit();
-        self.set(true);
+        self.freeze();
         let frozen = loop {
             if self.is_frozen() {
                 break Ok(());
@@ -106,10 +112,10 @@ impl Group {
             std::thread::yield_now();
             if self.version == FreezerVersion::V1 {
                 // A thread may have come to a ptrace stop since; runc repeats the write, too.
-                self.set(true);
+                self.freeze();
             }
         };
-        self.set(false);
+        self.thaw();
         frozen
     }
 

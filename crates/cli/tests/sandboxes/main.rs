@@ -54,17 +54,18 @@ fn test(row: &SandboxRow) {
     let _lock = without_stalls();
     let place = Place::new(&format!("sandbox-{}", row.name.replace(['/', ' '], "-")));
     let groups = Cgroups::unique();
-    let bare = run(&place, row, &groups, false);
+    let bare = run(&place, row, &groups, &[]);
     assert!(bare.status.success(), "the sandbox itself: {bare:?}");
     assert!(is_written(&place), "{bare:?}");
-    let held = run(&place, row, &groups, true);
+    let stats = format!("--json={}", place.text("work/stats"));
+    let held = run(&place, row, &groups, &[binary(), "run", &stats, "--"]);
     check(row.expected, &place, &held);
     assert!(place.markers().is_empty(), "a marker is left: {held:?}");
     place.down();
 }
 
-/// Runs the writer in the sandbox, under synconce if it `is_held`.
-fn run(place: &Place, row: &SandboxRow, groups: &Cgroups, is_held: bool) -> Finished {
+/// Runs the writer in the sandbox, behind the words `before` of its command line.
+fn run(place: &Place, row: &SandboxRow, groups: &Cgroups, before: &[&str]) -> Finished {
     for name in ["work", "state", "runtime", "registry"] {
         let _ = fs::remove_dir_all(place.path(name));
         fs::create_dir(place.path(name)).unwrap();
@@ -73,11 +74,7 @@ fn run(place: &Place, row: &SandboxRow, groups: &Cgroups, is_held: bool) -> Fini
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
     command.args(["sh", "-ec", &format!("{PRELUDE}\n{}", row.sandbox), "sh"]);
-    if is_held {
-        let stats = format!("--json={}", place.text("work/stats"));
-        command.args([binary(), "run", &stats, "--"]);
-    }
-    command.args(row.writer);
+    command.args(before).args(row.writer);
     let writer = WRITER.replace("FDATASYNC", &libc::SYS_fdatasync.to_string());
     let writer = writer.replace("OPENAT2", &libc::SYS_openat2.to_string());
     command.args(["perl", "-e", &writer]).arg(place.path("work"));

@@ -68,7 +68,7 @@ pub fn typed(place: &Place, command: &str) -> Finished {
 
 /// Kills `verb` of a tree in a store at each of [`CALLS`]; the command in the next hint frees
 /// the tree.
-fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
+fn killed(place: &Place, verb: &[&str]) {
     let site = with_base(place);
     let at = point(&site, "point");
     let (mut refused, mut round) = (0, 0);
@@ -78,7 +78,7 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
             round += 1;
             let name = format!("work-{round}");
             site.clone_of("base", &name);
-            if is_mounted_before {
+            if verb[0] == "umount" {
                 site.well(&["mount", &name, text(&at)]);
                 // The file has two names, of which the overlay changes one.
                 fs::write(at.join("data/hard"), "new\n").unwrap();
@@ -128,15 +128,15 @@ fn killed(place: &Place, verb: &[&str], is_mounted_before: bool) {
 }
 
 fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_mount(place: &Place) {
-    killed(place, &["mount", "NAME", "POINT"], false);
+    killed(place, &["mount", "NAME", "POINT"]);
 }
 
 fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_umount(place: &Place) {
-    killed(place, &["umount", "NAME"], true);
+    killed(place, &["umount", "NAME"]);
 }
 
 fn a_refusal_names_the_command_that_frees_a_tree_after_a_killed_discard(place: &Place) {
-    killed(place, &["umount", "--discard", "POINT"], true);
+    killed(place, &["umount", "--discard", "POINT"]);
 }
 
 fn what_keeps_a_mount_from_being_freed_is_named_with_a_command(place: &Place) {

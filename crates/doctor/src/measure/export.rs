@@ -208,10 +208,21 @@ mod tests {
         }
     }
 
-    /// Returns why an export was not measured that is answered by `answer`, at a place with so
-    /// many bytes `available`, and the number of notices. dockerd writes the layers first, unless
-    /// it `streams`.
-    fn not_exported(answer: &'static [u8], available: u64, streams: bool) -> (String, u32) {
+    /// Whether dockerd writes the layers to its disk before it sends them.
+    #[derive(PartialEq)]
+    enum LayersOfExport {
+        Written,
+        Streamed,
+    }
+    use LayersOfExport::{Streamed, Written};
+
+    /// Returns why no export was measured if dockerd answers `answer` and the place has so many bytes
+    /// `available`. Also returns the number of notices.
+    fn not_exported(
+        answer: &'static [u8],
+        available: u64,
+        layers: LayersOfExport,
+    ) -> (String, u32) {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -221,7 +232,7 @@ mod tests {
             let _ = stream.write_all(answer);
         });
         let (id, name) = ("sha256:0".to_owned(), "debian".to_owned());
-        let temporary = (!streams).then(|| directory.path().to_owned());
+        let temporary = (layers == Written).then(|| directory.path().to_owned());
         let source = Exportable { socket, id, name, bytes: 100 << 20, temporary };
         let place = crate::place::look(directory.path()).unwrap();
         let place = ExaminedPlace { size: 1 << 40, available, available_files: None, ..place };
@@ -233,23 +244,23 @@ mod tests {
 
     #[test]
     fn a_disk_that_the_export_could_fill_is_left_alone() {
-        let (why, notices) = not_exported(b"", 150 << 20, false);
+        let (why, notices) = not_exported(b"", 150 << 20, Written);
         assert_eq!(notices, 0);
         assert!(why.contains("too little free space"), "{why}");
-        assert_eq!(not_exported(b"", 1 << 30, false).1, 1);
+        assert_eq!(not_exported(b"", 1 << 30, Written).1, 1);
     }
 
     #[test]
     fn an_export_without_temporary_files_takes_no_space() {
-        let (why, notices) = not_exported(b"", 0, true);
+        let (why, notices) = not_exported(b"", 0, Streamed);
         assert_eq!((&*why, notices), ("dockerd sent no image", 0));
     }
 
     #[test]
     fn an_export_without_bytes_has_no_rate() {
-        let (why, _) = not_exported(b"HTTP/1.0 200 OK\r\n\r\n", 1 << 30, false);
+        let (why, _) = not_exported(b"HTTP/1.0 200 OK\r\n\r\n", 1 << 30, Written);
         assert_eq!(why, "dockerd sent no image");
-        let (why, _) = not_exported(b"HTTP/1.0 404 Not Found\r\n\r\n", 1 << 30, false);
+        let (why, _) = not_exported(b"HTTP/1.0 404 Not Found\r\n\r\n", 1 << 30, Written);
         assert_eq!(why, "dockerd refuses the export");
         assert_eq!(nothing_sent(TIME).to_string(), "dockerd sends nothing within 10 s");
     }

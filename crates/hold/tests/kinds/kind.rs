@@ -18,20 +18,31 @@ use synconce_sys::overlay::mounted;
 use synconce_testkit::harness::Place;
 use synconce_testkit::rig::{FsKind, Rig};
 
-/// Returns the words of the refusal to hold `path`, with the hint; empty if it may be held.
-fn refusal(path: &Path, kind: HeldKind, throw_away: bool) -> String {
-    match inspect(&Held { path: path.to_owned(), kind, throw_away }) {
+/// Returns the files at `path` as a hold has them without `throw_away`.
+pub fn kept(path: &Path, kind: HeldKind) -> Held {
+    Held { path: path.to_owned(), kind, throw_away: false }
+}
+
+/// Returns the files at `path` as a hold with `throw_away` has them.
+pub fn thrown_away(path: &Path, kind: HeldKind) -> Held {
+    Held { throw_away: true, ..kept(path, kind) }
+}
+
+/// Returns the words of the refusal to hold `held`, with the hint; empty if it may be held.
+fn refusal(held: &Held) -> String {
+    match inspect(held) {
         Ok(()) => String::new(),
         Err(refusal) => {
             let words = refusal.to_string();
-            assert!(words.starts_with(&format!("cannot hold {}: ", path.display())), "{words}");
+            let start = format!("cannot hold {}: ", held.path.display());
+            assert!(words.starts_with(&start), "{words}");
             format!("{words}; hint: {}", refusal.remedy().unwrap_or_default())
         }
     }
 }
 
 fn refused(path: &Path, kind: HeldKind, words: &[&str]) {
-    let found = refusal(path, kind, false);
+    let found = refusal(&kept(path, kind));
     assert!(!found.is_empty(), "{kind:?} {path:?} may be held");
     for word in words {
         assert!(found.contains(word), "{kind:?} {path:?}: {found}, without {word}");
@@ -39,7 +50,7 @@ fn refused(path: &Path, kind: HeldKind, words: &[&str]) {
 }
 
 fn accepted(path: &Path, kind: HeldKind) {
-    assert_eq!(refusal(path, kind, false), "");
+    assert_eq!(refusal(&kept(path, kind)), "");
 }
 
 /// Writes the file `name` below `directory`, with the directories on the way.
@@ -133,7 +144,11 @@ pub fn members_of_replicated_systems_are_refused(place: &Place) {
         beside.map(|beside| write(&directory, beside, ""));
         let file = write(&directory, name, "");
         refused(&directory, HeldKind::Other, &[system, file.to_str().expect("a path"), "rely on"]);
-        assert_ne!(refusal(&directory, HeldKind::Other, true), "", "{system} may be thrown away");
+        assert_ne!(
+            refusal(&thrown_away(&directory, HeldKind::Other)),
+            "",
+            "{system} may be thrown away"
+        );
     }
     let kafka = disk.path().join("kafka");
     write(&kafka, "meta.properties", "colour=blue\n");
@@ -182,10 +197,10 @@ pub fn postgresql_is_held_only_if_it_may_be_thrown_away(_: &Place) {
     refused(&data, HeldKind::Postgresql, &["PostgreSQL", "throw_away = true"]);
     let above = disk.path().join("15");
     refused(&above, HeldKind::Other, &["15/main/PG_VERSION"]);
-    assert_eq!(refusal(&data, HeldKind::Postgresql, true), "");
-    assert_eq!(refusal(&above, HeldKind::Other, true), "");
+    assert_eq!(refusal(&thrown_away(&data, HeldKind::Postgresql)), "");
+    assert_eq!(refusal(&thrown_away(&above, HeldKind::Other)), "");
     write(&data, "postgresql.auto.conf", "wal_sync_method = 'open_sync'\n");
-    assert!(refusal(&data, HeldKind::Postgresql, true).contains("O_SYNC or O_DSYNC"));
+    assert!(refusal(&thrown_away(&data, HeldKind::Postgresql)).contains("O_SYNC or O_DSYNC"));
     let mysql = disk.path().join("mysql");
     write(&mysql, "ibdata1", "");
     accepted(&mysql, HeldKind::Other);

@@ -1,5 +1,6 @@
 //! A kind that does not fit the files that are there.
 
+use crate::kind::{kept, thrown_away};
 use std::fs;
 use std::path::{Path, PathBuf};
 use synconce_hold::config::{Held, HeldKind};
@@ -43,8 +44,8 @@ fn database(place: &Path, kind: HeldKind) -> Database {
 }
 
 /// Returns the message and the hint; `None` if the path may be held.
-fn refusal(path: &Path, kind: HeldKind, throw_away: bool) -> Option<(String, String)> {
-    let refusal = inspect(&Held { path: path.to_owned(), kind, throw_away }).err()?;
+fn refusal(held: &Held) -> Option<(String, String)> {
+    let refusal = inspect(held).err()?;
     Some((refusal.to_string(), refusal.remedy().unwrap_or_default()))
 }
 
@@ -54,7 +55,7 @@ pub fn each_kind_on_the_files_of_another_is_refused_with_what_is_there(_: &Place
         let (name, word) = (there.kind.to_string(), there.kind.word());
         for stated in KINDS.into_iter().filter(|kind| *kind != there.kind) {
             for path in [&there.directory, &there.file] {
-                let (message, hint) = refusal(path, stated, false).expect("a refusal");
+                let (message, hint) = refusal(&kept(path, stated)).expect("a refusal");
                 let case = format!("{stated:?} on {path:?}: {message}; {hint}");
                 assert!(message.contains(&name), "{case}");
                 assert!(hint.contains(&format!("kind = \"{word}\"")), "{case}");
@@ -64,7 +65,7 @@ pub fn each_kind_on_the_files_of_another_is_refused_with_what_is_there(_: &Place
                 assert!(says_path || message.contains("PG_VERSION is of PostgreSQL"), "{case}");
             }
         }
-        assert_eq!(refusal(&there.held, there.kind, true), None, "as the hint says");
+        assert_eq!(refusal(&thrown_away(&there.held, there.kind)), None, "as the hint says");
     }
 }
 
@@ -72,21 +73,21 @@ pub fn a_path_that_is_too_deep_or_has_nothing_known_is_named(_: &Place) {
     let disk = Rig::builder().fs(FsKind::Ext4).up().expect("a rig");
     let etcd = database(disk.path(), HeldKind::Etcd);
     let (message, hint) =
-        refusal(&etcd.directory.join("member"), HeldKind::Etcd, false).expect("a refusal");
+        refusal(&kept(&etcd.directory.join("member"), HeldKind::Etcd)).expect("a refusal");
     assert!(message.contains("do not fit what is there"), "{message}");
     assert!(hint.contains(&format!("path = {:?} and kind = \"etcd\"", etcd.held)), "{hint}");
     let text = disk.path().join("text");
     fs::create_dir(&text).expect("a directory");
     fs::write(text.join("notes"), [b'x'; 9000]).expect("a file");
     for kind in [HeldKind::Sqlite, HeldKind::Lmdb, HeldKind::Etcd, HeldKind::Postgresql] {
-        let (message, hint) = refusal(&text, kind, true).expect("a refusal");
+        let (message, hint) = refusal(&thrown_away(&text, kind)).expect("a refusal");
         assert!(message.contains(&format!("no file there is a database of {kind}")), "{message}");
         assert!(hint.contains("kind = \"other\""), "{kind:?}: {hint}");
     }
     let missing = disk.path().join("missing");
-    let (message, hint) = refusal(&missing, HeldKind::Postgresql, false).expect("a refusal");
+    let (message, hint) = refusal(&kept(&missing, HeldKind::Postgresql)).expect("a refusal");
     assert!(message.contains("PostgreSQL") && hint.contains("throw_away = true"), "{message}");
-    assert_eq!(refusal(&missing, HeldKind::Postgresql, true), None);
+    assert_eq!(refusal(&thrown_away(&missing, HeldKind::Postgresql)), None);
 }
 
 pub fn every_file_of_a_large_directory_is_looked_at(_: &Place) {
@@ -98,8 +99,8 @@ pub fn every_file_of_a_large_directory_is_looked_at(_: &Place) {
         fs::hard_link(large.join("first"), large.join(number.to_string())).expect("a link");
     }
     fs::write(large.join("below/base.sqlite"), b"SQLite format 3\0").expect("a file");
-    assert_eq!(refusal(&large, HeldKind::Sqlite, false), None);
+    assert_eq!(refusal(&kept(&large, HeldKind::Sqlite)), None);
     fs::write(large.join("below/raft.db"), "").expect("a file");
-    let (message, _) = refusal(&large, HeldKind::Sqlite, false).expect("a refusal");
+    let (message, _) = refusal(&kept(&large, HeldKind::Sqlite)).expect("a refusal");
     assert!(message.contains("a Raft log"), "{message}");
 }

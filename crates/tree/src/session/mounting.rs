@@ -80,7 +80,10 @@ impl Session<'_> {
     pub(crate) fn mount(&self) -> Result<DetachedMount, Error> {
         let layers = view::open_layers(self.store, &self.note.layers)?;
         if matches!(self.note.purpose, Purpose::View(_)) {
-            return overlay::read_only(&top_first(&layers), view::user_xattr(&self.note.layers));
+            return overlay::read_only(
+                &top_first(&layers),
+                view::xattr_namespace(&self.note.layers),
+            );
         }
         let directory = self.directory();
         if self.note.strategy != Strategy::Overlay {

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use synconce_tree::overlay::{self, Features};
+use synconce_tree::overlay::{self, Features, XattrNamespace};
 
 const WHOLE: &str = "mkdir -p a b c/deep p/q && echo old >a/x && ln a/x b/y && ln a/x c/deep/z && \
      ln -s target a/s && ln -P a/s b/s && mknod a/fifo p && ln a/fifo c/fifo && \
@@ -24,7 +24,7 @@ fn whole(place: &Path) -> PathBuf {
 /// Returns the inodes and contents of the names in the read-only stack.
 fn looked_at(stack: &[PathBuf], names: &[&str]) -> HashSet<(u64, String)> {
     let lowers = all_opened(stack);
-    let mount = overlay::read_only(&borrowed(&lowers), false).expect("a stack");
+    let mount = overlay::read_only(&borrowed(&lowers), XattrNamespace::Trusted).expect("a stack");
     let look = |name: &&str| {
         let path = path_of(&mount).join(name);
         let content = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));

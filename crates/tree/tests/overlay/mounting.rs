@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use synconce_tree::overlay::{self, Features};
+use synconce_tree::overlay::{self, Features, XattrNamespace};
 
 #[test]
 fn a_clone_shows_its_base_and_keeps_what_is_written_from_it() {
@@ -120,7 +120,8 @@ fn one_layer_and_several_are_read_only_alike() {
             }
             for count in 1..=3 {
                 let lowers = all_opened(&layers[..count]);
-                let mount = overlay::read_only(&borrowed(&lowers), false).expect("a mount");
+                let mount = overlay::read_only(&borrowed(&lowers), XattrNamespace::Trusted)
+                    .expect("a mount");
                 let root = path_of(&mount);
                 assert_eq!(fs::read_to_string(root.join("which")).unwrap(), "0");
                 let error = fs::write(root.join("which"), "x").unwrap_err();

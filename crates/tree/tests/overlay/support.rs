@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use synconce_testkit::manifest::{Manifest, ManifestOptions, diff};
 use synconce_testkit::rig::{FsKind, Rig};
-use synconce_tree::overlay::{self, DetachedMount, Features};
+use synconce_tree::overlay::{self, DetachedMount, Features, XattrNamespace};
 
 /// Runs a test's closure in a process and namespaces of its own.
 pub fn isolated<T: Fn()>(test: T) {
@@ -148,7 +148,7 @@ pub fn frozen_after(
     let _ = fs::remove_dir(root);
     let stack = [&[upper][..], layers].concat();
     let lowers = all_opened(&stack);
-    let mount = overlay::read_only(&borrowed(&lowers), false).expect("a stack");
+    let mount = overlay::read_only(&borrowed(&lowers), XattrNamespace::Trusted).expect("a stack");
     assert_same(&live, &manifest(&path_of(&mount)), name);
     stack
 }

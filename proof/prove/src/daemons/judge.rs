@@ -201,16 +201,36 @@ pub(super) fn has_to_fail(way: DatabaseSyncs) -> bool {
 mod tests {
     use super::*;
 
-    fn judged(listed: &[usize], said: &str, stopped: bool) -> CutVerdict {
-        judged_of(listed, said, stopped, false)
+    /// What a case says beside the images that are listed.
+    #[derive(Default)]
+    struct Case {
+        stopped: bool,
+        keeps_images: bool,
     }
 
-    fn judged_of(listed: &[usize], said: &str, stopped: bool, is_kept: bool) -> CutVerdict {
-        let (before, after) = (Images::from([1]), Images::from([1, 2]));
-        let earlier = [Images::from([3]), before.clone()];
-        let moment = RequiredAtCut { images: [&before, &after], earlier: &earlier, stopped };
-        let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
-        compare(&seen, &moment, said, is_kept)
+    impl Case {
+        fn judge(self, listed: &[usize], said: &str) -> CutVerdict {
+            let (before, after) = (Images::from([1]), Images::from([1, 2]));
+            let (images, earlier) = ([&before, &after], [Images::from([3]), before.clone()]);
+            let moment = RequiredAtCut { images, earlier: &earlier, stopped: self.stopped };
+            let seen = Seen { listed: listed.iter().copied().collect(), ..Seen::default() };
+            compare(&seen, &moment, said, self.keeps_images)
+        }
+    }
+
+    /// Judges a cut at work, whose recovery sets all images aside.
+    fn judged(listed: &[usize], said: &str) -> CutVerdict {
+        Case::default().judge(listed, said)
+    }
+
+    /// Judges a cut at work, whose recovery keeps images.
+    fn judged_of_images(listed: &[usize], said: &str) -> CutVerdict {
+        Case { keeps_images: true, ..Case::default() }.judge(listed, said)
+    }
+
+    /// Judges a cut after an orderly stop.
+    fn judged_after_stop(listed: &[usize], said: &str) -> CutVerdict {
+        Case { stopped: true, ..Case::default() }.judge(listed, said)
     }
 
     #[test]
@@ -232,19 +252,19 @@ mod tests {
 
     #[test]
     fn what_is_missing_has_to_be_said() {
-        assert_eq!(judged(&[1], "", false), CutVerdict::Kept);
-        assert_eq!(judged(&[1, 2], "", false), CutVerdict::Kept);
-        assert_eq!(judged(&[], "set aside", false), CutVerdict::Wiped);
-        assert!(matches!(judged(&[2], "", false), CutVerdict::Silent(_)));
-        assert!(matches!(judged(&[1, 3], "", false), CutVerdict::Silent(_)));
+        assert_eq!(judged(&[1], ""), CutVerdict::Kept);
+        assert_eq!(judged(&[1, 2], ""), CutVerdict::Kept);
+        assert_eq!(judged(&[], "set aside"), CutVerdict::Wiped);
+        assert!(matches!(judged(&[2], ""), CutVerdict::Silent(_)));
+        assert!(matches!(judged(&[1, 3], ""), CutVerdict::Silent(_)));
     }
 
     #[test]
     fn an_older_list_of_images_has_to_be_said_and_to_be_one_that_was() {
         let said = format!("the files are set aside; docker's {OLDER}");
-        assert_eq!(judged_of(&[3], &said, false, true), CutVerdict::Wiped);
-        assert!(matches!(judged_of(&[3], "set aside", false, true), CutVerdict::Silent(_)));
-        assert!(matches!(judged_of(&[5], &said, false, true), CutVerdict::Silent(_)));
+        assert_eq!(judged_of_images(&[3], &said), CutVerdict::Wiped);
+        assert!(matches!(judged_of_images(&[3], "set aside"), CutVerdict::Silent(_)));
+        assert!(matches!(judged_of_images(&[5], &said), CutVerdict::Silent(_)));
     }
 
     #[test]
@@ -255,22 +275,25 @@ mod tests {
             format!("the files are set aside{NEXT_LINE}2 {}", says.join(NEXT_LINE))
         };
         for (listed, said) in [(&[][..], named(1)), (&[2], named(1)), (&[], named(3))] {
-            assert_eq!(judged_of(listed, &said, false, true), CutVerdict::Wiped, "{said}");
+            assert_eq!(judged_of_images(listed, &said), CutVerdict::Wiped, "{said}");
         }
         let undamaged = named(1).replace(DAMAGED, "");
         let unnamed = named(1).replace(GONE, "");
         for said in [named(0), named(2), undamaged, unnamed] {
-            let verdict = judged_of(&[], &said, false, true);
+            let verdict = judged_of_images(&[], &said);
             assert!(matches!(verdict, CutVerdict::Silent(_)), "{said}: {verdict:?}");
         }
-        let listed = judged_of(&[1], &named(1), false, true);
+        let listed = judged_of_images(&[1], &named(1));
         assert!(matches!(listed, CutVerdict::Broken("false alarm", _)));
     }
 
     #[test]
     fn after_an_orderly_stop_nothing_is_set_aside() {
-        assert_eq!(judged(&[1], "", true), CutVerdict::Kept);
-        assert!(matches!(judged(&[], "set aside", true), CutVerdict::Broken("false alarm", _)));
+        assert_eq!(judged_after_stop(&[1], ""), CutVerdict::Kept);
+        assert!(matches!(
+            judged_after_stop(&[], "set aside"),
+            CutVerdict::Broken("false alarm", _)
+        ));
     }
 
     #[test]
@@ -278,6 +301,9 @@ mod tests {
         let images = Images::new();
         let moment = RequiredAtCut { images: [&images, &images], earlier: &[], stopped: false };
         let seen = Seen { faults: vec!["a blob".to_owned()], ..Seen::default() };
-        assert!(matches!(compare(&seen, &moment, "", false), CutVerdict::Broken("content", _)));
+        for keeps_images in [false, true] {
+            let verdict = compare(&seen, &moment, "", keeps_images);
+            assert!(matches!(verdict, CutVerdict::Broken("content", _)));
+        }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn cut(
         let at = || format!("{place:?} after {first:?}");
         let judge = if is_restore { judge_restore } else { judge };
         let seen = replays.look(place, || judge(fixture, &before));
-        findings.add(seen.map_err(|error| format!("{}: {error}", at()))?, true, at);
+        findings.add_promised(seen.map_err(|error| format!("{}: {error}", at()))?, at);
         Ok(())
     })
 }

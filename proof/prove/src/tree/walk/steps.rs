@@ -79,8 +79,8 @@ impl TreesModel {
         Ok(match verb {
             Verb::Import(name) => {
                 let made = self.make(name, 1, FIRST);
-                if made.is_some() {
-                    self.protect(name, true);
+                if let (Some(_), Some(tree)) = (&made, self.trees.get_mut(name)) {
+                    tree.protected = true;
                 }
                 made
             }
@@ -114,12 +114,6 @@ impl TreesModel {
         })
     }
 
-    /// Sets whether the tree is protected.
-    fn protect(&mut self, name: Name, protected: bool) -> Option<CommandProgress> {
-        self.trees.get_mut(name)?.protected = protected;
-        Some(CommandProgress::Done)
-    }
-
     /// Takes the step of a commit or another verb of one step.
     fn renewed(&mut self, verb: Verb) -> Option<CommandProgress> {
         match verb {
@@ -138,7 +132,7 @@ impl TreesModel {
                 self.closed(name)?;
                 self.free(name)?.protected = true;
             }
-            Verb::Unprotect(name) => return self.protect(name, false),
+            Verb::Unprotect(name) => self.trees.get_mut(name)?.protected = false,
             Verb::Revert(name) => self.free(name)?.open = None,
             Verb::Rename(name, new) => {
                 self.closed(name)?;
@@ -209,7 +203,9 @@ impl TreesModel {
                     old.map_or((1, false), |tree| (tree.generation + 1, tree.protected));
                 let durable = versions.altered(version, seed)?;
                 let made = self.make(to, generation, durable);
-                self.protect(to, protected);
+                if let Some(tree) = self.trees.get_mut(to) {
+                    tree.protected = protected;
+                }
                 Ok(made)
             }
             _ => Ok(None),
