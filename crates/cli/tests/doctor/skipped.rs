@@ -3,18 +3,21 @@
 use crate::support::{doctor, findings, report, rig};
 use libtest_mimic::Trial;
 use rustix::mount::{MountFlags, mount};
+use std::env::consts::ARCH;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 use synconce_testkit::harness::{Need, Place, binary, trial};
 use synconce_testkit::rig::FsKind;
 
-const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libeatmydata.so";
+static LIBRARY: LazyLock<String> =
+    LazyLock::new(|| format!("/usr/lib/{ARCH}-linux-gnu/libeatmydata.so"));
 
 pub fn trials() -> Vec<Trial> {
     vec![
         trial(
             eatmydata_is_named_in_place_of_the_syncs_that_it_skips,
-            &[Need::File(LIBRARY, "libeatmydata1")],
+            &[Need::File(&LIBRARY, "libeatmydata1")],
         ),
         trial(inside_a_run_nothing_is_left_to_change, &[]),
         trial(dpkg_that_skips_syncs_waits_less, &[]),
@@ -24,7 +27,7 @@ pub fn trials() -> Vec<Trial> {
 fn eatmydata_is_named_in_place_of_the_syncs_that_it_skips(place: &Place) {
     let rig = rig(FsKind::Ext4, 8);
     let mut doctor = doctor(place, rig.path(), &[]);
-    let (report, ended) = report(rig.path(), doctor.env("LD_PRELOAD", LIBRARY));
+    let (report, ended) = report(rig.path(), doctor.env("LD_PRELOAD", LIBRARY.as_str()));
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(findings(&report), ["eatmydata"], "{report:#}");
     // The library does not reach the measurement.
