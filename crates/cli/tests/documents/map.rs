@@ -14,12 +14,16 @@ pub fn gone() -> Vec<String> {
     let mut gone = Vec::new();
     // The crate of a table of modules, by the heading above the table.
     let mut heading = "";
-    let mut of_changes = false;
+    let (mut below_changes, mut of_changes) = (false, false);
     let mut is_modules = false;
     for (line, text) in &map.prose {
-        if let Some(title) = text.trim_start_matches('#').strip_prefix(' ') {
+        if text.starts_with('#') {
+            let title = text.trim_start_matches('#').trim_start();
             (heading, is_modules) = (title, false);
-            of_changes = title == "Where a change goes" || of_changes && text.starts_with("###");
+            let is_section = text.starts_with("###");
+            below_changes = title == "Where a change goes" || below_changes && is_section;
+            // The tables before the first section are rules.
+            of_changes = below_changes && is_section;
         }
         is_modules |= text.starts_with("| module ");
         let Some(row) = text.strip_prefix("| ") else { continue };
