@@ -44,21 +44,21 @@ const LONG: [&str; 14] = [
     "300",
 ];
 
-/// The packages to build. Their selection decides the features: those of all packages, as for the tests,
-/// so that nothing is compiled twice.
+/// The packages to build: all, as for the tests. Cargo unites the features of the packages that it builds,
+/// so another selection would compile dependencies a second time.
 const WORKSPACE: [&str; 4] = ["build", "--quiet", "--locked", "--workspace"];
 
-/// Builds the mutants in `mutated`. Their other files go to `target`.
+/// Builds the mutants. The program goes to `mutated`, and its intermediate files go to `target`.
 fn build_mutants(cargo: &OsStr, target: &Path, mutated: &Path) -> Result<(), String> {
     let mut mutants = Command::new(cargo);
     mutants.args(WORKSPACE).args(["--bin", "synconce", "--features", "synconce/mutants"]);
-    // Another place for the program alone; cargo before 1.91 compiles everything for it.
+    // Cargo before 1.91 ignores the build directory, and compiles everything anew in `mutated`.
     mutants.arg("--target-dir").arg(mutated).env("CARGO_BUILD_BUILD_DIR", target);
     run(&mut mutants)
 }
 
-/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. `--build` alone
-/// builds the mutants, and no program that a test executes.
+/// Runs `prove` with the arguments `words`; `--quick` stands for the arguments of CI. With `--build`
+/// alone it only builds the mutants, and changes no program that a test executes.
 pub fn prove(words: &[&str]) -> Result<String, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target =

@@ -5,9 +5,9 @@ use crate::command::show;
 use crate::{Error, files, work_dir};
 use std::path::{Path, PathBuf};
 
-/// Writes the file of a hold of `held`, paths with their kinds, in the directory `work`, and
-/// returns its path. The hold is named after `work`, which no other benchmark uses. After a
-/// crash its files are thrown away.
+/// Writes the file that describes a hold of the paths `held`, each with its kind, and returns the file's
+/// path. The file is in the directory `work`, which gives the hold its name: no other benchmark uses
+/// the directory. After a crash a recovery sets the held files aside.
 pub(crate) fn write_file(work: &Path, held: &[(PathBuf, &str)]) -> Result<PathBuf, Error> {
     let file = work.join(format!("{}.toml", work_dir::unique_name(work)?));
     files::write(&file, text(held))?;
@@ -16,8 +16,8 @@ pub(crate) fn write_file(work: &Path, held: &[(PathBuf, &str)]) -> Result<PathBu
 
 /// Returns the words that run a daemon under the hold of `file`; the daemon's own words follow.
 ///
-/// The hold ends in good order when its parent exits: it gets a SIGTERM, and passes the signal
-/// on to the daemon.
+/// If the benchmark exits, `synconce hold run` gets SIGTERM. It passes the signal to the daemon, and
+/// stops the hold after the daemon.
 pub(crate) fn daemon_words(synconce: &Path, file: &Path) -> Vec<String> {
     let own = ["setpriv", "--pdeathsig", "TERM", &show(synconce), "hold", "run", &show(file), "--"];
     own.map(str::to_owned).to_vec()

@@ -1,4 +1,5 @@
-//! The processes that have files of a held path open, without an overlay between.
+//! Finds processes that have files of a held path open. Only files of the disk count, not those of an
+//! overlay over them.
 
 use crate::open_files::{self, FileUser, OpenFile};
 use crate::overlay::ResolvedPath;
@@ -14,8 +15,8 @@ use synconce_durable::error::{Context, Error};
 use synconce_sys::lease::is_open_for_writing;
 use synconce_sys::overlay::link_to;
 
-/// Returns the first of `paths` that processes have open for as long as a verb waits, and these
-/// processes. `None` if there is no such path.
+/// Waits until no process has one of `paths` open, at most as long as a verb waits. Then returns the
+/// first path that is still open, with its processes; `None` if all are closed.
 ///
 /// # Errors
 /// Names a directory that cannot be read.
@@ -41,14 +42,14 @@ pub(crate) fn that_stay(paths: &[PathBuf]) -> Result<Option<(PathBuf, Vec<FileUs
     Ok(found)
 }
 
-/// As [`that_stay`], for the files below the overlays that are mounted over `places`.
+/// Does the same as [`that_stay`] for the files that the overlays over `places` cover.
 ///
 /// # Errors
 /// Names a directory that cannot be opened or read.
 pub(crate) fn that_stay_below(
     places: &[&ResolvedPath],
 ) -> Result<Option<(PathBuf, Vec<FileUser>)>, Error> {
-    // A clone of one mount has none of the mounts on it.
+    // A clone of a single mount has no mounts on it, so the files below an overlay are reached.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
@@ -69,8 +70,9 @@ pub(crate) fn that_stay_below(
     }))
 }
 
-/// Returns the first of `paths` that has a file which stays open for writing for as long as a verb
-/// waits, by a process that /proc does not show: a container with the same volume, for example.
+/// Waits until no file at or below `paths` is open for writing, at most as long as a verb waits. Then
+/// returns the first path with such a file. This also finds writers that /proc does not show, such as a
+/// container with the same volume.
 fn first_written(paths: &[PathBuf]) -> Result<Option<PathBuf>, Error> {
     for path in paths {
         if !eventually(|| is_written(path).map(|is_written| !is_written))? {
@@ -102,7 +104,7 @@ fn all_below(path: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut directories = Vec::from_iter(path.is_dir().then(|| path.to_owned()));
     while let Some(directory) = directories.pop() {
         let entries = match fs::read_dir(&directory) {
-            // The daemon's files come and go.
+            // The daemon may remove the directory meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             entries => entries.on("cannot read", &directory)?,
         };

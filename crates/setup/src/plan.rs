@@ -14,7 +14,7 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// Whether the default runtime of dockerd stays as it is.
     pub(crate) builds_only: bool,
-    /// Why a set-up of all containers became one of builds alone, or how it becomes one of all.
+    /// Why only builds are set up though all containers were asked for, or the command that sets all up.
     pub instead: Option<String>,
 }
 

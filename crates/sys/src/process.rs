@@ -126,7 +126,7 @@ pub struct WaitFor {
     pub stops: bool,
     /// Report continuations after a stop.
     pub continues: bool,
-    /// Leave the change to be reported again.
+    /// Keep the change: a later call reports it again (`WNOWAIT`).
     pub peek: bool,
     /// Block until there is a change.
     pub block: bool,
@@ -185,7 +185,7 @@ pub fn wait(whose: Whose, options: WaitFor) -> io::Result<Option<(u32, ChildChan
 /// of the descendants that these have waited for (getrusage(2)).
 ///
 /// # Errors
-/// None that the manual page names for this question.
+/// The manual page names no error that can occur here.
 pub fn times_of_children() -> io::Result<[Duration; 2]> {
     // SAFETY: rusage is plain data, valid when zeroed.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

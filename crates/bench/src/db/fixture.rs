@@ -19,7 +19,7 @@ const CACHE_VARIABLES: [&str; 3] = ["GOCACHE", "XDG_CACHE_HOME", "HOME"];
 pub(super) struct DatabaseFixture {
     options: DatabaseOptions,
     synconce: PathBuf,
-    /// What the programs printed about their options, with the variants that did.
+    /// The lines about their options that the programs print, each with the variants that printed it.
     settings: BTreeMap<String, Vec<String>>,
     work: WorkDir,
 }
@@ -66,7 +66,7 @@ impl DatabaseFixture {
         launcher.run_helper(&format!("compile {}", source.file), &command)
     }
 
-    /// Makes the directory of a database, and returns it with what is held of it.
+    /// Makes the directory of a database. Returns its path, and the path in it that a hold holds.
     fn database(&self, engine: &DatabaseEngine) -> Result<(PathBuf, PathBuf), Error> {
         let base = self.path("base");
         // etcd refuses a directory that other users can read.

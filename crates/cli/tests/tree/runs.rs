@@ -174,7 +174,7 @@ fn standard_input_and_output_are_the_commands(place: &Place) {
     assert_eq!(output.stdout.len(), text.len());
     assert!(output.stdout == text.as_bytes());
     assert_eq!(String::from_utf8_lossy(&output.stderr), "told\n");
-    // The end of the reader ends the command, as without synconce.
+    // If the reader exits, SIGPIPE ends the command, as without synconce.
     let script = format!(
         "\"$0\" tree --store '{}' run clone -- /bin/sh -c 'yes' | head -n 1",
         site.store().display()
@@ -208,7 +208,7 @@ fn no_process_is_left_by_a_run(place: &Place) {
     let finished = site.run("clone", &["/bin/sh", "-c", left]);
     assert_eq!((finished.stdout.as_str(), finished.status.code()), ("done\n", Some(0)));
     eventually("the daemon has ended with the run", || !alive());
-    // Nor after a command that was killed, nor after a run that was terminated.
+    // The daemon also ends if the command is killed, and if the run is terminated.
     let finished = site.run("clone", &["/bin/sh", "-c", &format!("{left}; kill -9 $$")]);
     assert_eq!(finished.status.signal(), Some(libc::SIGKILL), "{finished:?}");
     eventually("the daemon has ended with the command", || !alive());
@@ -254,7 +254,7 @@ fn a_run_that_was_killed_is_reported_once_and_undone(place: &Place) {
     let run = waiting(&site, &["clone"], "");
     run.signal(Signal::KILL).unwrap();
     run.end();
-    // A process that exits keeps the lease for a moment, when /proc shows no program of it any more.
+    // A process that exits has the lease a moment longer than /proc shows its program.
     eventually("the lease is free", || {
         let sessions = site.store().join("sessions");
         let look = format!("for one in {}/*; do flock -n $one true; done", sessions.display());

@@ -52,9 +52,8 @@ impl UnpackedDirectories {
         self.way.clear();
     }
 
-    /// Returns the directory that `path` lies in, and the name there. Symbolic links are followed
-    /// as if the target were the root of the system, as they were on the system where the archive
-    /// was made.
+    /// Returns the directory that `path` lies in, and the name there. Symbolic links are followed as if
+    /// the target were the root directory: so they led to the same files where the archive was made.
     pub(super) fn parent<'p>(
         &mut self,
         path: &'p [u8],

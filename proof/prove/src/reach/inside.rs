@@ -10,9 +10,9 @@ pub(crate) enum MountEnd {
     Unmounted,
     /// Mounted before the run, which unmounts it.
     UnmountedFromBefore,
-    /// It ends with its mount namespace.
+    /// Ends with its mount namespace.
     WithNamespace,
-    /// It ends with its mount namespace, whose only process is killed.
+    /// Ends with its mount namespace, because the only process in the namespace is killed.
     WithKilledNamespace,
     UnmountedLazily,
     /// Unmounted by `MNT_EXPIRE`.
